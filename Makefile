@@ -1,0 +1,41 @@
+# Every target makes the environment it needs: a fresh machine wants Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow lint bench clean
+
+demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
+	$(BIN)/prorl train nano
+
+test: .venv/dev
+	$(BIN)/pytest -m "not slow"
+
+test-slow: .venv/dev
+	$(BIN)/pytest
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: .venv/bench
+	$(BIN)/python benchmarks/rollout.py
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/scaling.py
+
+.venv/base: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+.venv/dev: pyproject.toml .venv/base
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+.venv/bench: pyproject.toml .venv/base
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[bench]"
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

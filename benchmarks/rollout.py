@@ -1,0 +1,169 @@
+"""Rollout speed of `LocalEngine` against transformers `generate`: same model, same prompts, sampling at T = 1.
+
+Both decode in turn inside one process, several times; the verdict is the median of the per-pair ratios of
+generated tokens per second, which a machine that is busy now and then hardly moves. Two variants:
+`limit` (no end-of-sequence token: every response runs to the limit) and `eos` (several tokens end a response,
+so lengths are near geometric).
+
+    python benchmarks/rollout.py --repeats 5 --threads 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from prorl.backends.local.engine import LocalEngine
+from prorl.types import Request, Sampling
+
+PAD_ID = 0
+FIRST_PLAIN_TOKEN = 64  # tokens below are reserved for padding and for ending a response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What both sides have to generate."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    samples: int
+    limit: int
+    eos_ids: tuple[int, ...]
+
+
+def build_model(arguments: argparse.Namespace) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=arguments.vocab,
+        hidden_size=arguments.width,
+        intermediate_size=arguments.width * 11 // 4,
+        num_hidden_layers=arguments.layers,
+        num_attention_heads=arguments.heads,
+        num_key_value_heads=arguments.kv_heads,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+    )
+    return Qwen2ForCausalLM(config).eval().to(arguments.device)
+
+
+def build_work(arguments: argparse.Namespace, variant: str) -> Work:
+    rng = random.Random(0)
+    shortest = min(arguments.prompt_min, arguments.prompt_max)
+    lengths = [rng.randint(shortest, arguments.prompt_max) for _ in range(arguments.prompts)]
+    prompts = tuple(
+        tuple(rng.randrange(FIRST_PLAIN_TOKEN, arguments.vocab) for _ in range(length)) for length in lengths
+    )
+    # an untrained model is near uniform: this many stop tokens give a mean length of half the limit
+    stops = 2 * arguments.vocab // arguments.limit if variant == "eos" else 0
+    eos_ids = tuple(range(1, 1 + min(stops, FIRST_PLAIN_TOKEN - 1)))
+    return Work(prompts=prompts, samples=arguments.samples, limit=arguments.limit, eos_ids=eos_ids)
+
+
+def engine_tokens(model: PreTrainedModel, work: Work, seed: int, max_rows: int) -> int:
+    engine = LocalEngine(model, eos_ids=work.eos_ids, pad_id=PAD_ID, max_rows=max_rows)
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=work.limit)
+    for draw, prompt in enumerate(work.prompts):
+        request_seed = seed * len(work.prompts) + draw
+        engine.submit(
+            Request(draw=draw, prompt=prompt, samples=work.samples, seed=request_seed, sampling=sampling)
+        )
+    tokens = 0
+    while completions := engine.poll():
+        tokens += sum(len(completion.tokens) for completion in completions)
+    return tokens
+
+
+def generate_tokens(model: PreTrainedModel, work: Work, seed: int) -> int:
+    torch.manual_seed(seed)
+    longest = max(map(len, work.prompts))
+    device = model.device
+    padded = torch.tensor([[PAD_ID] * (longest - len(prompt)) + list(prompt) for prompt in work.prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in work.prompts])
+    output = model.generate(
+        padded.to(device),
+        attention_mask=mask.to(device),
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        num_return_sequences=work.samples,
+        max_new_tokens=work.limit,
+        eos_token_id=list(work.eos_ids) or None,
+        pad_token_id=PAD_ID,
+    )
+    written = output[:, longest:]
+    stops = torch.isin(written, torch.tensor(work.eos_ids, device=device)).long()
+    unfinished_before = stops.cumsum(-1) - stops == 0  # the token that stops a response is counted too
+    return int(unfinished_before.sum())
+
+
+def tokens_per_second(run: Callable[[], int], device: str) -> float:
+    start = time.perf_counter()
+    tokens = run()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return tokens / (time.perf_counter() - start)
+
+
+def compare(arguments: argparse.Namespace, model: PreTrainedModel, variant: str) -> list[float]:
+    work = build_work(arguments, variant)
+    ratios = []
+    for repeat in range(-1, arguments.repeats):  # the first pair warms up and is not counted
+        ours = tokens_per_second(
+            lambda seed=repeat: engine_tokens(model, work, seed, arguments.max_rows), arguments.device
+        )
+        theirs = tokens_per_second(lambda seed=repeat: generate_tokens(model, work, seed), arguments.device)
+        name = "warm-up" if repeat < 0 else f"pair {repeat + 1}/{arguments.repeats}"
+        print(
+            f"{variant:>5} {name:>9}: engine {ours:8.0f} tokens/s, generate {theirs:8.0f}, {ours / theirs:.2f}×",
+            flush=True,
+        )
+        if repeat >= 0:
+            ratios.append(ours / theirs)
+    return ratios
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--variant", choices=("limit", "eos", "both"), default="both")
+    parser.add_argument("--repeats", type=int, default=5, help="counted pairs per variant (default 5)")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--samples", type=int, default=8, help="responses per prompt (default 8)")
+    parser.add_argument("--limit", type=int, default=64, help="longest response in tokens (default 64)")
+    parser.add_argument("--prompt-min", type=int, default=33, help="shortest prompt in tokens (default 33)")
+    parser.add_argument("--prompt-max", type=int, default=49, help="longest prompt in tokens (default 49)")
+    parser.add_argument("--max-rows", type=int, default=512, help="rows the engine decodes together")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--kv-heads", type=int, default=4)
+    parser.add_argument("--vocab", type=int, default=1000)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> None:
+    arguments = parse(argv)
+    torch.set_num_threads(arguments.threads)
+    model = build_model(arguments)
+    print(
+        f"{sum(weight.numel() for weight in model.parameters()) / 1e6:.1f}M parameters, {arguments.prompts} prompts × {arguments.samples}"
+    )
+    variants = ("limit", "eos") if arguments.variant == "both" else (arguments.variant,)
+    medians = {variant: statistics.median(compare(arguments, model, variant)) for variant in variants}
+    for variant, ratio in medians.items():
+        print(f"{variant}: median of {arguments.repeats} pairs {ratio:.2f}× generate")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

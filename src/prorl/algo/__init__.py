@@ -1,0 +1,1 @@
+"""The ideas of the method, one per file: pure functions of numbers or tensors."""

@@ -1,0 +1,75 @@
+"""The child side of the local judge: build a verifier, then turn items into outcomes until the input ends.
+
+The process is set up to be harmless: low priority, one thread, deaf to Ctrl-C, silent, and leader of a process
+group so that its parent can kill it together with whatever a verifier started.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from prorl.types import Problem, Status, Verdict
+
+MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
+
+Verifier = Callable[[Problem, str], Verdict]
+Outcome = tuple[float, Status, str, float]  # score, status, note, seconds
+
+
+def serve(connection: Connection[Any, Any], factory: bytes, deadline: float) -> None:
+    """Answer batches `[(problem, text), …]` by one `Outcome` per item, in order.
+
+    First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a
+    pickled function without arguments: it stays pickled until the environment is set, since unpickling imports.
+    """
+    _settle_in()
+    try:
+        verifier: Verifier = pickle.loads(factory)()
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}")
+        return
+    connection.send(None)
+    while True:
+        try:
+            batch: list[tuple[Problem, str]] = connection.recv()
+        except EOFError:
+            return
+        for problem, text in batch:
+            # Should the parent die while an item hangs, nobody is left to kill us: the kernel then does.
+            signal.setitimer(signal.ITIMER_REAL, 2 * deadline + 1)
+            connection.send(_outcome(verifier, problem, text))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
+    begin = time.perf_counter()
+    try:
+        verdict = verifier(problem, text)
+    except BaseException as error:  # a verifier may well call sys.exit
+        note = f"{type(error).__name__}: {error}"[:MAX_NOTE]
+        return 0.0, "error", note, time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
+    if not isinstance(verdict, Verdict):
+        return 0.0, "error", f"the verifier returned {type(verdict).__name__}, not a Verdict", seconds
+    if not 0.0 <= verdict.score <= 1.0:
+        return 0.0, "error", f"score {verdict.score} is outside [0, 1]", seconds
+    return float(verdict.score), verdict.status, verdict.note[:MAX_NOTE], seconds
+
+
+def _settle_in() -> None:
+    os.setsid()
+    os.nice(5)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    # Some verifiers print; the terminal belongs to the parent.
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.close(silence)

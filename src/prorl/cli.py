@@ -1,0 +1,142 @@
+"""The command line. Commands import what they need when they run, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console as RichConsole
+
+from prorl import __version__
+from prorl.errors import ProrlError
+
+RUNS = Path("runs")
+INTERRUPTED = 130  # exit status after Ctrl-C, saved
+FAILED = 1
+
+app = typer.Typer(
+    name="prorl",
+    help="ProRL v2: prolonged reinforcement learning of language models with verifiable rewards.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+Recipe = Annotated[str, typer.Argument(help="A recipe by name (nano, prorl_v2, …) or a YAML file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Changes to the recipe, as in optimizer.lr=1e-4 steps=500.")
+]
+RunFolder = Annotated[Path, typer.Argument(help="A run directory, or its name below runs/.")]
+
+
+@app.command(epilog="Examples: `prorl train nano` · `prorl train prorl_v2 optimizer.lr=2e-6 --dry-run`")
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    run: Annotated[Path | None, typer.Option(help="Run directory; default: runs/<name of the recipe>.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Print the resolved recipe and estimates, then stop.")] = False,
+) -> None:
+    """Train a model by a recipe, from its beginning."""
+    from prorl.recipe import load_recipe
+
+    def work() -> str | None:
+        config = load_recipe(recipe, overrides or ())
+        if dry_run:
+            from prorl.estimate import dry_run as describe
+
+            typer.echo(describe(config))
+            return None
+        from prorl.launch import start_run
+        from prorl.watch.console import Console
+
+        return start_run(config, run or RUNS / config.name, Console()).stopped
+
+    _finish(work)
+
+
+@app.command(epilog="Examples: `prorl resume nano` · `prorl resume nano --branch nano_hot kl.coef=1e-2`")
+def resume(
+    run: RunFolder,
+    overrides: Overrides = None,
+    branch: Annotated[
+        str | None, typer.Option(help="Go on under a changed recipe, as a new run of this name.")
+    ] = None,
+) -> None:
+    """Go on with a run from its newest good checkpoint, exactly where it was."""
+
+    def work() -> str | None:
+        from prorl.launch import branch_run, resume_run
+        from prorl.watch.console import Console
+
+        folder = _folder(run)
+        if branch is None:
+            return resume_run(folder, Console(), overrides=overrides or ()).stopped
+        return branch_run(folder, folder.parent / branch, overrides or (), Console()).stopped
+
+    _finish(work)
+
+
+@app.command("eval", epilog="Examples: `prorl eval nano` · `prorl eval path/to/model --recipe nano`")
+def evaluate(
+    subject: Annotated[str, typer.Argument(help="A run (directory or name), or a model directory or hub id.")],
+    recipe: Annotated[
+        str | None, typer.Option(help="For a model: the recipe whose held-out problems are asked.")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Measure pass@k on held-out and out-of-domain problems, for a run against its base."""
+
+    def work() -> None:
+        from prorl.launch import evaluate_model, evaluate_run
+        from prorl.recipe import load_recipe
+        from prorl.watch.console import Console
+
+        if recipe is None:
+            evaluate_run(_folder(Path(subject)), Console())
+        else:
+            evaluate_model(subject, load_recipe(recipe, overrides or ()), Console())
+
+    _finish(work)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Options of the program itself."""
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point of the `prorl` command."""
+    app()
+
+
+def _folder(run: Path) -> Path:
+    """A run directory as given, or by name below runs/."""
+    return run if run.exists() or not (RUNS / run).exists() else RUNS / run
+
+
+def _finish(work: Callable[[], str | None]) -> None:
+    """Run a command: every expected failure is one sentence on standard error and a non-zero exit status."""
+    try:
+        stopped = work()
+    except KeyboardInterrupt:
+        _fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
+    except ProrlError as error:
+        _fail(str(error), FAILED)
+    else:
+        if stopped == "interrupted":
+            raise typer.Exit(INTERRUPTED)
+        if stopped not in (None, "done"):
+            _fail(f"the run stopped: {stopped}", FAILED)
+
+
+def _fail(sentence: str, status: int) -> None:
+    RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"prorl: {sentence}", markup=False)
+    raise typer.Exit(status)

@@ -1,0 +1,157 @@
+"""The composition root: builds the parts of a run from its recipe. Nothing else knows both recipes and torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from prorl.backends.local.backend import LocalBackend
+from prorl.backends.local.engine import LocalEngine
+from prorl.backends.local.judge import LocalJudge
+from prorl.config import RunConfig
+from prorl.learn.learner import LearnerSettings, TorchLearner
+from prorl.learn.model import ModelShape, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.learn.warmup import WarmupSettings, build_base
+from prorl.recipe import RecipeError
+from prorl.rollout.pipeline import Worker
+from prorl.rollout.render import ChatRenderer
+from prorl.seeds import derive
+from prorl.tasks.mixture import Mixture
+from prorl.tasks.registry import make_task, make_verifier
+
+PROBE_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a run computes with."""
+
+    backend: LocalBackend
+    renderer: ChatRenderer
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def worker(self) -> Worker:
+        """Who renders, samples and judges outside the loop."""
+        return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer)
+
+
+def cache_folder() -> Path:
+    """Where bases are kept between runs: `$XDG_CACHE_HOME/prorl` or `~/.cache/prorl`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prorl"
+
+
+def build_tasks(config: RunConfig) -> Mixture:
+    """The mixture a recipe trains on.
+
+    Raises:
+        RecipeError: an unknown task, or a level that it does not have.
+    """
+    return _mixture(config, {name: task.levels for name, task in config.tasks.items()}, derive(config.seed, "data"))
+
+
+def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
+    """Directory or hub id of the model to start from; warms a tiny one up if the recipe says so."""
+    warmup = config.model.warmup
+    if warmup is None:
+        assert config.model.path is not None, "checked by the recipe"
+        return config.model.path
+    levels = {name: task.levels for name, task in config.tasks.items()} | warmup.levels
+    problems = _mixture(config, levels, derive(config.seed, "warm-up"))
+    settings = WarmupSettings(
+        shape=ModelShape(**warmup.shape.model_dump()),
+        vocab_size=warmup.vocab_size,
+        steps=warmup.steps,
+        batch_size=warmup.batch_size,
+        learning_rate=warmup.lr,
+        seed=derive(config.seed, "initial weights"),
+        corpus_problems=warmup.corpus_problems,
+    )
+    folder = build_base(
+        settings,
+        lambda draw: problems.problem(draw, "train"),
+        cache_folder(),
+        fingerprint=problems.fingerprint,
+        progress=lambda step, steps, loss: progress(step, steps, f"loss {loss:.3f}"),
+    )
+    return str(folder)
+
+
+def build_parts(
+    config: RunConfig, source: str | Path, *, tokenizer: str | Path | None = None, with_reference: bool
+) -> Parts:
+    """Engine, judge, learner and renderer around the model of a directory or hub id.
+
+    `tokenizer` is where the tokenizer lies if not beside the model, as with a run's checkpoints.
+
+    Raises:
+        ModelError: the model or its tokenizer cannot be used.
+        RecipeError: the response limit does not fit into the model's context.
+    """
+    set_threads(config)
+    tokens = load_tokenizer(tokenizer or source)
+    model = load_model(source, dtype=torch.float32, device=_device(config))
+    _check_context(config, model)
+    pad_id = tokens.pad_token_id if tokens.pad_token_id is not None else tokens.eos_token_id
+    learner = TorchLearner(
+        model,
+        LearnerSettings(
+            **config.learner.model_dump(),
+            betas=config.optimizer.betas,
+            weight_decay=config.optimizer.weight_decay,
+        ),
+        with_reference=with_reference,
+        pad_id=pad_id,
+    )
+    engine = LocalEngine(
+        learner.policy, eos_ids=eos_ids(model, tokens), pad_id=pad_id, max_rows=config.engine.max_rows
+    )
+    judge = LocalJudge(
+        partial(make_verifier, tuple(config.tasks)),
+        deadline=config.judge.deadline,
+        workers=config.judge.workers,
+    )
+    backend = LocalBackend(engine, judge, learner, probe=_probe(tokens))
+    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens, config.instruction))
+
+
+def set_threads(config: RunConfig) -> None:
+    """Fix the number of CPU threads, on which the bits of a result depend."""
+    torch.set_num_threads(config.threads)
+
+
+def _mixture(config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed: int) -> Mixture:
+    try:
+        tasks = [(make_task(name, levels[name] or None), task.weight) for name, task in config.tasks.items()]
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    return Mixture(tasks, seed=seed)
+
+
+def _device(config: RunConfig) -> torch.device:
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def _check_context(config: RunConfig, model: PreTrainedModel) -> None:
+    limit = context_limit(model)
+    asked = [config.sampling.response_limit]
+    asked += [stage.set.get("sampling.response_limit", 0) for stage in config.stages]
+    if max(asked) >= limit:
+        raise RecipeError(
+            f"sampling.response_limit ({max(asked)}) leaves no room for a prompt in the model's context of "
+            f"{limit} tokens: lower it or take a model with a longer context"
+        )
+
+
+def _probe(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Any fixed tokens do; spread over the vocabulary they touch many rows of the embedding."""
+    stride = max(1, len(tokenizer) // PROBE_TOKENS)
+    return tuple(range(0, stride * PROBE_TOKENS, stride))

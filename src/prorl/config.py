@@ -1,0 +1,377 @@
+"""What a recipe may say: pydantic models with every default in one place. Unknown keys and nonsense are errors.
+
+A recipe is YAML that names only what differs from these defaults; `extends:` takes up another recipe, and
+dotted overrides from the command line come last. Which keys are knobs (and so may be a schedule over steps or
+change in a stage) is said by `KNOBS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from prorl.director.schedules import Cycle, Piecewise, Ramp, Schedule
+
+
+class Model(BaseModel):
+    """Strict and frozen: a key that is not here is an error, and nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PointsConfig(Model):
+    """`{points: [[0, 1.0e-4], [500, 5.0e-5]]}`: constant pieces, each from its step on."""
+
+    points: tuple[tuple[int, float], ...] = Field(min_length=1)
+
+    def schedule(self) -> Schedule:
+        """The schedule this says."""
+        return Piecewise(points=self.points)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> PointsConfig:
+        steps = [step for step, _ in self.points]
+        if steps[0] != 0 or any(later <= earlier for earlier, later in zip(steps, steps[1:], strict=False)):
+            raise ValueError("points must begin at step 0 and ascend")
+        return self
+
+
+class RampConfig(Model):
+    """`{ramp: linear, start: 0, end: 1.0e-4, steps: 50}`: from start to end, then constant."""
+
+    ramp: Literal["linear", "cosine"]
+    start: float
+    end: float
+    steps: int = Field(gt=0)
+    start_step: int = Field(0, ge=0)
+
+    def schedule(self) -> Schedule:
+        """The schedule this says."""
+        return Ramp(
+            shape=self.ramp, start=self.start, end=self.end, steps=self.steps, start_step=self.start_step
+        )
+
+
+def _dial_kind(value: Any) -> str:
+    if isinstance(value, PointsConfig) or (isinstance(value, dict) and "points" in value):
+        return "points"
+    return "ramp" if isinstance(value, (RampConfig, dict)) else "number"
+
+
+Dial = Annotated[
+    Annotated[float, Tag("number")] | Annotated[PointsConfig, Tag("points")] | Annotated[RampConfig, Tag("ramp")],
+    Discriminator(_dial_kind),
+]
+"""A knob's setting: a number, or a schedule over the run's steps."""
+Count = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ShapeConfig(Model):
+    """A model to build from nothing."""
+
+    architecture: Literal["qwen2", "qwen3", "llama"] = "qwen3"
+    hidden_size: Count = 128
+    layers: Count = 4
+    heads: Count = 4
+    kv_heads: Count = 2
+    intermediate_size: Count = 384
+    context: Count = 512
+
+
+class WarmupConfig(Model):
+    """How the tiny base is made: supervised on witnesses, cached by the hash of all this."""
+
+    shape: ShapeConfig = ShapeConfig()
+    vocab_size: Count = 1024
+    steps: Count = 400
+    batch_size: Count = 64
+    lr: float = Field(2e-3, gt=0)
+    corpus_problems: Count = 20_000
+    levels: dict[str, dict[int, float]] = {}  # task → level weights while warming up; default: as trained
+
+
+class ModelSection(Model):
+    """Where the policy comes from: a transformers directory or hub id, or a tiny base warmed up here."""
+
+    path: str | None = None
+    warmup: WarmupConfig | None = None
+    shape: ShapeConfig | None = None  # of `path`, so that a dry run can check and estimate without the model
+    parameters: float | None = Field(None, gt=0)  # of `path`, likewise
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelSection:
+        if (self.path is None) == (self.warmup is None):
+            raise ValueError(
+                "say either `path` (a transformers directory or hub id) or `warmup`, exactly one"
+            )
+        return self
+
+
+class TaskConfig(Model):
+    """One entry of the training mixture."""
+
+    weight: float = Field(1.0, ge=0)
+    levels: dict[int, float] = {}  # level → weight; default: all trained levels equally
+
+
+class SamplingConfig(Model):
+    """How rollouts are sampled."""
+
+    prompts_per_step: Count = 32  # informative groups
+    samples_per_prompt: Count = 16  # n
+    response_limit: Count = 8192  # T, tokens
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+
+
+class DynamicSamplingConfig(Model):
+    """Which groups teach. Off: `min_spread: 0`."""
+
+    min_spread: Share = 0.1
+    max_draw_factor: float = Field(4.0, ge=1)
+
+
+class LengthPenaltyConfig(Model):
+    """Scheduled cosine length penalty. Off: `weight: 0`. The eta values and weight are our reading."""
+
+    weight: float = Field(0.1, ge=0)
+    eta_min: float = -1.0
+    eta_max: float = 0.0
+    applies_to: Literal["all", "correct"] = "all"
+    on_steps: int = Field(100, ge=0)
+    off_steps: int = Field(500, ge=0)
+    start_step: int = Field(0, ge=0)
+
+
+class TruncationConfig(Model):
+    """Score of responses that hit the limit is multiplied by `scale`. Off: 1."""
+
+    scale: Share = 0.0
+
+
+class AdvantageConfig(Model):
+    """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO)."""
+
+    level: Literal["token", "sequence", "group"] = "token"
+
+
+class ClipConfig(Model):
+    """PPO clip with clip-higher. Off: `high` equal to `low`."""
+
+    low: float = Field(0.2, gt=0, lt=1)
+    high: float = Field(0.28, gt=0)
+    dual: float | None = Field(None, gt=1)
+
+
+class MismatchConfig(Model):
+    """Correction of differences between engine and learner. Off: `none`."""
+
+    kind: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
+    low: float = Field(0.5, ge=0)
+    high: float = Field(2.0, gt=0)
+
+
+class KLConfig(Model):
+    """Penalty to the reference. Off: `coef: 0`, and then no reference is loaded."""
+
+    coef: Dial = 1e-4
+    estimator: Literal["k2", "k3"] = "k2"
+
+
+class ResetConfig(Model):
+    """When the policy becomes the reference. Off: `every: 0`, `stalled_exams: 0`, `kl_ceiling: null`."""
+
+    every: int = Field(250, ge=0)
+    kl_ceiling: float | None = Field(None, gt=0)
+    kl_count: Count = 3
+    kl_window: int = Field(5, ge=1, le=32)
+    stalled_exams: int = Field(0, ge=0)
+    cooldown: int = Field(20, ge=0)
+    target: Literal["current", "best"] = "current"
+    optimizer: Literal["keep", "clear"] = "keep"
+
+
+class OptimizerConfig(Model):
+    """AdamW."""
+
+    lr: Dial = 1e-6
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = Field(0.0, ge=0)
+    grad_clip: float = Field(1.0, gt=0)
+    updates_per_step: Count = 1
+
+
+class LearnerConfig(Model):
+    """How the learner computes; none of it changes the result beyond rounding."""
+
+    micro_batch_tokens: Count = 16_384
+    share_prefix: Literal["auto", "never"] = "auto"
+    activation_checkpointing: bool = False
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    old_logprobs: Literal["engine", "learner"] = "engine"
+
+
+class EngineConfig(Model):
+    """How rollouts are decoded."""
+
+    max_rows: Count = 512
+
+
+class JudgeConfig(Model):
+    """How verdicts are reached: worker processes, seconds per item."""
+
+    workers: Count = 1
+    deadline: float = Field(5.0, gt=0)
+
+
+class ExamConfig(Model):
+    """Exams during the run."""
+
+    every: int = Field(50, ge=0)
+    per_domain: Count = 64
+    samples: Count = 4
+
+
+class EvaluationConfig(Model):
+    """The measurement before and after: problems per domain of the test split and out of domain."""
+
+    per_domain: int = Field(100, ge=0)
+    ood_per_domain: int = Field(50, ge=0)
+    samples: Count = 16
+
+
+class SaveConfig(Model):
+    """Checkpoints."""
+
+    every: Count = 50
+    keep_last: Count = 2
+
+
+class StageConfig(Model):
+    """From step `at` on other knobs hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
+
+    at: int = Field(ge=0)
+    set: dict[str, Any] = {}
+    mixture: dict[str, float] = {}  # task → weight, replacing the weights of the named tasks
+    reset_reference: bool = False
+    optimizer: Literal["keep", "clear"] = "keep"
+
+
+class RunConfig(Model):
+    """A whole run. `prorl train RECIPE --dry-run` prints it resolved."""
+
+    name: str
+    seed: int = 0
+    steps: Count = 3000
+    backend: Literal["local"] = "local"
+    device: str = "auto"  # "auto": a GPU if there is one, else the CPU
+    threads: int = Field(0, ge=0)  # CPU threads of torch; 0: as many as there are cores
+    instruction: str = ""  # appended to every prompt; says how to answer
+    model: ModelSection
+    tasks: dict[str, TaskConfig] = Field(min_length=1)
+    sampling: SamplingConfig = SamplingConfig()
+    dynamic_sampling: DynamicSamplingConfig = DynamicSamplingConfig()
+    length_penalty: LengthPenaltyConfig = LengthPenaltyConfig()
+    truncation: TruncationConfig = TruncationConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    clip: ClipConfig = ClipConfig()
+    mismatch: MismatchConfig = MismatchConfig()
+    kl: KLConfig = KLConfig()
+    reset: ResetConfig = ResetConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    learner: LearnerConfig = LearnerConfig()
+    engine: EngineConfig = EngineConfig()
+    judge: JudgeConfig = JudgeConfig()
+    exam: ExamConfig = ExamConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    save: SaveConfig = SaveConfig()
+    stages: tuple[StageConfig, ...] = ()
+    sample_every: int = Field(10, ge=0)
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> RunConfig:
+        for problem in _contradictions(self):
+            raise ValueError(problem)
+        return self
+
+
+KNOBS = {
+    "sampling.prompts_per_step": "prompts_per_step",
+    "sampling.samples_per_prompt": "samples_per_prompt",
+    "sampling.response_limit": "response_limit",
+    "sampling.temperature": "temperature",
+    "sampling.top_p": "top_p",
+    "dynamic_sampling.min_spread": "min_spread",
+    "dynamic_sampling.max_draw_factor": "max_draw_factor",
+    "length_penalty.weight": "length_weight",
+    "length_penalty.eta_min": "length_eta_min",
+    "length_penalty.eta_max": "length_eta_max",
+    "length_penalty.applies_to": "length_applies_to",
+    "truncation.scale": "truncated_scale",
+    "advantage.level": "advantage_level",
+    "clip.low": "clip_low",
+    "clip.high": "clip_high",
+    "clip.dual": "dual_clip",
+    "mismatch.kind": "mismatch",
+    "mismatch.low": "mismatch_low",
+    "mismatch.high": "mismatch_high",
+    "kl.coef": "kl_coef",
+    "kl.estimator": "kl_estimator",
+    "optimizer.lr": "learning_rate",
+    "optimizer.grad_clip": "grad_clip",
+    "optimizer.updates_per_step": "updates_per_step",
+}
+"""Recipe key → field of `Knobs`: what may change while a run goes on."""
+
+
+def shape_of(config: RunConfig) -> ShapeConfig | None:
+    """The model's shape as far as the recipe knows it."""
+    return config.model.warmup.shape if config.model.warmup else config.model.shape
+
+
+def _contradictions(config: RunConfig) -> Iterator[str]:
+    """Settings that are each fine and mean nothing together."""
+    sampling, reset, kl = config.sampling, config.reset, config.kl
+    resets = reset.every or reset.stalled_exams or reset.kl_ceiling is not None
+    if kl.coef == 0 and (resets or any(stage.reset_reference for stage in config.stages)):
+        yield (
+            "a reference reset means nothing with kl.coef 0, as no reference is held: "
+            "set reset.every=0 reset.stalled_exams=0 reset.kl_ceiling=null, or a kl.coef above 0"
+        )
+    if sampling.samples_per_prompt < 2:
+        yield (
+            "sampling.samples_per_prompt must be at least 2: the baseline is the mean of a prompt's own group"
+        )
+    if sampling.prompts_per_step % config.optimizer.updates_per_step:
+        yield (
+            f"sampling.prompts_per_step ({sampling.prompts_per_step}) does not divide into "
+            f"optimizer.updates_per_step ({config.optimizer.updates_per_step}) equal mini-batches"
+        )
+    shape = shape_of(config)
+    if shape is not None and sampling.response_limit >= shape.context:
+        yield (
+            f"sampling.response_limit ({sampling.response_limit}) leaves no room for a prompt in the model's "
+            f"context of {shape.context} tokens"
+        )
+    if config.clip.high < config.clip.low:
+        yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
+    if config.mismatch.kind != "none" and config.learner.old_logprobs == "engine":
+        yield "mismatch correction compares engine and learner: it needs learner.old_logprobs=learner"
+    if config.mismatch.low > config.mismatch.high:
+        yield f"mismatch.low ({config.mismatch.low}) is above mismatch.high ({config.mismatch.high})"
+    if (reset.stalled_exams or reset.target == "best") and not config.exam.every:
+        yield "reset.stalled_exams and reset.target=best need exams: set exam.every above 0"
+    if reset.kl_count > reset.kl_window:
+        yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
+    if not any(task.weight for task in config.tasks.values()):
+        yield "every task has weight 0: give at least one a positive weight"
+    starts = [stage.at for stage in config.stages]
+    if starts != sorted(set(starts)):
+        yield f"stages must begin at ascending steps, not {starts}"
+    for stage in config.stages:
+        unknown = set(stage.mixture) - set(config.tasks)
+        if unknown:
+            yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"

@@ -1,0 +1,148 @@
+"""What can happen in a run: a closed union of frozen records. The journal is their sequence and is the truth.
+
+Wall-clock seconds are reported in events for people; `evolve` never reads them, so two runs that differ only in
+speed have the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from prorl.types import UpdateStats
+
+ResetReason = Literal["kl_ceiling", "stalled_exam", "schedule", "stage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What one step's collection drew, kept and threw away. Counts of groups unless said otherwise."""
+
+    draws: int  # consumed from the data order
+    accepted: int  # trained on
+    easy: int  # rejected: no spread, mean score above one half
+    hard: int  # rejected: no spread, mean score at most one half
+    errors: int  # dropped for a verifier error
+    surplus: int  # generated past the last accepted draw; those draws come again next step
+    rollouts: int  # sampled responses, surplus included
+    sampled_tokens: int
+    score: float  # mean raw score over all consumed rollouts
+    reward: float  # mean shaped reward over accepted rollouts
+    length: float  # mean response length over consumed rollouts, tokens
+    truncated: float  # share of consumed rollouts that hit the limit
+    unanswered: float  # share of consumed rollouts without an extractable answer
+    domain_scores: Mapping[str, float]  # mean raw score per domain over consumed rollouts
+
+    @property
+    def informative_share(self) -> float:
+        """Share of judged draws that teach; 0 when nothing was judged."""
+        judged = self.draws - self.errors
+        return self.accepted / judged if judged else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A run begins: the first reference is the model it starts from."""
+
+    kind: ClassVar[str] = "started"
+    config_hash: str
+    reference_hash: str | None  # None when the run pays no KL penalty and so holds no reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A process took the run up again from the checkpoint of `step`, a branch under another config."""
+
+    kind: ClassVar[str] = "resumed"
+    step: int
+    config_hash: str
+    branched_from: str | None = None  # "run@step" whose copy this run is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped:
+    """One training step is done; `step` counts completed steps."""
+
+    kind: ClassVar[str] = "stepped"
+    step: int
+    cursor: int  # next draw of the data order
+    version: int  # policy version after the update
+    tally: Tally
+    update: UpdateStats
+    learning_rate: float
+    length_weight: float
+    kl_coef: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """An exam on held-out problems: pass@1 per domain, and their mean as `score`."""
+
+    kind: ClassVar[str] = "evaluated"
+    step: int
+    score: float
+    domains: Mapping[str, float]
+    pass_at_n: float  # n = samples per problem, mean over domains
+    unanswered: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceReset:
+    """A new reference was born."""
+
+    kind: ClassVar[str] = "reference_reset"
+    step: int
+    name: str
+    parent: str
+    reason: ResetReason
+    target: Literal["current", "best"]
+    source_step: int  # whose policy it is
+    optimizer: Literal["keep", "clear"]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEntered:
+    """From `step` on the knobs of stage `index` hold."""
+
+    kind: ClassVar[str] = "stage_entered"
+    step: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The loop ended after `step` steps: `done`, `interrupted`, or in trouble."""
+
+    kind: ClassVar[str] = "stopped"
+    step: int
+    reason: str
+
+
+Event = Started | Resumed | Stepped | Evaluated | ReferenceReset | StageEntered | Stopped
+_KINDS: Mapping[str, type[Event]] = {
+    cls.kind: cls for cls in (Started, Resumed, Stepped, Evaluated, ReferenceReset, StageEntered, Stopped)
+}
+
+
+def to_record(event: Event) -> dict[str, Any]:
+    """An event as plain JSON data."""
+    return {"kind": event.kind, **asdict(event)}
+
+
+def from_record(record: Mapping[str, Any]) -> Event:
+    """The event that `to_record` wrote.
+
+    Raises:
+        ValueError: an unknown kind, which means that a newer version wrote the journal.
+    """
+    data = dict(record)
+    kind = data.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"the journal holds an event of unknown kind {kind!r}: was it written by a newer prorl?")
+    if kind == Stepped.kind:
+        data |= {"tally": Tally(**data["tally"]), "update": UpdateStats(**data["update"])}
+    return _KINDS[kind](**data)

@@ -1,0 +1,99 @@
+"""The plan of a run: what every knob is at every step, and the rules the director decides by. Never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from prorl.director.schedules import Cycle, Piecewise, Ramp, Schedule
+from prorl.types import Knobs
+
+OptimizerAtReset = Literal["keep", "clear"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """From step `at` on, these knobs are different; entering it may reset the reference, as in v1's runs."""
+
+    at: int
+    knobs: Mapping[str, Any]  # knob name → constant or Schedule
+    reset_reference: bool = False
+    optimizer: OptimizerAtReset = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetRules:
+    """When the policy becomes the new reference (METHOD §7). The zeros switch each reason off."""
+
+    every: int = 0  # steps since the last reset
+    kl_ceiling: float | None = None
+    kl_count: int = 3  # m of the last ...
+    kl_window: int = 5  # ... n steps above the ceiling
+    stalled_exams: int = 0  # exams without a new best
+    cooldown: int = 20  # steps
+    target: Literal["current", "best"] = "current"
+    optimizer: OptimizerAtReset = "keep"
+
+    @property
+    def active(self) -> bool:
+        """Whether any reason can ever fire."""
+        return bool(self.every or self.stalled_exams or self.kl_ceiling is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExamRules:
+    """How often held-out problems of every domain are sat, and how many."""
+
+    every: int = 50  # steps; 0 = never
+    per_domain: int = 64  # problems
+    samples: int = 4  # per problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything the loop and the director need to know about a run, as plain data."""
+
+    seed: int
+    steps: int
+    knobs: Knobs = field(default_factory=Knobs)
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)  # knob name → schedule over the run
+    stages: tuple[Stage, ...] = ()  # by ascending step
+    reset: ResetRules = field(default_factory=ResetRules)
+    exam: ExamRules = field(default_factory=ExamRules)
+    save_every: int = 50  # steps
+    keep_last: int = 2  # checkpoints, besides the base and the best
+    sample_every: int = 10  # steps between written sample rollouts; 0 = never
+    max_error_share: float = 0.5  # of a step's groups with a verifier error: above it the run stops, saved
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a KL penalty is paid at any step; without one no reference is ever loaded."""
+        constants = [self.knobs, *(replace(self.knobs, **_constants(stage)) for stage in self.stages)]
+        scheduled = [self.schedules, *(stage.knobs for stage in self.stages)]
+        return any(knobs.kl_coef > 0 for knobs in constants) or any(
+            isinstance(knobs.get("kl_coef"), Schedule) for knobs in scheduled
+        )
+
+
+def knobs_at(plan: Plan, step: int) -> Knobs:
+    """Every dial at a step: constants, then schedules, then what the stages entered so far changed."""
+    settings: dict[str, Any] = dict(plan.schedules)
+    for stage in plan.stages:
+        if stage.at <= step:
+            settings |= stage.knobs
+    return replace(plan.knobs, **{name: _value(name, setting, step) for name, setting in settings.items()})
+
+
+def _constants(stage: Stage) -> dict[str, Any]:
+    return {name: value for name, value in stage.knobs.items() if not isinstance(value, Schedule)}
+
+
+def _value(name: str, setting: Any, step: int) -> Any:
+    if not isinstance(setting, (Piecewise, Ramp, Cycle)):
+        return setting
+    value = setting.at(step)
+    return round(value) if name in INTEGER_KNOBS else value
+
+
+INTEGER_KNOBS = frozenset(knob.name for knob in fields(Knobs) if knob.type == "int")

@@ -1,0 +1,131 @@
+"""What a recipe will ask of a machine, before anything is started: tokens, memory, disk. Upper bounds and estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+
+from prorl.config import RunConfig, shape_of
+from prorl.director.plan import Plan, knobs_at
+from prorl.planning import make_plan
+from prorl.recipe import to_json
+from prorl.tasks.registry import make_task
+
+FLOAT32 = 4  # bytes
+ADAM_MOMENTS = 2
+ACTIVATION_FLOATS = 20  # per hidden unit, layer and token: what a Llama-like block keeps for its backward pass
+CHECKPOINTED_FLOATS = 2  # the same with activation checkpointing: a layer's input and its share of one layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What the estimates need to know about a model."""
+
+    parameters: float
+    hidden_size: int
+    layers: int
+    kv_width: int  # KV heads times head width
+
+
+def dry_run(config: RunConfig) -> str:
+    """The resolved recipe as YAML, then the estimates as comments.
+
+    Raises:
+        RecipeError: as `make_plan`; an unknown task.
+    """
+    plan = make_plan(config)
+    for name, task in config.tasks.items():
+        make_task(name, task.levels or None)
+    resolved: str = yaml.safe_dump(to_json(config), sort_keys=False, allow_unicode=True)
+    return resolved + "".join(f"# {line}\n" for line in estimates(config, plan))
+
+
+def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
+    """One sentence per estimate."""
+    knobs = knobs_at(plan, 0)
+    rollouts = knobs.prompts_per_step * knobs.samples_per_prompt
+    drawn = rollouts * knobs.max_draw_factor
+    yield (
+        f"a step trains on {rollouts:,} rollouts of {knobs.prompts_per_step} informative groups, at most "
+        f"{rollouts * knobs.response_limit:,} tokens, and samples at most {drawn * knobs.response_limit:,.0f}"
+    )
+    yield f"the run trains on at most {config.steps * rollouts * knobs.response_limit:,} tokens in {config.steps:,} steps"
+    yield f"a reference is {'held' if plan.needs_reference else 'not held'}; {len(plan.stages)} stages"
+    size = model_size(config)
+    if size is None:
+        yield "the model is not on this machine: give model.shape and model.parameters for estimates of memory and disk"
+        return
+    yield from _memory(config, plan, size)
+    yield from _disk(config, plan, size)
+
+
+def model_size(config: RunConfig) -> Size | None:
+    """Size of the model: from the recipe, or else from the model's own config if that is on this machine."""
+    shape, parameters = shape_of(config), config.model.parameters
+    if shape is None:
+        assert config.model.path is not None, "checked by the recipe"
+        return _stored_size(config.model.path)
+    head = shape.hidden_size // shape.heads
+    if parameters is None:
+        projections = 2 * (shape.heads + shape.kv_heads) * head + 3 * shape.intermediate_size
+        vocabulary = config.model.warmup.vocab_size if config.model.warmup else 0
+        parameters = shape.hidden_size * (shape.layers * projections + vocabulary)
+    return Size(
+        parameters=parameters,
+        hidden_size=shape.hidden_size,
+        layers=shape.layers,
+        kv_width=shape.kv_heads * head,
+    )
+
+
+def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
+    copies = 2 + ADAM_MOMENTS + plan.needs_reference + 1  # weights, gradients, moments, reference, engine's fused weights
+    floats = CHECKPOINTED_FLOATS if config.learner.activation_checkpointing else ACTIVATION_FLOATS
+    width = 2 if config.learner.dtype == "bfloat16" else FLOAT32
+    activations = config.learner.micro_batch_tokens * size.hidden_size * size.layers * floats * width
+    limit = knobs_at(plan, 0).response_limit
+    cache = config.engine.max_rows * limit * size.layers * 2 * size.kv_width * FLOAT32
+    yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
+    yield (
+        f"memory: weights, gradients, optimizer and copies {_gib(size.parameters * FLOAT32 * copies)}, activations of a "
+        f"micro-batch about {_gib(activations)}, key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit)"
+    )
+
+
+def _disk(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
+    checkpoint = size.parameters * FLOAT32 * (1 + ADAM_MOMENTS)
+    kept = config.save.keep_last + 2  # and the base and the best
+    resets = plan.steps // plan.reset.every if plan.reset.every else 0
+    references = (1 + resets) * size.parameters * FLOAT32 if plan.needs_reference else 0
+    yield (
+        f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "
+        f"{_gib(references)} for {1 + resets if references else 0} references"
+    )
+
+
+def _stored_size(path: str) -> Size | None:
+    """Read from a checkpoint on this machine, without its weights; None when there is none."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError):
+        return None
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    text = config.get_text_config()
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    return Size(
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        hidden_size=text.hidden_size,
+        layers=text.num_hidden_layers,
+        kv_width=kv_heads * head,
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"

@@ -1,0 +1,218 @@
+"""The learner of one process: policy, optimizer and reference of any Hugging Face causal language model.
+
+Invariants: the result of an update does not depend on how its rows fall into micro-batches, since every sum is
+divided by the mini-batch's own count of action tokens; a non-finite update is counted and changes nothing; the
+policy stays in evaluation mode, since dropout would make the learner's log-probs differ from the engine's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors.torch import load_model
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from prorl.learn.logprobs import Scoring, check_head, score
+from prorl.learn.objective import TokenScores, UpdateTotals, objective
+from prorl.learn.optim import GuardedAdamW
+from prorl.learn.packing import MicroBatch, attention_cost, gather_rows, micro_batch, plan_rows
+from prorl.types import Batch, Knobs, PromptActions, UpdateStats
+
+WEIGHTS = "model.safetensors"
+OPTIMIZER = "optimizer.pt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """What a run fixes about the learner, as opposed to the knobs of a step."""
+
+    micro_batch_tokens: int = 16384  # token positions computed per forward pass, padding included
+    share_prefix: Literal["auto", "never"] = "auto"  # compute a prompt once for its rollouts where it pays
+    activation_checkpointing: bool = False
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; the weights are float32
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    logits_elements: int = 2**24  # at most so many logits exist at a time
+    old_logprobs: Literal["engine", "learner"] = (
+        "engine"  # "engine" where both hold the same weights (METHOD §5)
+    )
+
+
+class TorchLearner:
+    """`prorl.ports.Learner` for one process, on the device the model lies on.
+
+    `model` is taken over: its weights become float32 and are updated in place; `policy` gives them to an engine.
+    `pad_id` fills rows; what it says does not matter, since nothing attends to padding.
+    Raises ValueError for a model whose logits are not its output embedding applied to the last hidden state.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, settings: LearnerSettings, *, with_reference: bool, pad_id: int
+    ) -> None:
+        self.policy = model.float().eval()
+        check_head(model, logits_elements=settings.logits_elements)
+        self._settings = settings
+        self._pad_id = pad_id
+        self._pair_cost = attention_cost(model) if settings.share_prefix == "auto" else None
+        self._reference = copy.deepcopy(model).requires_grad_(False) if with_reference else None
+        if settings.activation_checkpointing:
+            _checkpoint_activations(model)
+        self._optimizer = GuardedAdamW(
+            model.parameters(), betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay
+        )
+
+    def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
+        """One step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
+
+        Fewer groups than updates make fewer updates, and a batch without action tokens makes none. Raises
+        ValueError when the KL term is on and there is no reference.
+        """
+        self._check(knobs)
+        scoring = Scoring(
+            temperature=knobs.temperature,
+            logits_elements=self._settings.logits_elements,
+            dtype=getattr(torch, self._settings.dtype),
+        )
+        groups = [group for group in batch.groups if group.action_tokens]
+        minis = [self._mini_batch(part) for part in _split(groups, knobs.updates_per_step)]
+        # Old log-probs are those before the first update, so they are all computed before it.
+        old = [[self._old_logps(micro, scoring) for micro in mini.micros] for mini in minis]
+        totals = UpdateTotals(batch.action_tokens)
+        for mini, old_logps in zip(minis, old, strict=True):
+            self._update_once(mini, old_logps, knobs, scoring, totals)
+        return totals.stats()
+
+    def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
+        """Make the policy (`source=None`) or the weights in a checkpoint folder the reference.
+
+        `clear_optimizer` forgets the moments of AdamW. Raises ValueError without a reference.
+        """
+        reference = self._held_reference()
+        if source is None:
+            reference.load_state_dict(self.policy.state_dict())
+        else:
+            load_model(reference, source / WEIGHTS)
+        if clear_optimizer:
+            self._optimizer.clear()
+
+    def save(self, folder: Path) -> None:
+        """Write policy (as a transformers checkpoint) and optimizer into an existing folder."""
+        _write(self.policy, folder)
+        self._optimizer.save(folder / OPTIMIZER)
+
+    def restore(self, folder: Path) -> None:
+        """Load what `save` wrote."""
+        load_model(self.policy, folder / WEIGHTS)
+        self._optimizer.restore(folder / OPTIMIZER)
+
+    def save_reference(self, folder: Path) -> None:
+        """Write the reference weights into an existing folder."""
+        _write(self._held_reference(), folder)
+
+    def restore_reference(self, folder: Path) -> None:
+        """Load what `save_reference` wrote."""
+        load_model(self._held_reference(), folder / WEIGHTS)
+
+    def _held_reference(self) -> PreTrainedModel:
+        if self._reference is None:
+            raise ValueError("the learner holds no reference; build it with one to reset or save it")
+        return self._reference
+
+    def _check(self, knobs: Knobs) -> None:
+        if knobs.kl_coef == 0:
+            return
+        if self._reference is None:
+            raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
+        if knobs.kl_estimator == "k1":
+            raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
+
+    def _mini_batch(self, groups: Sequence[PromptActions]) -> _MiniBatch:
+        budget = self._settings.micro_batch_tokens
+        rows = plan_rows(groups, budget=budget, pair_cost=self._pair_cost)
+        micros = [
+            micro_batch(part, pad_id=self._pad_id, device=self.policy.device)
+            for part in gather_rows(rows, budget=budget)
+        ]
+        return _MiniBatch(micros=micros, action_tokens=sum(group.action_tokens for group in groups))
+
+    @torch.no_grad()
+    def _old_logps(self, micro: MicroBatch, scoring: Scoring) -> Tensor:
+        if self._settings.old_logprobs == "engine":
+            return micro.engine_logps_BT
+        return score(self.policy, micro, scoring)[0]
+
+    def _update_once(
+        self,
+        mini: _MiniBatch,
+        old_logps: Sequence[Tensor],
+        knobs: Knobs,
+        scoring: Scoring,
+        totals: UpdateTotals,
+    ) -> None:
+        """Accumulate the gradient over the micro-batches, step, and add what was measured to `totals`."""
+        self._optimizer.zero_grad()
+        sums: list[Tensor] = []
+        for micro, old_BT in zip(mini.micros, old_logps, strict=True):
+            scores = self._scores(micro, old_BT, knobs, scoring, first=totals.updates == 0)
+            loss, measured = objective(scores, micro, knobs, denominator=mini.action_tokens)
+            torch.autograd.backward(loss)
+            sums.append(measured.stacked())
+        total = torch.stack(sums).sum(0)
+        norm = self._optimizer.step(total[0], learning_rate=knobs.learning_rate, grad_clip=knobs.grad_clip)
+        totals.add(mini.micros, total, action_tokens=mini.action_tokens, grad_norm=norm)
+
+    def _scores(
+        self, micro: MicroBatch, old_BT: Tensor, knobs: Knobs, scoring: Scoring, *, first: bool
+    ) -> TokenScores:
+        reference_BT = None
+        if self._reference is not None and knobs.kl_coef != 0:
+            with torch.no_grad():
+                reference_BT, _ = score(self._reference, micro, scoring)
+        logps_BT, entropy_N = score(self.policy, micro, scoring)
+        # Where the engine's log-probs serve as the old ones, only the first update still sees the policy of the
+        # step's start, so only it can say how far the two disagree.
+        own_BT = logps_BT.detach() if first else None
+        return TokenScores(
+            logps_BT=logps_BT,
+            old_BT=old_BT,
+            start_BT=own_BT if self._settings.old_logprobs == "engine" else old_BT,
+            reference_BT=reference_BT,
+            entropy_N=entropy_N,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MiniBatch:
+    """What one optimizer update learns from."""
+
+    micros: list[MicroBatch]
+    action_tokens: int
+
+
+def _split(groups: Sequence[PromptActions], parts: int) -> list[Sequence[PromptActions]]:
+    """Contiguous parts whose group counts differ by at most one; none is empty, so there may be fewer."""
+    parts = min(parts, len(groups))
+    bounds = [part * len(groups) // parts for part in range(parts + 1)] if parts else []
+    return [groups[start:end] for start, end in pairwise(bounds)]
+
+
+def _write(model: PreTrainedModel, folder: Path) -> None:
+    # One file however large, because weights are read back by that name.
+    model.save_pretrained(folder, max_shard_size="1TB")
+
+
+def _checkpoint_activations(model: PreTrainedModel) -> None:
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            # Such a layer checkpoints in training mode only; its children stay in evaluation mode, without dropout.
+            layer.training = True

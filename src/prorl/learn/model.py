@@ -1,0 +1,234 @@
+"""Where models and tokenizers come from: a transformers directory, the hub or its cache, or a bare shape.
+
+Invariants: what is returned is deterministic (dropout is off for good, not only in evaluation mode) and complete
+(no weight was left at a random value because the checkpoint lacked it). Whatever is wrong with a checkpoint is
+one sentence in a `ModelError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from huggingface_hub import HfApi
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+Architecture = Literal["qwen2", "qwen3", "llama"]
+_HUB_TIMEOUT = 10.0  # seconds
+_LOADING_ERRORS = (OSError, ValueError, RuntimeError, SafetensorError)
+
+
+class ModelError(Exception):
+    """A model or tokenizer cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A decoder to build from nothing. Raises ModelError for sizes that do not divide."""
+
+    architecture: Architecture
+    hidden_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate_size: int
+    context: int  # tokens
+    tied_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % (2 * self.heads):
+            raise ModelError(
+                f"hidden_size {self.hidden_size} gives {self.heads} heads no equal, even size: use a multiple of "
+                f"{2 * self.heads}"
+            )
+        if self.heads % self.kv_heads:
+            raise ModelError(
+                f"{self.heads} heads cannot share {self.kv_heads} kv_heads equally: use a divisor"
+            )
+
+
+def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedModel:
+    """A randomly initialised float32 model on the CPU, in evaluation mode.
+
+    The same arguments give the same weights, and the global random state stays as it was.
+    """
+    config = _config(shape, vocab_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return model.eval()
+
+
+def load_model(source: str | Path, *, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
+    """The causal language model of a transformers directory or hub id, in evaluation mode, on `device`.
+
+    A hub id is looked up in the local cache first and downloaded only if it is not there. Attention is SDPA where
+    the architecture supports it, which is what transformers chooses by itself.
+
+    Raises:
+        ModelError: no such directory, not a checkpoint, hub unreachable, no causal head, or missing weights.
+    """
+    config = _load(AutoConfig.from_pretrained, source, "model")
+    _disable_dropout(config)
+
+    read = partial(AutoModelForCausalLM.from_pretrained, config=config, dtype=dtype, output_loading_info=True)
+    model, report = _load(read, source, "model")
+    absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if absent:
+        raise ModelError(
+            f"{source} lacks {len(absent)} weights of a causal language model (first: {absent[0]}); "
+            "give a checkpoint saved with its language-model head"
+        )
+    return model.to(device).eval()
+
+
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a transformers directory or hub id; the cache comes first, as in `load_model`.
+
+    Raises:
+        ModelError: nothing to load, hub unreachable, or no end-of-sequence token.
+    """
+    tokenizer: PreTrainedTokenizerBase = _load(AutoTokenizer.from_pretrained, source, "tokenizer")
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"the tokenizer of {source} has no end-of-sequence token, so no response would ever end; "
+            "set eos_token in its tokenizer_config.json"
+        )
+    return tokenizer
+
+
+def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Every id that ends a response: the tokenizer's own first, then those that only the generation config lists."""
+    listed = model.generation_config.eos_token_id if model.generation_config is not None else None
+    extra = listed if isinstance(listed, list) else [] if listed is None else [listed]
+    return tuple(dict.fromkeys([tokenizer.eos_token_id, *extra]))
+
+
+def context_limit(model: PreTrainedModel) -> int:
+    """How many tokens, prompt and response together, the model can attend over.
+
+    Raises:
+        ModelError: the model's config does not say.
+    """
+    limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if limit is None:
+        raise ModelError(
+            f"a {model.config.model_type} model does not state its context length; "
+            "set max_position_embeddings in its config.json"
+        )
+    return limit
+
+
+def parameter_count(model: PreTrainedModel) -> int:
+    """Number of trained scalars; tied weights count once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _config(shape: ModelShape, vocab_size: int) -> PretrainedConfig:
+    common = {
+        "vocab_size": vocab_size,
+        "hidden_size": shape.hidden_size,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.hidden_size // shape.heads,
+        "intermediate_size": shape.intermediate_size,
+        "max_position_embeddings": shape.context,
+        "tie_word_embeddings": shape.tied_embeddings,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    kinds = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}
+    return kinds[shape.architecture](**common)
+
+
+def _disable_dropout(config: PretrainedConfig) -> None:
+    """Set every dropout rate to zero, so that even a model in training mode computes one function."""
+    text = config.get_text_config()
+    for name, value in vars(text).items():
+        if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+            setattr(text, name, 0.0)
+
+
+def _load(read: Callable[..., Any], source: str | Path, what: str) -> Any:
+    """Read from a directory, else from the hub's cache, else from the hub; ModelError if none works."""
+    name = str(source)
+    if _is_path(source):
+        name = str(Path(source).expanduser())
+        if not Path(name).is_dir():
+            raise ModelError(
+                f"there is no directory {name}; give a transformers checkpoint directory or a hub id"
+            )
+    local = Path(name).is_dir()
+    if local and not (Path(name) / "config.json").is_file():
+        raise ModelError(f"{name} is no transformers checkpoint: it holds no config.json")
+    try:
+        return read(name, local_files_only=True, trust_remote_code=False)
+    except _LOADING_ERRORS as error:
+        if local:
+            raise _explained(error, name, what) from error
+    _require_on_hub(name)
+    try:
+        return read(name, trust_remote_code=False)
+    except _LOADING_ERRORS as error:
+        raise _explained(error, name, what) from error
+
+
+def _is_path(source: str | Path) -> bool:
+    """Whether `source` can only be a directory: hub ids are `name` or `owner/name`."""
+    return isinstance(source, Path) or source.startswith((".", "/", "~")) or source.count("/") > 1
+
+
+def _require_on_hub(name: str) -> None:
+    """Ask the hub once: the loader itself would retry a dead connection for half a minute per file."""
+    try:
+        HfApi().model_info(name, timeout=_HUB_TIMEOUT)
+    except GatedRepoError as error:
+        raise ModelError(f"{name} is gated: accept its terms on the hub and run `hf auth login`") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ModelError(
+            f"{name} is neither a directory here nor a model on the hub that you may read"
+        ) from error
+    except (
+        Exception
+    ) as error:  # which HTTP library raises, and what, changes between versions of the hub client
+        reason = (
+            "offline mode is on" if isinstance(error, OfflineModeIsEnabled) else "the hub cannot be reached"
+        )
+        raise ModelError(
+            f"{name} is not in the local cache and {reason}; on a connected machine run "
+            f"`hf download {name} --local-dir DIR`, copy DIR here, and give its path as the model"
+        ) from error
+
+
+def _explained(error: Exception, name: str, what: str) -> ModelError:
+    text = str(error).strip()
+    if "AutoModelForCausalLM" in text:
+        return ModelError(f"{name} has no causal language-model head; give a decoder-only model")
+    if "backend tokenizer" in text:
+        return ModelError(
+            f"{name} holds no tokenizer that can be read; copy its tokenizer.json next to the weights"
+        )
+    first_line = text.partition("\n")[0]
+    return ModelError(f"cannot load the {what} of {name}: {first_line}")

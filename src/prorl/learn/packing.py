@@ -1,0 +1,198 @@
+"""From a ragged batch to micro-batches: which tokens share a row, which rows share a forward pass, and the tensors.
+
+A row is one prompt followed by one or several of its actions. With several, the prompt is computed once for all of
+them: a block mask lets each action see the prompt and itself only, and its positions continue from the prompt, so
+every log-prob equals the one computed in a row of its own. The last token of an action predicts nothing and is not
+fed. Invariant: an action is never cut, and every action token of the batch is predicted exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from prorl.types import Action, PromptActions
+
+SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
+SHARING_ATTENTION = frozenset({"sdpa", "eager"})  # implementations that take a full mask as it is
+
+# A masked attention kernel does about half the floating-point operations per second of a matrix product.
+ATTENTION_SLOWNESS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One sequence to compute: a prompt and the actions that continue it, none empty."""
+
+    prompt: tuple[int, ...]
+    actions: tuple[Action, ...]
+
+    @property
+    def positions(self) -> int:
+        """Token positions fed to the model."""
+        return _positions(len(self.prompt), self.actions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Tensors of one forward pass. R rows, S positions; B actions, T tokens of the longest; N action tokens.
+
+    The N entries are the true entries of `mask_BT` in row-major order.
+    """
+
+    tokens_RS: Tensor
+    positions_RS: Tensor | None  # None: 0, 1, 2, … in every row
+    segments_RS: (
+        Tensor | None
+    )  # 0 prompt, k-th action k, padding -1; None: one action per row, causal is enough
+    sources_N: Tensor  # index into the flattened (R·S) positions: the one that predicts the token
+    targets_N: Tensor
+    mask_BT: Tensor  # bool
+    engine_logps_BT: Tensor
+    advantages_BT: Tensor
+
+    @property
+    def positions(self) -> int:
+        """Token positions computed, padding included."""
+        return self.tokens_RS.numel()
+
+
+def attention_cost(model: PreTrainedModel) -> float | None:
+    """Cost of one query-key pair, in units of one token's share of the linear layers; None forbids sharing.
+
+    None for architectures that are not known to honour a full mask with position ids, and for sliding windows.
+    """
+    config = model.config
+    full = all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
+    known = config.model_type in SHARING_ARCHITECTURES and config._attn_implementation in SHARING_ATTENTION
+    if not (known and full):
+        return None
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    pair_flops = 4 * config.num_hidden_layers * config.num_attention_heads * head_dim
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    vocabulary = {weight for end in ends for weight in end.parameters()}
+    inner = sum(weight.numel() for weight in model.parameters() if weight not in vocabulary)
+    token_flops = 2 * inner
+    return ATTENTION_SLOWNESS * float(pair_flops / token_flops)
+
+
+def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float | None) -> list[Row]:
+    """Rows for all actions, in order: as many actions of a group per row as is cheapest within `budget` positions.
+
+    `pair_cost` as in `attention_cost`; None gives every action a row of its own. Raises ValueError for an empty
+    prompt, because nothing then predicts the first token.
+    """
+    rows: list[Row] = []
+    for group in groups:
+        if not group.prompt:
+            raise ValueError("a prompt has no tokens; render prompts with at least one, e.g. a start token")
+        actions = tuple(action for action in group.actions if action.tokens)
+        per_row = 1 if pair_cost is None else _cheapest_share(len(group.prompt), actions, budget, pair_cost)
+        rows += [
+            Row(prompt=group.prompt, actions=actions[start : start + per_row])
+            for start in range(0, len(actions), per_row)
+        ]
+    return rows
+
+
+def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
+    """Rows sorted by length and cut into micro-batches of at most `budget` positions, padding included.
+
+    A row longer than the budget stands alone. The sort is stable, so the result depends on the input order only.
+    """
+    batches: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: row.positions, reverse=True):
+        if batches and (len(batches[-1]) + 1) * batches[-1][0].positions <= budget:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch:
+    """Tensors for `rows` on `device`, right-padded."""
+    width = max(row.positions for row in rows)
+    actions = [action for row in rows for action in row.actions]
+    lengths_B = torch.tensor([len(action.tokens) for action in actions])
+    mask_BT = torch.arange(int(lengths_B.max())) < lengths_B[:, None]
+    shared = any(len(row.actions) > 1 for row in rows)
+
+    def filled(values: list[list[float]]) -> Tensor:
+        flat_N = torch.tensor([value for row in values for value in row], dtype=torch.float32)
+        return torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, flat_N).to(device)
+
+    def padded(values: list[list[int]], padding: int) -> Tensor:
+        return torch.tensor([row + [padding] * (width - len(row)) for row in values], device=device)
+
+    return MicroBatch(
+        tokens_RS=padded([_tokens(row) for row in rows], pad_id),
+        positions_RS=padded([_position_ids(row) for row in rows], 0) if shared else None,
+        segments_RS=padded([_segments(row) for row in rows], -1) if shared else None,
+        sources_N=torch.tensor(
+            [index * width + at for index, row in enumerate(rows) for at in _sources(row)], device=device
+        ),
+        targets_N=torch.tensor([token for action in actions for token in action.tokens], device=device),
+        mask_BT=mask_BT.to(device),
+        engine_logps_BT=filled([list(action.engine_logps) for action in actions]),
+        advantages_BT=filled([[action.advantage] * len(action.tokens) for action in actions]),
+    )
+
+
+def prefix_mask(segments_RS: Tensor) -> Tensor:
+    """Boolean mask (R, 1, S, S), true where the query attends: earlier or itself, in the prompt or its own segment.
+
+    Padding attends to padding and to the prompt, so that no query is left without a key.
+    """
+    width = segments_RS.shape[1]
+    causal_SS = torch.ones(width, width, dtype=torch.bool, device=segments_RS.device).tril()
+    keys, queries = segments_RS[:, None, :], segments_RS[:, :, None]
+    return (causal_SS & ((keys == queries) | (keys == 0)))[:, None]
+
+
+def _positions(prompt: int, actions: Sequence[Action]) -> int:
+    return prompt + sum(len(action.tokens) - 1 for action in actions)
+
+
+def _cheapest_share(prompt: int, actions: Sequence[Action], budget: int, pair_cost: float) -> int:
+    """Actions per row of least estimated cost; a shared row pays all S² pairs, a causal row half of them."""
+
+    def cost(per_row: int) -> float:
+        total = 0.0
+        for start in range(0, len(actions), per_row):
+            part = actions[start : start + per_row]
+            positions = _positions(prompt, part)
+            if len(part) > 1 and positions > budget:
+                return float("inf")
+            total += positions + pair_cost * positions**2 * (1.0 if per_row > 1 else 0.5)
+        return total
+
+    return min(range(1, len(actions) + 1), key=cost, default=1)
+
+
+def _tokens(row: Row) -> list[int]:
+    return [*row.prompt, *(token for action in row.actions for token in action.tokens[:-1])]
+
+
+def _position_ids(row: Row) -> list[int]:
+    start = len(row.prompt)
+    return [*range(start), *(start + at for action in row.actions for at in range(len(action.tokens) - 1))]
+
+
+def _segments(row: Row) -> list[int]:
+    own = (k for k, action in enumerate(row.actions, start=1) for _ in action.tokens[:-1])
+    return [0] * len(row.prompt) + list(own)
+
+
+def _sources(row: Row) -> list[int]:
+    """Where each action token is predicted: the first by the last of the prompt, the others by the one before."""
+    sources: list[int] = []
+    start = len(row.prompt)
+    for action in row.actions:
+        own = len(action.tokens) - 1
+        sources += [len(row.prompt) - 1, *range(start, start + own)]
+        start += own
+    return sources

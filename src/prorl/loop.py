@@ -1,0 +1,152 @@
+"""The algorithm: one prolonged run of ProRL v2, top to bottom.
+
+Nothing is in flight at the top of the loop. What happens at that boundary (exam, the director's decisions,
+checkpoint) depends on plan and state alone, so a run resumed from a checkpoint goes on as if never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+
+from prorl.director.decide import Decision, EnterStage, ResetReference, Stop, decide, exam_due, save_due
+from prorl.director.events import Evaluated, Event, ReferenceReset, StageEntered, Stepped, Stopped
+from prorl.director.plan import Plan, knobs_at
+from prorl.director.state import RunState
+from prorl.evals.exams import sit_exam
+from prorl.ports import Backend, Renderer
+from prorl.rollout.batch import make_batch
+from prorl.rollout.collect import collect
+from prorl.rollout.pipeline import Worker
+from prorl.rollout.samples import sample_records
+from prorl.run import checkpoints
+from prorl.run.recorder import Recorder
+from prorl.run.store import RunStore
+from prorl.seeds import derive
+from prorl.stopwatch import Stopwatch
+from prorl.tasks.mixture import Mixture
+from prorl.types import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The parts of a run, put together by the composition root."""
+
+    plan: Plan
+    backend: Backend
+    renderer: Renderer
+    tasks: Mixture
+    store: RunStore
+    recorder: Recorder
+
+    @property
+    def worker(self) -> Worker:
+        """Who renders, samples and judges."""
+        return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer)
+
+
+def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunState:
+    """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
+    plan, state = run.plan, run.recorder.state
+    record = run.recorder.record
+    run.backend.sync(state.version)
+    while True:
+        if exam_due(plan, state):
+            state = record(examine(run, state))
+        for decision in decide(plan, state, interrupted=interrupted()):
+            state = record(perform(decision, run, state))
+        if save_due(plan, state):
+            checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last)
+        if state.stopped is not None:
+            return state
+
+        clock = Stopwatch()
+        knobs = knobs_at(plan, state.step)
+        harvest = collect(
+            run.worker,
+            partial(run.tasks.problem, split="train", weights=knobs.mixture),
+            knobs,
+            cursor=state.cursor,
+            expected_share=state.informative_share,
+            seed=derive(plan.seed, "rollout"),
+            clock=clock,
+        )
+        batch = make_batch(harvest.groups, knobs)
+        with clock.phase("learn"):
+            update = run.backend.learner.update(batch, knobs)
+        with clock.phase("sync"):
+            run.backend.sync(state.version + 1)
+        if plan.sample_every and state.step % plan.sample_every == 0:
+            run.store.write_samples(state.step, sample_records(state.step, harvest))
+        state = record(
+            Stepped(
+                step=state.step + 1,
+                cursor=harvest.cursor,
+                version=state.version + 1,
+                tally=harvest.tally,
+                update=update,
+                learning_rate=knobs.learning_rate,
+                length_weight=knobs.length_weight,
+                kl_coef=knobs.kl_coef,
+                seconds=clock.seconds(),
+            )
+        )
+
+
+def examine(run: Run, state: RunState) -> Evaluated:
+    """Sit the exam of this step: the same held-out problems and random numbers every time."""
+    rules = run.plan.exam
+    knobs = knobs_at(run.plan, state.step)
+    clock = Stopwatch()
+    result = sit_exam(
+        run.worker,
+        run.tasks.exam_problems("exam", rules.per_domain),
+        samples=rules.samples,
+        sampling=Sampling(temperature=1.0, top_p=1.0, limit=knobs.response_limit),
+        seed=derive(run.plan.seed, "exam"),
+        pass_threshold=run.tasks.pass_threshold,
+        clock=clock,
+    )
+    domains = result.pass_at(1)
+    return Evaluated(
+        step=state.step,
+        score=fmean(domains.values()),
+        domains=domains,
+        pass_at_n=fmean(result.pass_at(rules.samples).values()),
+        unanswered=result.unanswered,
+        seconds=clock.seconds()["total"],
+    )
+
+
+def perform(decision: Decision, run: Run, state: RunState) -> Event:
+    """Carry out one decision of the director and say what happened."""
+    match decision:
+        case EnterStage(index=index):
+            return StageEntered(step=state.step, index=index)
+        case ResetReference():
+            return _reset_reference(decision, run, state)
+        case Stop(reason=reason):
+            return Stopped(step=state.step, reason=reason)
+
+
+def _reset_reference(decision: ResetReference, run: Run, state: RunState) -> ReferenceReset:
+    assert state.reference is not None, "the director resets only a reference that exists"
+    source_step = state.step
+    if decision.target == "best" and state.best_step is not None:
+        source_step = state.best_step
+    source = None if source_step == state.step else run.store.checkpoint_path(source_step)
+    learner = run.backend.learner
+    learner.reset_reference(source, clear_optimizer=decision.optimizer == "clear")
+    name = f"ref_{state.references_born + 1:03d}"
+    return ReferenceReset(
+        step=state.step,
+        name=name,
+        parent=state.reference.name,
+        reason=decision.reason,
+        target=decision.target,
+        source_step=source_step,
+        optimizer=decision.optimizer,
+        hash=run.store.write_reference(name, learner.save_reference),
+    )

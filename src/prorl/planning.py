@@ -1,0 +1,90 @@
+"""From a checked recipe to the plan the loop runs by: knobs, schedules, stages, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prorl.config import KNOBS, RunConfig, StageConfig
+from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
+from prorl.director.schedules import Cycle, Schedule
+from prorl.recipe import RecipeError, check
+from prorl.types import Knobs
+
+LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_penalty.start_step")
+
+
+def make_plan(config: RunConfig) -> Plan:
+    """The plan of a recipe.
+
+    Raises:
+        RecipeError: a stage sets what is not a knob, or its settings contradict each other.
+    """
+    settings = _settings(config)
+    constants = {name: value for name, value in settings.items() if not isinstance(value, Schedule)}
+    return Plan(
+        seed=config.seed,
+        steps=config.steps,
+        knobs=Knobs(**constants),
+        schedules={name: value for name, value in settings.items() if isinstance(value, Schedule)},
+        stages=_stages(config),
+        reset=ResetRules(**config.reset.model_dump()),
+        exam=ExamRules(**config.exam.model_dump()),
+        save_every=config.save.every,
+        keep_last=config.save.keep_last,
+        sample_every=config.sample_every,
+    )
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Every knob by name: a constant, or a schedule where the recipe says one."""
+    settings: dict[str, Any] = {"mixture": {name: task.weight for name, task in config.tasks.items()}}
+    for key, knob in KNOBS.items():
+        section, name = key.split(".")
+        value = getattr(getattr(config, section), name)
+        settings[knob] = value.schedule() if hasattr(value, "schedule") else value
+    penalty = config.length_penalty
+    if penalty.weight and penalty.off_steps:
+        settings["length_weight"] = Cycle(
+            on=penalty.weight,
+            off=0.0,
+            on_steps=penalty.on_steps,
+            off_steps=penalty.off_steps,
+            start_step=penalty.start_step,
+        )
+    return settings
+
+
+def _stages(config: RunConfig) -> tuple[Stage, ...]:
+    """Each stage as the knobs that it changes; its settings are checked like a recipe's own."""
+    stages: list[Stage] = []
+    data = config.model_dump() | {"stages": ()}
+    before = _settings(config)
+    for stage in config.stages:
+        _apply(data, stage)
+        after = _settings(check(data, f"stage at step {stage.at}"))
+        changed = {name: value for name, value in after.items() if value != before[name]}
+        stages.append(
+            Stage(
+                at=stage.at,
+                knobs=changed,
+                reset_reference=stage.reset_reference,
+                optimizer=stage.optimizer,
+            )
+        )
+        before = after
+    return tuple(stages)
+
+
+def _apply(data: dict[str, Any], stage: StageConfig) -> None:
+    known = (*KNOBS, *LENGTH_CYCLE)
+    for key, value in stage.set.items():
+        if key not in known:
+            raise RecipeError(
+                f"stage at step {stage.at}: {key!r} cannot change during a run; what can: {', '.join(known)}"
+            )
+        section, name = key.split(".")
+        data[section][name] = value
+    weights: Mapping[str, float] = stage.mixture
+    for task, weight in weights.items():
+        data["tasks"][task]["weight"] = weight

@@ -1,0 +1,108 @@
+"""The seam: what the loop asks of a backend. `local`, `ray` and `fake` implement these protocols.
+
+An engine and a judge are machines one ticks: submit work, then poll for what has finished. Between steps
+nothing is in flight, so a checkpoint is driver state plus tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from prorl.types import Batch, Completion, Knobs, Problem, Request, Split, UpdateStats, Verdict
+
+
+class Task(Protocol):
+    """A source of verifiable problems."""
+
+    name: str
+    domain: str
+    pass_threshold: float  # score from which a rollout counts as solved in pass@k
+
+    def problem(self, index: int, split: Split) -> Problem:
+        """The problem at `index` of `split`: pure, the same in every process."""
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Judge a response text; by definition of the problem, not by comparison with the witness."""
+
+
+class Engine(Protocol):
+    """Samples responses from the current policy."""
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that serve requests now."""
+
+    def submit(self, request: Request) -> None:
+        """Queue one prompt with its n samples."""
+
+    def poll(self) -> list[Completion]:
+        """Advance, and return what has finished; an empty list means that nothing is in flight."""
+
+    def cancel(self) -> None:
+        """Drop everything in flight."""
+
+
+class Judge(Protocol):
+    """Runs verifiers away from the trainer's process."""
+
+    def submit(self, ticket: int, problem: Problem, text: str) -> None:
+        """Queue one response under the caller's ticket."""
+
+    def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
+        """Verdicts that are ready; with `wait`, block for at least one unless none is outstanding."""
+
+
+class Learner(Protocol):
+    """Owns all tensor memory: policy, optimizer, reference."""
+
+    def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
+        """One step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`."""
+
+    def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
+        """Make the policy (`source=None`) or the weights in a checkpoint folder the reference."""
+
+    def save(self, folder: Path) -> None:
+        """Write policy (as a transformers checkpoint) and optimizer into an existing folder."""
+
+    def restore(self, folder: Path) -> None:
+        """Load what `save` wrote."""
+
+    def save_reference(self, folder: Path) -> None:
+        """Write the reference weights into an existing folder."""
+
+    def restore_reference(self, folder: Path) -> None:
+        """Load what `save_reference` wrote."""
+
+
+class Backend(Protocol):
+    """Engine, judge and learner of one run."""
+
+    @property
+    def engine(self) -> Engine:
+        """Samples responses."""
+
+    @property
+    def judge(self) -> Judge:
+        """Reaches verdicts."""
+
+    @property
+    def learner(self) -> Learner:
+        """Updates the policy."""
+
+    def sync(self, version: int) -> None:
+        """Publish the learner's weights to the engine as `version` and prove by a probe that they agree."""
+
+    def close(self) -> None:
+        """Release processes and devices; nothing may be in flight."""
+
+
+class Renderer(Protocol):
+    """Text to tokens and back, by the model's own tokenizer and chat template."""
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """A user prompt as the token ids that open the assistant's turn."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Response tokens as text; the end-of-sequence token is dropped, thinking and answer tags stay."""

@@ -1,0 +1,101 @@
+"""Generate and judge a fixed list of problems, overlapped: the part that training and exams share.
+
+Which sequences decode together follows from the order of the problems alone, never from how fast a verdict
+came; the result is in problem order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from prorl.errors import ProrlError
+from prorl.ports import Engine, Judge, Renderer
+from prorl.seeds import derive
+from prorl.stopwatch import Stopwatch
+from prorl.types import Completion, Group, Problem, Request, Rollout, Sampling, Verdict
+
+
+class StaleCompletionError(ProrlError):
+    """A completion came from other weights than the ones that were asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """The hands of a roll-out: who renders, samples and judges."""
+
+    engine: Engine
+    judge: Judge
+    renderer: Renderer
+
+
+def roll_out(
+    worker: Worker,
+    problems: Sequence[tuple[int, Problem]],  # (draw, problem), draws distinct
+    *,
+    samples: int,
+    sampling: Sampling,
+    seed: int,
+    clock: Stopwatch,
+) -> list[Group]:
+    """Sample `samples` responses to every problem and judge each one as soon as it ends.
+
+    Raises:
+        StaleCompletionError: the engine answered with weights of another version than it has now.
+    """
+    prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems}
+    by_draw = dict(problems)
+    version = worker.engine.version
+    for draw, prompt in prompts.items():
+        request = Request(
+            draw=draw, prompt=prompt, samples=samples, seed=derive(seed, draw), sampling=sampling
+        )
+        worker.engine.submit(request)
+
+    completions: list[Completion] = []
+    texts: list[str] = []
+    verdicts: dict[int, Verdict] = {}
+    while True:
+        with clock.phase("generate"):
+            finished = worker.engine.poll()
+        if not finished:
+            break
+        for completion in finished:
+            if completion.policy_version != version:
+                raise StaleCompletionError(
+                    f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
+                    f"but version {version} was asked"
+                )
+            text = worker.renderer.decode(completion.tokens)
+            worker.judge.submit(len(completions), by_draw[completion.draw], text)
+            completions.append(completion)
+            texts.append(text)
+        verdicts.update(worker.judge.poll(wait=False))
+    with clock.phase("judge"):
+        while len(verdicts) < len(completions):
+            verdicts.update(worker.judge.poll(wait=True))
+
+    rollouts = (
+        Rollout(completion=completion, text=text, verdict=verdicts[ticket])
+        for ticket, (completion, text) in enumerate(zip(completions, texts, strict=True))
+    )
+    return _groups(problems, prompts, rollouts)
+
+
+def _groups(
+    problems: Sequence[tuple[int, Problem]],
+    prompts: dict[int, tuple[int, ...]],
+    rollouts: Iterable[Rollout],
+) -> list[Group]:
+    by_draw: dict[int, list[Rollout]] = {draw: [] for draw, _ in problems}
+    for rollout in rollouts:
+        by_draw[rollout.completion.draw].append(rollout)
+    return [
+        Group(
+            draw=draw,
+            problem=problem,
+            prompt=prompts[draw],
+            rollouts=tuple(sorted(by_draw[draw], key=lambda rollout: rollout.completion.sample)),
+        )
+        for draw, problem in problems
+    ]

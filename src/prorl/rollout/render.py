@@ -1,0 +1,68 @@
+"""Text to tokens and back, by the model's own tokenizer and chat template.
+
+Invariant: training, exams and warm-up see a prompt through this one place, so they agree on every token.
+Imports no torch: the tokenizer comes from the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from prorl.tasks.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
+
+
+class ChatRenderer:
+    """Implements `ports.Renderer` for any transformers tokenizer, with or without a chat template."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, instruction: str = "") -> None:
+        """`instruction` follows every prompt, e.g. "Think between <think> and </think>, then …"; "" adds none."""
+        self._tokenizer = tokenizer
+        self._instruction = instruction
+        self._dropped = _special_ids(tokenizer) - _tag_ids(tokenizer)
+        self._opening = self._thinking_opened_by_template()
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template."""
+        content = f"{prompt}\n\n{self._instruction}" if self._instruction else prompt
+        if not self._tokenizer.chat_template:
+            return tuple(self._tokenizer.encode(content + "\n"))
+        return tuple(
+            self._tokenizer.apply_chat_template(
+                [{"role": "user", "content": content}],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+            )
+        )
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The assistant's turn as text: special tokens are dropped, thinking and answer tags stay.
+
+        Where the template itself opens the thinking (DeepSeek-R1), the text starts with that tag, so that a
+        response which never closes it is read as unfinished thinking.
+        """
+        kept = [token for token in tokens if token not in self._dropped]
+        text: str = self._tokenizer.decode(
+            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return self._opening + text
+
+    def _thinking_opened_by_template(self) -> str:
+        opened: str = self._tokenizer.decode(self.encode(""), skip_special_tokens=False)
+        return THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    marked = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return frozenset(marked | set(tokenizer.all_special_ids))
+
+
+def _tag_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset(id_ for id_, token in added if token.content in _TAGS)

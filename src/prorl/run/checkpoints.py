@@ -1,0 +1,76 @@
+"""What a checkpoint means: driver state, the journal up to it, and the learner's tensors, saved as one.
+
+Taking a run up again restores all three, so nothing is lost but the work since the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prorl.director.events import Resumed, Started, from_record
+from prorl.director.state import RunState, fold, from_json, to_json
+from prorl.ports import Learner
+from prorl.run.files import StorageError
+from prorl.run.recorder import Recorder, Watcher
+from prorl.run.store import Checkpoint, RunStore
+
+FIRST_REFERENCE = "ref_000"
+
+
+def start(
+    store: RunStore,
+    learner: Learner,
+    *,
+    config_hash: str,
+    with_reference: bool,
+    watchers: Sequence[Watcher] = (),
+) -> Recorder:
+    """Begin a run: its first reference is the model it starts from."""
+    recorder = Recorder(store.journal, RunState(), watchers)
+    reference = store.write_reference(FIRST_REFERENCE, learner.save_reference) if with_reference else None
+    recorder.record(Started(config_hash=config_hash, reference_hash=reference))
+    return recorder
+
+
+def save(store: RunStore, learner: Learner, state: RunState, *, keep_last: int) -> None:
+    """Write the checkpoint of this step, then delete what is no longer needed.
+
+    The base (step 0), the best exam's and the newest checkpoints stay.
+    """
+    store.write_checkpoint(state.step, to_json(state), learner.save)
+    best = set() if state.best_step is None else {state.best_step}
+    store.prune(keep_last=keep_last, keep={0} | best)
+
+
+def resume(
+    store: RunStore,
+    learner: Learner,
+    checkpoint: Checkpoint,
+    *,
+    config_hash: str,
+    branched_from: str | None = None,
+    watchers: Sequence[Watcher] = (),
+) -> Recorder:
+    """Return a run to a checkpoint: journal, driver state, policy, optimizer and reference.
+
+    Raises:
+        StorageError: the run's recipe was edited, or journal and checkpoint contradict each other.
+    """
+    state = from_json(checkpoint.state)
+    if branched_from is None and state.config_hash != config_hash:
+        raise StorageError(
+            f"{store.folder / 'config.json'} is not the recipe the run was started under: undo the edit, or "
+            "change the recipe with `prorl resume --branch`"
+        )
+    store.rewind(checkpoint)
+    if fold(map(from_record, store.journal.read())) != state:
+        raise StorageError(
+            f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
+            "was one of them edited, or copied from another run?"
+        )
+    learner.restore(checkpoint.path)
+    if state.reference is not None:
+        learner.restore_reference(store.reference_path(state.reference.name))
+    recorder = Recorder(store.journal, state, watchers)
+    recorder.record(Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from))
+    return recorder

@@ -1,0 +1,1 @@
+"""The project's own procedural tasks, one file per domain."""

@@ -1,0 +1,54 @@
+"""Where the answer of a response stands. One extraction for training and evaluation, base and trained models.
+
+The contract is `<think>…</think>` and then `<answer>…</answer>`. Extraction is lenient so that a base model is
+never called incapable because of its format (METHOD §9): thinking may be missing, `\\boxed{…}` is accepted, and
+the last answer wins. What stands inside the thinking never counts.
+"""
+
+from __future__ import annotations
+
+import re
+
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+MAX_ANSWER_CHARS = 4000
+
+_ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
+
+
+def extract_answer(text: str) -> str | None:
+    """The last complete answer after the thinking, stripped; None when there is none, or thinking never ended.
+
+    >>> extract_answer("<think>2+2=4</think><answer>4</answer>")
+    '4'
+    >>> extract_answer("so it is \\\\boxed{\\\\frac{1}{2}}")
+    '\\\\frac{1}{2}'
+    >>> extract_answer("<think><answer>4</answer>") is None
+    True
+    """
+    _, closed, tail = text.rpartition(THINK_CLOSE)
+    if not closed and THINK_OPEN in text:
+        return None
+    tagged = _ANSWER.findall(tail)
+    answer = tagged[-1] if tagged else _last_box(tail)
+    if answer is None or len(answer) > MAX_ANSWER_CHARS:
+        return None
+    return answer.strip() or None
+
+
+def respond(steps: str, answer: str) -> str:
+    """A response in the contract's format: what warm-up shows and what `extract_answer` reads back."""
+    return f"{THINK_OPEN}{steps}{THINK_CLOSE}{ANSWER_OPEN}{answer}{ANSWER_CLOSE}"
+
+
+def _last_box(text: str) -> str | None:
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    begin = start + len("\\boxed{")
+    depth = 1
+    for position in range(begin, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[begin:position]
+    return None

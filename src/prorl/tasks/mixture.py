@@ -1,0 +1,165 @@
+"""The training data: which problem stands at draw k, and the fixed held-out sets that exams use.
+
+A draw is a pure function of (seed, draw, split, weights), so the cursor of a run is one integer, and changing the
+weights between stages needs no other state.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import accumulate, count, islice
+from types import MappingProxyType
+from typing import Protocol
+
+from prorl.ports import Task
+from prorl.seeds import derive
+from prorl.tasks.base import canonical
+from prorl.types import Problem, Split, Verdict
+
+INDEX_BITS = 31
+UNIT = 2.0**-63  # `derive` gives 63 bits
+MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
+
+
+class Source(Task, Protocol):
+    """A task that says which splits it has problems for."""
+
+    @property
+    def splits(self) -> frozenset[Split]:
+        """The splits for which `problem` works."""
+
+
+class Mixture:
+    """An ordered set of tasks with relative weights."""
+
+    def __init__(self, entries: Sequence[tuple[Source, float]], seed: int) -> None:
+        """`entries` are tasks and how often each is drawn relative to the others; the order matters.
+
+        Raises:
+            ValueError: no entry, a name twice, or weights that are negative, not finite or all zero.
+        """
+        if not entries:
+            raise ValueError("a mixture needs at least one task")
+        names = [task.name for task, _ in entries]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"a mixture names each task once; twice: {sorted({n for n in names if names.count(n) > 1})}"
+            )
+        self._tasks = {task.name: task for task, _ in entries}
+        self._seed = seed
+        self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
+        _check(self.weights)
+
+    def problem(self, draw: int, split: Split, weights: Mapping[str, float] | None = None) -> Problem:
+        """The problem at `draw`: a hash chooses a task that has this split, another one its 31-bit index.
+
+        The index is a hash so that runs of different seeds see different problems. `weights` replaces the
+        mixture's own for the tasks it names; the others keep theirs.
+
+        Raises:
+            ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
+        """
+        chosen = self._overridden(weights)
+        names = [name for name, task in self._tasks.items() if split in task.splits and chosen[name] > 0]
+        if not names:
+            raise ValueError(f"no task with a positive weight has {split} problems")
+        bounds = list(accumulate(chosen[name] for name in names))
+        point = derive(self._seed, "task", split, draw) * UNIT * bounds[-1]
+        task = self._tasks[names[min(bisect_right(bounds, point), len(names) - 1)]]
+        index = derive(self._seed, "index", split, draw) >> (63 - INDEX_BITS)
+        return task.problem(index, split)
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Judge a response by the task that the problem came from.
+
+        Raises:
+            ValueError: a problem of a task that is not in this mixture.
+        """
+        if problem.task not in self._tasks:
+            raise ValueError(f"a problem of task {problem.task!r}, which is not in this mixture")
+        return self._tasks[problem.task].verify(problem, text)
+
+    def pass_threshold(self, task: str) -> float:
+        """Score from which a response to a problem of `task` counts as solved."""
+        return self._tasks[task].pass_threshold
+
+    def domains(self) -> tuple[str, ...]:
+        """The domains, in order of first appearance."""
+        return tuple(dict.fromkeys(task.domain for task in self._tasks.values()))
+
+    def exam_problems(self, split: Split, per_domain: int) -> tuple[Problem, ...]:
+        """`per_domain` problems with distinct prompts of every domain that has the split, the same at every call.
+
+        Inside a domain the tasks share the problems in proportion to the mixture's weights; what a task with
+        few distinct prompts cannot give is left to the others. The seed of the mixture plays no part, so that
+        runs are comparable.
+
+        Raises:
+            ValueError: `per_domain` below one, or a domain with fewer distinct prompts.
+        """
+        if per_domain < 1:
+            raise ValueError(f"an exam needs at least one problem per domain, not {per_domain}")
+        exam: list[Problem] = []
+        for domain in self.domains():
+            tasks = [task for task in self._tasks.values() if task.domain == domain and split in task.splits]
+            weighted = [(task, self.weights[task.name]) for task in tasks if self.weights[task.name] > 0]
+            problems = list(islice(_shared_out(weighted, split), per_domain))
+            if weighted and len(problems) < per_domain:
+                raise ValueError(
+                    f"domain {domain} has {len(problems)} distinct {split} problems, not {per_domain}"
+                )
+            exam.extend(problems)
+        return tuple(exam)
+
+    def _overridden(self, weights: Mapping[str, float] | None) -> Mapping[str, float]:
+        if not weights:
+            return self.weights
+        for name in weights:
+            if name not in self._tasks:
+                near = get_close_matches(name, self._tasks, n=1) or list(self._tasks)
+                raise ValueError(
+                    f"a weight for {name!r}, which is not in this mixture; nearest: {', '.join(near)}"
+                )
+        chosen = {**self.weights, **weights}
+        _check(chosen)
+        return chosen
+
+
+def _check(weights: Mapping[str, float]) -> None:
+    bad = sorted(name for name, weight in weights.items() if not (math.isfinite(weight) and weight >= 0))
+    if bad:
+        raise ValueError(f"weights are finite and not negative; not so for {', '.join(bad)}")
+    if not any(weights.values()):
+        raise ValueError("at least one task needs a positive weight")
+
+
+def _shared_out(weighted: Sequence[tuple[Source, float]], split: Split) -> Iterator[Problem]:
+    """Problems of several tasks in turn, at every moment as near to their weights as whole numbers allow."""
+    streams = {task.name: _distinct_problems(task, split) for task, _ in weighted}
+    weights = {task.name: weight for task, weight in weighted}
+    taken = dict.fromkeys(streams, 0)
+    while streams:
+        name = min(streams, key=lambda candidate: (taken[candidate] + 0.5) / weights[candidate])
+        problem = next(streams[name], None)
+        if problem is None:
+            del streams[name]
+            continue
+        taken[name] += 1
+        yield problem
+
+
+def _distinct_problems(task: Task, split: Split) -> Iterator[Problem]:
+    seen: set[str] = set()
+    repeats = 0
+    for index in count():
+        problem = task.problem(index, split)
+        key = canonical(problem.prompt)
+        repeats = repeats + 1 if key in seen else 0
+        if repeats > MAX_REPEATS:
+            return
+        if not repeats:
+            seen.add(key)
+            yield problem

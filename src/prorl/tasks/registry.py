@@ -1,0 +1,72 @@
+"""Every task by name. Importing this imports neither torch nor reasoning-gym."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from prorl.tasks.base import ProceduralTask
+from prorl.tasks.domains import gym
+from prorl.tasks.domains.code import ListSynthesis, ListTrace
+from prorl.tasks.domains.instruct import WordList
+from prorl.tasks.domains.logic import Countdown, GraphColouring, TruthTable
+from prorl.tasks.domains.logic_held_out import Blicket, BoxLine
+from prorl.tasks.domains.math import Arithmetic, LinearEquation, ModularProduct
+from prorl.tasks.domains.stem import PhysicalLaw
+from prorl.types import Problem, Verdict
+
+_CLASSES: tuple[type[ProceduralTask], ...] = (
+    Arithmetic,
+    LinearEquation,
+    ModularProduct,
+    ListTrace,
+    ListSynthesis,
+    PhysicalLaw,
+    GraphColouring,
+    TruthTable,
+    Countdown,
+    BoxLine,
+    Blicket,
+    WordList,
+    gym.ChainSum,
+    gym.DecimalChainSum,
+    gym.Products,
+    gym.Lcm,
+    gym.FractionSimplification,
+    gym.BaseConversion,
+    gym.SpellBackward,
+    gym.NumberFiltering,
+    gym.TimeIntervals,
+    gym.CalendarArithmetic,
+    gym.SimpleGeometry,
+    gym.NumberSequence,
+    gym.FamilyRelationships,
+    gym.KnightsKnaves,
+)
+
+TASKS: Mapping[str, type[ProceduralTask]] = MappingProxyType({task.name: task for task in _CLASSES})
+
+
+def task_names() -> tuple[str, ...]:
+    """All names, own tasks first, in a fixed order."""
+    return tuple(TASKS)
+
+
+def make_verifier(names: Iterable[str]) -> Callable[[Problem, str], Verdict]:
+    """What a judge's process runs: verifies problems of the named tasks, whatever levels they were drawn at."""
+    tasks = {name: make_task(name) for name in names}
+    return lambda problem, text: tasks[problem.task].verify(problem, text)
+
+
+def make_task(name: str, levels: Mapping[int, float] | None = None) -> ProceduralTask:
+    """The task called `name`, drawing its levels by the given weights; default: all trained levels equally often.
+
+    Raises:
+        ValueError: an unknown name, or a level that the task does not train.
+    """
+    if name not in TASKS:
+        near = get_close_matches(name, TASKS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TASKS)}"
+        raise ValueError(f"no task {name!r}; {hint}")
+    return TASKS[name](levels)

@@ -1,0 +1,200 @@
+"""The plain data that crosses module boundaries: frozen records, no torch, no behaviour beyond small properties.
+
+Raw score `s` (what the verifier said) and shaped reward `r` (what training uses) are never stored in one field:
+filtering, exams and stop rules read `Verdict.score`; only advantages read rewards (METHOD, notation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Split = Literal["train", "exam", "test", "ood"]
+Finish = Literal["stop", "length"]
+Status = Literal["ok", "wrong", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A known solution: `steps` is the short working shown while thinking, `answer` scores 1 by itself."""
+
+    steps: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One verifiable question, a pure function of (task, index, split)."""
+
+    task: str
+    domain: str
+    index: int
+    split: Split
+    level: int  # difficulty rung; the same meaning inside one task, 0 for tasks without a ladder
+    prompt: str
+    payload: Any  # what the verifier needs; any picklable plain data, never shown to the model
+    witness: Witness | None = None  # None where the source keeps no solution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to sample a response: `limit` bounds it in tokens, the end-of-sequence token included."""
+
+    temperature: float
+    top_p: float
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Ask an engine for `samples` responses to one tokenised prompt."""
+
+    draw: int  # position in the data order; with `sample` it names a completion
+    prompt: tuple[int, ...]
+    samples: int
+    seed: int  # every random number of this request derives from (seed, sample, position)
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One sampled response. `logps[t]` is log p(tokens[t]) under the untruncated, temperature-scaled policy."""
+
+    draw: int
+    sample: int
+    tokens: tuple[int, ...]  # the end-of-sequence token is included when finish == "stop"
+    logps: tuple[float, ...]
+    finish: Finish
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a verifier says: a score in [0, 1]. `error` means that it could not tell; such a score is no reward."""
+
+    score: float
+    status: Status
+    note: str = ""  # why, in a few words: "no answer", "not a number", "deadline"
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One completion with its text and verdict: one record, never parallel lists."""
+
+    completion: Completion
+    text: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """All rollouts of one drawn problem, in sample order."""
+
+    draw: int
+    problem: Problem
+    prompt: tuple[int, ...]
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """Raw verifier scores in sample order."""
+        return tuple(rollout.verdict.score for rollout in self.rollouts)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether any verdict is an error, which makes the whole group unusable for training."""
+        return any(rollout.verdict.status == "error" for rollout in self.rollouts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What the learner needs of one rollout: action tokens, the engine's log-probs of them, one advantage."""
+
+    tokens: tuple[int, ...]
+    engine_logps: tuple[float, ...]
+    advantage: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptActions:
+    """A prompt and its n rollouts; kept together so that the learner computes the prompt once."""
+
+    prompt: tuple[int, ...]
+    actions: tuple[Action, ...]
+
+    @property
+    def action_tokens(self) -> int:
+        """Number of action tokens over all rollouts."""
+        return sum(len(action.tokens) for action in self.actions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Everything one training step learns from: ragged plain data, in draw order."""
+
+    groups: tuple[PromptActions, ...]
+
+    @property
+    def action_tokens(self) -> int:
+        """Global action-token count, the denominator of the token-level mean (METHOD §4)."""
+        return sum(group.action_tokens for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """Every dial of one step, as numbers: what the schedules and stages of the plan say at this step.
+
+    The off value of each idea removes it exactly (METHOD): `min_spread=0`, `length_weight=0`,
+    `truncated_scale=1`, `clip_high=clip_low`, `kl_coef=0`, `mismatch="none"`.
+    """
+
+    # sampling
+    prompts_per_step: int = 32  # informative groups wanted per step
+    samples_per_prompt: int = 16
+    response_limit: int = 8192  # T, tokens
+    temperature: float = 1.0
+    top_p: float = 1.0
+    # dynamic sampling (METHOD §2)
+    min_spread: float = 0.1
+    max_draw_factor: float = 4.0  # at most this many draws per wanted group
+    # reward shaping (METHOD §1)
+    length_weight: float = 0.0
+    length_eta_min: float = -1.0
+    length_eta_max: float = 0.0
+    length_applies_to: Literal["all", "correct"] = "all"
+    truncated_scale: float = 0.0
+    # advantage (METHOD §3) and loss (METHOD §4-6)
+    advantage_level: Literal["token", "sequence", "group"] = "token"
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    dual_clip: float | None = None
+    mismatch: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
+    mismatch_low: float = 0.5
+    mismatch_high: float = 2.0
+    kl_coef: float = 1e-4
+    kl_estimator: Literal["k1", "k2", "k3"] = "k2"
+    # optimizer
+    learning_rate: float = 1e-6
+    grad_clip: float = 1.0
+    updates_per_step: int = 1
+    # data mixture: task name → weight, relative; empty means equal weights
+    mixture: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStats:
+    """What one `Learner.update` measured: means over the action tokens of the step unless said otherwise."""
+
+    updates: int  # optimizer updates applied
+    skipped: int  # updates skipped because the loss or the gradient was not finite
+    loss: float
+    kl: float  # estimator value against the reference; 0.0 when kl_coef is 0
+    entropy: float  # nats per token
+    grad_norm: float  # before clipping, mean over updates
+    clip_share: float  # share of tokens whose ratio was clipped
+    mismatch: float  # mean |log w|, w = learner_old / engine (METHOD §5)
+    mismatch_out_share: float  # share of tokens with weight zero or truncated
+    tokens: int  # token positions computed, prompts and padding included
+    action_tokens: int

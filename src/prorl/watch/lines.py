@@ -1,0 +1,70 @@
+"""A run as plain lines, for logs and pipes: one per step, one per event. Pure text, no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prorl.director.events import Evaluated, Event, ReferenceReset, Resumed, StageEntered, Started, Stepped, Stopped
+
+
+def line(event: Event, steps: int) -> str:
+    """What happened, in one line."""
+    match event:
+        case Started():
+            held = "a reference is held" if event.reference_hash else "no reference: the run pays no KL penalty"
+            return f"started: recipe {event.config_hash}, {held}"
+        case Resumed():
+            return f"resumed from the checkpoint of step {event.step}"
+        case Stepped():
+            return step_line(event, steps)
+        case Evaluated():
+            return (
+                f"exam at step {event.step}: pass@1 {event.score:.1%} ({shares(event.domains)}), "
+                f"pass@n {event.pass_at_n:.1%}, without answer {event.unanswered:.1%}, {event.seconds:.0f} s"
+            )
+        case ReferenceReset():
+            return (
+                f"reference reset at step {event.step} ({event.reason}): {event.parent} → {event.name}, "
+                f"the policy of step {event.source_step}, optimizer {event.optimizer}"
+            )
+        case StageEntered():
+            return f"stage {event.index + 1} entered at step {event.step}"
+        case Stopped():
+            return f"stopped after step {event.step}: {event.reason}"
+
+
+def step_line(event: Stepped, steps: int) -> str:
+    """One training step in one line."""
+    tally, update, seconds = event.tally, event.update, event.seconds
+    total = seconds["total"]
+    parts = [
+        f"step {event.step}/{steps}",
+        f"score {tally.score:.3f}",
+        f"reward {tally.reward:.3f}",
+        f"entropy {update.entropy:.3f}",
+        f"kl {update.kl:.4f}",
+        f"grad {update.grad_norm:.2f}",
+        f"length {tally.length:.1f}",
+        f"informative {tally.informative_share:.0%} (easy {tally.easy}, hard {tally.hard})",
+        f"{tally.sampled_tokens / total:.0f} tokens/s",
+        f"{total:.2f} s (generate {seconds.get('generate', 0) / total:.0%}, "
+        f"learn {seconds.get('learn', 0) / total:.0%}, rest {overhead(seconds):.1%})",
+    ]
+    if event.length_weight:
+        parts.append(f"length penalty {event.length_weight:g}")
+    if update.skipped:
+        parts.append(f"{update.skipped} UPDATES NOT FINITE, SKIPPED")
+    if tally.errors:
+        parts.append(f"{tally.errors} groups lost to verifier errors")
+    return " · ".join(parts)
+
+
+def overhead(seconds: Mapping[str, float]) -> float:
+    """Share of a step that was neither generation nor learning."""
+    total = seconds["total"]
+    return 1 - (seconds.get("generate", 0.0) + seconds.get("learn", 0.0)) / total if total else 0.0
+
+
+def shares(values: Mapping[str, float]) -> str:
+    """`math 41% code 30% …`."""
+    return " ".join(f"{name} {value:.0%}" for name, value in values.items())

@@ -1,0 +1,62 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.algo.dynamic_sampling import is_informative
+
+scores = st.lists(st.floats(0, 1), min_size=1, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("group", "teaches"),
+    [
+        ([1.0, 0.0, 0.0], True),
+        ([1.0, 1.0, 1.0], False),  # all right
+        ([0.0, 0.0], False),  # all wrong
+        ([0.4, 0.4, 0.4], False),  # the same fraction of tests passed
+        ([0.0, 0.05, 0.01], False),  # only consolation scores
+        ([0.2, 0.3], True),  # 0.3 - 0.2 is 0.09999999999999998
+        ([0.2, 0.299], False),
+        ([0.5], False),
+    ],
+)
+def test_worked_groups(group, teaches):
+    assert is_informative(group) is teaches
+
+
+@given(scores)
+def test_off_value_accepts_every_group(group):
+    assert is_informative(group, 0)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1), st.integers(1, 20))
+def test_decimal_scores_are_compared_as_decimals(twentieths, spread):
+    group = [value / 20 for value in twentieths]
+    assert is_informative(group, spread / 20) == (max(twentieths) - min(twentieths) >= spread)
+
+
+@given(scores, st.floats(0, 1), st.floats(0, 1))
+def test_a_smaller_spread_accepts_at_least_as_much(group, one, other):
+    small, large = sorted([one, other])
+    assert is_informative(group, small) >= is_informative(group, large)
+
+
+@given(scores, st.floats(0, 1))
+def test_order_does_not_matter(group, spread):
+    assert is_informative(group, spread) == is_informative(sorted(group), spread)
+
+
+@pytest.mark.parametrize(
+    ("group", "spread", "message"),
+    [
+        ([], 0.1, "without scores"),
+        ([1.0, math.nan], 0.1, "not finite"),
+        ([1.0, 0.0], -0.1, "min_spread"),
+        ([1.0, 0.0], math.nan, "min_spread"),
+    ],
+)
+def test_bad_input_is_refused(group, spread, message):
+    with pytest.raises(ValueError, match=message):
+        is_informative(group, spread)

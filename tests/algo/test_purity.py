@@ -1,0 +1,52 @@
+"""The folder's contract: every idea imports nothing from prorl, and torch only where tensors are the data."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import prorl.algo
+
+FILES = sorted(path for path in Path(prorl.algo.__file__).parent.glob("*.py") if path.name != "__init__.py")
+THIRD_PARTY = {
+    "clip_higher": {"torch"},
+    "kl_to_reference": {"torch"},
+    "mismatch_correction": {"torch"},
+    "pass_at_k": {"numpy"},
+}
+
+
+def imported_packages(source: str) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add("." * node.level + (node.module or ""))
+    return {name if name.startswith(".") else name.split(".")[0] for name in names}
+
+
+def test_every_idea_has_its_file():
+    assert [path.stem for path in FILES] == [
+        "clip_higher",
+        "cosine_length_penalty",
+        "dynamic_sampling",
+        "kl_to_reference",
+        "mismatch_correction",
+        "pass_at_k",
+        "reference_reset",
+        "reinforce_baseline",
+        "schedule",
+        "truncation",
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_idea_imports_only_what_it_may(path):
+    packages = imported_packages(path.read_text(encoding="utf-8"))
+    assert packages - set(sys.stdlib_module_names) == THIRD_PARTY.get(path.stem, set())
+
+
+def test_the_import_check_sees_relative_and_nested_imports():
+    assert imported_packages("def f():\n    from . import x\n    import torch.nn") == {".", "torch"}

@@ -1,0 +1,138 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prorl.learn.packing import Row, attention_cost, gather_rows, micro_batch, plan_rows, prefix_mask
+from prorl.types import Action, PromptActions
+from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+CPU = torch.device("cpu")
+
+
+def action(*tokens, advantage=1.0):
+    return Action(tokens=tokens, engine_logps=tuple(-0.1 * token for token in tokens), advantage=advantage)
+
+
+def group(prompt, *lengths):
+    actions = tuple(action(*range(10 * k, 10 * k + length)) for k, length in enumerate(lengths, start=1))
+    return PromptActions(prompt=tuple(range(prompt)), actions=actions)
+
+
+groups_of_any_shape = st.lists(
+    st.builds(lambda prompt, lengths: group(prompt, *lengths), st.integers(1, 12), st.lists(st.integers(0, 9), max_size=6)),
+    max_size=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups_of_any_shape, st.integers(1, 80), st.sampled_from([None, 0.0, 0.01, 1.0]))
+def test_every_action_is_in_exactly_one_row_and_micro_batches_keep_the_budget(groups, budget, pair_cost):
+    rows = plan_rows(groups, budget=budget, pair_cost=pair_cost)
+    batches = gather_rows(rows, budget=budget)
+    wanted = [(g.prompt, a) for g in groups for a in g.actions if a.tokens]
+    assert [(row.prompt, a) for row in rows for a in row.actions] == wanted
+    assert sorted(map(id, rows)) == sorted(id(row) for batch in batches for row in batch)
+    for batch in batches:
+        positions = len(batch) * max(row.positions for row in batch)
+        assert positions <= budget or (len(batch) == 1 and len(batch[0].actions) == 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups_of_any_shape.filter(lambda groups: any(g.action_tokens for g in groups)), st.sampled_from([None, 0.0]))
+def test_tensors_predict_every_action_token_from_its_own_context(groups, pair_cost):
+    rows = plan_rows(groups, budget=200, pair_cost=pair_cost)
+    batch = micro_batch(rows, pad_id=99, device=CPU)
+    width = batch.tokens_RS.shape[1]
+    mask = torch.ones(width, width, dtype=torch.bool).tril().expand(len(rows), -1, -1)
+    if batch.segments_RS is not None:
+        mask = prefix_mask(batch.segments_RS)[:, 0]
+    contexts = [
+        [*row.prompt, *a.tokens[:t]] for row in rows for a in row.actions for t in range(len(a.tokens))
+    ]
+    for source, context in zip(batch.sources_N.tolist(), contexts, strict=True):
+        row, at = divmod(source, width)
+        seen = mask[row, at].nonzero()[:, 0]
+        assert batch.tokens_RS[row, seen].tolist() == context
+        if batch.positions_RS is not None:
+            assert batch.positions_RS[row, seen].tolist() == list(range(len(context)))
+    actions = [a for row in rows for a in row.actions]
+    assert batch.targets_N.tolist() == [token for a in actions for token in a.tokens]
+    assert batch.mask_BT.sum(1).tolist() == [len(a.tokens) for a in actions]
+    expected = [logp for a in actions for logp in a.engine_logps]
+    torch.testing.assert_close(batch.engine_logps_BT[batch.mask_BT], torch.tensor(expected))
+    assert not batch.advantages_BT[~batch.mask_BT].any()
+
+
+def test_a_shared_row_by_hand():
+    (row,) = plan_rows([group(2, 3, 1, 2)], budget=100, pair_cost=0.0)
+    batch = micro_batch([row], pad_id=99, device=CPU)
+    assert batch.tokens_RS.tolist() == [[0, 1, 10, 11, 30]]
+    assert batch.segments_RS.tolist() == [[0, 0, 1, 1, 3]]
+    assert batch.positions_RS.tolist() == [[0, 1, 2, 3, 2]]
+    assert batch.sources_N.tolist() == [1, 2, 3, 1, 1, 4]
+    assert batch.targets_N.tolist() == [10, 11, 12, 20, 30, 31]
+    assert prefix_mask(batch.segments_RS)[0, 0].int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0],
+        [1, 1, 0, 0, 1],
+    ]
+
+
+def test_no_query_is_left_without_a_key():
+    rows = plan_rows([group(2, 3, 4), group(7, 9, 9)], budget=100, pair_cost=0.0)
+    batch = micro_batch(rows, pad_id=99, device=CPU)
+    assert (batch.segments_RS == -1).any()
+    assert prefix_mask(batch.segments_RS).any(-1).all()
+
+
+def test_sharing_more_than_halves_the_positions_at_small_scale():
+    groups = [group(30, *[12] * 8) for _ in range(4)]
+    alone = sum(row.positions for row in plan_rows(groups, budget=10_000, pair_cost=None))
+    shared = sum(row.positions for row in plan_rows(groups, budget=10_000, pair_cost=0.001))
+    assert shared * 2 < alone
+
+
+def test_sharing_switches_itself_off_for_long_responses():
+    def rows(length):
+        tokens = tuple(range(length))
+        a = Action(tokens=tokens, engine_logps=(0.0,) * length, advantage=0.0)
+        return plan_rows([PromptActions(prompt=(1,) * 30, actions=(a,) * 8)], budget=10**6, pair_cost=0.001)
+
+    assert len(rows(12)) < 8
+    assert len(rows(2000)) == 8
+
+
+def test_a_group_beyond_the_budget_is_split_with_its_prompt_repeated():
+    rows = plan_rows([group(10, 6, 6, 6, 6)], budget=20, pair_cost=0.0)
+    assert [(row.prompt, len(row.actions)) for row in rows] == [(tuple(range(10)), 2)] * 2
+
+
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(ValueError, match="a prompt has no tokens"):
+        plan_rows([group(0, 3)], budget=10, pair_cost=None)
+
+
+def test_rows_of_equal_length_keep_their_order():
+    rows = [Row(prompt=(k,), actions=(action(1, 2),)) for k in range(4)]
+    assert gather_rows(rows, budget=4) == [rows[:2], rows[2:]]
+
+
+SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32}
+
+
+def test_cost_of_attention_counts_inner_weights_and_ignores_the_vocabulary():
+    small = attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES)))
+    more_words = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**SIZES, "vocab_size": 500})))
+    wider = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**SIZES, "intermediate_size": 64})))
+    assert small == more_words
+    assert wider < small
+
+
+def test_architectures_that_may_not_honour_the_mask_do_not_share():
+    sliding = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    assert attention_cost(GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50))) is None
+    assert attention_cost(MistralForCausalLM(MistralConfig(**SIZES))) is None
+    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES, **sliding))) is None

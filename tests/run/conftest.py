@@ -1,0 +1,23 @@
+"""What the tests of the run directory share."""
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+
+@contextmanager
+def _files_limited_to(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def files_limited_to() -> Callable[[int], AbstractContextManager[None]]:
+    """A real limit of the system: a write beyond it fails half-way, as on a full disk."""
+    return _files_limited_to

@@ -1,0 +1,142 @@
+"""The journal keeps every record, and what is cut off is kept beside it."""
+
+import json
+import math
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prorl.run.files import StorageError, encode_json
+from prorl.run.journal import Journal, read_journal
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.jsonl"
+
+
+def records(path):
+    return list(read_journal(path))
+
+
+def fill(path, count):
+    """A journal of `count` records; returns its size after each."""
+    journal = Journal(path)
+    sizes = [journal.size]
+    for number in range(count):
+        journal.append({"event": "stepped", "step": number})
+        sizes.append(journal.size)
+    journal.close()
+    return sizes
+
+
+def test_records_are_on_disk_when_append_returns(path):
+    journal = Journal(path)
+    for number in range(3):
+        journal.append({"step": number, "text": "zwei\nZeilen ✓"})
+        assert records(path)[-1] == {"step": number, "text": "zwei\nZeilen ✓"}
+        assert journal.size == path.stat().st_size
+    assert list(journal.read()) == records(path)
+    journal.close()
+
+
+def test_appending_goes_on_after_reopening(path):
+    fill(path, 2)
+    fill(path, 1)
+    assert [record["step"] for record in records(path)] == [0, 1, 0]
+
+
+def test_non_finite_numbers_survive(path):
+    record = {"loss": math.nan, "norms": [math.inf, -math.inf, 0.1]}
+    journal = Journal(path)
+    journal.append(record)
+    journal.close()
+    assert repr(records(path)) == repr([record])
+
+
+def test_a_record_that_json_cannot_hold_leaves_no_trace(path):
+    journal = Journal(path)
+    with pytest.raises(TypeError):
+        journal.append({"step": object()})
+    assert journal.size == path.stat().st_size == 0
+    journal.close()
+
+
+LINES = [encode_json({"event": "stepped", "step": step}) for step in range(3)]
+
+
+@given(cut=st.integers(0, sum(map(len, LINES))))
+@settings(max_examples=30, deadline=None)
+def test_a_crash_at_any_byte_loses_at_most_the_record_being_written(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("run") / "journal.jsonl"
+    sizes = [0, *accumulate(map(len, LINES))]
+    torn = b"".join(LINES)[:cut]
+    path.write_bytes(torn)
+    whole = max(index for index, size in enumerate(sizes) if size <= len(torn))
+    assert len(records(path)) == whole  # a reader beside the trainer
+
+    journal = Journal(path)
+    assert journal.size == path.stat().st_size == sizes[whole]
+    journal.append({"step": 99})
+    journal.close()
+    assert [record["step"] for record in records(path)] == [*range(whole), 99]
+    rest = torn[sizes[whole] :]
+    assert journal.discarded_path.exists() == bool(rest)
+    if rest:
+        assert journal.discarded_path.read_bytes() == rest + b"\n"
+
+
+@pytest.mark.parametrize("torn", [b"\x00" * 40, b'{"step": 1}', b"[1]\n", b"\xff\xfe\n"])
+def test_a_last_line_that_is_no_record_is_cut(path, torn):
+    (_, size) = fill(path, 1)
+    path.write_bytes(path.read_bytes() + torn)
+    Journal(path).close()
+    assert path.stat().st_size == size
+    assert len(records(path)) == 1
+
+
+def test_a_damaged_line_in_the_middle_is_named(path):
+    fill(path, 3)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:-4] + b"\n" + lines[2])
+    for read in (records, Journal):
+        with pytest.raises(StorageError, match="line 2 is damaged"):
+            read(path)
+
+
+def test_truncate_moves_the_rest_aside(path):
+    sizes = fill(path, 4)
+    journal = Journal(path)
+    journal.truncate(sizes[3])
+    journal.truncate(sizes[1])
+    journal.append({"step": "again"})
+    journal.truncate(journal.size)
+    journal.close()
+    assert [record["step"] for record in records(path)] == [0, "again"]
+    kept = [json.loads(line)["step"] for line in journal.discarded_path.read_bytes().splitlines()]
+    assert kept == [3, 1, 2]
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 10_000])
+def test_truncate_refuses_what_is_no_position(path, wrong):
+    fill(path, 2)
+    content = path.read_bytes()
+    journal = Journal(path)
+    with pytest.raises(StorageError, match="does not belong to that checkpoint"):
+        journal.truncate(wrong)
+    journal.close()
+    assert path.read_bytes() == content
+
+
+def test_no_room_leaves_no_half_line(path, files_limited_to):
+    fill(path, 2)
+    content = path.read_bytes()
+    journal = Journal(path)
+    with files_limited_to(len(content) + 10), pytest.raises(StorageError, match="free some space"):
+        journal.append({"text": "x" * 1000})
+    assert path.read_bytes() == content
+    journal.append({"step": 2})
+    journal.close()
+    assert len(records(path)) == 3

@@ -1,0 +1,449 @@
+"""The run directory survives kills, damage, full disks and second trainers."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prorl.run import sealed
+from prorl.run.files import StorageError
+from prorl.run.store import RunStore
+
+CONFIG = {"seed": 1, "model": {"layers": 2}}
+
+
+def save(text):
+    """A learner that saves two files, one of them in a folder."""
+
+    def write(folder: Path) -> None:
+        (folder / "model.safetensors").write_text(text)
+        (folder / "optimizer").mkdir()
+        (folder / "optimizer" / "state.bin").write_bytes(bytes(range(200)))
+
+    return write
+
+
+def refuse(folder: Path) -> None:
+    pytest.fail("there is nothing to write")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "runs" / "first"
+
+
+@pytest.fixture
+def reports():
+    return []
+
+
+@pytest.fixture
+def store(folder, reports):
+    with RunStore.create(folder, CONFIG, report=reports.append) as store:
+        yield store
+
+
+def train(store, *steps):
+    """One journal record and one checkpoint per step."""
+    for step in steps:
+        store.journal.append({"step": step})
+        store.write_checkpoint(step, {"step": step}, save(f"weights {step}"))
+
+
+def steps_on_disk(store):
+    return sorted(int(path.name[5:]) for path in (store.folder / "checkpoints").glob("step_*"))
+
+
+def hidden(store):
+    return [path.name for path in store.folder.rglob(".*")]
+
+
+# -- the folder and its lock
+
+
+def test_a_new_run_is_opened_again(folder):
+    RunStore.create(folder, CONFIG)
+    assert RunStore.open(folder).config == CONFIG
+
+
+def test_create_refuses_a_run_and_open_refuses_anything_else(folder):
+    with pytest.raises(StorageError, match="holds no run"):
+        RunStore.open(folder)
+    RunStore.create(folder, CONFIG)
+    with pytest.raises(StorageError, match="prorl resume"):
+        RunStore.create(folder, {"seed": 2})
+    assert RunStore.open(folder).config == CONFIG
+
+
+def test_create_refuses_a_journal_without_config(store):
+    train(store, 1)
+    (store.folder / "config.json").unlink()
+    with pytest.raises(StorageError, match="already holds a run"):
+        RunStore.create(store.folder, CONFIG)
+
+
+def test_create_after_a_create_that_was_killed(folder):
+    RunStore.create(folder, CONFIG)
+    (folder / "config.json").unlink()  # it is written last
+    assert RunStore.create(folder, CONFIG).config == CONFIG
+
+
+def test_a_second_trainer_is_refused_and_told_who_holds_the_run(store):
+    code = (
+        "import sys; from pathlib import Path; from prorl.run.store import RunStore\n"
+        "try: RunStore.open(Path(sys.argv[1])).__enter__()\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, store.folder], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("StorageError")
+    assert f"process {os.getpid()} on" in result.stdout
+
+
+def test_the_lock_ends_with_the_block_and_with_a_failed_start(store):
+    store.__exit__(None, None, None)
+    (store.folder / "journal.jsonl").write_bytes(b"damaged\n{}\n")
+    with pytest.raises(StorageError, match="line 1"):
+        store.__enter__()
+    (store.folder / "journal.jsonl").write_bytes(b"")
+    with RunStore.open(store.folder) as again:
+        train(again, 1)
+
+
+def test_writing_needs_the_lock_and_reading_does_not(folder, store):
+    train(store, 1)
+    reader = RunStore.open(folder)
+    assert reader.latest_checkpoint().step == 1
+    for write in (
+        lambda: reader.write_checkpoint(2, {}, refuse),
+        lambda: reader.write_reference("r", refuse),
+        lambda: reader.prune(1),
+        lambda: reader.rewind(None),
+        lambda: reader.write_samples(1, []),
+    ):
+        with pytest.raises(RuntimeError, match="not locked"):
+            write()
+
+
+# -- checkpoints
+
+
+def test_a_checkpoint_comes_back(store):
+    assert store.latest_checkpoint() is None
+    store.journal.append({"step": 7})
+    path = store.write_checkpoint(7, {"best": {"score": 0.5}}, save("w"), tags={"best", "a"})
+    found = store.latest_checkpoint()
+    assert found.path == path == store.checkpoint_path(7)
+    assert (found.step, found.state, found.tags) == (7, {"best": {"score": 0.5}}, ("a", "best"))
+    assert found.journal_size == store.journal.size
+    assert (path / "model.safetensors").read_text() == "w"
+
+
+def test_the_newest_is_the_highest_step_also_beyond_six_digits(store):
+    train(store, 5, 999_999, 1_000_000)
+    assert store.latest_checkpoint().step == 1_000_000
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug")])
+def test_a_failed_write_leaves_nothing(store, error):
+    train(store, 1)
+
+    def write(folder):
+        save("half")(folder)
+        raise error
+
+    with pytest.raises(type(error)):
+        store.write_checkpoint(2, {}, write)
+    assert store.latest_checkpoint().step == 1
+    assert steps_on_disk(store) == [1]
+    assert hidden(store) == []
+
+
+def test_a_full_disk_leaves_nothing_and_says_so(store, files_limited_to):
+    train(store, 1)
+
+    def raises(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(StorageError, match=r"step_000002: No space left on device .*free some space"):
+        store.write_checkpoint(2, {}, raises)
+    with files_limited_to(2000), pytest.raises(StorageError, match="free some space"):
+        store.write_checkpoint(2, {}, lambda folder: (folder / "big").write_bytes(b"x" * 10_000))
+    assert store.latest_checkpoint().step == 1
+    assert hidden(store) == []
+
+
+def test_what_a_killed_trainer_left_is_removed_under_the_lock_only(folder, store):
+    train(store, 1)
+    code = (
+        "import os, sys; from pathlib import Path; from prorl.run.sealed import seal\n"
+        "def write(folder): (folder / 'model').write_text('half'); os._exit(9)\n"
+        "seal(Path(sys.argv[1]) / 'checkpoints' / 'step_000002', write, {})"
+    )
+    subprocess.run([sys.executable, "-c", code, folder], check=False)
+    assert len(hidden(store)) == 1
+    RunStore.open(folder)  # a reader must not remove what a trainer is writing
+    assert len(hidden(store)) == 1
+    store.__exit__(None, None, None)
+    with RunStore.open(folder) as again:
+        assert hidden(again) == []
+        assert again.latest_checkpoint().step == 1
+
+
+def test_the_same_moment_is_written_once_and_a_later_one_replaces_it(store):
+    train(store, 1)
+    store.write_checkpoint(1, {"step": 1}, refuse)
+    store.journal.append({"stopped": True})
+    store.write_checkpoint(1, {"step": 1, "stopped": True}, save("later"))
+    found = store.latest_checkpoint()
+    assert found.state["stopped"]
+    assert (found.path / "model.safetensors").read_text() == "later"
+    assert hidden(store) == []
+
+
+def test_a_damaged_checkpoint_of_the_same_moment_is_written_again(store):
+    train(store, 1)
+    (store.checkpoint_path(1) / "model.safetensors").write_text("damaged")
+    store.write_checkpoint(1, {"step": 1}, save("whole"))
+    assert (store.checkpoint_path(1) / "model.safetensors").read_text() == "whole"
+
+
+def test_a_kill_between_the_renames_of_a_replacement_keeps_the_old_one(folder, store):
+    train(store, 1)
+    path = store.checkpoint_path(1)
+    path.rename(path.with_name(".step_000001.replaced"))
+    store.__exit__(None, None, None)
+    with RunStore.open(folder) as again:
+        assert again.latest_checkpoint().step == 1
+        assert hidden(again) == []
+
+
+def test_the_name_of_the_seal_is_taken(store):
+    with pytest.raises(ValueError, match=r"manifest\.json is the seal"):
+        store.write_checkpoint(1, {}, lambda folder: (folder / "manifest.json").write_text("{}"))
+
+
+FILES = ["model.safetensors", "optimizer/state.bin", "state.json", "manifest.json"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_any_flipped_bit_falls_back_to_the_one_before(store, reports, name, place, bit):
+    train(store, *{1, 2}.difference(steps_on_disk(store)))
+    path = store.folder / "checkpoints" / "step_000002" / name
+    content = path.read_bytes()
+    damaged = bytearray(content)
+    damaged[int(place * len(content))] ^= 1 << bit
+    path.write_bytes(damaged)
+    found = store.latest_checkpoint()
+    path.write_bytes(content)
+    if found.step == 2:  # a white-space character of the manifest became another one: it says the same
+        assert name == "manifest.json"
+        assert json.loads(damaged) == json.loads(content)
+    else:
+        assert found.step == 1
+        assert "step_000002" in reports[-1]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_missing_and_truncated_files_fall_back(store, reports, name):
+    train(store, 1, 2, 3)
+    for step, damage in ((2, lambda path: path.unlink()), (3, lambda path: os.truncate(path, 1))):
+        damage(store.folder / "checkpoints" / f"step_{step:06d}" / name)
+    assert store.latest_checkpoint().step == 1
+    assert ["step_000003" in reports[0], "step_000002" in reports[1]] == [True, True]
+    with pytest.raises(StorageError, match="step_000003"):
+        store.checkpoint_path(3)
+
+
+def test_a_renamed_checkpoint_is_no_checkpoint_of_that_step(store, reports):
+    train(store, 1)
+    shutil.copytree(store.checkpoint_path(1), store.folder / "checkpoints" / "step_000009")
+    assert store.latest_checkpoint().step == 1
+    assert "copy of step 1" in reports[0]
+
+
+def test_nothing_whole_is_an_error_not_a_fresh_start(store):
+    train(store, 1)
+    (store.checkpoint_path(1) / "state.json").unlink()
+    with pytest.raises(StorageError, match="none of the 1 checkpoints"):
+        store.latest_checkpoint()
+
+
+def test_another_format_is_named(store, reports):
+    train(store, 1, 2)
+    path = store.checkpoint_path(2) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    assert store.latest_checkpoint().step == 1
+    assert "format 99" in reports[0]
+
+
+# -- going back
+
+
+def test_rewind_sets_aside_all_that_came_later(store, reports):
+    store.write_reference("ref_000", save("base"))
+    train(store, 1)
+    store.write_reference("ref_001", save("one"))
+    train(store, 2)
+    first = sealed_state(store)
+    train(store, 3)
+    store.write_reference("ref_002", save("two"))
+    train(store, 4)
+    (store.checkpoint_path(4) / "state.json").unlink()
+    (store.checkpoint_path(3) / "state.json").unlink()
+
+    store.rewind(store.latest_checkpoint())
+    assert sealed_state(store) == first
+    assert [record["step"] for record in store.journal.read()] == [1, 2]
+    discarded = sorted(
+        path.relative_to(store.folder).as_posix() for path in (store.folder / "discarded").glob("*/*")
+    )
+    assert discarded == [
+        "discarded/checkpoints/step_000003",
+        "discarded/checkpoints/step_000004",
+        "discarded/references/ref_002",
+    ]
+    train(store, 3, 4)  # and life goes on
+    assert store.latest_checkpoint().step == 4
+
+
+def sealed_state(store):
+    names = [path.name for kind in ("checkpoints", "references") for path in (store.folder / kind).iterdir()]
+    return sorted(names), store.journal.size
+
+
+def test_rewind_twice_replaces_what_was_discarded_before(store):
+    train(store, 1)
+    found = store.latest_checkpoint()
+    for _ in range(2):
+        train(store, 2)
+        store.rewind(found)
+    assert steps_on_disk(store) == [1]
+    assert (store.folder / "discarded" / "checkpoints" / "step_000002" / "manifest.json").exists()
+
+
+def test_rewind_to_the_start(store):
+    train(store, 1)
+    store.rewind(None)
+    assert store.latest_checkpoint() is None
+    assert store.journal.size == 0
+
+
+def test_rewind_to_the_newest_changes_nothing(store, reports):
+    store.write_reference("ref_000", save("base"))
+    train(store, 1, 2)
+    before = sealed_state(store)
+    store.rewind(store.latest_checkpoint())
+    assert sealed_state(store) == before
+    assert reports == []
+
+
+def test_rewind_refuses_a_journal_that_does_not_reach_the_checkpoint(store):
+    train(store, 1)
+    found = store.latest_checkpoint()
+    store.journal.truncate(0)
+    with pytest.raises(StorageError, match="does not belong to that checkpoint"):
+        store.rewind(found)
+    assert steps_on_disk(store) == [1]
+
+
+# -- references
+
+
+def test_a_reference_is_stored_once(store):
+    digest = store.write_reference("ref_000", save("base"))
+    assert store.write_reference("ref_000", refuse) == digest
+    assert (store.reference_path("ref_000") / "model.safetensors").read_text() == "base"
+    assert store.write_reference("ref_001", save("base")) == digest
+    assert store.write_reference("ref_002", save("other")) != digest
+
+
+def test_a_damaged_reference_is_refused_and_written_again(store):
+    digest = store.write_reference("ref_000", save("base"))
+    (store.folder / "references" / "ref_000" / "model.safetensors").write_text("basf")
+    with pytest.raises(StorageError, match=r"model\.safetensors is damaged"):
+        store.reference_path("ref_000")
+    assert store.write_reference("ref_000", save("base")) == digest
+    store.reference_path("ref_000")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b"])
+def test_reference_names_are_plain(store, name):
+    with pytest.raises(ValueError, match="reference name"):
+        store.write_reference(name, refuse)
+
+
+def test_a_missing_reference_is_named(store):
+    with pytest.raises(StorageError, match="ref_007"):
+        store.reference_path("ref_007")
+
+
+# -- room
+
+
+@pytest.mark.parametrize(
+    ("last", "keep", "left"),
+    [
+        (1, (), {9}),
+        (2, (), {5, 9}),
+        (1, {2, 5}, {2, 5, 9}),
+        (2, {9}, {5, 9}),
+        (9, (), {0, 2, 5, 9}),
+        (1, {7}, {9}),
+    ],
+)
+def test_prune_keeps_the_newest_and_the_chosen(store, last, keep, left):
+    train(store, 0, 2, 5, 9)
+    store.prune(last, keep)
+    assert set(steps_on_disk(store)) == left
+    assert hidden(store) == []
+
+
+def test_prune_never_counts_a_damaged_checkpoint_as_the_newest(store):
+    train(store, 1, 2, 3)
+    (store.checkpoint_path(3) / "model.safetensors").unlink()
+    store.prune(1)
+    assert store.latest_checkpoint().step == 2
+
+
+def test_prune_must_keep_one(store):
+    with pytest.raises(ValueError, match="keep_last is 0"):
+        store.prune(0)
+
+
+def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch):
+    train(store, 1, 2)
+
+    def remove(folder):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(sealed, "remove", remove)  # root, who may run the tests, is denied nothing
+    store.prune(1)
+    assert reports == [f"cannot delete the old checkpoint {store.checkpoint_path(1)}: Permission denied"]
+
+
+def test_require_free(store):
+    store.require_free(1)
+    with pytest.raises(StorageError, match=r"needs 1000000000\.0 GB but its disk has .* free"):
+        store.require_free(10**18)
+
+
+def test_samples_of_a_repeated_step_replace_the_first(store):
+    store.write_samples(3, [{"text": "a"}, {"text": "ü\n"}])
+    path = store.write_samples(3, ({"text": text} for text in "bc"))
+    assert path == store.folder / "samples" / "step_000003.jsonl"
+    assert [json.loads(line)["text"] for line in path.read_text().splitlines()] == ["b", "c"]
+
+
+def test_importing_the_store_does_not_import_torch():
+    code = "import sys, prorl.run.store, prorl.run.journal, prorl.run.files; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,219 @@
+"""The whole loop on the fake backend: real tasks, director, journal and checkpoints, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from prorl.backends.fake import FakeBackend, FakeRenderer
+from prorl.director.events import Evaluated, Event, ReferenceReset, StageEntered, Stepped, from_record
+from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
+from prorl.director.schedules import Cycle
+from prorl.director.state import RunState, fold
+from prorl.loop import Run, train
+from prorl.rollout.pipeline import StaleCompletionError
+from prorl.run import checkpoints
+from prorl.run.journal import read_journal
+from prorl.run.store import RunStore
+from prorl.tasks.extract import respond
+from prorl.tasks.mixture import Mixture
+from prorl.tasks.registry import make_task
+from prorl.types import Knobs
+
+PLAN = Plan(
+    seed=7,
+    steps=12,
+    knobs=Knobs(
+        prompts_per_step=4, samples_per_prompt=4, response_limit=200, learning_rate=0.1, kl_coef=1e-3
+    ),
+    schedules={"length_weight": Cycle(on=0.1, off=0.0, on_steps=2, off_steps=3)},
+    reset=ResetRules(every=5, cooldown=2),
+    exam=ExamRules(every=4, per_domain=5, samples=2),
+    save_every=3,
+    sample_every=4,
+)
+
+
+class Answers(dict[tuple[int, ...], str]):
+    """Witness responses by encoded prompt, filled as the mixture hands problems out."""
+
+
+class WitnessedMixture(Mixture):
+    """A mixture that tells the fake policy what the right answer to each drawn problem is."""
+
+    def __init__(self, answers: Answers) -> None:
+        super().__init__([(make_task("arithmetic"), 1.0), (make_task("word_list"), 1.0)], seed=3)
+        self.answers = answers
+
+    def problem(self, draw, split, weights=None):
+        return self.told(super().problem(draw, split, weights))
+
+    def exam_problems(self, split, per_domain):
+        return tuple(map(self.told, super().exam_problems(split, per_domain)))
+
+    def told(self, problem):
+        witness = problem.witness
+        self.answers[FakeRenderer().encode(problem.prompt)] = respond(witness.steps, witness.answer)
+        return problem
+
+
+def run_in(folder: Path, plan: Plan, *, until: Callable[[RunState], bool] = lambda state: False) -> RunState:
+    """Start or resume a run in `folder`; `until` interrupts it at a step boundary."""
+    answers = Answers()
+    tasks = WitnessedMixture(answers)
+    backend = FakeBackend({name: make_task(name) for name in ("arithmetic", "word_list")}, answers, skill=0.3)
+    new = not folder.exists()
+    with RunStore.create(folder, {}) if new else RunStore.open(folder) as store:
+        if new:
+            recorder = checkpoints.start(
+                store, backend.learner, config_hash="c", with_reference=plan.needs_reference
+            )
+        else:
+            checkpoint = store.latest_checkpoint()
+            assert checkpoint is not None
+            recorder = checkpoints.resume(store, backend.learner, checkpoint, config_hash="c")
+        run = Run(
+            plan=plan,
+            backend=backend,
+            renderer=FakeRenderer(),
+            tasks=tasks,
+            store=store,
+            recorder=recorder,
+        )
+        return train(run, interrupted=lambda: until(recorder.state))
+
+
+def events(folder: Path) -> list[Event]:
+    return [from_record(record) for record in read_journal(folder / "journal.jsonl")]
+
+
+def timeless(events: list[Event]) -> list[Event]:
+    """What happened, without how long it took and without the interruptions themselves."""
+    return [
+        replace(event, seconds={} if isinstance(event, Stepped) else 0.0)
+        if isinstance(event, (Stepped, Evaluated))
+        else event
+        for event in events
+        if event.kind not in ("resumed", "stopped")
+    ]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert run_in(folder, PLAN).stopped == "done"
+    return folder
+
+
+def test_every_step_is_journalled_once_and_in_order(finished):
+    steps = [event.step for event in events(finished) if isinstance(event, Stepped)]
+    assert steps == list(range(1, 13))
+
+
+def test_the_policy_learns(finished):
+    exams = [event.score for event in events(finished) if isinstance(event, Evaluated)]
+    assert exams[-1] > exams[0] + 0.2
+
+
+def test_exams_come_before_the_first_step_every_few_and_after_the_last(finished):
+    assert [event.step for event in events(finished) if isinstance(event, Evaluated)] == [0, 4, 8, 12]
+
+
+def test_resets_follow_the_schedule_and_name_their_parents(finished):
+    resets = [event for event in events(finished) if isinstance(event, ReferenceReset)]
+    assert [(r.step, r.name, r.parent, r.reason) for r in resets] == [
+        (5, "ref_001", "ref_000", "schedule"),
+        (10, "ref_002", "ref_001", "schedule"),
+    ]
+
+
+def test_a_reset_starts_the_kl_again_from_zero(finished):
+    kls = {event.step: event.update.kl for event in events(finished) if isinstance(event, Stepped)}
+    assert kls[6] < kls[5]
+
+
+def test_the_length_penalty_cycles(finished):
+    weights = [event.length_weight for event in events(finished) if isinstance(event, Stepped)]
+    assert weights == [0.1, 0.1, 0, 0, 0, 0.1, 0.1, 0, 0, 0, 0.1, 0.1]
+
+
+def test_the_saved_state_is_the_fold_of_the_journal(finished):
+    checkpoint = RunStore.open(finished).latest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.step == 12
+    assert fold(events(finished)).step == 12
+
+
+def test_dynamic_sampling_rejects_and_never_skips_a_draw(finished):
+    steps = [event for event in events(finished) if isinstance(event, Stepped)]
+    assert sum(step.tally.easy + step.tally.hard for step in steps) > 0
+    assert sum(step.tally.draws for step in steps) == steps[-1].cursor
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5, 8])
+def test_interrupting_and_resuming_changes_nothing(finished, tmp_path, stop):
+    folder = tmp_path / "run"
+    halted = run_in(folder, PLAN, until=lambda state: state.step == stop)
+    assert (halted.stopped, halted.step) == ("interrupted", stop)
+    resumed = run_in(folder, PLAN)
+    assert resumed == fold(events(finished))
+    assert timeless(events(folder)) == timeless(events(finished))
+
+
+def test_work_behind_the_last_checkpoint_is_done_again_the_same(finished, tmp_path):
+    folder = tmp_path / "run"
+
+    def die(state: RunState) -> bool:
+        if state.step == 5:
+            raise ConnectionError("the machine went away")
+        return False
+
+    with pytest.raises(ConnectionError):
+        run_in(folder, PLAN, until=die)
+    assert RunStore.open(folder).latest_checkpoint().step == 4  # the best exam's
+    assert run_in(folder, PLAN) == fold(events(finished))
+    assert timeless(events(folder)) == timeless(events(finished))
+
+
+def test_a_stage_changes_knobs_and_may_reset(tmp_path):
+    stage = Stage(at=2, knobs={"samples_per_prompt": 8}, reset_reference=True, optimizer="clear")
+    run_in(tmp_path / "run", replace(PLAN, steps=4, stages=(stage,), reset=ResetRules()))
+    seen = events(tmp_path / "run")
+    assert [e.step for e in seen if isinstance(e, StageEntered)] == [2]
+    assert [(e.step, e.reason, e.optimizer) for e in seen if isinstance(e, ReferenceReset)] == [
+        (2, "stage", "clear")
+    ]
+    per_group = [e.tally.rollouts // (e.tally.draws + e.tally.surplus) for e in seen if isinstance(e, Stepped)]
+    assert per_group == [4, 4, 8, 8]
+
+
+def test_without_kl_no_reference_exists(tmp_path):
+    plan = replace(PLAN, steps=2, knobs=replace(PLAN.knobs, kl_coef=0.0), reset=ResetRules())
+    state = run_in(tmp_path / "run", plan)
+    assert state.reference is None
+    assert list((tmp_path / "run" / "references").iterdir()) == []
+
+
+def test_a_step_without_signal_updates_nothing_and_goes_on(tmp_path):
+    plan = replace(PLAN, steps=2, knobs=replace(PLAN.knobs, min_spread=1.0, temperature=1.0, prompts_per_step=2))
+    plan = replace(plan, knobs=replace(plan.knobs, samples_per_prompt=2, response_limit=3))
+    state = run_in(tmp_path / "run", plan)
+    steps = [event for event in events(tmp_path / "run") if isinstance(event, Stepped)]
+    assert [step.update.updates for step in steps] == [0, 0]
+    assert state.stopped == "done"
+    assert state.cursor == 2 * 8  # the whole budget of draws, each step
+
+
+def test_a_stale_completion_is_refused(tmp_path, monkeypatch):
+    def outdated(self, request, sample):
+        return replace(original(self, request, sample), policy_version=-5)
+
+    from prorl.backends.fake import FakeEngine
+
+    original = FakeEngine._sample
+    monkeypatch.setattr(FakeEngine, "_sample", outdated)
+    with pytest.raises(StaleCompletionError, match="version -5"):
+        run_in(tmp_path / "run", PLAN)

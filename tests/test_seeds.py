@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.seeds import derive, generator
+
+parts = st.lists(st.integers() | st.text(), max_size=4)
+
+
+@given(parts, parts)
+def test_different_parts_give_different_seeds(left, right):
+    assert (derive(*left) == derive(*right)) == (
+        [(type(p), p) for p in left] == [(type(p), p) for p in right]
+    )
+
+
+@given(parts)
+def test_seeds_fit_into_63_bits(given_parts):
+    assert 0 <= derive(*given_parts) < 2**63
+
+
+def test_a_seed_is_the_same_in_every_process_and_under_every_hash_seed():
+    code = "from prorl.seeds import derive; print(derive(3, 'sample', 9))"
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert [int(run) for run in runs] == [derive(3, "sample", 9)] * 2
+
+
+def test_neighbouring_indices_share_nothing():
+    first = [generator(0, "task", index).random() for index in range(1000)]
+    assert len(set(first)) == 1000
