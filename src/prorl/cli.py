@@ -36,8 +36,12 @@ RunFolder = Annotated[Path, typer.Argument(help="A run directory, or its name be
 def train(
     recipe: Recipe,
     overrides: Overrides = None,
-    run: Annotated[Path | None, typer.Option(help="Run directory; default: runs/<name of the recipe>.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Print the resolved recipe and estimates, then stop.")] = False,
+    run: Annotated[
+        Path | None, typer.Option(help="Run directory; default: runs/<name of the recipe>.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option(help="Print the resolved recipe and estimates, then stop.")
+    ] = False,
 ) -> None:
     """Train a model by a recipe, from its beginning."""
     from prorl.recipe import load_recipe
@@ -81,7 +85,9 @@ def resume(
 
 @app.command("eval", epilog="Examples: `prorl eval nano` · `prorl eval path/to/model --recipe nano`")
 def evaluate(
-    subject: Annotated[str, typer.Argument(help="A run (directory or name), or a model directory or hub id.")],
+    subject: Annotated[
+        str, typer.Argument(help="A run (directory or name), or a model directory or hub id.")
+    ],
     recipe: Annotated[
         str | None, typer.Option(help="For a model: the recipe whose held-out problems are asked.")
     ] = None,

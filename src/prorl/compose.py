@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from prorl.backends.local.backend import LocalBackend
 from prorl.backends.local.engine import LocalEngine
@@ -25,7 +27,10 @@ from prorl.seeds import derive
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task, make_verifier
 
+disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
+
 PROBE_TOKENS = 16
+FINGERPRINT_PROBLEMS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,9 @@ def build_tasks(config: RunConfig) -> Mixture:
     Raises:
         RecipeError: an unknown task, or a level that it does not have.
     """
-    return _mixture(config, {name: task.levels for name, task in config.tasks.items()}, derive(config.seed, "data"))
+    return _mixture(
+        config, {name: task.levels for name, task in config.tasks.items()}, derive(config.seed, "data")
+    )
 
 
 def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
@@ -77,7 +84,7 @@ def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> 
         settings,
         lambda draw: problems.problem(draw, "train"),
         cache_folder(),
-        fingerprint=problems.fingerprint,
+        fingerprint=_fingerprint(problems),
         progress=lambda step, steps, loss: progress(step, steps, f"loss {loss:.3f}"),
     )
     return str(folder)
@@ -132,6 +139,15 @@ def _mixture(config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed:
     except ValueError as error:
         raise RecipeError(str(error)) from None
     return Mixture(tasks, seed=seed)
+
+
+def _fingerprint(problems: Mixture) -> str:
+    """Identity of what a mixture asks and shows: it changes when a recipe's weights or a task's code do."""
+    digest = blake2b(digest_size=8)
+    for draw in range(FINGERPRINT_PROBLEMS):
+        problem = problems.problem(draw, "train")
+        digest.update(f"{problem.task}\n{problem.prompt}\n{problem.witness}\n".encode())
+    return digest.hexdigest()
 
 
 def _device(config: RunConfig) -> torch.device:

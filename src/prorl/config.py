@@ -61,7 +61,9 @@ def _dial_kind(value: Any) -> str:
 
 
 Dial = Annotated[
-    Annotated[float, Tag("number")] | Annotated[PointsConfig, Tag("points")] | Annotated[RampConfig, Tag("ramp")],
+    Annotated[float, Tag("number")]
+    | Annotated[PointsConfig, Tag("points")]
+    | Annotated[RampConfig, Tag("ramp")],
     Discriminator(_dial_kind),
 ]
 """A knob's setting: a number, or a schedule over the run's steps."""

@@ -15,7 +15,9 @@ from prorl.tasks.registry import make_task
 
 FLOAT32 = 4  # bytes
 ADAM_MOMENTS = 2
-ACTIVATION_FLOATS = 20  # per hidden unit, layer and token: what a Llama-like block keeps for its backward pass
+ACTIVATION_FLOATS = (
+    20  # per hidden unit, layer and token: what a Llama-like block keeps for its backward pass
+)
 CHECKPOINTED_FLOATS = 2  # the same with activation checkpointing: a layer's input and its share of one layer
 
 
@@ -81,7 +83,9 @@ def model_size(config: RunConfig) -> Size | None:
 
 
 def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
-    copies = 2 + ADAM_MOMENTS + plan.needs_reference + 1  # weights, gradients, moments, reference, engine's fused weights
+    copies = (
+        2 + ADAM_MOMENTS + plan.needs_reference + 1
+    )  # weights, gradients, moments, reference, engine's fused weights
     floats = CHECKPOINTED_FLOATS if config.learner.activation_checkpointing else ACTIVATION_FLOATS
     width = 2 if config.learner.dtype == "bfloat16" else FLOAT32
     activations = config.learner.micro_batch_tokens * size.hidden_size * size.layers * floats * width

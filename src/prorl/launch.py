@@ -112,7 +112,9 @@ def resume_run(
         tasks = compose.build_tasks(config)
         checkpoint = store.latest_checkpoint()
         if checkpoint is None:
-            raise StorageError(f"{folder} has no checkpoint yet: delete it and start again with `prorl train`")
+            raise StorageError(
+                f"{folder} has no checkpoint yet: delete it and start again with `prorl train`"
+            )
         parts = compose.build_parts(
             config, checkpoint.path, tokenizer=folder / TOKENIZER, with_reference=plan.needs_reference
         )
@@ -262,13 +264,13 @@ def _measure(config: RunConfig, worker: Worker, tasks: Mixture, console: Console
 
 def _show(store: RunStore, name: str, config: RunConfig, console: Console) -> None:
     base, trained = _results(store, BASE), _results(store, name)
-    for split in trained.keys() & base.keys():
+    for split in trained:
         rows = compare(base[split], trained[split], ks=_ks(config), seed=config.seed)
         console.table(f"base → {name.replace('_', ' ')}: {SPLIT_TITLES[split]}", rows)
     console.say(f"run directory: {store.folder} (journal.jsonl, samples/, evals/, tb/, checkpoints/)")
 
 
-def _results(store: RunStore, name: str) -> dict[str, ExamResult]:
+def _results(store: RunStore, name: str) -> dict[Split, ExamResult]:
     data = json.loads((store.folder / EVALS / f"{name}.json").read_bytes())
     return {split: ExamResult.from_json(counts) for split, counts in data.items()}
 

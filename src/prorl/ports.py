@@ -16,9 +16,21 @@ from prorl.types import Batch, Completion, Knobs, Problem, Request, Split, Updat
 class Task(Protocol):
     """A source of verifiable problems."""
 
-    name: str
-    domain: str
-    pass_threshold: float  # score from which a rollout counts as solved in pass@k
+    @property
+    def name(self) -> str:
+        """Unique among all tasks."""
+
+    @property
+    def domain(self) -> str:
+        """The domain it is averaged into."""
+
+    @property
+    def pass_threshold(self) -> float:
+        """Score from which a response counts as solved in pass@k."""
+
+    @property
+    def splits(self) -> frozenset[Split]:
+        """The splits for which `problem` works."""
 
     def problem(self, index: int, split: Split) -> Problem:
         """The problem at `index` of `split`: pure, the same in every process."""

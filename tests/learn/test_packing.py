@@ -2,10 +2,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from prorl.learn.packing import Row, attention_cost, gather_rows, micro_batch, plan_rows, prefix_mask
 from prorl.types import Action, PromptActions
-from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 CPU = torch.device("cpu")
 
@@ -20,7 +27,11 @@ def group(prompt, *lengths):
 
 
 groups_of_any_shape = st.lists(
-    st.builds(lambda prompt, lengths: group(prompt, *lengths), st.integers(1, 12), st.lists(st.integers(0, 9), max_size=6)),
+    st.builds(
+        lambda prompt, lengths: group(prompt, *lengths),
+        st.integers(1, 12),
+        st.lists(st.integers(0, 9), max_size=6),
+    ),
     max_size=5,
 )
 
@@ -39,7 +50,10 @@ def test_every_action_is_in_exactly_one_row_and_micro_batches_keep_the_budget(gr
 
 
 @settings(max_examples=60, deadline=None)
-@given(groups_of_any_shape.filter(lambda groups: any(g.action_tokens for g in groups)), st.sampled_from([None, 0.0]))
+@given(
+    groups_of_any_shape.filter(lambda groups: any(g.action_tokens for g in groups)),
+    st.sampled_from([None, 0.0]),
+)
 def test_tensors_predict_every_action_token_from_its_own_context(groups, pair_cost):
     rows = plan_rows(groups, budget=200, pair_cost=pair_cost)
     batch = micro_batch(rows, pad_id=99, device=CPU)
@@ -110,6 +124,14 @@ def test_a_group_beyond_the_budget_is_split_with_its_prompt_repeated():
     assert [(row.prompt, len(row.actions)) for row in rows] == [(tuple(range(10)), 2)] * 2
 
 
+def test_short_rows_do_not_pad_up_to_long_ones():
+    rows = plan_rows([group(5, 96, 90, 10, 9)], budget=1000, pair_cost=None)
+    assert [[row.positions for row in part] for part in gather_rows(rows, budget=1000)] == [
+        [100, 94],
+        [14, 13],
+    ]
+
+
 def test_an_empty_prompt_is_refused():
     with pytest.raises(ValueError, match="a prompt has no tokens"):
         plan_rows([group(0, 3)], budget=10, pair_cost=None)
@@ -120,7 +142,14 @@ def test_rows_of_equal_length_keep_their_order():
     assert gather_rows(rows, budget=4) == [rows[:2], rows[2:]]
 
 
-SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32}
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 32,
+}
 
 
 def test_cost_of_attention_counts_inner_weights_and_ignores_the_vocabulary():

@@ -1,1 +1,1 @@
-"""The ideas of the method, one per file: pure functions of numbers or tensors."""
+"""The ideas of the method, one per file: pure functions of numbers, importing nothing from prorl."""

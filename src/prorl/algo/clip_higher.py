@@ -60,7 +60,7 @@ def policy_loss(
     _check_shapes(logp, old_logp, advantages, mask, weights)
     _check_bounds(clip_low, clip_high, dual_clip, denominator)
     log_ratio = _masked(logp - old_logp.detach(), mask)
-    advantages = _masked(advantages, mask).detach()
+    advantages = advantages.detach()
     ratio = log_ratio.exp()
     plain = ratio * advantages
     objective = torch.minimum(plain, ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
@@ -73,12 +73,12 @@ def policy_loss(
         ratio=_masked(ratio.detach(), mask).sum(),
     )
     if weights is not None:
-        objective = objective * _masked(weights, mask).detach()
+        objective = objective * weights.detach()
     return -_masked(objective, mask).sum() / (denominator or stats.tokens.clamp(min=1)), stats
 
 
 def _masked(values: Tensor, mask: Tensor) -> Tensor:
-    # Not a product with the mask: padding may hold inf or nan, and 0·inf would poison value and gradient.
+    # Not a product with the mask: padding may hold inf or nan, and 0·inf is nan, in the gradient too.
     return values.masked_fill(~mask, 0.0)
 
 

@@ -1,0 +1,1 @@
+"""Where rollouts, verdicts and updates are computed, behind the protocols of `prorl.ports`."""

@@ -142,7 +142,9 @@ def from_record(record: Mapping[str, Any]) -> Event:
     data = dict(record)
     kind = data.pop("kind", None)
     if kind not in _KINDS:
-        raise ValueError(f"the journal holds an event of unknown kind {kind!r}: was it written by a newer prorl?")
+        raise ValueError(
+            f"the journal holds an event of unknown kind {kind!r}: was it written by a newer prorl?"
+        )
     if kind == Stepped.kind:
         data |= {"tally": Tally(**data["tally"]), "update": UpdateStats(**data["update"])}
     return _KINDS[kind](**data)

@@ -10,7 +10,16 @@ from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
-from prorl.director.events import Evaluated, Event, ReferenceReset, Resumed, StageEntered, Started, Stepped, Stopped
+from prorl.director.events import (
+    Evaluated,
+    Event,
+    ReferenceReset,
+    Resumed,
+    StageEntered,
+    Started,
+    Stepped,
+    Stopped,
+)
 
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share

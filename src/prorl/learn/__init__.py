@@ -1,0 +1,1 @@
+"""Everything that owns tensors: models, tokenizer training, warm-up, log-probs, updates."""

@@ -24,7 +24,7 @@ from prorl.learn.logprobs import Scoring, check_head, score
 from prorl.learn.objective import TokenScores, UpdateTotals, objective
 from prorl.learn.optim import GuardedAdamW
 from prorl.learn.packing import MicroBatch, attention_cost, gather_rows, micro_batch, plan_rows
-from prorl.types import Batch, Knobs, PromptActions, UpdateStats
+from prorl.types import Action, Batch, Knobs, PromptActions, UpdateStats
 
 WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.pt"
@@ -90,6 +90,18 @@ class TorchLearner:
         for mini, old_logps in zip(minis, old, strict=True):
             self._update_once(mini, old_logps, knobs, scoring, totals)
         return totals.stats()
+
+    @torch.no_grad()
+    def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """Log-probs of `tokens` after `prompt` at temperature 1 in float32: the probe of a sync."""
+        action = Action(tokens=tuple(tokens), engine_logps=(0.0,) * len(tokens), advantage=0.0)
+        (micro,) = self._mini_batch([PromptActions(prompt=tuple(prompt), actions=(action,))]).micros
+        scoring = Scoring(
+            temperature=1.0, logits_elements=self._settings.logits_elements, dtype=torch.float32
+        )
+        logps_BT, _ = score(self.policy, micro, scoring)
+        values: list[float] = logps_BT[0].tolist()
+        return values
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy (`source=None`) or the weights in a checkpoint folder the reference.

@@ -61,7 +61,9 @@ def token_logprobs(
         return _score_chunk(hidden_ND, head, targets_N, temperature)
     chunks = [
         checkpoint(_score_chunk, hidden_nD, head, targets_n, temperature, use_reentrant=False)
-        for hidden_nD, targets_n in zip(torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True)
+        for hidden_nD, targets_n in zip(
+            torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
+        )
     ]
     return torch.cat([logps_n for logps_n, _ in chunks]), torch.cat([entropy_n for _, entropy_n in chunks])
 
@@ -96,9 +98,10 @@ def check_head(model: PreTrainedModel, *, logits_elements: int) -> None:
 def _score_chunk(
     hidden_nD: Tensor, head: nn.Module, targets_n: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    logits_nV = head(hidden_nD).float() / temperature
-    total_n = logits_nV.logsumexp(-1)
-    logps_n = logits_nV.gather(1, targets_n[:, None])[:, 0] - total_n
+    logits_nV = head(hidden_nD).float()
+    if temperature != 1.0:  # a pass over all logits that is worth sparing
+        logits_nV = logits_nV / temperature
+    table_nV = logits_nV.log_softmax(-1)
     with torch.no_grad():
-        entropy_n = total_n - torch.linalg.vecdot((logits_nV - total_n[:, None]).exp_(), logits_nV)
-    return logps_n, entropy_n
+        entropy_n = -torch.linalg.vecdot(table_nV.exp(), table_nV)
+    return table_nV.gather(1, targets_n[:, None])[:, 0], entropy_n

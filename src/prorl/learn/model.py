@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -34,12 +35,14 @@ from transformers import (
     Qwen3Config,
 )
 
+from prorl.errors import ProrlError
+
 Architecture = Literal["qwen2", "qwen3", "llama"]
 _HUB_TIMEOUT = 10.0  # seconds
 _LOADING_ERRORS = (OSError, ValueError, RuntimeError, SafetensorError)
 
 
-class ModelError(Exception):
+class ModelError(ProrlError):
     """A model or tokenizer cannot be used; the message says why and what to do."""
 
 
@@ -90,8 +93,11 @@ def load_model(source: str | Path, *, dtype: torch.dtype, device: torch.device |
         ModelError: no such directory, not a checkpoint, hub unreachable, no causal head, or missing weights.
     """
     config = _load(AutoConfig.from_pretrained, source, "model")
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ModelError(
+            f"{source} ({config.model_type}) has no causal language-model head; give a decoder-only model"
+        )
     _disable_dropout(config)
-
     read = partial(AutoModelForCausalLM.from_pretrained, config=config, dtype=dtype, output_loading_info=True)
     model, report = _load(read, source, "model")
     absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
@@ -181,7 +187,7 @@ def _load(read: Callable[..., Any], source: str | Path, what: str) -> Any:
                 f"there is no directory {name}; give a transformers checkpoint directory or a hub id"
             )
     local = Path(name).is_dir()
-    if local and not (Path(name) / "config.json").is_file():
+    if local and what == "model" and not (Path(name) / "config.json").is_file():
         raise ModelError(f"{name} is no transformers checkpoint: it holds no config.json")
     try:
         return read(name, local_files_only=True, trust_remote_code=False)
@@ -224,8 +230,6 @@ def _require_on_hub(name: str) -> None:
 
 def _explained(error: Exception, name: str, what: str) -> ModelError:
     text = str(error).strip()
-    if "AutoModelForCausalLM" in text:
-        return ModelError(f"{name} has no causal language-model head; give a decoder-only model")
     if "backend tokenizer" in text:
         return ModelError(
             f"{name} holds no tokenizer that can be read; copy its tokenizer.json next to the weights"

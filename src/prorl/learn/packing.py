@@ -20,8 +20,8 @@ from prorl.types import Action, PromptActions
 SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
 SHARING_ATTENTION = frozenset({"sdpa", "eager"})  # implementations that take a full mask as it is
 
-# A masked attention kernel does about half the floating-point operations per second of a matrix product.
-ATTENTION_SLOWNESS = 2.0
+# Rows of one forward pass are at least this share of the longest, which bounds the padding computed in vain.
+SHORTEST_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def attention_cost(model: PreTrainedModel) -> float | None:
     vocabulary = {weight for end in ends for weight in end.parameters()}
     inner = sum(weight.numel() for weight in model.parameters() if weight not in vocabulary)
     token_flops = 2 * inner
-    return ATTENTION_SLOWNESS * float(pair_flops / token_flops)
+    return float(pair_flops / token_flops)
 
 
 def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float | None) -> list[Row]:
@@ -102,11 +102,14 @@ def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float 
 def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
     """Rows sorted by length and cut into micro-batches of at most `budget` positions, padding included.
 
-    A row longer than the budget stands alone. The sort is stable, so the result depends on the input order only.
+    A row longer than the budget stands alone, and one much shorter than those before it starts anew. The sort is
+    stable, so the result depends on the input order only.
     """
     batches: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: row.positions, reverse=True):
-        if batches and (len(batches[-1]) + 1) * batches[-1][0].positions <= budget:
+        longest = batches[-1][0].positions if batches else 0
+        fits = batches and (len(batches[-1]) + 1) * longest <= budget
+        if fits and row.positions >= SHORTEST_SHARE * longest:
             batches[-1].append(row)
         else:
             batches.append([row])

@@ -108,7 +108,9 @@ def _tally(
         truncated=_mean(rollout.completion.finish == "length" for rollout in rollouts),
         unanswered=_mean(extract_answer(rollout.text) is None for rollout in rollouts),
         domain_scores={
-            domain: _mean(score for group in judged if group.problem.domain == domain for score in group.scores)
+            domain: _mean(
+                score for group in judged if group.problem.domain == domain for score in group.scores
+            )
             for domain in domains
         },
     )

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from prorl.errors import ProrlError
+
 TEMPORARY = ".tmp-"  # part of the name of everything unfinished; such names also begin with a dot
 
 _NO_ROOM = (
@@ -29,7 +31,7 @@ _NO_ROOM = (
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
-class StorageError(Exception):
+class StorageError(ProrlError):
     """The run's files cannot be read or written; the message says what is wrong and what to do."""
 
 

@@ -18,7 +18,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from prorl.run import sealed
-from prorl.run.files import StorageError, decode_json, encode_json, free_bytes, readable, write_atomic
+from prorl.run.files import (
+    StorageError,
+    decode_json,
+    encode_json,
+    explain_no_room,
+    free_bytes,
+    readable,
+    temporary_name,
+    write_atomic,
+)
 from prorl.run.journal import Journal
 from prorl.run.lock import hold_lock
 
@@ -64,16 +73,25 @@ class RunStore:
         Raises:
             StorageError: the folder already holds a run, or there is no room.
         """
+        cls.require_new(folder)
+        for name in (CHECKPOINTS, REFERENCES, SAMPLES):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / JOURNAL, b"")
+        write_atomic(folder / CONFIG, encode_json(config, indent=2))
+        return cls(folder, report=report)
+
+    @staticmethod
+    def require_new(folder: Path) -> None:
+        """Check that a new run may begin in this folder.
+
+        Raises:
+            StorageError: it already holds a run.
+        """
         journal = folder / JOURNAL
         if (folder / CONFIG).exists() or (journal.exists() and journal.stat().st_size):
             raise StorageError(
                 f"{folder} already holds a run: continue it with `prorl resume`, or choose another name"
             )
-        for name in (CHECKPOINTS, REFERENCES, SAMPLES):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        write_atomic(journal, b"")
-        write_atomic(folder / CONFIG, encode_json(config, indent=2))
-        return cls(folder, report=report)
 
     @classmethod
     def open(cls, folder: Path, *, report: Report = _LOG.warning) -> Self:
@@ -172,6 +190,28 @@ class RunStore:
         path = self._checkpoint(step)
         sealed.verify(path)
         return path
+
+    def copy_to(self, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+        """Make a new run directory that goes on from a checkpoint of this one, under another config.
+
+        Raises:
+            StorageError: there is no room; what was begun is removed.
+        """
+        aside = temporary_name(folder)
+
+        def left_out(parent: str, names: list[str]) -> set[str]:
+            if Path(parent).name == CHECKPOINTS:
+                return {name for name in names if name != checkpoint.path.name}
+            return {LOCK, SAMPLES, DISCARDED} & set(names)
+
+        try:
+            with explain_no_room(folder):
+                shutil.copytree(self.folder, aside, ignore=left_out)
+                (aside / SAMPLES).mkdir()
+                write_atomic(aside / CONFIG, encode_json(config, indent=2))
+                aside.rename(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
     def rewind(self, checkpoint: Checkpoint | None) -> None:
         """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.

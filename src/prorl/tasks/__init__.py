@@ -1,1 +1,1 @@
-"""Verifiable problems: the tasks, how they are split, and the mixture that training draws from."""
+"""Verifiable problems in five domains: generated, split by prompt, verified by definition."""

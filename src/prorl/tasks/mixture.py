@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import accumulate, count, islice
 from types import MappingProxyType
-from typing import Protocol
 
 from prorl.ports import Task
 from prorl.seeds import derive
@@ -24,18 +23,10 @@ UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
 
 
-class Source(Task, Protocol):
-    """A task that says which splits it has problems for."""
-
-    @property
-    def splits(self) -> frozenset[Split]:
-        """The splits for which `problem` works."""
-
-
 class Mixture:
     """An ordered set of tasks with relative weights."""
 
-    def __init__(self, entries: Sequence[tuple[Source, float]], seed: int) -> None:
+    def __init__(self, entries: Sequence[tuple[Task, float]], seed: int) -> None:
         """`entries` are tasks and how often each is drawn relative to the others; the order matters.
 
         Raises:
@@ -136,7 +127,7 @@ def _check(weights: Mapping[str, float]) -> None:
         raise ValueError("at least one task needs a positive weight")
 
 
-def _shared_out(weighted: Sequence[tuple[Source, float]], split: Split) -> Iterator[Problem]:
+def _shared_out(weighted: Sequence[tuple[Task, float]], split: Split) -> Iterator[Problem]:
     """Problems of several tasks in turn, at every moment as near to their weights as whole numbers allow."""
     streams = {task.name: _distinct_problems(task, split) for task, _ in weighted}
     weights = {task.name: weight for task, weight in weighted}

@@ -19,7 +19,7 @@ from prorl.tasks.base import Draft, ProceduralTask
 from prorl.types import Problem, Verdict, Witness
 
 PREFIX = "rg_"
-MIN_PARTIAL = 0.1
+MIN_PARTIAL, MAX_PARTIAL = 0.1, 0.9  # the library's sums of partial credit can round to more than 1
 
 Entry = Mapping[str, Any]
 Config = Mapping[str, Any]
@@ -33,9 +33,7 @@ class ReasoningGym(ProceduralTask):
 
     configs: ClassVar[Mapping[int, Config]]
     scored_fields: ClassVar[tuple[str, ...]] = ()  # metadata that the library's scorer reads
-    partial_credit: ClassVar[bool] = (
-        False  # whether scores below 1 mean partly right, rather than consolation
-    )
+    partial_credit: ClassVar[bool] = False  # whether a score below 1 means partly right
     scorer_raises: ClassVar[tuple[type[Exception], ...]] = ()  # on malformed answers, which are then wrong
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
@@ -70,16 +68,16 @@ class ReasoningGym(ProceduralTask):
         )
 
     def score(self, payload: Any, answer: str) -> float:
-        """The library's score; less than 1 counts only as `partial_credit` says, and then from 0.1.
+        """The library's score; partial credit counts only where the task says so, and then from 0.1 to 0.9.
 
         Raises:
             Exception: whatever the library's scorer raises on this text; `verify` turns it into a verdict.
         """
         level, entry = payload
         score = float(self._dataset(level).score_answer(answer, entry))
-        if score >= 1.0:
+        if score == 1.0:
             return 1.0
-        return score if self.partial_credit and score >= MIN_PARTIAL else 0.0
+        return min(score, MAX_PARTIAL) if self.partial_credit and score >= MIN_PARTIAL else 0.0
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """As for every task; a scorer that fails in an undocumented way is an error, never a wrong answer."""

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prorl.director.events import Evaluated, Event, ReferenceReset, Resumed, StageEntered, Started, Stepped, Stopped
+from prorl.director.events import (
+    Evaluated,
+    Event,
+    ReferenceReset,
+    Resumed,
+    StageEntered,
+    Started,
+    Stepped,
+    Stopped,
+)
 
 
 def line(event: Event, steps: int) -> str:
     """What happened, in one line."""
     match event:
         case Started():
-            held = "a reference is held" if event.reference_hash else "no reference: the run pays no KL penalty"
+            held = (
+                "a reference is held" if event.reference_hash else "no reference: the run pays no KL penalty"
+            )
             return f"started: recipe {event.config_hash}, {held}"
         case Resumed():
             return f"resumed from the checkpoint of step {event.step}"

@@ -24,6 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from prorl.backends.local.judge_worker import Outcome, Verifier, serve
+from prorl.errors import ProrlError
 from prorl.types import Problem, Verdict
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
@@ -35,7 +36,7 @@ MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without w
 _Item = tuple[int, Problem, str]
 
 
-class JudgeError(RuntimeError):
+class JudgeError(ProrlError):
     """No worker can be started, so nothing can be judged at all."""
 
 

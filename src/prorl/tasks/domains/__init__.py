@@ -1,1 +1,1 @@
-"""The project's own procedural tasks, one file per domain."""
+"""The compact families, one domain per file."""

@@ -1,0 +1,308 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from prorl.learn.learner import LearnerSettings, TorchLearner
+from prorl.types import Action, Batch, Knobs, PromptActions
+
+VOCABULARY = 30
+UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says
+KNOBS = Knobs(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
+
+
+def qwen2(**changes):
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 32,
+        "tie_word_embeddings": True,
+    }
+    return Qwen2ForCausalLM(Qwen2Config(**{**sizes, **changes}))
+
+
+def learner(model=None, *, with_reference=True, **settings):
+    return TorchLearner(
+        model or qwen2(), LearnerSettings(**settings), with_reference=with_reference, pad_id=0
+    )
+
+
+def batch(groups=4, samples=3, seed=0, engine_logp=UNIFORM):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low, high):
+        length = int(torch.randint(low, high, (1,), generator=generator))
+        return tuple(torch.randint(1, VOCABULARY, (length,), generator=generator).tolist())
+
+    def action():
+        tokens = draw(1, 8)
+        advantage = float(torch.randn(1, generator=generator))
+        return Action(tokens=tokens, engine_logps=(engine_logp,) * len(tokens), advantage=advantage)
+
+    return Batch(
+        groups=tuple(
+            PromptActions(prompt=draw(3, 9), actions=tuple(action() for _ in range(samples)))
+            for _ in range(groups)
+        )
+    )
+
+
+def weights(model):
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+def assert_same(found, expected, **tolerance):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **tolerance)
+
+
+def bits_equal(found, expected):
+    return all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def numbers(stats):
+    return {k: v for k, v in dataclasses.asdict(stats).items() if k != "tokens"}
+
+
+PLAIN = {"betas": (0.0, 0.0), "eps": 1.0}  # steps in proportion to the gradient rather than its sign
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"micro_batch_tokens": 1},
+        {"micro_batch_tokens": 25},
+        {"micro_batch_tokens": 25, "share_prefix": "never"},
+        {"share_prefix": "never"},
+        {"activation_checkpointing": True},
+        {"logits_elements": 100},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("old_logprobs", ["engine", "learner"])
+def test_result_does_not_depend_on_how_the_batch_is_computed(changes, old_logprobs):
+    knobs = dataclasses.replace(KNOBS, mismatch="sequence_mask", updates_per_step=2)
+    whole, cut = (learner(old_logprobs=old_logprobs, **PLAIN, **more) for more in ({}, changes))
+    for seed in range(2):  # the second step sees a KL that is not zero
+        expected, found = (one.update(batch(seed=seed), knobs) for one in (whole, cut))
+        assert numbers(found) == pytest.approx(numbers(expected), rel=1e-4, abs=1e-6)
+    assert expected.kl > 0
+    assert_same(cut.policy.parameters(), whole.policy.parameters(), atol=1e-6, rtol=0)
+
+
+def test_one_update_is_the_gradient_of_the_written_loss():
+    """A worked step: plain policy gradient without clip, moments or KL, against the loss as METHOD §4 writes it."""
+    data, model = batch(), qwen2()
+    one = learner(model, with_reference=False, old_logprobs="learner", **PLAIN)
+    loss = torch.zeros(())
+    for group in data.groups:
+        for action in group.actions:
+            logits = model(torch.tensor([[*group.prompt, *action.tokens]])).logits[
+                0, len(group.prompt) - 1 : -1
+            ]
+            table = (logits / KNOBS.temperature).log_softmax(-1)
+            logps = table.gather(1, torch.tensor(action.tokens)[:, None])
+            loss = loss - ((logps - logps.detach()).exp() * action.advantage).sum() / data.action_tokens
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    expected = [w - 0.1 * g / (g.abs() + 1) for w, g in zip(weights(model), gradients, strict=True)]
+    stats = one.update(data, dataclasses.replace(KNOBS, kl_coef=0.0, learning_rate=0.1, grad_clip=1e9))
+    assert_same(weights(one.policy), expected, atol=1e-6, rtol=0)
+    assert stats.loss == pytest.approx(loss.item(), abs=1e-6)
+    assert stats.grad_norm == pytest.approx(
+        math.sqrt(sum(g.square().sum().item() for g in gradients)), rel=1e-4
+    )
+    assert stats.updates == 1
+    assert stats.kl == stats.skipped == stats.clip_share == 0
+    assert 0 < stats.entropy <= math.log(VOCABULARY)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_good_actions_become_likelier(seed):
+    one, data = learner(), batch(seed=seed)
+    good = dataclasses.replace(data, groups=tuple(with_advantage(group, 1.0) for group in data.groups))
+    losses = [one.update(good, dataclasses.replace(KNOBS, clip_high=100.0)).loss for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+
+
+def with_advantage(group, advantage):
+    actions = tuple(dataclasses.replace(action, advantage=advantage) for action in group.actions)
+    return dataclasses.replace(group, actions=actions)
+
+
+def test_gradient_norm_is_clipped():
+    knobs = dataclasses.replace(KNOBS, kl_coef=0.0, learning_rate=1.0, grad_clip=1e-3)
+    one = learner(betas=(0.0, 0.0), eps=1e6)  # the step is then the clipped gradient / eps
+    before = weights(one.policy)
+    stats = one.update(batch(), knobs)
+    moved = math.sqrt(
+        sum((a - b).double().square().sum().item() for a, b in zip(weights(one.policy), before, strict=True))
+    )
+    assert stats.grad_norm > 1e-3
+    assert moved <= 1.1e-9
+
+
+@pytest.mark.parametrize(("groups", "wanted", "applied"), [(5, 2, 2), (5, 5, 5), (3, 8, 3), (1, 1, 1)])
+def test_a_step_makes_no_more_updates_than_groups(groups, wanted, applied):
+    stats = learner().update(batch(groups=groups), dataclasses.replace(KNOBS, updates_per_step=wanted))
+    assert stats.updates == applied
+    assert stats.action_tokens == batch(groups=groups).action_tokens
+
+
+def test_mini_batches_are_consecutive_updates_against_the_same_old_policy():
+    data = batch(groups=4)
+    together, apart = learner(), learner()
+    together.update(data, dataclasses.replace(KNOBS, updates_per_step=2))
+    for half in (data.groups[:2], data.groups[2:]):
+        apart.update(Batch(groups=half), KNOBS)
+    assert bits_equal(weights(together.policy), weights(apart.policy))
+
+
+def test_a_batch_without_action_tokens_touches_nothing():
+    one = learner()
+    before = weights(one.policy)
+    silent = PromptActions(prompt=(1, 2), actions=(Action(tokens=(), engine_logps=(), advantage=1.0),))
+    for empty in (Batch(groups=()), Batch(groups=(silent,))):
+        stats = one.update(empty, KNOBS)
+        assert set(dataclasses.asdict(stats).values()) == {0}
+    assert bits_equal(weights(one.policy), before)
+
+
+def test_an_update_that_is_not_finite_is_counted_and_changes_nothing():
+    one, twin = learner(), learner()
+    for each in (one, twin):
+        each.update(batch(seed=1), KNOBS)
+    before = weights(one.policy)
+    broken = Batch(groups=(with_advantage(batch().groups[0], math.nan), *batch(seed=3).groups[:1]))
+    stats = one.update(broken, KNOBS)
+    assert (stats.updates, stats.skipped, stats.loss) == (0, 1, 0.0)
+    assert bits_equal(weights(one.policy), before)
+    for each in (one, twin):  # the moments are untouched as well
+        each.update(batch(seed=2), KNOBS)
+    assert bits_equal(weights(one.policy), weights(twin.policy))
+
+
+def test_the_other_mini_batches_of_a_broken_one_still_count():
+    broken = Batch(groups=(with_advantage(batch().groups[0], math.inf), *batch(seed=3).groups[:1]))
+    stats = learner().update(broken, dataclasses.replace(KNOBS, updates_per_step=2))
+    assert (stats.updates, stats.skipped) == (1, 1)
+    assert all(math.isfinite(value) for value in dataclasses.asdict(stats).values())
+
+
+def test_kl_starts_at_zero_and_grows():
+    one = learner()
+    first, second = one.update(batch(), KNOBS), one.update(batch(), KNOBS)
+    assert first.kl == pytest.approx(0.0, abs=1e-10)
+    assert second.kl > 1e-6
+
+
+def test_without_kl_the_reference_is_not_needed():
+    one = learner(with_reference=False)
+    assert one.update(batch(), dataclasses.replace(KNOBS, kl_coef=0.0)).kl == 0
+    with pytest.raises(ValueError, match="holds no reference"):
+        one.update(batch(), KNOBS)
+    with pytest.raises(ValueError, match="holds no reference"):
+        one.reset_reference(None, clear_optimizer=False)
+
+
+def test_k1_is_refused_as_a_loss():
+    with pytest.raises(ValueError, match="k1 has no gradient"):
+        learner().update(batch(), dataclasses.replace(KNOBS, kl_estimator="k1"))
+
+
+@pytest.mark.parametrize("old_logprobs", ["engine", "learner"])
+def test_mismatch_is_measured_against_the_policy_of_the_steps_start(old_logprobs):
+    one = learner(old_logprobs=old_logprobs)
+    knobs = dataclasses.replace(KNOBS, updates_per_step=4, learning_rate=0.5, kl_coef=0.0)
+    far = one.update(batch(engine_logp=-8.0), dataclasses.replace(knobs, learning_rate=0.0))
+    near = one.update(batch(), knobs)
+    assert far.mismatch == pytest.approx(8.0 + UNIFORM, abs=0.3)
+    assert far.mismatch_out_share == 1.0
+    assert near.mismatch < 0.3
+    assert near.mismatch_out_share == 0.0
+
+
+def test_save_and_restore_continue_to_the_last_bit(tmp_path):
+    one = learner()
+    one.update(batch(seed=1), KNOBS)
+    (tmp_path / "reference").mkdir()
+    one.save(tmp_path)
+    one.save_reference(tmp_path / "reference")
+    other = learner(qwen2(initializer_range=0.1))
+    other.restore(tmp_path)
+    other.restore_reference(tmp_path / "reference")
+    stats = [each.update(batch(seed=2), KNOBS) for each in (one, other)]
+    assert stats[0] == stats[1]
+    assert bits_equal(weights(one.policy), weights(other.policy))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_is_saved_loads_with_transformers(tmp_path, tied):
+    one = learner(qwen2(tie_word_embeddings=tied))
+    one.update(batch(), KNOBS)
+    one.save(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert bits_equal(weights(loaded), weights(one.policy))
+
+
+def test_reset_to_the_policy_puts_kl_back_to_zero_and_keeps_the_moments():
+    one, twin = learner(), learner()
+    for each in (one, twin):
+        each.update(batch(), KNOBS)
+    one.reset_reference(None, clear_optimizer=False)
+    stats = [each.update(batch(seed=1), dataclasses.replace(KNOBS, kl_coef=1e-30)) for each in (one, twin)]
+    assert stats[0].kl == pytest.approx(0.0, abs=1e-10)
+    assert stats[1].kl > 1e-6
+    assert_same(weights(one.policy), weights(twin.policy), atol=1e-7, rtol=0)
+
+
+def test_reset_to_a_checkpoint_takes_its_weights(tmp_path):
+    one = learner()
+    one.update(batch(), KNOBS)
+    one.save(tmp_path)
+    one.update(batch(seed=1), KNOBS)
+    one.reset_reference(tmp_path, clear_optimizer=False)
+    now = weights(one.policy)
+    one.restore(tmp_path)
+    assert not bits_equal(weights(one.policy), now)
+    assert one.update(batch(), KNOBS).kl == pytest.approx(0.0, abs=1e-10)
+
+
+def test_clearing_the_optimizer_makes_the_next_step_a_first_step():
+    old, knobs = learner(), dataclasses.replace(KNOBS, kl_coef=0.0)
+    old.update(batch(), knobs)
+    old.reset_reference(None, clear_optimizer=True)
+    fresh = learner()
+    fresh.policy.load_state_dict(old.policy.state_dict())
+    for each in (old, fresh):
+        each.update(batch(seed=1), knobs)
+    assert bits_equal(weights(old.policy), weights(fresh.policy))
+
+
+def test_dropout_stays_off():
+    config = GPT2Config(
+        n_embd=16, n_layer=2, n_head=2, vocab_size=VOCABULARY, resid_pdrop=0.5, pad_token_id=None
+    )
+    torch.manual_seed(0)
+    one = learner(GPT2LMHeadModel(config), activation_checkpointing=True)
+    first, second = (one.update(batch(), dataclasses.replace(KNOBS, learning_rate=0.0)) for _ in range(2))
+    assert first == second
+
+
+def test_bfloat16_products_stay_close():
+    low, high = (learner(dtype=dtype).update(batch(), KNOBS) for dtype in ("bfloat16", "float32"))
+    assert low.loss == pytest.approx(high.loss, abs=0.01)
+    assert low.entropy == pytest.approx(high.entropy, abs=0.01)
+
+
+def test_score_is_the_policys_own_log_softmax():
+    one, prompt, tokens = learner(), (3, 1, 4), (1, 5, 9, 2)
+    with torch.no_grad():
+        table = one.policy(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+    expected = table.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
+    assert one.score(prompt, tokens) == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,159 @@
+"""A draw is a pure function of (seed, draw, weights); exams are balanced, distinct and the same for every run."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.tasks.base import Draft, ProceduralTask, canonical
+from prorl.tasks.extract import respond
+from prorl.tasks.mixture import Mixture
+from prorl.tasks.registry import make_task
+from prorl.types import Witness
+
+ENTRIES = {"arithmetic": 1.0, "linear_equation": 3.0, "list_trace": 2.0, "word_list": 2.0, "box_pushing": 5.0}
+
+
+class Few(ProceduralTask):
+    """About a hundred prompts in all, a tenth of them in the exam."""
+
+    name, domain, levels = "few", "math", (1,)
+
+    def generate(self, rng, level):
+        number = rng.randrange(100)
+        return Draft(prompt=f"few {number}", payload=number, witness=Witness(steps="", answer=str(number)))
+
+    def score(self, payload, answer):
+        return float(answer == str(payload))
+
+
+def mixture(seed=0, **weights):
+    return Mixture([(make_task(name), weight) for name, weight in (weights or ENTRIES).items()], seed)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**6))
+def test_a_draw_is_the_same_in_every_mixture_of_the_same_seed(draw, seed):
+    assert mixture(seed).problem(draw, "train") == mixture(seed).problem(draw, "train")
+
+
+def test_seeds_draws_and_splits_give_different_problems():
+    mixed = mixture()
+    prompts = {mixed.problem(draw, "train").prompt for draw in range(50)}
+    assert len(prompts) > 45
+    assert len(prompts & {mixture(1).problem(draw, "train").prompt for draw in range(50)}) < 5
+    assert not prompts & {mixed.problem(draw, "exam").prompt for draw in range(50)}
+
+
+def test_tasks_come_in_proportion_to_their_weights():
+    mixed = mixture()
+    drawn = Counter(mixed.problem(draw, "train").task for draw in range(2000))
+    assert drawn["arithmetic"] / 2000 == pytest.approx(1 / 8, abs=0.03)
+    assert drawn["linear_equation"] / 2000 == pytest.approx(3 / 8, abs=0.04)
+
+
+def test_a_task_without_the_split_is_never_drawn_in_it():
+    mixed = mixture()
+    assert "box_pushing" not in {mixed.problem(draw, "train").task for draw in range(300)}
+    assert "box_pushing" in {mixed.problem(draw, "ood").task for draw in range(30)}
+
+
+def test_weights_per_call_replace_those_they_name():
+    mixed = mixture()
+    only = {"arithmetic": 0.0, "linear_equation": 0.0, "list_trace": 0.0}
+    assert {mixed.problem(draw, "train", only).task for draw in range(50)} == {"word_list"}
+    assert mixed.problem(7, "train", {}) == mixed.problem(7, "train")
+
+
+def test_changing_weights_leaves_the_index_of_a_draw_alone():
+    mixed = mixture()
+    favoured = dict.fromkeys(ENTRIES, 0.0) | {"arithmetic": 1.0}
+    same_task = [draw for draw in range(100) if mixed.problem(draw, "train").task == "arithmetic"]
+    assert same_task
+    assert all(mixed.problem(d, "train") == mixed.problem(d, "train", favoured) for d in same_task)
+
+
+def test_verdicts_come_from_the_problems_own_task():
+    mixed = mixture()
+    for draw in range(20):
+        problem = mixed.problem(draw, "train")
+        assert mixed.verify(problem, respond(problem.witness.steps, problem.witness.answer)).score == 1
+    with pytest.raises(ValueError, match="truth_table"):
+        mixed.verify(make_task("truth_table").problem(0, "train"), "")
+
+
+def test_the_pass_threshold_is_the_tasks_own():
+    lenient = make_task("word_list")
+    lenient.pass_threshold = 0.5
+    mixed = Mixture([(make_task("arithmetic"), 1.0), (lenient, 1.0)], 0)
+    assert (mixed.pass_threshold("arithmetic"), mixed.pass_threshold("word_list")) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"arithmetik": 1.0}, "nearest: arithmetic"),
+        ({"arithmetic": -1.0}, "not negative"),
+        ({"arithmetic": float("nan")}, "finite"),
+        (dict.fromkeys(ENTRIES, 0.0), "positive weight"),
+        (
+            {name: 0.0 for name in ENTRIES if name != "box_pushing"},
+            "no task with a positive weight has train",
+        ),
+    ],
+)
+def test_bad_weights_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        mixture().problem(0, "train", weights)
+
+
+def test_bad_mixtures_are_refused():
+    with pytest.raises(ValueError, match="at least one task"):
+        Mixture([], 0)
+    with pytest.raises(ValueError, match="twice: \\['word_list'\\]"):
+        Mixture([(make_task("word_list"), 1.0), (make_task("word_list"), 2.0)], 0)
+    with pytest.raises(ValueError, match="word_list"):
+        mixture(word_list=float("inf"))
+
+
+def test_domains_are_in_order_of_appearance():
+    assert mixture().domains() == ("math", "code", "instruct", "logic")
+
+
+def test_an_exam_is_balanced_by_domain_and_weighted_inside_it():
+    exam = mixture().exam_problems("exam", 16)
+    assert Counter(problem.domain for problem in exam) == {"math": 16, "code": 16, "instruct": 16}
+    assert Counter(p.task for p in exam if p.domain == "math") == {"arithmetic": 4, "linear_equation": 12}
+    assert {problem.split for problem in exam} == {"exam"}
+
+
+def test_an_exam_repeats_no_prompt_and_does_not_depend_on_the_seed():
+    exam = mixture().exam_problems("test", 20)
+    assert len({canonical(problem.prompt) for problem in exam}) == len(exam)
+    assert exam == mixture(99).exam_problems("test", 20)
+
+
+def test_the_first_problems_of_a_longer_exam_are_the_shorter_exam():
+    def of(size):
+        return [p for p in mixture().exam_problems("exam", size) if p.domain == "math"]
+
+    assert of(12)[:5] == of(5)
+
+
+def test_an_out_of_domain_exam_takes_the_tasks_that_have_one():
+    exam = mixture().exam_problems("ood", 6)
+    assert Counter(problem.domain for problem in exam) == {"math": 6, "code": 6, "instruct": 6, "logic": 6}
+
+
+def test_what_a_small_task_cannot_give_is_left_to_the_others():
+    mixed = Mixture([(Few(), 1.0), (make_task("arithmetic"), 1.0)], 0)
+    tasks = Counter(problem.task for problem in mixed.exam_problems("exam", 60))
+    assert 3 <= tasks["few"] <= 20
+    assert tasks["arithmetic"] == 60 - tasks["few"]
+
+
+def test_a_domain_that_is_too_small_is_an_error():
+    with pytest.raises(ValueError, match="domain math has"):
+        Mixture([(Few(), 1.0)], 0).exam_problems("exam", 60)
+    with pytest.raises(ValueError, match="at least one"):
+        mixture().exam_problems("exam", 0)
