@@ -48,7 +48,9 @@ class LocalEngine:
     def publish(self, version: int) -> None:
         """Serve the module's present weights as `version`; RuntimeError while requests are in flight."""
         if self._in_flight:
-            raise RuntimeError("Weights cannot change while requests are in flight: poll to the end or cancel.")
+            raise RuntimeError(
+                "Weights cannot change while requests are in flight: poll to the end or cancel."
+            )
         self._decoder.refresh()
         self._version = version
 
@@ -64,9 +66,7 @@ class LocalEngine:
         if self._wave is None:
             if not self._queue:
                 return []
-            self._wave = Wave(
-                self._decoder, self._next_rows(), eos_ids=self._eos_ids, version=self._version
-            )
+            self._wave = Wave(self._decoder, self._next_rows(), eos_ids=self._eos_ids, version=self._version)
         completions = self._wave.advance()
         if self._wave.done:
             self._wave = None

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from prorl.backends.local.layout import Decoder, Layout
 from prorl.backends.local.sampling import draw, row_keys

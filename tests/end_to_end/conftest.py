@@ -1,0 +1,99 @@
+"""Tiny random checkpoints and a recipe that runs on them in a second: the real local backend, end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import GenerationConfig, GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedModel
+
+from prorl.learn.model import ModelShape, build_model
+from prorl.learn.tokenizer import train_tokenizer
+
+CONTEXT = 192
+ARCHITECTURES = ("llama", "qwen3", "gpt_neox")  # the last one is outside the fast decoder
+
+TINY = {
+    "name": "tiny",
+    "seed": 1,
+    "steps": 3,
+    "threads": 1,
+    "device": "cpu",
+    "tasks": {"arithmetic": {"levels": {1: 1}}, "word_list": {}},
+    "sampling": {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16},
+    "dynamic_sampling": {"min_spread": 0},  # a random model is never right, so no group has a spread
+    "length_penalty": {"weight": 1.0},  # and what it learns from is length
+    "optimizer": {"lr": 1e-2},
+    "kl": {"coef": 1e-2},
+    "reset": {"every": 2, "cooldown": 0},
+    "exam": {"every": 2, "per_domain": 2, "samples": 2},
+    "evaluation": {"per_domain": 2, "ood_per_domain": 2, "samples": 2},
+    "save": {"every": 2},
+    "sample_every": 1,
+}
+"""A recipe without its model."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A random checkpoint with a tokenizer beside it, by architecture."""
+    root = tmp_path_factory.mktemp("checkpoints")
+    tokenizer = train_tokenizer(["Compute 1 + 2 and answer in tags."] * 4, 300)
+    folders = {}
+    for architecture in ARCHITECTURES:
+        model = _random_model(architecture, len(tokenizer))
+        # Many ends, so that random responses differ in length.
+        model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *range(24)])
+        folders[architecture] = root / architecture
+        model.save_pretrained(folders[architecture])
+        tokenizer.save_pretrained(folders[architecture])
+    return folders
+
+
+@pytest.fixture(scope="session")
+def write_recipe(checkpoints: dict[str, Path]) -> Callable[..., Path]:
+    """Write the tiny recipe into a folder, on a checkpoint of an architecture or with another model section."""
+
+    def write(folder: Path, architecture: str = "llama", **settings: object) -> Path:
+        recipe = TINY | {"model": {"path": str(checkpoints[architecture])}} | settings
+        path = folder / f"{recipe['name']}.yaml"
+        path.write_text(yaml.safe_dump(recipe))
+        return path
+
+    return write
+
+
+def _random_model(architecture: str, vocabulary: int) -> PreTrainedModel:
+    if architecture != "gpt_neox":
+        shape = ModelShape(
+            architecture="qwen3" if architecture == "qwen3" else "llama",
+            hidden_size=32,
+            layers=2,
+            heads=2,
+            kv_heads=1,
+            intermediate_size=48,
+            context=CONTEXT,
+        )
+        return build_model(shape, vocabulary, seed=0)
+    config = GPTNeoXConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=CONTEXT,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return GPTNeoXForCausalLM(config).eval()
