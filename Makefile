@@ -19,7 +19,8 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: .venv/bench
+bench: export OMP_WAIT_POLICY = PASSIVE
+bench: .venv/bench  ## ratios to other software and to itself; quiet machine, some ten minutes
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/scaling.py

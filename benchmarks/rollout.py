@@ -5,7 +5,10 @@ generated tokens per second, which a machine that is busy now and then hardly mo
 `limit` (no end-of-sequence token: every response runs to the limit) and `eos` (several tokens end a response,
 so lengths are near geometric).
 
-    python benchmarks/rollout.py --repeats 5 --threads 2
+    OMP_WAIT_POLICY=passive python benchmarks/rollout.py --repeats 5 --threads 2
+
+Without the passive policy, OpenMP threads spin for each other; with any other load on the cores both sides then
+become tens of times slower and the ratio means nothing.
 """
 
 from __future__ import annotations
@@ -156,9 +159,8 @@ def main(argv: Sequence[str]) -> None:
     arguments = parse(argv)
     torch.set_num_threads(arguments.threads)
     model = build_model(arguments)
-    print(
-        f"{sum(weight.numel() for weight in model.parameters()) / 1e6:.1f}M parameters, {arguments.prompts} prompts × {arguments.samples}"
-    )
+    millions = sum(weight.numel() for weight in model.parameters()) / 1e6
+    print(f"{millions:.1f}M parameters, {arguments.prompts} prompts × {arguments.samples}")
     variants = ("limit", "eos") if arguments.variant == "both" else (arguments.variant,)
     medians = {variant: statistics.median(compare(arguments, model, variant)) for variant in variants}
     for variant, ratio in medians.items():

@@ -99,12 +99,18 @@ def evaluate(
     def work() -> None:
         from prorl.launch import evaluate_model, evaluate_run
         from prorl.recipe import load_recipe
+        from prorl.run.store import JOURNAL
         from prorl.watch.console import Console
 
-        if recipe is None:
-            evaluate_run(_folder(Path(subject)), Console())
-        else:
+        folder = _folder(Path(subject))
+        if recipe is not None:
             evaluate_model(subject, load_recipe(recipe, overrides or ()), Console())
+        elif (folder / JOURNAL).exists():
+            evaluate_run(folder, Console())
+        else:
+            raise ProrlError(
+                f"{subject} is no run; for a model, say whose problems it is asked: --recipe NAME"
+            )
 
     _finish(work)
 
@@ -140,6 +146,8 @@ def _finish(work: Callable[[], str | None]) -> None:
         _fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
     except ProrlError as error:
         _fail(str(error), FAILED)
+    except OSError as error:
+        _fail(f"the system refused: {error}", FAILED)
     else:
         if stopped == "interrupted":
             raise typer.Exit(INTERRUPTED)

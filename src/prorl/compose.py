@@ -18,7 +18,7 @@ from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
 from prorl.config import RunConfig
 from prorl.learn.learner import LearnerSettings, TorchLearner
-from prorl.learn.model import ModelShape, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.learn.model import ModelError, ModelShape, context_limit, eos_ids, load_model, load_tokenizer
 from prorl.learn.warmup import WarmupSettings, build_base
 from prorl.recipe import RecipeError
 from prorl.rollout.pipeline import Worker
@@ -26,6 +26,7 @@ from prorl.rollout.render import ChatRenderer
 from prorl.seeds import derive
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task, make_verifier
+from prorl.types import Split
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
 
@@ -56,11 +57,15 @@ def build_tasks(config: RunConfig) -> Mixture:
     """The mixture a recipe trains on.
 
     Raises:
-        RecipeError: an unknown task, or a level that it does not have.
+        RecipeError: an unknown task, a level that it does not have, or fewer problems than the recipe asks for.
     """
-    return _mixture(
-        config, {name: task.levels for name, task in config.tasks.items()}, derive(config.seed, "data")
-    )
+    levels = {name: task.levels for name, task in config.tasks.items()}
+    tasks = _mixture(config, levels, derive(config.seed, "data"))
+    try:
+        _require_problems(tasks, config)
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    return tasks
 
 
 def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
@@ -102,23 +107,23 @@ def build_parts(
         RecipeError: the response limit does not fit into the model's context.
     """
     set_threads(config)
+    device = _device(config)
     tokens = load_tokenizer(tokenizer or source)
-    model = load_model(source, dtype=torch.float32, device=_device(config))
+    model = load_model(source, dtype=torch.float32, device=device)
     _check_context(config, model)
     pad_id = tokens.pad_token_id if tokens.pad_token_id is not None else tokens.eos_token_id
-    learner = TorchLearner(
-        model,
-        LearnerSettings(
-            **config.learner.model_dump(),
-            betas=config.optimizer.betas,
-            weight_decay=config.optimizer.weight_decay,
-        ),
-        with_reference=with_reference,
-        pad_id=pad_id,
+    settings = LearnerSettings(
+        **config.learner.model_dump(),
+        betas=config.optimizer.betas,
+        weight_decay=config.optimizer.weight_decay,
     )
-    engine = LocalEngine(
-        learner.policy, eos_ids=eos_ids(model, tokens), pad_id=pad_id, max_rows=config.engine.max_rows
-    )
+    try:
+        learner = TorchLearner(model, settings, with_reference=with_reference, pad_id=pad_id)
+        engine = LocalEngine(
+            model, eos_ids=eos_ids(model, tokens), pad_id=pad_id, max_rows=config.engine.max_rows
+        )
+    except ValueError as error:  # an architecture that learner or engine cannot compute
+        raise ModelError(f"{source} cannot be trained: {error}") from None
     judge = LocalJudge(
         partial(make_verifier, tuple(config.tasks)),
         deadline=config.judge.deadline,
@@ -141,6 +146,22 @@ def _mixture(config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed:
     return Mixture(tasks, seed=seed)
 
 
+def _require_problems(tasks: Mixture, config: RunConfig) -> None:
+    """Draw what every stage and exam will ask for: what is missing shows now and not hours later, as ValueError."""
+    weights: dict[str, float] = {}
+    for stage in ({}, *(stage.mixture for stage in config.stages)):
+        weights |= stage
+        tasks.problem(0, "train", weights)
+    sizes: dict[Split, int] = {
+        "exam": config.exam.per_domain if config.exam.every else 0,
+        "test": config.evaluation.per_domain,
+        "ood": config.evaluation.ood_per_domain,
+    }
+    for split, per_domain in sizes.items():
+        if per_domain:
+            tasks.exam_problems(split, per_domain)
+
+
 def _fingerprint(problems: Mixture) -> str:
     """Identity of what a mixture asks and shows: it changes when a recipe's weights or a task's code do."""
     digest = blake2b(digest_size=8)
@@ -153,7 +174,14 @@ def _fingerprint(problems: Mixture) -> str:
 def _device(config: RunConfig) -> torch.device:
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(config.device)
+    try:
+        device = torch.device(config.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):  # the latter from a torch that was built without the device
+        raise RecipeError(
+            f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
+        ) from None
+    return device
 
 
 def _check_context(config: RunConfig, model: PreTrainedModel) -> None:

@@ -10,63 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
-from prorl.director.schedules import Cycle, Piecewise, Ramp, Schedule
+from prorl.dials import Dial, Model
 
-
-class Model(BaseModel):
-    """Strict and frozen: a key that is not here is an error, and nothing changes after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PointsConfig(Model):
-    """`{points: [[0, 1.0e-4], [500, 5.0e-5]]}`: constant pieces, each from its step on."""
-
-    points: tuple[tuple[int, float], ...] = Field(min_length=1)
-
-    def schedule(self) -> Schedule:
-        """The schedule this says."""
-        return Piecewise(points=self.points)
-
-    @model_validator(mode="after")
-    def _ascending(self) -> PointsConfig:
-        steps = [step for step, _ in self.points]
-        if steps[0] != 0 or any(later <= earlier for earlier, later in zip(steps, steps[1:], strict=False)):
-            raise ValueError("points must begin at step 0 and ascend")
-        return self
-
-
-class RampConfig(Model):
-    """`{ramp: linear, start: 0, end: 1.0e-4, steps: 50}`: from start to end, then constant."""
-
-    ramp: Literal["linear", "cosine"]
-    start: float
-    end: float
-    steps: int = Field(gt=0)
-    start_step: int = Field(0, ge=0)
-
-    def schedule(self) -> Schedule:
-        """The schedule this says."""
-        return Ramp(
-            shape=self.ramp, start=self.start, end=self.end, steps=self.steps, start_step=self.start_step
-        )
-
-
-def _dial_kind(value: Any) -> str:
-    if isinstance(value, PointsConfig) or (isinstance(value, dict) and "points" in value):
-        return "points"
-    return "ramp" if isinstance(value, (RampConfig, dict)) else "number"
-
-
-Dial = Annotated[
-    Annotated[float, Tag("number")]
-    | Annotated[PointsConfig, Tag("points")]
-    | Annotated[RampConfig, Tag("ramp")],
-    Discriminator(_dial_kind),
-]
-"""A knob's setting: a number, or a schedule over the run's steps."""
 Count = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -92,7 +39,9 @@ class WarmupConfig(Model):
     batch_size: Count = 64
     lr: float = Field(2e-3, gt=0)
     corpus_problems: Count = 20_000
-    levels: dict[str, dict[int, float]] = {}  # task → level weights while warming up; default: as trained
+    levels: dict[str, dict[int, float]] = Field(
+        default_factory=dict
+    )  # task → level weights; default: as trained
 
 
 class ModelSection(Model):
@@ -116,7 +65,9 @@ class TaskConfig(Model):
     """One entry of the training mixture."""
 
     weight: float = Field(1.0, ge=0)
-    levels: dict[int, float] = {}  # level → weight; default: all trained levels equally
+    levels: dict[int, float] = Field(
+        default_factory=dict
+    )  # level → weight; default: all trained levels equally
 
 
 class SamplingConfig(Model):
@@ -256,8 +207,8 @@ class StageConfig(Model):
     """From step `at` on other knobs hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
 
     at: int = Field(ge=0)
-    set: dict[str, Any] = {}
-    mixture: dict[str, float] = {}  # task → weight, replacing the weights of the named tasks
+    set: dict[str, Any] = Field(default_factory=dict)
+    mixture: dict[str, float] = Field(default_factory=dict)  # task → weight from here on
     reset_reference: bool = False
     optimizer: Literal["keep", "clear"] = "keep"
 
@@ -360,6 +311,11 @@ def _contradictions(config: RunConfig) -> Iterator[str]:
         )
     if config.clip.high < config.clip.low:
         yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
+    if config.length_penalty.eta_min > config.length_penalty.eta_max:
+        yield (
+            f"length_penalty.eta_min ({config.length_penalty.eta_min}) is above length_penalty.eta_max "
+            f"({config.length_penalty.eta_max}), which would pay for length"
+        )
     if config.mismatch.kind != "none" and config.learner.old_logprobs == "engine":
         yield "mismatch correction compares engine and learner: it needs learner.old_logprobs=learner"
     if config.mismatch.low > config.mismatch.high:

@@ -1,4 +1,4 @@
-"""What a recipe will ask of a machine, before anything is started: tokens, memory, disk. Upper bounds and estimates."""
+"""What a recipe will ask of a machine, said before it starts: bounds on tokens, estimates of memory and disk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import yaml
 from prorl.config import RunConfig, shape_of
 from prorl.director.plan import Plan, knobs_at
 from prorl.planning import make_plan
-from prorl.recipe import to_json
+from prorl.recipe import RecipeError, to_json
 from prorl.tasks.registry import make_task
+from prorl.types import Knobs
 
 FLOAT32 = 4  # bytes
 ADAM_MOMENTS = 2
@@ -38,8 +39,11 @@ def dry_run(config: RunConfig) -> str:
         RecipeError: as `make_plan`; an unknown task.
     """
     plan = make_plan(config)
-    for name, task in config.tasks.items():
-        make_task(name, task.levels or None)
+    try:
+        for name, task in config.tasks.items():
+            make_task(name, task.levels or None)
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
     resolved: str = yaml.safe_dump(to_json(config), sort_keys=False, allow_unicode=True)
     return resolved + "".join(f"# {line}\n" for line in estimates(config, plan))
 
@@ -50,17 +54,22 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
     rollouts = knobs.prompts_per_step * knobs.samples_per_prompt
     drawn = rollouts * knobs.max_draw_factor
     yield (
-        f"a step trains on {rollouts:,} rollouts of {knobs.prompts_per_step} informative groups, at most "
-        f"{rollouts * knobs.response_limit:,} tokens, and samples at most {drawn * knobs.response_limit:,.0f}"
+        f"the first step trains on {rollouts:,} rollouts of {knobs.prompts_per_step} informative groups, at most "
+        f"{_trained_tokens(knobs):,} tokens, and samples at most {drawn * knobs.response_limit:,.0f}"
     )
-    yield f"the run trains on at most {config.steps * rollouts * knobs.response_limit:,} tokens in {config.steps:,} steps"
+    total = sum(_trained_tokens(knobs_at(plan, step)) for step in range(plan.steps))
+    yield f"the run trains on at most {total:,} tokens in {plan.steps:,} steps"
     yield f"a reference is {'held' if plan.needs_reference else 'not held'}; {len(plan.stages)} stages"
     size = model_size(config)
     if size is None:
-        yield "the model is not on this machine: give model.shape and model.parameters for estimates of memory and disk"
+        yield "the model is not on this machine: give model.shape and model.parameters to estimate memory and disk"
         return
     yield from _memory(config, plan, size)
     yield from _disk(config, plan, size)
+
+
+def _trained_tokens(knobs: Knobs) -> int:
+    return knobs.prompts_per_step * knobs.samples_per_prompt * knobs.response_limit
 
 
 def model_size(config: RunConfig) -> Size | None:
@@ -89,19 +98,22 @@ def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     floats = CHECKPOINTED_FLOATS if config.learner.activation_checkpointing else ACTIVATION_FLOATS
     width = 2 if config.learner.dtype == "bfloat16" else FLOAT32
     activations = config.learner.micro_batch_tokens * size.hidden_size * size.layers * floats * width
-    limit = knobs_at(plan, 0).response_limit
+    starts = (0, *(stage.at for stage in plan.stages))
+    limit = max(knobs_at(plan, step).response_limit for step in starts)
     cache = config.engine.max_rows * limit * size.layers * 2 * size.kv_width * FLOAT32
     yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
     yield (
-        f"memory: weights, gradients, optimizer and copies {_gib(size.parameters * FLOAT32 * copies)}, activations of a "
-        f"micro-batch about {_gib(activations)}, key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit)"
+        f"memory: weights, gradients, optimizer and copies {_gib(size.parameters * FLOAT32 * copies)}, "
+        f"activations of a micro-batch about {_gib(activations)}, "
+        f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit)"
     )
 
 
 def _disk(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     checkpoint = size.parameters * FLOAT32 * (1 + ADAM_MOMENTS)
     kept = config.save.keep_last + 2  # and the base and the best
-    resets = plan.steps // plan.reset.every if plan.reset.every else 0
+    resets = sum(stage.reset_reference for stage in plan.stages)
+    resets += plan.steps // plan.reset.every if plan.reset.every else 0
     references = (1 + resets) * size.parameters * FLOAT32 if plan.needs_reference else 0
     yield (
         f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from prorl import compose
 from prorl.config import RunConfig
@@ -19,14 +19,14 @@ from prorl.evals.measure import compare, measure
 from prorl.loop import Run, train
 from prorl.planning import make_plan
 from prorl.recipe import RecipeError, changed, check, config_hash, differences, to_json
-from prorl.rollout.pipeline import Worker
 from prorl.run import checkpoints
-from prorl.run.files import StorageError, write_atomic
+from prorl.run.files import StorageError, explain_no_room, write_atomic
 from prorl.run.recorder import Recorder, Watcher
-from prorl.run.store import RunStore
+from prorl.run.store import CHECKPOINTS, Checkpoint, RunStore
 from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling, Split
 from prorl.watch.console import Console
+from prorl.watch.interrupt import Interrupt
 from prorl.watch.scalars import Scalars
 
 TOKENIZER, EVALS, BASE = "tokenizer", "evals", "base"
@@ -36,37 +36,20 @@ SPLIT_TITLES: Mapping[Split, str] = {
 }
 
 
-class Interrupt:
-    """Turns the first Ctrl-C or SIGTERM into a wish that the loop grants at the next step; the second one kills."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A recipe and all that was built for it."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._wished = False
-
-    def __call__(self) -> bool:
-        """Whether somebody asked to stop."""
-        return self._wished
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Listen while inside."""
-        kinds = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(kind, self._handle) for kind in kinds]
-        try:
-            yield
-        finally:
-            for kind, handler in zip(kinds, before, strict=True):
-                signal.signal(kind, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._wished:
-            raise KeyboardInterrupt
-        self._wished = True
-        self._console.say("stopping after this step and saving; press Ctrl-C again to stop at once, unsaved")
+    config: RunConfig
+    plan: Plan
+    tasks: Mixture
+    parts: compose.Parts
 
 
 def start_run(config: RunConfig, folder: Path, console: Console) -> RunState:
     """Train a recipe from its beginning in a new run directory, measuring the model before and after.
+
+    A failure before the first checkpoint leaves no run directory behind.
 
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
@@ -79,27 +62,27 @@ def start_run(config: RunConfig, folder: Path, console: Console) -> RunState:
     with console.progress("warming up the base") as progress:
         base = compose.base_model(config, progress)
     parts = compose.build_parts(config, base, with_reference=plan.needs_reference)
-    with closing(parts.backend), RunStore.create(folder, to_json(config), report=console.say) as store:
-        console.say(f"run directory: {folder}")
-        parts.tokenizer.save_pretrained(store.folder / TOKENIZER)
+    work = Work(config=config, plan=plan, tasks=tasks, parts=parts)
+    with closing(parts.backend):
         parts.backend.sync(0)
-        _measure_into(store, BASE, config, parts.worker, tasks, console)
-        with _watched(store, plan, console) as watchers:
-            recorder = checkpoints.start(
-                store,
-                parts.backend.learner,
-                config_hash=config_hash(config),
-                with_reference=plan.needs_reference,
-                watchers=watchers,
-            )
-            run = _run(plan, parts, tasks, store, recorder)
-            state = _train(run, console)
-        return _conclude(state, run, config, console)
+        results = _measure(work, console)
+        with _created(folder, config, console) as store:
+            with explain_no_room(folder):
+                parts.tokenizer.save_pretrained(folder / TOKENIZER)
+            _keep_results(store, BASE, results)
+            with _watched(store, plan, console) as watchers:
+                recorder = checkpoints.start(
+                    store,
+                    parts.backend.learner,
+                    config_hash=config_hash(config),
+                    with_reference=plan.needs_reference,
+                    watchers=watchers,
+                )
+                state = _train(work, store, recorder, console)
+            return _conclude(state, work, store, console)
 
 
-def resume_run(
-    folder: Path, console: Console, *, overrides: Sequence[str] = (), branched_from: str | None = None
-) -> RunState:
+def resume_run(folder: Path, console: Console, *, overrides: Sequence[str] = ()) -> RunState:
     """Take a run up again from its newest good checkpoint, under the recipe it was started with.
 
     Raises:
@@ -108,46 +91,30 @@ def resume_run(
     with RunStore.open(folder, report=console.say) as store:
         config = check(store.config, str(folder))
         _refuse_changes(folder, config, overrides)
-        plan = make_plan(config)
-        tasks = compose.build_tasks(config)
-        checkpoint = store.latest_checkpoint()
-        if checkpoint is None:
-            raise StorageError(
-                f"{folder} has no checkpoint yet: delete it and start again with `prorl train`"
-            )
-        parts = compose.build_parts(
-            config, checkpoint.path, tokenizer=folder / TOKENIZER, with_reference=plan.needs_reference
-        )
-        with closing(parts.backend):
-            with _watched(store, plan, console) as watchers:
-                recorder = checkpoints.resume(
-                    store,
-                    parts.backend.learner,
-                    checkpoint,
-                    config_hash=config_hash(config),
-                    branched_from=branched_from,
-                    watchers=watchers,
-                )
-                run = _run(plan, parts, tasks, store, recorder)
-                state = _train(run, console)
-            return _conclude(state, run, config, console)
+        checkpoint = _newest(store)
+        work = _work_at(store, checkpoint, config)
+        with closing(work.parts.backend):
+            return _go_on(work, store, checkpoint, console)
 
 
 def branch_run(folder: Path, target: Path, overrides: Sequence[str], console: Console) -> RunState:
     """Go on from a run's newest checkpoint in a new run directory, under a changed recipe.
 
     Raises:
-        RecipeError, ModelError, StorageError: with one sentence that says what to do.
+        RecipeError, ModelError, StorageError: with one sentence that says what to do; then there is no new directory.
     """
     RunStore.require_new(target)
-    with RunStore.open(folder, report=console.say) as store:
-        config = changed(check(store.config, str(folder)), {"name": target.name}, overrides)
-        make_plan(config)
-        checkpoint = store.latest_checkpoint()
-        if checkpoint is None:
-            raise StorageError(f"{folder} has no checkpoint to branch from")
-        store.copy_to(target, checkpoint, to_json(config))
-    return resume_run(target, console, branched_from=f"{folder.name}@{checkpoint.step}")
+    with ExitStack() as stack:
+        with RunStore.open(folder, report=console.say) as parent:
+            config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
+            checkpoint = _newest(parent)
+            work = _work_at(parent, checkpoint, config)
+            stack.enter_context(closing(work.parts.backend))
+            best = checkpoint.state["best_step"]
+            parent.copy_to(target, checkpoint, to_json(config), keep=() if best is None else (best,))
+        store = stack.enter_context(RunStore.open(target, report=console.say))
+        origin = f"{folder.name}@{checkpoint.step}"
+        return _go_on(work, store, _newest(store), console, branched_from=origin)
 
 
 def evaluate_run(folder: Path, console: Console) -> None:
@@ -157,19 +124,11 @@ def evaluate_run(folder: Path, console: Console) -> None:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
     with RunStore.open(folder, report=console.say) as store:
-        config = check(store.config, str(folder))
-        checkpoint = store.latest_checkpoint()
-        if checkpoint is None:
-            raise StorageError(f"{folder} has no checkpoint to measure")
-        tasks = compose.build_tasks(config)
-        parts = compose.build_parts(
-            config, checkpoint.path, tokenizer=folder / TOKENIZER, with_reference=False
-        )
-        with closing(parts.backend):
-            parts.backend.sync(checkpoint.step)
-            name = f"step_{checkpoint.step:06d}"
-            _measure_into(store, name, config, parts.worker, tasks, console)
-        _show(store, name, config, console)
+        checkpoint = _newest(store)
+        work = _work_at(store, checkpoint, check(store.config, str(folder)))
+        with closing(work.parts.backend):
+            work.parts.backend.sync(checkpoint.step)
+            _compare_with_base(store, checkpoint.step, work, console)
 
 
 def evaluate_model(model: str, config: RunConfig, console: Console) -> None:
@@ -179,11 +138,12 @@ def evaluate_model(model: str, config: RunConfig, console: Console) -> None:
         RecipeError, ModelError: with one sentence that says what to do.
     """
     config = with_threads(config)
+    plan = make_plan(config)
     tasks = compose.build_tasks(config)
     parts = compose.build_parts(config, model, with_reference=False)
     with closing(parts.backend):
         parts.backend.sync(0)
-        results = _measure(config, parts.worker, tasks, console)
+        results = _measure(Work(config=config, plan=plan, tasks=tasks, parts=parts), console)
     for split, result in results.items():
         console.rates(f"{model}: {SPLIT_TITLES[split]}", result, ks=_ks(config))
 
@@ -193,21 +153,74 @@ def with_threads(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"threads": config.threads or os.cpu_count() or 1})
 
 
-def _run(plan: Plan, parts: compose.Parts, tasks: Mixture, store: RunStore, recorder: Recorder) -> Run:
-    return Run(
-        plan=plan,
-        backend=parts.backend,
-        renderer=parts.renderer,
-        tasks=tasks,
+def _newest(store: RunStore) -> Checkpoint:
+    checkpoint = store.latest_checkpoint()
+    if checkpoint is None:
+        raise StorageError(
+            f"{store.folder} has no checkpoint yet: delete it and start again with `prorl train`"
+        )
+    return checkpoint
+
+
+def _work_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig) -> Work:
+    """All that a recipe needs to go on from a checkpoint."""
+    plan = make_plan(config)
+    held = checkpoint.state["reference"] is not None
+    if plan.needs_reference and not held:
+        raise RecipeError(
+            f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "
+            "keep kl.coef at 0, or start a new run"
+        )
+    tasks = compose.build_tasks(config)
+    parts = compose.build_parts(
+        config, checkpoint.path, tokenizer=store.folder / TOKENIZER, with_reference=held
+    )
+    return Work(config=config, plan=plan, tasks=tasks, parts=parts)
+
+
+def _go_on(
+    work: Work, store: RunStore, checkpoint: Checkpoint, console: Console, *, branched_from: str | None = None
+) -> RunState:
+    with _watched(store, work.plan, console) as watchers:
+        recorder = checkpoints.resume(
+            store,
+            work.parts.backend.learner,
+            checkpoint,
+            config_hash=config_hash(work.config),
+            branched_from=branched_from,
+            watchers=watchers,
+        )
+        state = _train(work, store, recorder, console)
+    return _conclude(state, work, store, console)
+
+
+def _train(work: Work, store: RunStore, recorder: Recorder, console: Console) -> RunState:
+    run = Run(
+        plan=work.plan,
+        backend=work.parts.backend,
+        renderer=work.parts.renderer,
+        tasks=work.tasks,
         store=store,
         recorder=recorder,
     )
-
-
-def _train(run: Run, console: Console) -> RunState:
     interrupt = Interrupt(console)
     with interrupt.listening():
         return train(run, interrupted=interrupt)
+
+
+@contextmanager
+def _created(folder: Path, config: RunConfig, console: Console) -> Iterator[RunStore]:
+    """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
+    existed = folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with RunStore.create(folder, to_json(config), report=console.say) as store:
+            console.say(f"run directory: {folder}")
+            yield store
+    except BaseException:
+        if not existed and not any((folder / CHECKPOINTS).glob("step_*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextmanager
@@ -216,62 +229,69 @@ def _watched(store: RunStore, plan: Plan, console: Console) -> Iterator[list[Wat
         yield [live, scalars]
 
 
-def _conclude(state: RunState, run: Run, config: RunConfig, console: Console) -> RunState:
+def _conclude(state: RunState, work: Work, store: RunStore, console: Console) -> RunState:
     """A finished run is measured and compared with its base; an unfinished one says how to go on."""
     if state.stopped == "done":
-        worker = Worker(engine=run.backend.engine, judge=run.backend.judge, renderer=run.renderer)
-        name = f"step_{state.step:06d}"
-        _measure_into(run.store, name, config, worker, run.tasks, console)
-        _show(run.store, name, config, console)
+        _compare_with_base(store, state.step, work, console)
     else:
-        console.say(f"saved at step {state.step}; go on with: prorl resume {run.store.folder}")
+        console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
     return state
 
 
 def _refuse_changes(folder: Path, config: RunConfig, overrides: Sequence[str]) -> None:
     wanted = changed(config, {}, overrides)
     if wanted != config:
+        changes = "; ".join(differences(to_json(wanted), to_json(config)))
         raise RecipeError(
-            f"{folder} was started under another recipe ({'; '.join(differences(to_json(wanted), to_json(config)))}): "
+            f"{folder} was started under another recipe ({changes}): "
             "resume it without changes, or give --branch NAME to go on under the new recipe as a new run"
         )
 
 
-def _measure_into(
-    store: RunStore, name: str, config: RunConfig, worker: Worker, tasks: Mixture, console: Console
-) -> None:
-    results = _measure(config, worker, tasks, console)
+def _compare_with_base(store: RunStore, step: int, work: Work, console: Console) -> None:
+    """Measure the policy of `step`, keep the results, and print them beside those of the base."""
+    name = f"step_{step:06d}"
+    trained = _measure(work, console)
+    _keep_results(store, name, trained)
+    base = _results(store, BASE)
+    for split in (
+        split for split in trained if split in base
+    ):  # a branch may measure what its parent did not
+        rows = compare(base[split], trained[split], ks=_ks(work.config), seed=work.config.seed)
+        console.table(f"base → {name.replace('_', ' ')}: {SPLIT_TITLES[split]}", rows)
+    console.say(f"run directory: {store.folder} (journal.jsonl, samples/, evals/, tb/, checkpoints/)")
+
+
+def _measure(work: Work, console: Console) -> dict[Split, ExamResult]:
+    rules = work.config.evaluation
+    sizes: dict[Split, int] = {"test": rules.per_domain, "ood": rules.ood_per_domain}
+    with console.progress("measuring on held-out problems") as progress:
+        return measure(
+            work.parts.worker,
+            work.tasks,
+            sizes=sizes,
+            samples=rules.samples,
+            sampling=Sampling(temperature=1.0, top_p=1.0, limit=work.config.sampling.response_limit),
+            seed=work.config.seed,
+            progress=progress,
+        )
+
+
+def _keep_results(store: RunStore, name: str, results: Mapping[Split, ExamResult]) -> None:
     data = {split: result.to_json() for split, result in results.items()}
     folder = store.folder / EVALS
     folder.mkdir(exist_ok=True)
     write_atomic(folder / f"{name}.json", json.dumps(data).encode())
 
 
-def _measure(config: RunConfig, worker: Worker, tasks: Mixture, console: Console) -> dict[Split, ExamResult]:
-    rules = config.evaluation
-    sizes: dict[Split, int] = {"test": rules.per_domain, "ood": rules.ood_per_domain}
-    with console.progress("measuring on held-out problems") as progress:
-        return measure(
-            worker,
-            tasks,
-            sizes=sizes,
-            samples=rules.samples,
-            sampling=Sampling(temperature=1.0, top_p=1.0, limit=config.sampling.response_limit),
-            seed=config.seed,
-            progress=progress,
-        )
-
-
-def _show(store: RunStore, name: str, config: RunConfig, console: Console) -> None:
-    base, trained = _results(store, BASE), _results(store, name)
-    for split in trained:
-        rows = compare(base[split], trained[split], ks=_ks(config), seed=config.seed)
-        console.table(f"base → {name.replace('_', ' ')}: {SPLIT_TITLES[split]}", rows)
-    console.say(f"run directory: {store.folder} (journal.jsonl, samples/, evals/, tb/, checkpoints/)")
-
-
 def _results(store: RunStore, name: str) -> dict[Split, ExamResult]:
-    data = json.loads((store.folder / EVALS / f"{name}.json").read_bytes())
+    path = store.folder / EVALS / f"{name}.json"
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            f"the measurement {path} cannot be read ({error}); restore it from a copy"
+        ) from error
     return {split: ExamResult.from_json(counts) for split, counts in data.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from prorl.config import KNOBS, RunConfig, StageConfig
@@ -44,7 +44,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         value = getattr(getattr(config, section), name)
         settings[knob] = value.schedule() if hasattr(value, "schedule") else value
     penalty = config.length_penalty
-    if penalty.weight and penalty.off_steps:
+    if penalty.weight:
         settings["length_weight"] = Cycle(
             on=penalty.weight,
             off=0.0,
@@ -80,11 +80,10 @@ def _apply(data: dict[str, Any], stage: StageConfig) -> None:
     known = (*KNOBS, *LENGTH_CYCLE)
     for key, value in stage.set.items():
         if key not in known:
-            raise RecipeError(
-                f"stage at step {stage.at}: {key!r} cannot change during a run; what can: {', '.join(known)}"
-            )
+            near = get_close_matches(key, known, n=1, cutoff=0.8)
+            hint = f"did you mean {near[0]!r}?" if near else f"what can: {', '.join(known)}"
+            raise RecipeError(f"stage at step {stage.at}: {key!r} cannot change during a run; {hint}")
         section, name = key.split(".")
         data[section][name] = value
-    weights: Mapping[str, float] = stage.mixture
-    for task, weight in weights.items():
+    for task, weight in stage.mixture.items():
         data["tasks"][task]["weight"] = weight

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
 from prorl.config import RunConfig
+from prorl.dials import DIAL_MODELS
 from prorl.errors import ProrlError
 
 MAX_EXTENDS = 8
@@ -44,7 +45,8 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
         RecipeError: missing or broken file, unknown key, wrong value, or settings that contradict each other.
     """
     merged = _merge_chain(_find(recipe, Path()))
-    merged.setdefault("name", Path(recipe).stem)
+    if "name" not in merged:
+        merged.name = Path(recipe).stem
     return check(_overridden(merged, overrides, recipe), recipe)
 
 
@@ -112,8 +114,8 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
         raise RecipeError(f"{path}: `extends` goes deeper than {MAX_EXTENDS}; does a recipe extend itself?")
     try:
         loaded = OmegaConf.load(path)
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not valid YAML: {_first_line(error)}") from None
+    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+        raise RecipeError(f"{path} cannot be read as YAML settings: {_first_line(error)}") from None
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{path} is not a mapping of settings")
     parent = loaded.pop("extends", None)
@@ -121,8 +123,9 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
         return loaded
     base = _merge_chain(_find(str(parent), path.parent), depth + 1)
     base.pop("name", None)
-    loaded.setdefault("name", path.stem)
-    return _override(base, loaded)
+    if "name" not in loaded:
+        loaded.name = path.stem
+    return _override(base, loaded, str(path))
 
 
 def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> dict[Any, Any]:
@@ -131,16 +134,19 @@ def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> di
         if not equals or not key:
             raise RecipeError(f"override {override!r} is not of the form section.key=value")
     try:
-        merged = _override(recipe, OmegaConf.from_dotlist(list(overrides)))
+        merged = _override(recipe, OmegaConf.from_dotlist(list(overrides)), source)
         data = OmegaConf.to_container(merged, resolve=True)
-    except OmegaConfBaseException as error:
+    except (YAMLError, OmegaConfBaseException) as error:
         raise RecipeError(f"{source}: {_first_line(error)}") from None
     assert isinstance(data, dict)
     return data
 
 
-def _override(base: DictConfig, top: DictConfig) -> DictConfig:
-    merged = OmegaConf.merge(base, top)
+def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
+    try:
+        merged = OmegaConf.merge(base, top)
+    except (TypeError, OmegaConfBaseException) as error:  # a list where a section was, or the other way round
+        raise RecipeError(f"{source}: {_first_line(error)}") from None
     assert isinstance(merged, DictConfig)
     return merged
 
@@ -148,7 +154,7 @@ def _override(base: DictConfig, top: DictConfig) -> DictConfig:
 def _explain(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         # Pydantic names the branch of a union in the place; a reader of the recipe knows only the key.
-        where = ".".join(str(part) for part in detail["loc"] if part not in DIAL_TAGS)
+        where = ".".join(str(part) for part in detail["loc"] if part not in DIAL_MODELS)
         if detail["type"] == "extra_forbidden":
             yield f"unknown key {where!r}{_nearest(detail)}"
         elif detail["type"] == "missing":
@@ -159,19 +165,18 @@ def _explain(error: ValidationError) -> Iterator[str]:
             yield f"{where}: {detail['msg']}, not {detail['input']!r}"
 
 
-DIAL_TAGS = ("number", "points", "ramp")
-
-
 def _nearest(detail: ErrorDetails) -> str:
     *path, unknown = (str(part) for part in detail["loc"])
     model: type[BaseModel] = RunConfig
     for part in path:
         if part in model.model_fields:  # else it is a key of a mapping, and the model stays
             model = _model_of(model.model_fields[part].annotation) or model
+        model = DIAL_MODELS.get(part) or model
     known = list(model.model_fields)
     near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
     if near:
-        return f": did you mean {'.'.join([*path, near[0]])!r}?"
+        place = [part for part in path if part not in DIAL_MODELS]
+        return f": did you mean {'.'.join([*place, near[0]])!r}?"
     return f"; known here: {', '.join(known)}"
 
 

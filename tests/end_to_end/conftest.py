@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,9 @@ from prorl.learn.model import ModelShape, build_model
 from prorl.learn.tokenizer import train_tokenizer
 
 CONTEXT = 192
-ARCHITECTURES = ("llama", "qwen3", "gpt_neox")  # the last one is outside the fast decoder
+ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
 
-TINY = {
+TINY: dict[str, Any] = {
     "name": "tiny",
     "seed": 1,
     "steps": 3,
@@ -25,7 +26,7 @@ TINY = {
     "tasks": {"arithmetic": {"levels": {1: 1}}, "word_list": {}},
     "sampling": {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16},
     "dynamic_sampling": {"min_spread": 0},  # a random model is never right, so no group has a spread
-    "length_penalty": {"weight": 1.0},  # and what it learns from is length
+    "length_penalty": {"weight": 1.0},  # what it can learn is to be brief
     "optimizer": {"lr": 1e-2},
     "kl": {"coef": 1e-2},
     "reset": {"every": 2, "cooldown": 0},
@@ -36,25 +37,25 @@ TINY = {
 }
 """A recipe without its model."""
 
+WriteRecipe = Callable[..., Path]
+
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
+def _thread_count_is_restored() -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A random checkpoint with a tokenizer beside it, by architecture."""
-    root = tmp_path_factory.mktemp("checkpoints")
-    tokenizer = train_tokenizer(["Compute 1 + 2 and answer in tags."] * 4, 300)
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of random checkpoints with a tokenizer, by architecture; the fast decoder does not know GPT-NeoX."""
+    root = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
     folders = {}
-    for architecture in ARCHITECTURES:
+    for architecture in ("llama", "qwen3", "gpt_neox"):
         model = _random_model(architecture, len(tokenizer))
-        # Many ends, so that random responses differ in length.
-        model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *range(24)])
+        model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
         folders[architecture] = root / architecture
         model.save_pretrained(folders[architecture])
         tokenizer.save_pretrained(folders[architecture])
@@ -62,11 +63,11 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def write_recipe(checkpoints: dict[str, Path]) -> Callable[..., Path]:
-    """Write the tiny recipe into a folder, on a checkpoint of an architecture or with another model section."""
+def write_recipe(models: dict[str, Path]) -> WriteRecipe:
+    """Write the tiny recipe, with other settings if given, into a folder; its file is named like the recipe."""
 
-    def write(folder: Path, architecture: str = "llama", **settings: object) -> Path:
-        recipe = TINY | {"model": {"path": str(checkpoints[architecture])}} | settings
+    def write(folder: Path, architecture: str = "llama", **settings: Any) -> Path:
+        recipe = TINY | {"model": {"path": str(models[architecture])}} | settings
         path = folder / f"{recipe['name']}.yaml"
         path.write_text(yaml.safe_dump(recipe))
         return path

@@ -139,10 +139,10 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
 def test_a_checkpoint_comes_back(store):
     assert store.latest_checkpoint() is None
     store.journal.append({"step": 7})
-    path = store.write_checkpoint(7, {"best": {"score": 0.5}}, save("w"), tags={"best", "a"})
+    path = store.write_checkpoint(7, {"best": {"score": 0.5}}, save("w"))
     found = store.latest_checkpoint()
     assert found.path == path == store.checkpoint_path(7)
-    assert (found.step, found.state, found.tags) == (7, {"best": {"score": 0.5}}, ("a", "best"))
+    assert (found.step, found.state) == (7, {"best": {"score": 0.5}})
     assert found.journal_size == store.journal.size
     assert (path / "model.safetensors").read_text() == "w"
 

@@ -35,11 +35,6 @@ class ResetRules:
     target: Literal["current", "best"] = "current"
     optimizer: OptimizerAtReset = "keep"
 
-    @property
-    def active(self) -> bool:
-        """Whether any reason can ever fire."""
-        return bool(self.every or self.stalled_exams or self.kl_ceiling is not None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExamRules:

@@ -12,10 +12,15 @@ from statistics import fmean
 from typing import Any
 
 from prorl.algo.pass_at_k import pass_at_k
+from prorl.errors import ProrlError
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
 from prorl.tasks.extract import extract_answer
 from prorl.types import Group, Problem, Sampling
+
+
+class VerifierError(ProrlError):
+    """An exam that says nothing, as no response could be judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +52,9 @@ class ExamResult:
         return {domain: tuple(counts) for domain, counts in grouped.items()}
 
     def pass_at(self, k: int) -> dict[str, float]:
-        """Unbiased pass@k per domain, averaged over its problems."""
+        """Unbiased pass@k per domain, averaged over its problems; of fewer responses where fewer were judged."""
         return {
-            domain: fmean(pass_at_k(count.samples, count.solved, k) for count in counts)
+            domain: fmean(pass_at_k(count.samples, count.solved, min(k, count.samples)) for count in counts)
             for domain, counts in self.domains().items()
         }
 
@@ -81,6 +86,9 @@ def sit_exam(
     """Sample `samples` responses to every problem and count the solved ones.
 
     A problem whose verifier failed on some responses is counted over the others, and left out when none remain.
+
+    Raises:
+        VerifierError: none remain of any problem.
     """
     groups = roll_out(
         worker,
@@ -91,7 +99,11 @@ def sit_exam(
         clock=clock or Stopwatch(),
     )
     counts = (_count(group, pass_threshold(group.problem.task)) for group in groups)
-    return ExamResult(counts=tuple(count for count in counts if count.samples))
+    judged = tuple(count for count in counts if count.samples)
+    if groups and not judged:
+        note = groups[0].rollouts[0].verdict.note
+        raise VerifierError(f"verifiers failed on every response of an exam, on the first one with: {note}")
+    return ExamResult(counts=judged)
 
 
 def _count(group: Group, threshold: float) -> ProblemCount:

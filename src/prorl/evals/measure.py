@@ -64,9 +64,11 @@ def measure(
 
 
 def compare(base: ExamResult, trained: ExamResult, *, ks: Sequence[int], seed: int = 0) -> list[Comparison]:
-    """A row per domain, and last the mean over domains, on the problems that both results hold."""
+    """A row per domain, and last the mean over domains, on the problems that both results hold; none without any."""
     base, trained = _paired(base, trained)
     gains = _gains(base, trained)
+    if not gains:
+        return []
     before = {k: base.pass_at(k) for k in ks}
     after = {k: trained.pass_at(k) for k in ks}
     rows = [
@@ -86,9 +88,7 @@ def compare(base: ExamResult, trained: ExamResult, *, ks: Sequence[int], seed: i
         base={k: fmean(before[k].values()) for k in ks},
         trained={k: fmean(after[k].values()) for k in ks},
         gain=fmean(row.gain for row in rows),
-        interval=bootstrap_interval(
-            [gain for values in gains.values() for gain in values], seed=derive(seed, "mean")
-        ),
+        interval=bootstrap_interval(_domains_alike(gains), seed=derive(seed, "mean")),
     )
     return [*rows, mean]
 
@@ -114,3 +114,9 @@ def _gains(base: ExamResult, trained: ExamResult) -> dict[str, list[float]]:
         ]
         for domain, counts in base.domains().items()
     }
+
+
+def _domains_alike(gains: Mapping[str, Sequence[float]]) -> list[float]:
+    """Every problem's gain, scaled so that their mean is the mean over domains of different sizes."""
+    share = sum(map(len, gains.values())) / len(gains)
+    return [gain * share / len(values) for values in gains.values() for gain in values]

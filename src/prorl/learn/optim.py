@@ -50,8 +50,11 @@ class GuardedAdamW:
 
     def save(self, path: Path) -> None:
         """Write moments and step counts."""
-        torch.save(self._adamw.state_dict(), path)
+        with path.open("wb") as file:  # given a path, torch would not say why it cannot write
+            torch.save(self._adamw.state_dict(), file)
 
     def restore(self, path: Path) -> None:
-        """Read what `save` wrote."""
-        self._adamw.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        """Read what `save` wrote; betas, eps and weight decay stay those this optimizer was made with."""
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        own = self._adamw.state_dict()["param_groups"]
+        self._adamw.load_state_dict({"state": saved["state"], "param_groups": own})

@@ -63,7 +63,7 @@ def resume(
             "change the recipe with `prorl resume --branch`"
         )
     store.rewind(checkpoint)
-    if fold(map(from_record, store.journal.read())) != state:
+    if _folded(store) != state:
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
             "was one of them edited, or copied from another run?"
@@ -74,3 +74,10 @@ def resume(
     recorder = Recorder(store.journal, state, watchers)
     recorder.record(Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from))
     return recorder
+
+
+def _folded(store: RunStore) -> RunState:
+    try:
+        return fold(map(from_record, store.journal.read()))
+    except ValueError as error:
+        raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error

@@ -141,6 +141,31 @@ def tidy(parent: Path) -> None:
             path.unlink()
 
 
+def stands(path: Path, position: int) -> bool:
+    """Whether a whole folder, sealed exactly at this journal position, is there already."""
+    try:
+        return bool(verify(path).about["journal_size"] == position)
+    except StorageError:
+        return False
+
+
+def sealed_by(path: Path, position: int) -> bool:
+    """Whether the folder has a sound manifest and was sealed when the journal was no longer than `position`."""
+    try:
+        return bool(read_manifest(path).about["journal_size"] <= position)
+    except StorageError:
+        return False
+
+
+def has_all_files(path: Path) -> bool:
+    """Whether every file is there in its size; hashes are not read."""
+    try:
+        verify(path, hashes=False)
+    except StorageError:
+        return False
+    return True
+
+
 def _list(folder: Path) -> dict[str, dict[str, Any]]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {

@@ -8,6 +8,7 @@ journal and weights never tell two different stories.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -49,7 +50,6 @@ class Checkpoint:
     step: int
     path: Path
     state: dict[str, Any]
-    tags: tuple[str, ...]
     journal_size: int  # bytes of the journal that led to it
 
 
@@ -85,8 +85,13 @@ class RunStore:
         """Check that a new run may begin in this folder.
 
         Raises:
-            StorageError: it already holds a run.
+            StorageError: it already holds a run, or nothing can be written there.
         """
+        place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if not (place.is_dir() and os.access(place, os.W_OK)):
+            raise StorageError(
+                f"{folder} cannot hold a run: {place} is not a folder that you may write to; choose another one"
+            )
         journal = folder / JOURNAL
         if (folder / CONFIG).exists() or (journal.exists() and journal.stat().st_size):
             raise StorageError(
@@ -100,8 +105,9 @@ class RunStore:
         Raises:
             StorageError: there is no run in this folder.
         """
-        if not (folder / CONFIG).is_file():
-            raise StorageError(f"{folder} holds no run (it has no {CONFIG}): check the name")
+        for name in (CONFIG, JOURNAL):
+            if not (folder / name).is_file():
+                raise StorageError(f"{folder} holds no run (it has no {name}): check the name")
         return cls(folder, report=report)
 
     def __enter__(self) -> Self:
@@ -128,7 +134,12 @@ class RunStore:
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config that the run was created with."""
-        config: dict[str, Any] = decode_json((self.folder / CONFIG).read_bytes())
+        try:
+            config: dict[str, Any] = decode_json((self.folder / CONFIG).read_bytes())
+        except ValueError as error:
+            raise StorageError(
+                f"{self.folder / CONFIG} is not JSON ({error}): undo what was changed in it"
+            ) from error
         return config
 
     @property
@@ -138,9 +149,7 @@ class RunStore:
             raise RuntimeError("this run is not locked: write inside `with store:`")
         return self._journal
 
-    def write_checkpoint(
-        self, step: int, state: Mapping[str, Any], write: Fill, *, tags: Collection[str] = ()
-    ) -> Path:
+    def write_checkpoint(self, step: int, state: Mapping[str, Any], write: Fill) -> Path:
         """Store driver state and whatever `write` saves into the folder it is given, all or nothing.
 
         A whole checkpoint of this step at this journal position is the same moment, so it is kept and `write` is
@@ -156,8 +165,8 @@ class RunStore:
             write(folder)
             write_atomic(folder / STATE, encode_json(state, indent=1))
 
-        if not _stands(target, position):
-            sealed.seal(target, fill, {"step": step, "tags": sorted(tags), "journal_size": position})
+        if not sealed.stands(target, position):
+            sealed.seal(target, fill, {"step": step, "journal_size": position})
         return target
 
     def latest_checkpoint(self) -> Checkpoint | None:
@@ -191,21 +200,27 @@ class RunStore:
         sealed.verify(path)
         return path
 
-    def copy_to(self, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+    def copy_to(
+        self, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any], *, keep: Collection[int] = ()
+    ) -> None:
         """Make a new run directory that goes on from a checkpoint of this one, under another config.
+
+        Of the other checkpoints only those of the steps in `keep` go with it.
 
         Raises:
             StorageError: there is no room; what was begun is removed.
         """
         aside = temporary_name(folder)
+        kept = {checkpoint.path.name, *(self._checkpoint(step).name for step in keep)}
 
         def left_out(parent: str, names: list[str]) -> set[str]:
-            if Path(parent).name == CHECKPOINTS:
-                return {name for name in names if name != checkpoint.path.name}
+            if Path(parent) == self.folder / CHECKPOINTS:
+                return set(names) - kept
             return {LOCK, SAMPLES, DISCARDED} & set(names)
 
         try:
             with explain_no_room(folder):
+                folder.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copytree(self.folder, aside, ignore=left_out)
                 (aside / SAMPLES).mkdir()
                 write_atomic(aside / CONFIG, encode_json(config, indent=2))
@@ -226,7 +241,7 @@ class RunStore:
         self.journal.truncate(position)
         for kind in (CHECKPOINTS, REFERENCES):
             for path in sorted((self.folder / kind).glob("[!.]*")):
-                if not _sealed_by(path, position):
+                if not sealed.sealed_by(path, position):
                     self._discard(path, self.folder / DISCARDED / kind)
 
     def write_reference(self, name: str, write: Fill) -> str:
@@ -263,7 +278,7 @@ class RunStore:
         if keep_last < 1:
             raise ValueError(f"keep_last is {keep_last}: at least the newest checkpoint must stay")
         _ = self.journal  # only the trainer may delete
-        whole = [path for path in self._checkpoints() if _has_all_files(path)]
+        whole = [path for path in self._checkpoints() if sealed.has_all_files(path)]
         for path in whole[:-keep_last]:
             if _step(path) not in keep:
                 try:
@@ -324,30 +339,5 @@ def _load(path: Path) -> Checkpoint:
         step=about["step"],
         path=path,
         state=decode_json((path / STATE).read_bytes()),
-        tags=tuple(about["tags"]),
         journal_size=about["journal_size"],
     )
-
-
-def _stands(path: Path, position: int) -> bool:
-    """Whether a whole folder, sealed exactly at this journal position, is there already."""
-    try:
-        return bool(sealed.verify(path).about["journal_size"] == position)
-    except StorageError:
-        return False
-
-
-def _sealed_by(path: Path, position: int) -> bool:
-    """Whether the folder has a sound manifest and was sealed when the journal was no longer than `position`."""
-    try:
-        return bool(sealed.read_manifest(path).about["journal_size"] <= position)
-    except StorageError:
-        return False
-
-
-def _has_all_files(path: Path) -> bool:
-    try:
-        sealed.verify(path, hashes=False)
-    except StorageError:
-        return False
-    return True

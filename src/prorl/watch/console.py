@@ -68,7 +68,9 @@ class Console:
             yield watch
 
     def table(self, title: str, rows: Sequence[Comparison]) -> None:
-        """The table base → trained."""
+        """The table base → trained; nothing where there is nothing to compare."""
+        if not rows:
+            return
         table = Table(title=title, title_justify="left")
         table.add_column("domain")
         table.add_column("problems", justify="right")

@@ -25,7 +25,8 @@ def line(event: Event, steps: int) -> str:
             )
             return f"started: recipe {event.config_hash}, {held}"
         case Resumed():
-            return f"resumed from the checkpoint of step {event.step}"
+            origin = f", a branch of {event.branched_from}" if event.branched_from else ""
+            return f"resumed from the checkpoint of step {event.step}{origin}"
         case Stepped():
             return step_line(event, steps)
         case Evaluated():

@@ -72,9 +72,10 @@ def test_no_constant_answer_pays_and_problems_vary(task, level):
 
 @pytest.mark.parametrize(("task", "level"), RUNGS, ids=lambda value: getattr(value, "name", value))
 def test_problems_and_workings_are_short(task, level):
+    shown = level in task.levels  # nobody is shown the working of a held-out level
     for draft in drafts(task, level):
         assert len(draft.prompt) <= 30
-        assert len(draft.witness.steps) + len(draft.witness.answer) <= 90
+        assert len(draft.witness.steps) + len(draft.witness.answer) <= (90 if shown else 150)
 
 
 @pytest.mark.parametrize(

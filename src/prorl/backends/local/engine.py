@@ -17,7 +17,12 @@ from prorl.backends.local.fallback import FallbackDecoder
 from prorl.backends.local.layout import Decoder
 from prorl.backends.local.sampling import token_logps
 from prorl.backends.local.wave import Row, Wave
+from prorl.errors import ProrlError
 from prorl.types import Completion, Request
+
+
+class RequestError(ProrlError, ValueError):
+    """A request that this model cannot serve."""
 
 
 class LocalEngine:
@@ -55,7 +60,7 @@ class LocalEngine:
         self._version = version
 
     def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples; ValueError where it cannot be served."""
+        """Queue one prompt with its n samples; ValueError where it cannot be served, as RequestError if too long."""
         self._check(request)
         for first in range(0, request.samples, self._max_rows):
             samples = range(first, min(first + self._max_rows, request.samples))
@@ -113,14 +118,15 @@ class LocalEngine:
             raise ValueError("A request needs at least one sample and a limit of at least one token.")
         if sampling.temperature < 0.0 or not 0.0 < sampling.top_p <= 1.0:
             raise ValueError(
-                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie in (0, 1]."
+                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie "
+                "in (0, 1]."
             )
 
     def _check_length(self, prompt: int, limit: int) -> None:
         if prompt == 0:
             raise ValueError("The prompt is empty; give the engine at least one token.")
         if self._max_positions is not None and prompt + limit > self._max_positions:
-            raise ValueError(
-                f"A prompt of {prompt} tokens and a response of up to {limit} exceed the model's "
-                f"{self._max_positions} positions; shorten one of them."
+            raise RequestError(
+                f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's "
+                f"{self._max_positions} positions: lower sampling.response_limit or shorten the prompt"
             )

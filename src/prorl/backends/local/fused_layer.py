@@ -7,11 +7,11 @@ the module's own tensors. Dimensions: N tokens, E model width, H query heads, K 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class FusedLayer:
     head_width: int
 
     @classmethod
-    def of(cls, layer: nn.Module) -> Self:
-        """Fuse a transformers decoder layer (Llama, Qwen2 or Qwen3)."""
+    def of(cls, layer: Any) -> Self:
+        """Fuse a decoder layer module of transformers (Llama, Qwen2 or Qwen3)."""
         attention, mlp = layer.self_attn, layer.mlp
         width = attention.head_dim
         scale = attention.scaling
@@ -75,7 +75,7 @@ class FusedLayer:
     def qkv(self, x_NE: Tensor, rotation: Tensor) -> Tensor:
         """Queries, keys (both rotated) and values of the layer's input, shape N(H+2K)D."""
         normed = F.rms_norm(x_NE, x_NE.shape[-1:], self.input_norm, self.norm_eps)
-        heads = F.linear(normed, self.qkv_weight, self.qkv_bias).unflatten(-1, (-1, self.head_width))
+        heads = F.linear(normed, self.qkv_weight, self.qkv_bias).view(len(x_NE), -1, self.head_width)
         rotated = heads[:, : -self.key_heads]
         if self.head_norm is not None:
             scaled = F.rms_norm(rotated, rotated.shape[-1:], None, self.norm_eps)
@@ -104,7 +104,7 @@ class FusedLayer:
 
 def _pair_up(rows: Tensor, width: int) -> Tensor:
     """Reorder each head's rows from (all first halves, all second halves) to adjacent rotary pairs."""
-    halves = rows.unflatten(0, (-1, 2, width // 2))
+    halves = rows.view(-1, 2, width // 2, *rows.shape[1:])
     return halves.transpose(1, 2).reshape(rows.shape)
 
 

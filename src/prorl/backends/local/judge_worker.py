@@ -11,6 +11,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,6 +30,12 @@ def serve(connection: Connection[Any, Any], factory: bytes, deadline: float) -> 
     pickled function without arguments: it stays pickled until the environment is set, since unpickling imports.
     """
     _settle_in()
+    # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.
+    with suppress(EOFError, ConnectionError):
+        _answer(connection, factory, deadline)
+
+
+def _answer(connection: Connection[Any, Any], factory: bytes, deadline: float) -> None:
     try:
         verifier: Verifier = pickle.loads(factory)()
     except Exception as error:
@@ -36,10 +43,7 @@ def serve(connection: Connection[Any, Any], factory: bytes, deadline: float) -> 
         return
     connection.send(None)
     while True:
-        try:
-            batch: list[tuple[Problem, str]] = connection.recv()
-        except EOFError:
-            return
+        batch: list[tuple[Problem, str]] = connection.recv()
         for problem, text in batch:
             # Should the parent die while an item hangs, nobody is left to kill us: the kernel then does.
             signal.setitimer(signal.ITIMER_REAL, 2 * deadline + 1)

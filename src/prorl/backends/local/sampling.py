@@ -52,8 +52,8 @@ def draw(logits_RV: Tensor, keys_R: Tensor, position: int, sampling: Sampling) -
     """Sample one token per row; tokens and their log-probs, both of shape R.
 
     The log-prob is that of the untruncated temperature-scaled distribution, `log_softmax(logits / T)`, also
-    with `top_p` below 1: the learner recomputes it without knowing the nucleus. Temperature 0 takes the most probable token and
-    reports its log-prob at temperature 1. Non-finite logits give non-finite log-probs.
+    with `top_p` below 1: the learner recomputes it without knowing the nucleus. Temperature 0 takes the most
+    probable token and reports its log-prob at temperature 1. Non-finite logits give non-finite log-probs.
     """
     if sampling.temperature == 0.0:
         tokens = logits_RV.argmax(-1)

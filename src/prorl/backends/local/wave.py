@@ -14,10 +14,15 @@ import torch
 
 from prorl.backends.local.layout import Decoder, Layout
 from prorl.backends.local.sampling import draw, row_keys
+from prorl.errors import ProrlError
 from prorl.types import Completion, Finish, Request
 
 # the share of slots still alive below which dropping the others pays for copying the caches
 _COMPACT_BELOW = 0.85
+
+
+class DivergedError(ProrlError, FloatingPointError):
+    """The policy computes nothing that could be sampled from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +96,9 @@ class Wave:
         row = self._rows[self._slot_rows[slot]]
         logps = self._logps_TS[: self._length, slot].tolist()
         if not math.isfinite(sum(logps)):
-            raise FloatingPointError(
-                "The model's logits are not finite; go back to a checkpoint from before training diverged."
+            raise DivergedError(
+                "the model's logits are not finite: go back to a checkpoint from before training diverged, "
+                "and lower optimizer.lr"
             )
         finish: Finish = "stop" if stopped else "length"
         return Completion(

@@ -8,6 +8,7 @@ wrong.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import prod
@@ -35,7 +36,7 @@ class SumRung:
 
 
 class Arithmetic(ProceduralTask):
-    """Sums and differences: `sum 16+67-53=?` asks for `30`. The working is the running total."""
+    """Sums and differences: `sum 16+67=?` asks for `83`. The working adds tens and units apart: `16+60=76;76+7=83`."""
 
     name = "arithmetic"
     domain = "math"
@@ -55,10 +56,10 @@ class Arithmetic(ProceduralTask):
         rung = self.rungs[level - 1]
         first, *rest = (rng.randint(1, rung.largest) for _ in range(rung.terms))
         terms = (first, *(rng.choice((1, -1)) * term for term in rest))
-        totals = tuple(accumulate(terms))
+        parts = [part for term in terms[1:] for part in _tens_and_units(term)]
+        totals = tuple(accumulate(parts, initial=first))
         steps = ";".join(
-            f"{before}{term:+d}={after}"
-            for (before, after), term in zip(pairwise(totals), terms[1:], strict=True)
+            f"{before}{part:+d}={after}" for (before, after), part in zip(pairwise(totals), parts, strict=True)
         )
         shown = str(first) + "".join(f"{term:+d}" for term in terms[1:])
         return Draft(
@@ -68,6 +69,13 @@ class Arithmetic(ProceduralTask):
     def score(self, payload: Any, answer: str) -> float:
         """1 for the total."""
         return float(parse_integer(answer) == sum(payload))
+
+
+def _tens_and_units(term: int) -> Iterator[int]:
+    """The parts of a term that are not zero, of its own sign: what one head of a tiny model can add at a time."""
+    sign = 1 if term > 0 else -1
+    tens, units = divmod(abs(term), 10)
+    yield from (sign * part for part in (10 * tens, units) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

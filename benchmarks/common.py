@@ -1,0 +1,122 @@
+"""What the benchmarks of whole steps share: a recipe's parts, one step as the loop makes it, tables and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from prorl import compose
+from prorl.config import RunConfig
+from prorl.director.events import Stepped
+from prorl.director.state import RunState, evolve
+from prorl.launch import with_threads
+from prorl.recipe import load_recipe
+from prorl.rollout.batch import make_batch
+from prorl.rollout.collect import collect
+from prorl.seeds import derive
+from prorl.stopwatch import Stopwatch
+from prorl.tasks.mixture import Mixture
+from prorl.types import Knobs
+from prorl.watch.console import Console
+
+NO_REFERENCE = ("kl.coef=0", "reset.every=0", "reset.stalled_exams=0", "reset.kl_ceiling=null")
+
+
+class Stepper:
+    """Makes steps with the parts of a run, as `prorl.loop` does, but keeps no journal and no checkpoints."""
+
+    def __init__(self, parts: compose.Parts, tasks: Mixture, seed: int) -> None:
+        self._parts = parts
+        self._tasks = tasks
+        self._seed = derive(seed, "rollout")
+        self._state = RunState()
+        parts.backend.sync(0)
+
+    def step(self, knobs: Knobs) -> Stepped:
+        """One whole step: draw, generate, judge, filter, learn, sync. Its `seconds` cover all of it."""
+        state, backend = self._state, self._parts.backend
+        clock = Stopwatch()
+        harvest = collect(
+            self._parts.worker,
+            partial(self._tasks.problem, split="train", weights=knobs.mixture),
+            knobs,
+            cursor=state.cursor,
+            expected_share=state.informative_share,
+            seed=self._seed,
+            clock=clock,
+        )
+        batch = make_batch(harvest.groups, knobs)
+        with clock.phase("learn"):
+            update = backend.learner.update(batch, knobs)
+        with clock.phase("sync"):
+            backend.sync(state.version + 1)
+        event = Stepped(
+            step=state.step + 1,
+            cursor=harvest.cursor,
+            version=state.version + 1,
+            tally=harvest.tally,
+            update=update,
+            learning_rate=knobs.learning_rate,
+            length_weight=knobs.length_weight,
+            kl_coef=knobs.kl_coef,
+            seconds=clock.seconds(),
+        )
+        self._state = evolve(state, event)
+        return event
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that every benchmark of whole steps has."""
+    parser.add_argument("--recipe", default="nano", help="recipe that says model and tasks (default nano)")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: one per core)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE too")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="changes to the recipe")
+
+
+def load_config(arguments: argparse.Namespace, *overrides: str) -> RunConfig:
+    """The recipe on the CPU with the benchmark's own changes and then the user's, which win."""
+    threads = f"threads={arguments.threads}"
+    return with_threads(
+        load_recipe(arguments.recipe, ["device=cpu", threads, *overrides, *arguments.overrides])
+    )
+
+
+def make_base(config: RunConfig) -> str:
+    """Where the recipe's base model lies; it is warmed up, visibly, if it is not cached."""
+    compose.set_threads(config)
+    with Console().progress("warming up the base (cached for the next time)") as progress:
+        return compose.base_model(config, progress)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table: the first column to the left, numbers to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_json(path: Path | None, config: RunConfig, results: Mapping[str, Any]) -> None:
+    """Results with what is needed to judge them, if a file was asked for."""
+    if path is not None:
+        record = {"machine": _machine(), "recipe": config.model_dump(mode="json"), **results}
+        path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "cpu": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load": os.getloadavg(),
+        "wait_policy": os.environ.get("OMP_WAIT_POLICY", ""),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers")},
+    }

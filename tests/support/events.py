@@ -1,0 +1,101 @@
+"""Events with plausible contents, of which a test states only what it is about."""
+
+from prorl.director.events import (
+    Evaluated,
+    Event,
+    ReferenceReset,
+    Resumed,
+    StageEntered,
+    Started,
+    Stepped,
+    Stopped,
+    Tally,
+)
+from prorl.types import UpdateStats
+
+
+def tally(**changes) -> Tally:
+    plausible = {
+        "draws": 10,
+        "accepted": 4,
+        "easy": 3,
+        "hard": 2,
+        "errors": 1,
+        "surplus": 2,
+        "rollouts": 48,
+        "sampled_tokens": 4800,
+        "score": 0.5,
+        "reward": 0.4,
+        "length": 100.0,
+        "truncated": 0.125,
+        "unanswered": 0.25,
+        "domain_scores": {"math": 0.75, "code": 0.25},
+    }
+    return Tally(**(plausible | changes))
+
+
+def update(**changes) -> UpdateStats:
+    plausible = {
+        "updates": 1,
+        "skipped": 0,
+        "loss": 0.1,
+        "kl": 0.02,
+        "entropy": 0.6,
+        "grad_norm": 1.5,
+        "clip_share": 0.01,
+        "mismatch": 0.0,
+        "mismatch_out_share": 0.0,
+        "tokens": 3000,
+        "action_tokens": 2000,
+    }
+    return UpdateStats(**(plausible | changes))
+
+
+def stepped(step: int = 1, **changes) -> Stepped:
+    plausible = {
+        "cursor": 10 * step,
+        "version": step,
+        "tally": tally(),
+        "update": update(),
+        "learning_rate": 1e-6,
+        "length_weight": 0.0,
+        "kl_coef": 1e-4,
+        "seconds": {"generate": 6.0, "learn": 3.0, "other": 1.0, "total": 10.0},
+    }
+    return Stepped(step=step, **(plausible | changes))
+
+
+def evaluated(step: int, score: float, **changes) -> Evaluated:
+    plausible = {
+        "domains": {"math": score, "code": score},
+        "pass_at_n": 0.9,
+        "unanswered": 0.05,
+        "seconds": 12.0,
+    }
+    return Evaluated(step=step, score=score, **(plausible | changes))
+
+
+def reset(step: int, **changes) -> ReferenceReset:
+    plausible = {
+        "name": "ref_001",
+        "parent": "ref_000",
+        "reason": "schedule",
+        "target": "current",
+        "source_step": step,
+        "optimizer": "keep",
+        "hash": "abc",
+    }
+    return ReferenceReset(step=step, **(plausible | changes))
+
+
+def one_of_each() -> tuple[Event, ...]:
+    """A journal that holds every kind of event."""
+    return (
+        Started(config_hash="c0ffee", reference_hash="abc"),
+        evaluated(0, 0.25),
+        StageEntered(step=0, index=0),
+        stepped(1),
+        reset(1),
+        Stopped(step=1, reason="interrupted"),
+        Resumed(step=1, config_hash="c0ffee"),
+    )

@@ -1,0 +1,82 @@
+"""What keeps the tree light: who may do without torch, how fast it answers, how long a file may be."""
+
+import pkgutil
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import prorl
+import prorl.director
+import prorl.run
+import prorl.tasks
+
+SOURCE = Path(prorl.__file__).parent
+HEAVY = ("torch", "transformers", "reasoning_gym")
+MAX_LINES = 350
+HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
+
+
+def modules(package) -> list[str]:
+    return [found.name for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+
+
+LIGHT = [
+    "prorl.cli",
+    "prorl.loop",
+    "prorl.planning",
+    "prorl.estimate",
+    "prorl.backends.fake",
+    "prorl.watch.console",
+    *modules(prorl.tasks),
+    *modules(prorl.run),
+    *modules(prorl.director),
+]
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def imported(names: list[str], packages: tuple[str, ...]) -> str:
+    """The first of the modules that imports one of the packages, or nothing."""
+    done = python(
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n"
+        "    importlib.import_module(name)\n"
+        f"    if set({packages!r}) & sys.modules.keys(): print(name); break"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_what_needs_no_torch_imports_none():
+    assert imported(LIGHT, HEAVY) == ""
+
+
+def test_the_check_sees_an_import_where_there_is_one():
+    assert imported(["prorl.types", "prorl.watch.console"], ("rich",)) == "prorl.watch.console"
+
+
+def test_help_answers_at_once_and_without_torch():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = python(
+        "import sys, prorl.cli\n"
+        "sys.argv = ['prorl', '--help']\n"
+        "try: prorl.cli.main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    for command in ("train", "resume", "eval"):
+        assert command in done.stdout
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_SECONDS
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix()
+)
+def test_no_module_is_too_long_to_read(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES

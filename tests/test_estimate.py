@@ -1,0 +1,105 @@
+"""What a dry run promises of tokens, memory and disk."""
+
+import pytest
+
+from prorl.estimate import dry_run, estimates, model_size
+from prorl.planning import make_plan
+from prorl.recipe import RecipeError
+from support.recipes import recipe
+
+SHAPE = {"hidden_size": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 128, "context": 512}
+MODEL = {"path": "m", "shape": SHAPE, "parameters": 2**28}
+SMALL = {
+    "steps": 10,
+    "sampling": {"prompts_per_step": 4, "samples_per_prompt": 2, "response_limit": 100},
+    "dynamic_sampling": {"max_draw_factor": 3},
+    "model": MODEL,
+}
+
+
+def said(**settings) -> str:
+    config = recipe(**(SMALL | settings))
+    return "\n".join(estimates(config, make_plan(config)))
+
+
+def test_the_tokens_of_a_step_and_of_the_run():
+    text = said()
+    assert "the first step trains on 8 rollouts of 4 informative groups, at most 800 tokens" in text
+    assert "samples at most 2,400" in text
+    assert "the run trains on at most 8,000 tokens in 10 steps" in text
+
+
+def test_stages_are_part_of_the_bound():
+    stages = [{"at": 6, "set": {"sampling.samples_per_prompt": 4}}]
+    assert "the run trains on at most 11,200 tokens in 10 steps" in said(stages=stages)
+
+
+@pytest.mark.parametrize(
+    ("settings", "held"),
+    [({}, "a reference is held"), ({"kl": {"coef": 0}, "reset": {"every": 0}}, "a reference is not held")],
+)
+def test_whether_a_reference_is_held(settings, held):
+    assert held in said(**settings)
+
+
+def test_memory_is_weights_activations_and_cache():
+    text = said(learner={"micro_batch_tokens": 2**20}, engine={"max_rows": 2**14})
+    # float32: weights, gradients, two moments, reference, the engine's copy = 6 times 1 GiB
+    assert "optimizer and copies 6.00 GiB" in text
+    # 2^20 tokens x 64 hidden x 2 layers x 20 floats x 4 bytes
+    assert "activations of a micro-batch about 10.00 GiB" in text
+    # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
+    assert "key-value cache at most 0.78 GiB" in text
+
+
+def test_without_a_reference_there_is_one_copy_less():
+    assert "copies 5.00 GiB" in said(kl={"coef": 0}, reset={"every": 0})
+
+
+@pytest.mark.parametrize(
+    ("learner", "activations"),
+    [({"dtype": "bfloat16"}, "5.00"), ({"activation_checkpointing": True}, "1.00")],
+)
+def test_half_precision_and_checkpointing_save_activations(learner, activations):
+    text = said(learner={"micro_batch_tokens": 2**20, **learner})
+    assert f"activations of a micro-batch about {activations} GiB" in text
+
+
+def test_the_cache_is_that_of_the_longest_stage():
+    stages = [{"at": 6, "set": {"sampling.response_limit": 200}}]
+    assert "key-value cache at most 1.56 GiB" in said(stages=stages, engine={"max_rows": 2**14})
+
+
+def test_disk_is_checkpoints_and_references():
+    stages = [{"at": 3, "reset_reference": True}]
+    text = said(steps=1000, save={"keep_last": 3}, reset={"every": 300}, stages=stages)
+    assert "15.00 GiB for 5 checkpoints of 3.00 GiB" in text
+    assert "5.00 GiB for 5 references" in text
+    assert "0.00 GiB for 0 references" in said(kl={"coef": 0}, reset={"every": 0})
+
+
+def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
+    warmup = {"shape": SHAPE, "vocab_size": 1000}
+    size = model_size(recipe(**(SMALL | {"model": {"warmup": warmup}})))
+    attention, mlp, embedding = 64 * (64 + 32 + 32 + 64), 3 * 64 * 128, 1000 * 64
+    assert size.parameters == 2 * (attention + mlp) + embedding
+    assert (size.hidden_size, size.layers, size.kv_width) == (64, 2, 32)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [
+        ({"arithmetik": {}}, "did you mean arithmetic?"),
+        ({"arithmetic": {"levels": {99: 1}}}, "no level [99]"),
+    ],
+)
+def test_a_dry_run_refuses_tasks_and_levels_that_do_not_exist(tasks, told):
+    with pytest.raises(RecipeError) as error:
+        dry_run(recipe(tasks=tasks))
+    assert told in str(error.value)
+
+
+def test_a_dry_run_is_yaml_and_comments():
+    lines = dry_run(recipe(**SMALL)).splitlines()
+    assert lines[0] == "name: r"
+    assert sum(line.startswith("# ") for line in lines) == len(said().splitlines())
