@@ -38,7 +38,7 @@ def train(
     recipe: Recipe,
     overrides: Overrides = None,
     run: Annotated[
-        Path | None, typer.Option(help="Run directory; default: runs/<name of the recipe>.")
+        Path | None, typer.Option(help="Run directory; default: runs/ and the name of the recipe.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option(help="Print the resolved recipe and estimates, then stop.")

@@ -212,7 +212,6 @@ def _train(work: Work, store: RunStore, recorder: Recorder, console: Console) ->
 def _created(folder: Path, config: RunConfig, console: Console) -> Iterator[RunStore]:
     """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
     existed = folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         with RunStore.create(folder, to_json(config), report=console.say) as store:
             console.say(f"run directory: {folder}")

@@ -122,7 +122,6 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
     if parent is None:
         return loaded
     base = _merge_chain(_find(str(parent), path.parent), depth + 1)
-    base.pop("name", None)
     if "name" not in loaded:
         loaded.name = path.stem
     return _override(base, loaded, str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from transformers import GenerationConfig, GPTNeoXConfig, GPTNeoXForCausalLM, Pr
 
 from prorl.learn.model import ModelShape, build_model
 from prorl.learn.tokenizer import train_tokenizer
+from support.commands import done
 
 CONTEXT = 192
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
@@ -73,6 +75,33 @@ def write_recipe(models: dict[str, Path]) -> WriteRecipe:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def trained(write_recipe: WriteRecipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is done; tests that change it take a copy."""
+    folder = tmp_path_factory.mktemp("trained")
+    done("train", write_recipe(folder), "--run", folder / "tiny")
+    return folder / "tiny"
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, so that `runs/` is the test's own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def recipe(workplace: Path, write_recipe: WriteRecipe) -> Path:
+    """The tiny recipe in the working directory."""
+    return write_recipe(workplace)
+
+
+@pytest.fixture
+def run(trained: Path, workplace: Path) -> Path:
+    """A copy of the finished run, where commands find it by the name `tiny`."""
+    return Path(shutil.copytree(trained, workplace / "runs" / "tiny"))
 
 
 def _random_model(architecture: str, vocabulary: int) -> PreTrainedModel:

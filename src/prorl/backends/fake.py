@@ -150,7 +150,9 @@ class FakeLearner:
 class FakeBackend:
     """Engine, judge and learner around one scripted policy."""
 
-    def __init__(self, tasks: Mapping[str, Task], answers: Mapping[tuple[int, ...], str], skill: float) -> None:
+    def __init__(
+        self, tasks: Mapping[str, Task], answers: Mapping[tuple[int, ...], str], skill: float
+    ) -> None:
         self.engine = FakeEngine(answers)
         self.judge = FakeJudge(tasks)
         self.learner = FakeLearner(skill)

@@ -15,16 +15,20 @@ class Scalars:
     """A watcher that writes what `tensorboard --logdir RUN/tb` shows."""
 
     def __init__(self, folder: Path) -> None:
-        self._writer = SummaryWriter(log_dir=str(folder))
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
 
     def __call__(self, event: Event, state: RunState) -> None:
         """Write the numbers of an event."""
+        # Opened late: a resume that is refused must not leave an empty file behind.
+        self._writer = self._writer or SummaryWriter(log_dir=str(self._folder))
         for name, value in _scalars(event):
             self._writer.add_scalar(name, value, state.step)
 
     def close(self) -> None:
         """Flush what is buffered."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 def _scalars(event: Event) -> Iterator[tuple[str, float]]:

@@ -36,7 +36,7 @@ class SumRung:
 
 
 class Arithmetic(ProceduralTask):
-    """Sums and differences: `sum 16+67=?` asks for `83`. The working adds tens and units apart: `16+60=76;76+7=83`."""
+    """Sums and differences: `sum 16+67=?` asks for `83`. The working adds tens, then units: `16+60=76;76+7=83`."""
 
     name = "arithmetic"
     domain = "math"
@@ -59,7 +59,8 @@ class Arithmetic(ProceduralTask):
         parts = [part for term in terms[1:] for part in _tens_and_units(term)]
         totals = tuple(accumulate(parts, initial=first))
         steps = ";".join(
-            f"{before}{part:+d}={after}" for (before, after), part in zip(pairwise(totals), parts, strict=True)
+            f"{before}{part:+d}={after}"
+            for (before, after), part in zip(pairwise(totals), parts, strict=True)
         )
         shown = str(first) + "".join(f"{term:+d}" for term in terms[1:])
         return Draft(

@@ -1,0 +1,194 @@
+"""Every mistake is one sentence on standard error and leaves nothing behind, half-written or whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.commands import done, refused, tree
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+# -- recipes that cannot be used
+
+
+def test_a_missing_recipe_names_the_nearest(workplace):
+    assert "did you mean 'nano'?" in refused("train", "nanoo")
+    assert tree(workplace) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tasks: [1,\nseed: }", "YAML"),
+        ("- a list", "mapping"),
+        ("", "key 'model' is missing"),
+        ("extends: itself", "extend itself"),
+        ("name: ${nothing}", "'nothing' not found"),
+    ],
+)
+def test_a_broken_recipe_is_refused(workplace, text, said):
+    (workplace / "itself.yaml").write_text(text)
+    before = tree(workplace)
+    assert said in refused("train", "itself.yaml")
+    assert tree(workplace) == before
+
+
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["optimiser.lr=1"], "did you mean 'optimizer'?"),
+        (["optimizer.l=1"], "did you mean 'optimizer.lr'?"),
+        (["steps=many"], "steps"),
+        (["steps"], "section.key=value"),
+        (["steps=[1"], "flow sequence"),
+        (["tasks.aritmetic.weight=1"], "did you mean arithmetic?"),
+        (["tasks.arithmetic.levels={9: 1}"], "no level [9]"),
+        (["sampling.samples_per_prompt=1"], "at least 2"),
+    ],
+)
+def test_a_wrong_setting_is_refused(recipe, workplace, changes, said, extra):
+    before = tree(workplace)
+    assert said in refused("train", recipe, *changes, *extra)
+    assert tree(workplace) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tasks": {"box_pushing": {}}}, "has train problems"),
+        ({"tasks": {"rg_products": {}}, "exam": {"per_domain": 10**6}}, "distinct exam problems"),
+        ({"sampling": {"response_limit": 500}}, "context of 192 tokens"),
+        ({"sampling": {"response_limit": 190}}, "192 positions"),  # no prompt fits beside it
+        ({"device": "cuda:99"}, "set device=cpu"),
+        ({"device": "abacus"}, "set device=cpu"),
+    ],
+)
+def test_a_recipe_that_this_machine_or_model_cannot_run_is_refused(workplace, write_recipe, settings, said):
+    recipe = write_recipe(workplace, **settings)
+    before = tree(workplace)
+    assert said in refused("train", recipe)
+    assert tree(workplace) == before
+
+
+# -- models that cannot be used
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("config.json", "no config.json"),
+        ("model.safetensors", "model.safetensors"),
+        ("tokenizer.json", "tokenizer.json"),
+    ],
+)
+def test_a_model_folder_that_lacks_a_file_is_refused(recipe, models, workplace, missing, said):
+    folder = shutil.copytree(models["llama"], workplace / "model")
+    (folder / missing).unlink()
+    before = tree(workplace)
+    assert said in refused("train", recipe, f"model.path={folder}")
+    assert said in refused("eval", folder, "--recipe", recipe)
+    assert tree(workplace) == before
+
+
+def test_a_model_folder_that_is_not_there_is_refused(recipe, workplace):
+    before = tree(workplace)
+    assert "there is no directory" in refused("train", recipe, f"model.path={workplace / 'nowhere'}")
+    assert tree(workplace) == before
+
+
+def test_a_tokenizer_without_an_end_is_refused(recipe, models, workplace):
+    folder = shutil.copytree(models["llama"], workplace / "model")
+    settings = json.loads((folder / "tokenizer_config.json").read_bytes())
+    del settings["eos_token"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert "no end-of-sequence token" in refused("train", recipe, f"model.path={folder}")
+    assert not (workplace / "runs").exists()
+
+
+def test_weights_that_are_cut_short_are_refused(recipe, models, workplace):
+    folder = shutil.copytree(models["llama"], workplace / "model")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    assert "cannot load the model" in refused("train", recipe, f"model.path={folder}")
+    assert not (workplace / "runs").exists()
+
+
+# -- run directories that cannot be used
+
+
+def test_train_does_not_write_over_a_run(recipe, run):
+    before = tree(run)
+    assert "already holds a run" in refused("train", recipe)
+    assert tree(run) == before
+
+
+def test_train_does_not_write_into_a_file(recipe, workplace):
+    (workplace / "notes").write_text("mine")
+    assert "not a folder" in refused("train", recipe, "--run", "notes")
+    assert "not a folder" in refused("train", recipe, "--run", "notes/run")
+    assert (workplace / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_a_missing_run_is_refused(workplace, command):
+    assert "no run" in refused(command, "nothing")
+    assert tree(workplace) == {}
+
+
+def test_a_model_folder_is_no_run(models):
+    assert "holds no run" in refused("resume", models["llama"])
+    assert "--recipe" in refused("eval", models["llama"])
+
+
+def test_other_settings_need_a_branch(run):
+    before = tree(run)
+    said = refused("resume", "tiny", "optimizer.lr=1e-3", "steps=9")
+    assert "optimizer.lr: 0.01 → 0.001" in said
+    assert "steps: 3 → 9" in said
+    assert "--branch" in said
+    assert tree(run) == before
+
+
+def test_a_branch_does_not_write_over_a_run(run):
+    before = tree(run)
+    assert "already holds a run" in refused("resume", "tiny", "--branch", "tiny", "steps=9")
+    assert tree(run) == before
+
+
+@pytest.mark.parametrize(
+    ("edited", "said"), [('{"seed": 2}', "undo the edit"), ("{", "undo what was changed")]
+)
+def test_an_edited_config_is_refused(run, edited, said):
+    config = json.loads((run / "config.json").read_bytes())
+    text = json.dumps(config | json.loads(edited)) if edited.endswith("}") else edited
+    (run / "config.json").write_text(text)
+    before = tree(run)
+    assert said in refused("resume", "tiny")
+    assert tree(run) == before
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_its_work_done_again(run):
+    weights = run / "checkpoints" / "step_000003" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    text = done("resume", "tiny")
+    assert "step_000003: model.safetensors is damaged" in text
+    assert "resumed from the checkpoint of step 2" in text
+    assert weights.read_bytes() == whole
+
+
+def test_a_run_without_a_whole_checkpoint_is_refused(run):
+    for weights in (run / "checkpoints").glob("*/model.safetensors"):
+        weights.write_bytes(b"")
+    assert "none of the 3 checkpoints" in refused("resume", "tiny")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("[")])
+def test_a_lost_measurement_is_said(run, damage):
+    damage(run / "evals" / "base.json")
+    assert "base.json cannot be read" in refused("eval", "tiny")

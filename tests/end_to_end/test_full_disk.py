@@ -1,0 +1,59 @@
+"""No room: one sentence, no run where none could begin, and the last checkpoint where one had been written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from support.commands import done, files_limited_to, refused, sentence
+
+
+@pytest.mark.parametrize("size", [3_000, 50_000])  # not even the tokenizer fits; the weights do not fit
+def test_no_room_at_the_start_leaves_no_run(recipe, workplace, size):
+    with files_limited_to(size):
+        assert "free some space" in refused("train", recipe)
+    assert not list((workplace / "runs").iterdir())
+
+
+def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models):
+    weights = (models["llama"] / "model.safetensors").stat().st_size
+    with files_limited_to(
+        weights + 20_000
+    ):  # the optimizer has no moments yet at step 0, later it is twice that
+        assert "step_000002: File too large" in refused("train", recipe)
+    folder = workplace / "runs" / "tiny" / "checkpoints"
+    assert [path.name for path in folder.iterdir()] == ["step_000000"]
+    assert "resumed from the checkpoint of step 0" in done("resume", "tiny")
+
+
+def test_no_room_for_a_branch_leaves_no_branch(run, workplace):
+    with files_limited_to(50_000):
+        assert "free some space" in refused("resume", "tiny", "--branch", "more", "steps=4")
+    assert [path.name for path in (workplace / "runs").iterdir()] == ["tiny"]
+
+
+FULL = """
+set -e
+mount -t tmpfs -o size=400k tmpfs disk
+{python} -m prorl train {recipe} --run disk/tiny && exit 9
+ls disk/tiny/checkpoints
+mount -o remount,size=10m disk
+{python} -m prorl resume disk/tiny > /dev/null
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_and_is_made_larger(recipe, workplace):
+    apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    (workplace / "disk").mkdir()
+    try:
+        subprocess.run([*apart, "mount -t tmpfs tmpfs disk"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this machine does not let us mount a small disk")
+    script = FULL.format(python=sys.executable, recipe=recipe)
+    process = subprocess.run([*apart, script], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "No space left on device" in sentence(1, process.stderr)
+    assert process.stdout.splitlines()[-1] == "step_000000"

@@ -1,0 +1,181 @@
+"""Stopping, killing and branching: a run that goes on is, bit for bit, the run that never stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from prorl.config import RunConfig
+from prorl.director.events import ReferenceReset, Resumed, StageEntered, Stepped
+from prorl.director.state import fold
+from prorl.launch import branch_run, resume_run, start_run
+from prorl.recipe import RecipeError, load_recipe
+from support.runs import CtrlC, events, folders, of_kind, quiet, timeless
+
+LONG = {
+    "name": "long",
+    "steps": 6,
+    "length_penalty": {"weight": 1.0, "on_steps": 2, "off_steps": 1},
+    "stages": [{"at": 3, "set": {"sampling.temperature": 0.8}}],
+}
+"""Resets after every second step, a stage at step 3, the length penalty off in every third step."""
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Every byte that must not depend on interruptions: tensors, driver state, samples, measurements."""
+    kept = ("checkpoints/step_000006", "references", "samples", "evals", "tokenizer")
+    files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in files
+        if path.name != "manifest.json"  # it holds the length of the journal
+    }
+
+
+@pytest.fixture(scope="module")
+def config(write_recipe, tmp_path_factory) -> RunConfig:
+    return load_recipe(str(write_recipe(tmp_path_factory.mktemp("recipe"), **LONG)))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(config, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("uninterrupted") / "run"
+    assert start_run(config, run, quiet()).stopped == "done"
+    return run
+
+
+def test_the_long_run_has_what_could_go_wrong(uninterrupted):
+    assert [event.step for event in of_kind(uninterrupted, ReferenceReset)] == [2, 4, 6]
+    assert [event.step for event in of_kind(uninterrupted, StageEntered)] == [3]
+    assert [event.length_weight for event in of_kind(uninterrupted, Stepped)] == [1, 1, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("stop", [3, 4])  # between two resets, and where one falls on the same boundary
+def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_path, stop):
+    run = tmp_path / "run"
+    halted = start_run(config, run, CtrlC(stop))
+    assert (halted.stopped, halted.step) == ("interrupted", stop)
+    assert resume_run(run, quiet()).stopped == "done"
+    assert contents(run) == contents(uninterrupted)
+    assert timeless(run) == timeless(uninterrupted)
+    assert [event.step for event in of_kind(run, Resumed)] == [stop]
+
+
+def test_a_second_ctrl_c_stops_at_once_and_loses_only_what_was_not_saved(config, uninterrupted, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        start_run(config, run, CtrlC(3, times=2))
+    assert folders(run / "checkpoints") == ["step_000000", "step_000002"]
+    assert resume_run(run, quiet()).stopped == "done"
+    assert contents(run) == contents(uninterrupted)
+    assert timeless(run) == timeless(uninterrupted)
+
+
+KILL_AFTER = """
+import os, signal, sys
+from prorl.cli import main
+from prorl.learn.learner import TorchLearner
+
+name, count = sys.argv.pop(1), int(sys.argv.pop(1))
+original = getattr(TorchLearner, name)
+
+def fatal(self, *arguments):
+    global count
+    result = original(self, *arguments)
+    count -= 1
+    if not count:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+setattr(TorchLearner, name, fatal)
+main()
+"""
+"""`prorl`, killed from within right after the learner's method NAME was called COUNT times."""
+
+
+@pytest.mark.parametrize(
+    ("method", "count", "left"),
+    [
+        ("update", 4, ["step_000000", "step_000002"]),  # in the middle of step 4
+        pytest.param(  # in the middle of writing the checkpoint of step 4
+            "save", 3, ["step_000000", "step_000002"], marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_killed_run_goes_on_as_if_it_had_not_been(
+    uninterrupted, write_recipe, tmp_path, method, count, left
+):
+    run = tmp_path / "run"
+    command = ["train", str(write_recipe(tmp_path, **LONG)), "--run", str(run)]
+    process = subprocess.run(
+        [sys.executable, "-c", KILL_AFTER, method, str(count), *command], capture_output=True, text=True
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert [name for name in folders(run / "checkpoints") if not name.startswith(".")] == left
+    assert resume_run(run, quiet()).stopped == "done"
+    assert contents(run) == contents(uninterrupted)
+    assert timeless(run) == timeless(uninterrupted)
+    assert not list(run.rglob(".*")), "what the killed process left unfinished is removed"
+
+
+# -- branches
+
+
+def test_a_branch_is_a_run_of_its_own_that_remembers_its_parent(uninterrupted, tmp_path):
+    before = contents(uninterrupted)
+    branch = tmp_path / "hotter"
+    changes = ["steps=8", "optimizer.lr=5e-3", "optimizer.weight_decay=0.5"]
+    assert branch_run(uninterrupted, branch, changes, quiet()).stopped == "done"
+    (resumed,) = of_kind(branch, Resumed)
+    assert (resumed.step, resumed.branched_from) == (6, "run@6")
+    assert [step.learning_rate for step in of_kind(branch, Stepped)] == [1e-2] * 6 + [5e-3] * 2
+    assert timeless(branch)[: len(timeless(uninterrupted))] == timeless(uninterrupted)
+    optimizer = torch.load(branch / "checkpoints" / "step_000008" / "optimizer.pt", weights_only=True)
+    assert optimizer["param_groups"][0]["weight_decay"] == 0.5
+    assert contents(uninterrupted) == before
+    assert json.loads((branch / "config.json").read_bytes())["name"] == "hotter"
+
+
+def test_a_branch_can_return_to_the_best_policy_of_its_parent(uninterrupted, tmp_path):
+    best = fold(events(uninterrupted)).best_step
+    assert best == 0
+    branch = tmp_path / "back"
+    branch_run(uninterrupted, branch, ["steps=8", "reset.target=best"], quiet())
+    last = of_kind(branch, ReferenceReset)[-1]
+    assert (last.step, last.target, last.source_step) == (8, "best", 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (["kl.coef=0"], RecipeError, "reference reset"),
+        (["optimizer.leer=1"], RecipeError, "optimizer.leer"),
+        (["sampling.response_limit=500"], RecipeError, "response_limit"),
+    ],
+)
+def test_a_branch_that_cannot_be_leaves_nothing(uninterrupted, tmp_path, changes, error, message):
+    with pytest.raises(error, match=message):
+        branch_run(uninterrupted, tmp_path / "branch", changes, quiet())
+    assert not folders(tmp_path)
+
+
+def test_a_branch_may_drop_the_kl_penalty_but_not_begin_to_pay_one(uninterrupted, tmp_path):
+    free = tmp_path / "free"
+    changes = ["kl.coef=0", "reset.every=0", "steps=7"]
+    assert branch_run(uninterrupted, free, changes, quiet()).stopped == "done"
+    assert of_kind(free, Stepped)[-1].update.kl == 0
+
+
+def test_a_run_without_kl_holds_no_reference_and_a_branch_cannot_invent_one(write_recipe, tmp_path):
+    free = load_recipe(str(write_recipe(tmp_path, steps=1, kl={"coef": 0}, reset={"every": 0})))
+    assert start_run(free, tmp_path / "free", quiet()).reference is None
+    assert not folders(tmp_path / "free" / "references")
+    with pytest.raises(RecipeError, match="holds no reference"):
+        branch_run(tmp_path / "free", tmp_path / "bound", ["kl.coef=0.1", "steps=2"], quiet())
+    assert not (tmp_path / "bound").exists()

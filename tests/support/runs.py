@@ -1,0 +1,62 @@
+"""Whole runs in this process, and what they wrote."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console as RichConsole
+
+from prorl.director.events import Evaluated, Event, Stepped, from_record
+from prorl.director.state import RunState
+from prorl.run.journal import read_journal
+from prorl.watch.console import Console
+
+
+def quiet() -> Console:
+    return Console(RichConsole(file=StringIO()))
+
+
+class CtrlC(Console):
+    """A person at the terminal who presses Ctrl-C so many times as soon as a step is shown."""
+
+    def __init__(self, step: int, times: int = 1) -> None:
+        super().__init__(RichConsole(file=StringIO()))
+        self._step = step
+        self._times = times
+
+    @contextmanager
+    def live(self, steps: int) -> Iterator[Callable[[Event, RunState], None]]:
+        def watch(event: Event, state: RunState) -> None:
+            if isinstance(event, Stepped) and event.step == self._step:
+                for _ in range(self._times):
+                    signal.raise_signal(signal.SIGINT)
+
+        yield watch
+
+
+def events(run: Path) -> list[Event]:
+    return [from_record(record) for record in read_journal(run / "journal.jsonl")]
+
+
+def of_kind(run: Path, kind: type) -> list:
+    return [event for event in events(run) if isinstance(event, kind)]
+
+
+def timeless(run: Path) -> list[Event]:
+    """What happened, without how long it took and without the interruptions themselves."""
+    return [
+        replace(event, seconds={} if isinstance(event, Stepped) else 0.0)
+        if isinstance(event, (Stepped, Evaluated))
+        else event
+        for event in events(run)
+        if event.kind not in ("resumed", "stopped")
+    ]
+
+
+def folders(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
