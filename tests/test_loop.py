@@ -186,7 +186,9 @@ def test_a_stage_changes_knobs_and_may_reset(tmp_path):
     assert [(e.step, e.reason, e.optimizer) for e in seen if isinstance(e, ReferenceReset)] == [
         (2, "stage", "clear")
     ]
-    per_group = [e.tally.rollouts // (e.tally.draws + e.tally.surplus) for e in seen if isinstance(e, Stepped)]
+    per_group = [
+        e.tally.rollouts // (e.tally.draws + e.tally.surplus) for e in seen if isinstance(e, Stepped)
+    ]
     assert per_group == [4, 4, 8, 8]
 
 
@@ -198,7 +200,9 @@ def test_without_kl_no_reference_exists(tmp_path):
 
 
 def test_a_step_without_signal_updates_nothing_and_goes_on(tmp_path):
-    plan = replace(PLAN, steps=2, knobs=replace(PLAN.knobs, min_spread=1.0, temperature=1.0, prompts_per_step=2))
+    plan = replace(
+        PLAN, steps=2, knobs=replace(PLAN.knobs, min_spread=1.0, temperature=1.0, prompts_per_step=2)
+    )
     plan = replace(plan, knobs=replace(plan.knobs, samples_per_prompt=2, response_limit=3))
     state = run_in(tmp_path / "run", plan)
     steps = [event for event in events(tmp_path / "run") if isinstance(event, Stepped)]

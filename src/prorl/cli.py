@@ -127,8 +127,8 @@ def version(
 
 def main() -> None:
     """Entry point of the `prorl` command."""
-    # Read by OpenMP when torch loads. Spinning threads are a quarter faster on an idle machine and ten times
-    # slower as soon as anything else, the judge for one, wants a core.
+    # Read by OpenMP when torch loads. Spinning threads are faster on an idle machine and ten times slower as soon
+    # as anything else, the judge for one, wants a core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app()
 

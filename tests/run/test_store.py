@@ -431,12 +431,6 @@ def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch
     assert reports == [f"cannot delete the old checkpoint {store.checkpoint_path(1)}: Permission denied"]
 
 
-def test_require_free(store):
-    store.require_free(1)
-    with pytest.raises(StorageError, match=r"needs 1000000000\.0 GB but its disk has .* free"):
-        store.require_free(10**18)
-
-
 def test_samples_of_a_repeated_step_replace_the_first(store):
     store.write_samples(3, [{"text": "a"}, {"text": "ü\n"}])
     path = store.write_samples(3, ({"text": text} for text in "bc"))

@@ -24,8 +24,6 @@ from prorl.run.files import (
     decode_json,
     encode_json,
     explain_no_room,
-    free_bytes,
-    readable,
     temporary_name,
     write_atomic,
 )
@@ -285,19 +283,6 @@ class RunStore:
                     sealed.remove(path)
                 except OSError as error:
                     self._report(f"cannot delete the old checkpoint {path}: {error.strerror}")
-
-    def require_free(self, size: int) -> None:
-        """Check, before a long computation, that `size` bytes can be written.
-
-        Raises:
-            StorageError: less is free.
-        """
-        free = free_bytes(self.folder)
-        if free < size:
-            raise StorageError(
-                f"{self.folder} needs {readable(size)} but its disk has {readable(free)} free; "
-                "free some space or keep fewer checkpoints"
-            )
 
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
         """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file."""
