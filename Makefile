@@ -5,8 +5,10 @@ BIN := .venv/bin
 .PHONY: demo test test-slow lint bench clean
 
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
-	$(BIN)/prorl train nano
+	$(BIN)/prorl train nano --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
+# Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
+test test-slow: export OMP_NUM_THREADS = 1
 test: .venv/dev
 	$(BIN)/pytest -m "not slow"
 

@@ -114,12 +114,7 @@ def raw(name: str) -> DictConfig:
     return merged
 
 
-TUNED = pytest.mark.xfail(reason="the numbers of the demo are being tuned", strict=False)
-
-
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.stem, marks=TUNED if path.stem == "nano" else ()) for path in FILES]
-)
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_a_recipe_says_nothing_that_would_hold_anyway(path):
     data = loaded(path)
     extends = data.pop("extends", None)

@@ -194,7 +194,7 @@ def test_prompts_and_witnesses_are_short(name):
     for problem in all_problems(name):
         assert 0 < len(problem.prompt) <= LONG_PROMPTS.get(name, 310 if gym else 120)
         response = len(problem.witness.steps + problem.witness.answer)
-        assert response <= (120 if problem.split == "ood" else 100), problem.witness
+        assert response <= (150 if problem.split == "ood" else 100), problem.witness  # ood is never shown
 
 
 @each_task
