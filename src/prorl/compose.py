@@ -30,7 +30,7 @@ from prorl.types import Split
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
 
-PROBE_TOKENS = 16
+PROBE_TOKENS = 8
 FINGERPRINT_PROBLEMS = 500
 
 
