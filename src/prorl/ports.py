@@ -36,7 +36,10 @@ class Task(Protocol):
         """The problem at `index` of `split`: pure, the same in every process."""
 
     def verify(self, problem: Problem, text: str) -> Verdict:
-        """Judge a response text; by definition of the problem, not by comparison with the witness."""
+        """Judge a response text: by definition of the problem, not by comparison with the witness.
+
+        Never raises for what the text says; a verifier that cannot tell answers with status "error".
+        """
 
 
 class Engine(Protocol):

@@ -76,6 +76,7 @@ class Verdict:
     score: float
     status: Status
     note: str = ""  # why, in a few words: "no answer", "not a number", "deadline"
+    answered: bool = True  # whether the response held an answer in the form asked for, right or wrong
     seconds: float = 0.0
 
 

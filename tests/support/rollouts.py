@@ -24,7 +24,7 @@ class ScoreTask:
     def verify(self, problem: Problem, text: str) -> Verdict:
         answer = extract_answer(text)
         if answer is None:
-            return Verdict(score=0.0, status="wrong", note="no answer")
+            return Verdict(score=0.0, status="wrong", note="no answer", answered=False)
         if answer == BROKEN:
             return Verdict(score=0.0, status="error", note="the verifier failed")
         return Verdict(score=float(answer), status="ok" if float(answer) == 1 else "wrong")

@@ -15,7 +15,6 @@ from prorl.algo.pass_at_k import pass_at_k
 from prorl.errors import ProrlError
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.tasks.extract import extract_answer
 from prorl.types import Group, Problem, Sampling
 
 
@@ -116,6 +115,6 @@ def _count(group: Group, threshold: float) -> ProblemCount:
         level=group.problem.level,
         samples=len(judged),
         solved=sum(rollout.verdict.score >= threshold for rollout in judged),
-        unanswered=sum(extract_answer(rollout.text) is None for rollout in judged),
+        unanswered=sum(not rollout.verdict.answered for rollout in judged),
         length=fmean(len(rollout.completion.tokens) for rollout in group.rollouts),
     )

@@ -16,7 +16,6 @@ from prorl.director.events import Tally
 from prorl.rollout.batch import shaped_rewards
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.tasks.extract import extract_answer
 from prorl.types import Group, Knobs, Problem, Sampling
 
 
@@ -106,7 +105,7 @@ def _tally(
         reward=_mean(reward for group in accepted for reward in shaped_rewards(group, knobs)),
         length=_mean(len(rollout.completion.tokens) for rollout in rollouts),
         truncated=_mean(rollout.completion.finish == "length" for rollout in rollouts),
-        unanswered=_mean(extract_answer(rollout.text) is None for rollout in rollouts),
+        unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),
         domain_scores={
             domain: _mean(
                 score for group in judged if group.problem.domain == domain for score in group.scores

@@ -22,6 +22,8 @@ EXAM_BUCKETS = frozenset({0, 1})  # 10 %: exams during the run, which the direct
 TEST_BUCKETS = frozenset({2, 3})  # 10 %: the final measurement, which nothing in the run sees
 MAX_REDRAWS = 10_000
 
+NO_ANSWER = Verdict(score=0.0, status="wrong", note="no answer", answered=False)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -122,7 +124,7 @@ class ProceduralTask(ABC):
         """Extract the answer and score it; a response without an answer is wrong, not an error."""
         answer = extract_answer(text)
         if answer is None:
-            return Verdict(score=0.0, status="wrong", note="no answer")
+            return NO_ANSWER
         score = self.score(problem.payload, answer)
         return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")
 

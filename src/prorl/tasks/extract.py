@@ -12,8 +12,10 @@ import re
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 MAX_ANSWER_CHARS = 4000
+MAX_CODE_CHARS = 64_000
 
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
+_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 
 
 def extract_answer(text: str) -> str | None:
@@ -26,14 +28,28 @@ def extract_answer(text: str) -> str | None:
     >>> extract_answer("<think><answer>4</answer>") is None
     True
     """
-    _, closed, tail = text.rpartition(THINK_CLOSE)
-    if not closed and THINK_OPEN in text:
+    tail = after_thinking(text)
+    if tail is None:
         return None
     tagged = _ANSWER.findall(tail)
-    answer = tagged[-1] if tagged else _last_box(tail)
-    if answer is None or len(answer) > MAX_ANSWER_CHARS:
-        return None
-    return answer.strip() or None
+    return _usable(tagged[-1] if tagged else last_box(tail), MAX_ANSWER_CHARS)
+
+
+def extract_code(text: str) -> str | None:
+    """The last block in triple backticks after the thinking: the program of a coding problem; None without one.
+
+    >>> extract_code("<think>easy</think>```python\\nprint(1)\\n```")
+    'print(1)'
+    """
+    tail = after_thinking(text)
+    blocks = _FENCED.findall(tail) if tail is not None else []
+    return _usable(blocks[-1] if blocks else None, MAX_CODE_CHARS)
+
+
+def after_thinking(text: str) -> str | None:
+    """What follows the thinking: the whole text where none was begun, None where it never ended."""
+    _, closed, tail = text.rpartition(THINK_CLOSE)
+    return None if not closed and THINK_OPEN in text else tail
 
 
 def respond(steps: str, answer: str) -> str:
@@ -41,7 +57,8 @@ def respond(steps: str, answer: str) -> str:
     return f"{THINK_OPEN}{steps}{THINK_CLOSE}{ANSWER_OPEN}{answer}{ANSWER_CLOSE}"
 
 
-def _last_box(text: str) -> str | None:
+def last_box(text: str) -> str | None:
+    """What the last `\\boxed{…}` holds, its braces balanced; None without one, or where it is not closed."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
@@ -52,3 +69,9 @@ def _last_box(text: str) -> str | None:
         if depth == 0:
             return text[begin:position]
     return None
+
+
+def _usable(answer: str | None, limit: int) -> str | None:
+    if answer is None or len(answer) > limit:
+        return None
+    return answer.strip() or None

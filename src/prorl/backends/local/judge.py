@@ -184,8 +184,9 @@ class LocalJudge:
 
     def _settle(self, worker: _Worker, outcome: Outcome) -> None:
         ticket, _, _ = worker.running.popleft()
-        score, status, note, seconds = outcome
-        self._judged.append((ticket, Verdict(score=score, status=status, note=note, seconds=seconds)))
+        score, status, note, answered, seconds = outcome
+        verdict = Verdict(score=score, status=status, note=note, answered=answered, seconds=seconds)
+        self._judged.append((ticket, verdict))
 
     def _replace(self, index: int, failure: str) -> None:
         """Start another worker for one that has ended; its current item is an error, the rest go first again."""
@@ -195,7 +196,7 @@ class LocalJudge:
             if self._failed_starts >= STARTUP_ATTEMPTS:
                 raise JudgeError(f"verifiers cannot be started ({self._failed_starts} attempts): {failure}")
         if worker.running:
-            self._settle(worker, (0.0, "error", failure, time.monotonic() - worker.since))
+            self._settle(worker, (0.0, "error", failure, True, time.monotonic() - worker.since))
         self._waiting.extendleft(reversed(worker.running))
         self._workers.insert(index, _Worker(self._factory, self._deadline))
 

@@ -20,7 +20,7 @@ from prorl.types import Problem, Status, Verdict
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
 
 Verifier = Callable[[Problem, str], Verdict]
-Outcome = tuple[float, Status, str, float]  # score, status, note, seconds
+Outcome = tuple[float, Status, str, bool, float]  # score, status, note, answered, seconds
 
 
 def serve(connection: Connection[Any, Any], factory: bytes, deadline: float) -> None:
@@ -57,13 +57,13 @@ def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
         verdict = verifier(problem, text)
     except BaseException as error:  # a verifier may well call sys.exit
         note = f"{type(error).__name__}: {error}"[:MAX_NOTE]
-        return 0.0, "error", note, time.perf_counter() - begin
+        return 0.0, "error", note, True, time.perf_counter() - begin
     seconds = time.perf_counter() - begin
     if not isinstance(verdict, Verdict):
-        return 0.0, "error", f"the verifier returned {type(verdict).__name__}, not a Verdict", seconds
+        return 0.0, "error", f"the verifier returned {type(verdict).__name__}, not a Verdict", True, seconds
     if not 0.0 <= verdict.score <= 1.0:
-        return 0.0, "error", f"score {verdict.score} is outside [0, 1]", seconds
-    return float(verdict.score), verdict.status, verdict.note[:MAX_NOTE], seconds
+        return 0.0, "error", f"score {verdict.score} is outside [0, 1]", True, seconds
+    return float(verdict.score), verdict.status, verdict.note[:MAX_NOTE], verdict.answered, seconds
 
 
 def _settle_in() -> None:
