@@ -22,6 +22,7 @@ from prorl.launch import with_threads
 from prorl.recipe import load_recipe
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import collect
+from prorl.rollout.outage import wait_silently
 from prorl.seeds import derive
 from prorl.stopwatch import Stopwatch
 from prorl.tasks.mixture import Mixture
@@ -46,7 +47,7 @@ class Stepper:
         state, backend = self._state, self._parts.backend
         clock = Stopwatch()
         harvest = collect(
-            self._parts.worker,
+            self._parts.worker(wait_silently),
             partial(self._tasks.problem, split="train", weights=knobs.mixture),
             knobs,
             cursor=state.cursor,

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from prorl.backends.fake import FakeBackend, FakeRenderer
+from prorl.backends.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.director.events import Evaluated, Event, ReferenceReset, StageEntered, Stepped, from_record
 from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
 from prorl.director.schedules import Cycle
 from prorl.director.state import RunState, fold
 from prorl.loop import Run, train
+from prorl.rollout.outage import WaitEnded, wait_silently
 from prorl.rollout.pipeline import StaleCompletionError
 from prorl.run import checkpoints
 from prorl.run.journal import read_journal
@@ -21,7 +22,7 @@ from prorl.run.store import RunStore
 from prorl.tasks.extract import respond
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task
-from prorl.types import Knobs
+from prorl.types import Knobs, Verdict
 
 PLAN = Plan(
     seed=7,
@@ -60,11 +61,34 @@ class WitnessedMixture(Mixture):
         return problem
 
 
-def run_in(folder: Path, plan: Plan, *, until: Callable[[RunState], bool] = lambda state: False) -> RunState:
-    """Start or resume a run in `folder`; `until` interrupts it at a step boundary."""
+class OutJudge(FakeJudge):
+    """Out from its first verdict on until `heals` is called."""
+
+    def __init__(self, tasks) -> None:
+        super().__init__(tasks)
+        self.out = True
+
+    def submit(self, ticket, problem, text):
+        if self.out:
+            self._ready.append((ticket, Verdict(score=0.0, status="error", note="no sandbox")))
+        else:
+            super().submit(ticket, problem, text)
+
+
+def run_in(
+    folder: Path,
+    plan: Plan,
+    *,
+    until: Callable[[RunState], bool] = lambda state: False,
+    out: Callable[[OutJudge, str], None] | None = None,
+) -> RunState:
+    """Start or resume a run in `folder`; `until` interrupts it at a boundary, `out` is what a broken judge meets."""
     answers = Answers()
     tasks = WitnessedMixture(answers)
-    backend = FakeBackend({name: make_task(name) for name in ("arithmetic", "word_list")}, answers, skill=0.3)
+    verifiers = {name: make_task(name) for name in ("arithmetic", "word_list")}
+    backend = FakeBackend(verifiers, answers, skill=0.3)
+    if out is not None:
+        backend.judge = OutJudge(verifiers)
     new = not folder.exists()
     with RunStore.create(folder, {}) if new else RunStore.open(folder) as store:
         if new:
@@ -82,6 +106,9 @@ def run_in(folder: Path, plan: Plan, *, until: Callable[[RunState], bool] = lamb
             tasks=tasks,
             store=store,
             recorder=recorder,
+            wait=lambda reason, seconds: (
+                out(backend.judge, reason) if out else wait_silently(reason, seconds)
+            ),
         )
         return train(run, interrupted=lambda: until(recorder.state))
 
@@ -221,3 +248,29 @@ def test_a_stale_completion_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(FakeEngine, "_sample", outdated)
     with pytest.raises(StaleCompletionError, match="version -5"):
         run_in(tmp_path / "run", PLAN)
+
+
+def test_an_outage_delays_a_run_and_changes_nothing(tmp_path, finished):
+    waits: list[str] = []
+
+    def heal_after_two(judge: OutJudge, reason: str) -> None:
+        waits.append(reason)
+        judge.out = len(waits) < 2
+
+    assert run_in(tmp_path / "run", PLAN, out=heal_after_two).stopped == "done"
+    assert len(waits) == 2
+    assert timeless(events(tmp_path / "run")) == timeless(events(finished))
+
+
+def test_a_wish_to_stop_during_an_outage_is_granted_and_saved(tmp_path, finished):
+    wished = False
+
+    def stop(judge: OutJudge, _reason: str) -> None:
+        nonlocal wished
+        wished = True
+        raise WaitEnded
+
+    state = run_in(tmp_path / "run", PLAN, until=lambda state: wished, out=stop)
+    assert (state.stopped, state.step) == ("interrupted", 0)
+    assert run_in(tmp_path / "run", PLAN).stopped == "done"
+    assert timeless(events(tmp_path / "run")) == timeless(events(finished))

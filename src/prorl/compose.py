@@ -21,6 +21,7 @@ from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import ModelError, ModelShape, context_limit, eos_ids, load_model, load_tokenizer
 from prorl.learn.warmup import WarmupSettings, build_base
 from prorl.recipe import RecipeError
+from prorl.rollout.outage import Wait
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
 from prorl.seeds import derive
@@ -42,10 +43,9 @@ class Parts:
     renderer: ChatRenderer
     tokenizer: PreTrainedTokenizerBase
 
-    @property
-    def worker(self) -> Worker:
-        """Who renders, samples and judges outside the loop."""
-        return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer)
+    def worker(self, wait: Wait) -> Worker:
+        """Who renders, samples and judges outside the loop, and who waits while verifiers are out."""
+        return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=wait)
 
 
 def cache_folder() -> Path:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from prorl import compose
@@ -195,6 +197,7 @@ def _go_on(
 
 
 def _train(work: Work, store: RunStore, recorder: Recorder, console: Console) -> RunState:
+    interrupt = Interrupt(console)
     run = Run(
         plan=work.plan,
         backend=work.parts.backend,
@@ -202,8 +205,8 @@ def _train(work: Work, store: RunStore, recorder: Recorder, console: Console) ->
         tasks=work.tasks,
         store=store,
         recorder=recorder,
+        wait=interrupt.wait,
     )
-    interrupt = Interrupt(console)
     with interrupt.listening():
         return train(run, interrupted=interrupt)
 
@@ -266,7 +269,7 @@ def _measure(work: Work, console: Console) -> dict[Split, ExamResult]:
     sizes: dict[Split, int] = {"test": rules.per_domain, "ood": rules.ood_per_domain}
     with console.progress("measuring on held-out problems") as progress:
         return measure(
-            work.parts.worker,
+            work.parts.worker(partial(_wait, console)),
             work.tasks,
             sizes=sizes,
             samples=rules.samples,
@@ -274,6 +277,11 @@ def _measure(work: Work, console: Console) -> dict[Split, ExamResult]:
             seed=work.config.seed,
             progress=progress,
         )
+
+
+def _wait(console: Console, reason: str, seconds: float) -> None:
+    console.say(reason)
+    time.sleep(seconds)
 
 
 def _keep_results(store: RunStore, name: str, results: Mapping[Split, ExamResult]) -> None:

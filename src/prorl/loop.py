@@ -7,6 +7,7 @@ checkpoint) depends on plan and state alone, so a run resumed from a checkpoint 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -19,6 +20,7 @@ from prorl.evals.exams import sit_exam
 from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import collect
+from prorl.rollout.outage import Wait, WaitEnded, wait_silently
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
 from prorl.run import checkpoints
@@ -40,11 +42,14 @@ class Run:
     tasks: Mixture
     store: RunStore
     recorder: Recorder
+    wait: Wait = wait_silently
 
     @property
     def worker(self) -> Worker:
-        """Who renders, samples and judges."""
-        return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer)
+        """Who renders, samples and judges, and who waits."""
+        return Worker(
+            engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=self.wait
+        )
 
 
 def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunState:
@@ -53,8 +58,9 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
     record = run.recorder.record
     run.backend.sync(state.version)
     while True:
-        if exam_due(plan, state):
-            state = record(examine(run, state))
+        with suppress(WaitEnded):  # the wish to stop is granted below; the exam stays due
+            if exam_due(plan, state):
+                state = record(examine(run, state))
         for decision in decide(plan, state, interrupted=interrupted()):
             state = record(perform(decision, run, state))
         if save_due(plan, state):
@@ -64,15 +70,18 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
 
         clock = Stopwatch()
         knobs = knobs_at(plan, state.step)
-        harvest = collect(
-            run.worker,
-            partial(run.tasks.problem, split="train", weights=knobs.mixture),
-            knobs,
-            cursor=state.cursor,
-            expected_share=state.informative_share,
-            seed=derive(plan.seed, "rollout"),
-            clock=clock,
-        )
+        try:
+            harvest = collect(
+                run.worker,
+                partial(run.tasks.problem, split="train", weights=knobs.mixture),
+                knobs,
+                cursor=state.cursor,
+                expected_share=state.informative_share,
+                seed=derive(plan.seed, "rollout"),
+                clock=clock,
+            )
+        except WaitEnded:
+            continue  # nothing was consumed; the wish to stop is granted above
         batch = make_batch(harvest.groups, knobs)
         with clock.phase("learn"):
             update = run.backend.learner.update(batch, knobs)

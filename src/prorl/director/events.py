@@ -7,7 +7,7 @@ speed have the same state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from prorl.types import UpdateStats
@@ -33,6 +33,9 @@ class Tally:
     truncated: float  # share of consumed rollouts that hit the limit
     unanswered: float  # share of consumed rollouts without an extractable answer
     domain_scores: Mapping[str, float]  # mean raw score per domain over consumed rollouts
+    domain_errors: Mapping[str, float] = field(
+        default_factory=dict
+    )  # share of verifier errors per domain over consumed rollouts
 
     @property
     def informative_share(self) -> float:

@@ -112,6 +112,15 @@ def _tally(
             )
             for domain in domains
         },
+        domain_errors={
+            domain: _mean(
+                rollout.verdict.status == "error"
+                for group in consumed
+                if group.problem.domain == domain
+                for rollout in group.rollouts
+            )
+            for domain in sorted({group.problem.domain for group in consumed})
+        },
     )
 
 

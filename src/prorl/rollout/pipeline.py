@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from prorl.errors import ProrlError
 from prorl.ports import Engine, Judge, Renderer
+from prorl.rollout.outage import Item, Wait, collect_verdicts, heal, wait_silently
 from prorl.seeds import derive
 from prorl.stopwatch import Stopwatch
 from prorl.types import Completion, Group, Problem, Request, Rollout, Sampling, Verdict
@@ -22,11 +23,12 @@ class StaleCompletionError(ProrlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """The hands of a roll-out: who renders, samples and judges."""
+    """The hands of a roll-out: who renders, samples and judges, and who waits while verifiers are out."""
 
     engine: Engine
     judge: Judge
     renderer: Renderer
+    wait: Wait = wait_silently
 
 
 def roll_out(
@@ -42,6 +44,7 @@ def roll_out(
 
     Raises:
         StaleCompletionError: the engine answered with weights of another version than it has now.
+        WaitEnded: somebody asked to stop while verifiers were out.
     """
     prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems}
     by_draw = dict(problems)
@@ -53,7 +56,7 @@ def roll_out(
         worker.engine.submit(request)
 
     completions: list[Completion] = []
-    texts: list[str] = []
+    judged: list[Item] = []
     verdicts: dict[int, Verdict] = {}
     while True:
         with clock.phase("generate"):
@@ -69,15 +72,15 @@ def roll_out(
             text = worker.renderer.decode(completion.tokens)
             worker.judge.submit(len(completions), by_draw[completion.draw], text)
             completions.append(completion)
-            texts.append(text)
+            judged.append((by_draw[completion.draw], text))
         verdicts.update(worker.judge.poll(wait=False))
     with clock.phase("judge"):
-        while len(verdicts) < len(completions):
-            verdicts.update(worker.judge.poll(wait=True))
+        verdicts = collect_verdicts(worker.judge, verdicts, len(completions))
+        verdicts = heal(worker.judge, judged, verdicts, worker.wait)
 
     rollouts = (
         Rollout(completion=completion, text=text, verdict=verdicts[ticket])
-        for ticket, (completion, text) in enumerate(zip(completions, texts, strict=True))
+        for ticket, (completion, (_, text)) in enumerate(zip(completions, judged, strict=True))
     )
     return _groups(problems, prompts, rollouts)
 

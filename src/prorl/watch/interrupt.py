@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from prorl.rollout.outage import WaitEnded
 from prorl.watch.console import Console
+
+BLINK = 0.2  # seconds between two looks at the wish while waiting
 
 
 class Interrupt:
@@ -20,6 +24,19 @@ class Interrupt:
     def __call__(self) -> bool:
         """Whether somebody asked to stop."""
         return self._wished
+
+    def wait(self, reason: str, seconds: float) -> None:
+        """Say why, and let the seconds pass.
+
+        Raises:
+            WaitEnded: the wish to stop came first.
+        """
+        self._console.say(reason)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self._wished:
+                raise WaitEnded
+            time.sleep(BLINK)
 
     @contextmanager
     def listening(self) -> Iterator[None]:

@@ -42,6 +42,7 @@ def _scalars(event: Event) -> Iterator[tuple[str, float]]:
             yield "train/truncated", tally.truncated
             yield "train/unanswered", tally.unanswered
             yield from ((f"score/{domain}", score) for domain, score in tally.domain_scores.items())
+            yield from ((f"errors/{domain}", share) for domain, share in tally.domain_errors.items())
             yield "policy/entropy", update.entropy
             yield "policy/kl", update.kl
             yield "policy/grad_norm", update.grad_norm

@@ -34,6 +34,8 @@ def obey(problem: Problem, text: str) -> Verdict:
             return Verdict(score=1.0, status="ok")
         case "pid":
             return Verdict(score=1.0, status="ok", note=str(os.getpid()))
+        case "eat":
+            return Verdict(score=1.0, status="ok", note=str(len(bytearray(int(argument)))))
         case "about":
             note = f"torch={'torch' in sys.modules} threads={os.environ['OMP_NUM_THREADS']} nice={os.nice(0)}"
             return Verdict(score=1.0, status="ok", note=note)

@@ -108,6 +108,22 @@ def test_misbehaviour_costs_one_item_and_no_neighbour(judge, text, note):
     assert all(verdict.status == "ok" for verdict in verdicts)
 
 
+def test_a_verifier_that_eats_memory_costs_one_item(verifiers):
+    with closing(LocalJudge(verifiers.make_obey, memory=200 << 20)) as judge:
+        small, large, after = judged(judge, ["eat 1000", f"eat {1 << 30}", "1"])
+    assert (small.note, small.status) == ("1000", "ok")
+    assert (large.status, large.note) == ("error", "MemoryError: ")
+    assert after.status == "ok"
+
+
+def test_a_worker_makes_room_for_a_new_one(verifiers):
+    with closing(LocalJudge(verifiers.make_obey, items_per_worker=3)) as judge:
+        first = judged(judge, ["pid"] * 3)
+        second = judged(judge, ["pid"] * 2)
+    assert len({verdict.note for verdict in first}) == len({verdict.note for verdict in second}) == 1
+    assert first[0].note != second[0].note
+
+
 def test_a_mixture_on_two_workers(verifiers):
     texts = ["0.5"] * 100 + ["raise"] * 20 + ["exit 0"] * 3 + ["hang"] * 2
     Random(0).shuffle(texts)

@@ -43,17 +43,18 @@ class JudgeError(ProrlError):
 class _Worker:
     """A child process, what it was given, and since when it has been silent."""
 
-    def __init__(self, factory: bytes, deadline: float) -> None:
+    def __init__(self, factory: bytes, deadline: float, memory: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection: Connection[Any, Any]
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, factory, deadline), name="prorl-judge", daemon=True
+            target=serve, args=(theirs, factory, deadline, memory), name="prorl-judge", daemon=True
         )
         self.process.start()
         theirs.close()
         self.ready = False
         self.running: deque[_Item] = deque()
+        self.judged = 0
         self.since = time.monotonic()
 
     @property
@@ -84,24 +85,33 @@ class LocalJudge:
     """`ports.Judge` on worker processes of this machine."""
 
     def __init__(
-        self, make_verifier: Callable[[], Verifier], *, deadline: float = 5.0, workers: int = 1
+        self,
+        make_verifier: Callable[[], Verifier],
+        *,
+        deadline: float = 5.0,
+        workers: int = 1,
+        memory: int = 4 << 30,
+        items_per_worker: int = 50_000,
     ) -> None:
         """Start the workers; they import and build their verifiers while the caller goes on.
 
         `make_verifier` is called once in each worker, so it must be picklable: a module-level function, or a
-        `functools.partial` of one. `deadline` is the wall-clock seconds that one item may take.
+        `functools.partial` of one. `deadline` is the wall-clock seconds that one item may take, `memory` the
+        bytes. A worker makes room for a new one after `items_per_worker` items, as other people's code leaks.
 
         Raises:
             ValueError: not one worker, or no time.
         """
         if workers < 1 or deadline <= 0:
             raise ValueError(f"a judge needs a worker and time, not workers={workers}, deadline={deadline}")
+        self._memory = memory
+        self._items_per_worker = items_per_worker
         self._factory = pickle.dumps(make_verifier)
         self._deadline = deadline
         self._waiting: deque[_Item] = deque()
         self._judged: list[tuple[int, Verdict]] = []
         self._failed_starts = 0
-        self._workers = [_Worker(self._factory, deadline) for _ in range(workers)]
+        self._workers = [self._started() for _ in range(workers)]
 
     def submit(self, ticket: int, problem: Problem, text: str) -> None:
         """Queue one response; never waits. Work reaches busy workers from within `poll`.
@@ -184,6 +194,7 @@ class LocalJudge:
 
     def _settle(self, worker: _Worker, outcome: Outcome) -> None:
         ticket, _, _ = worker.running.popleft()
+        worker.judged += 1
         score, status, note, answered, seconds = outcome
         verdict = Verdict(score=score, status=status, note=note, answered=answered, seconds=seconds)
         self._judged.append((ticket, verdict))
@@ -198,14 +209,20 @@ class LocalJudge:
         if worker.running:
             self._settle(worker, (0.0, "error", failure, True, time.monotonic() - worker.since))
         self._waiting.extendleft(reversed(worker.running))
-        self._workers.insert(index, _Worker(self._factory, self._deadline))
+        self._workers.insert(index, self._started())
+
+    def _started(self) -> _Worker:
+        return _Worker(self._factory, self._deadline, self._memory)
 
     def _feed(self) -> None:
         """Give every idle worker a batch, smaller towards the end so that the workers finish together."""
-        for worker in self._workers:
+        for index, worker in enumerate(self._workers):
             if not self._waiting:
                 return
-            if worker.idle:
+            if worker.idle and worker.judged >= self._items_per_worker:
+                worker.kill()
+                self._workers[index] = self._started()
+            elif worker.idle:
                 share = -(-len(self._waiting) // (2 * len(self._workers)))
                 items = self._take(min(MAX_ITEMS, share))
                 if not worker.give(items):  # no item's fault; the next reading finds it dead and replaces it

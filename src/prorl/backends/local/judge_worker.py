@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from prorl.types import Problem, Status, Verdict
@@ -23,24 +25,26 @@ Verifier = Callable[[Problem, str], Verdict]
 Outcome = tuple[float, Status, str, bool, float]  # score, status, note, answered, seconds
 
 
-def serve(connection: Connection[Any, Any], factory: bytes, deadline: float) -> None:
+def serve(connection: Connection[Any, Any], factory: bytes, deadline: float, memory: int) -> None:
     """Answer batches `[(problem, text), …]` by one `Outcome` per item, in order.
 
     First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a
     pickled function without arguments: it stays pickled until the environment is set, since unpickling imports.
+    `memory` is what the items may add to the address space of the finished verifier, bytes.
     """
     _settle_in()
     # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.
     with suppress(EOFError, ConnectionError):
-        _answer(connection, factory, deadline)
+        _answer(connection, factory, deadline, memory)
 
 
-def _answer(connection: Connection[Any, Any], factory: bytes, deadline: float) -> None:
+def _answer(connection: Connection[Any, Any], factory: bytes, deadline: float, memory: int) -> None:
     try:
         verifier: Verifier = pickle.loads(factory)()
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}")
         return
+    _allow_memory(memory)
     connection.send(None)
     while True:
         batch: list[tuple[Problem, str]] = connection.recv()
@@ -77,3 +81,11 @@ def _settle_in() -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.close(silence)
+
+
+def _allow_memory(extra: int) -> None:
+    """An item that wants more gets MemoryError, before the system runs out and kills somebody else."""
+    with suppress(OSError, ValueError):  # no /proc, or a lower limit holds already
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * os.sysconf("SC_PAGE_SIZE") + extra
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
