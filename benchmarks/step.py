@@ -42,7 +42,7 @@ from prorl.director.plan import Plan, knobs_at
 from prorl.planning import make_plan
 from prorl.ports import Renderer
 from prorl.tasks.mixture import Mixture
-from prorl.tasks.registry import make_verifier
+from prorl.tasks.verifier import VerifierSpec, make_verifier
 from prorl.types import Knobs, Problem
 
 # rows that TRL learns from at a time: the fastest on a CPU; all 256 of a step at once cost it a fifth more
@@ -75,7 +75,7 @@ class Rewards:
         self._problems = problems
         self._renderer = renderer
         self._min_spread = min_spread
-        self._verify = make_verifier({problem.task for problem in problems})
+        self._verify = make_verifier(VerifierSpec(tasks=tuple({problem.task for problem in problems})))
         self.clear()
 
     def clear(self) -> None:

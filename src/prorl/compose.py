@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,16 +16,21 @@ from prorl.backends.local.backend import LocalBackend
 from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
 from prorl.config import RunConfig
+from prorl.data import cache_folder, data_folder, data_requests, sandbox_policy
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import ModelError, ModelShape, context_limit, eos_ids, load_model, load_tokenizer
 from prorl.learn.warmup import WarmupSettings, build_base
+from prorl.ports import Task
 from prorl.recipe import RecipeError
 from prorl.rollout.outage import Wait
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
 from prorl.seeds import derive
+from prorl.tasks.datasets.prepare import require_prepared
+from prorl.tasks.datasets.task import DatasetTask
 from prorl.tasks.mixture import Mixture
-from prorl.tasks.registry import make_task, make_verifier
+from prorl.tasks.registry import make_task
+from prorl.tasks.verifier import VerifierSpec, make_verifier
 from prorl.types import Split
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
@@ -48,17 +52,14 @@ class Parts:
         return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=wait)
 
 
-def cache_folder() -> Path:
-    """Where bases are kept between runs: `$XDG_CACHE_HOME/prorl` or `~/.cache/prorl`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prorl"
-
-
 def build_tasks(config: RunConfig) -> Mixture:
     """The mixture a recipe trains on.
 
     Raises:
         RecipeError: an unknown task, a level that it does not have, or fewer problems than the recipe asks for.
+        DataError: a data set that is not prepared.
     """
+    require_prepared(data_requests(config), data_folder(config))
     levels = {name: task.levels for name, task in config.tasks.items()}
     tasks = _mixture(config, levels, derive(config.seed, "data"))
     try:
@@ -125,12 +126,26 @@ def build_parts(
     except ValueError as error:  # an architecture that learner or engine cannot compute
         raise ModelError(f"{source} cannot be trained: {error}") from None
     judge = LocalJudge(
-        partial(make_verifier, tuple(config.tasks)),
+        partial(make_verifier, verifier_spec(config)),
         deadline=config.judge.deadline,
         workers=config.judge.workers,
+        memory=round(config.judge.memory_gib * 2**30),
+        items_per_worker=config.judge.items_per_worker,
     )
     backend = LocalBackend(engine, judge, learner, probe=_probe(tokens))
     return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens, config.instruction))
+
+
+def verifier_spec(config: RunConfig) -> VerifierSpec:
+    """How the responses to a recipe's problems are judged."""
+    datasets = tuple(request.name for request in data_requests(config))
+    return VerifierSpec(
+        tasks=tuple(name for name in config.tasks if name not in datasets),
+        datasets=datasets,
+        data=data_folder(config),
+        policy=sandbox_policy(config),
+        strict=config.format == "strict",
+    )
 
 
 def set_threads(config: RunConfig) -> None:
@@ -139,10 +154,14 @@ def set_threads(config: RunConfig) -> None:
 
 
 def _mixture(config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed: int) -> Mixture:
-    try:
-        tasks = [(make_task(name, levels[name] or None), task.weight) for name, task in config.tasks.items()]
-    except ValueError as error:
-        raise RecipeError(str(error)) from None
+    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
+    tasks: list[tuple[Task, float]] = []
+    for name, task in config.tasks.items():
+        try:
+            made = DatasetTask(name, folder) if name in datasets else make_task(name, levels[name] or None)
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
+        tasks.append((made, task.weight))
     return Mixture(tasks, seed=seed)
 
 

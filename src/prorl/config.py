@@ -7,11 +7,11 @@ change in a stage) is said by `KNOBS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from prorl.contradictions import contradictions
 from prorl.dials import Dial, Model
 
 Count = Annotated[int, Field(gt=0)]
@@ -62,12 +62,29 @@ class ModelSection(Model):
 
 
 class TaskConfig(Model):
-    """One entry of the training mixture."""
+    """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
 
     weight: float = Field(1.0, ge=0)
     levels: dict[int, float] = Field(
         default_factory=dict
     )  # level → weight; default: all trained levels equally
+    kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = (
+        None  # how answers are judged
+    )
+    path: str | None = None  # Parquet or JSONL to read a data set from, in place of the hub
+    columns: dict[str, str] = Field(
+        default_factory=dict
+    )  # field → column, where a file names them differently
+    limit: int | None = Field(None, gt=0)  # rows to read at most
+    revision: str | None = None  # of the hub's repository
+
+    @model_validator(mode="after")
+    def _one_sort(self) -> TaskConfig:
+        if self.kind is not None and self.path is None:
+            raise ValueError("`kind` describes rows of your own: say where they lie with `path`")
+        if self.levels and (self.kind or self.path):
+            raise ValueError("a data set has no `levels`")
+        return self
 
 
 class SamplingConfig(Model):
@@ -174,10 +191,19 @@ class EngineConfig(Model):
 
 
 class JudgeConfig(Model):
-    """How verdicts are reached: worker processes, seconds per item."""
+    """How verdicts are reached: worker processes, seconds and memory per item, items until a worker is replaced."""
 
     workers: Count = 1
-    deadline: float = Field(5.0, gt=0)
+    deadline: float = Field(8.0, gt=0)
+    memory_gib: float = Field(4.0, gt=0)
+    items_per_worker: Count = 50_000
+
+
+class SandboxConfig(Model):
+    """What keeps programs in that models write (docs/sandbox.md). `auto`: the safest that this machine has."""
+
+    tier: Literal["auto", "A", "B", "C"] = "auto"
+    unsafe: bool = False  # allow tier C, which contains next to nothing
 
 
 class ExamConfig(Model):
@@ -223,6 +249,10 @@ class RunConfig(Model):
     device: str = "auto"  # "auto": a GPU if there is one, else the CPU
     threads: int = Field(0, ge=0)  # CPU threads of torch; 0: as many as there are cores
     instruction: str = ""  # appended to every prompt; says how to answer
+    format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
+    data: str | None = (
+        None  # folder of prepared data sets; default: in the cache, by what the recipe asks for
+    )
     model: ModelSection
     tasks: dict[str, TaskConfig] = Field(min_length=1)
     sampling: SamplingConfig = SamplingConfig()
@@ -238,6 +268,7 @@ class RunConfig(Model):
     learner: LearnerConfig = LearnerConfig()
     engine: EngineConfig = EngineConfig()
     judge: JudgeConfig = JudgeConfig()
+    sandbox: SandboxConfig = SandboxConfig()
     exam: ExamConfig = ExamConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     save: SaveConfig = SaveConfig()
@@ -246,7 +277,7 @@ class RunConfig(Model):
 
     @model_validator(mode="after")
     def _meaningful(self) -> RunConfig:
-        for problem in _contradictions(self):
+        for problem in contradictions(self, shape_of(self)):
             raise ValueError(problem)
         return self
 
@@ -283,53 +314,3 @@ KNOBS = {
 def shape_of(config: RunConfig) -> ShapeConfig | None:
     """The model's shape as far as the recipe knows it."""
     return config.model.warmup.shape if config.model.warmup else config.model.shape
-
-
-def _contradictions(config: RunConfig) -> Iterator[str]:
-    """Settings that are each fine and mean nothing together."""
-    sampling, reset, kl = config.sampling, config.reset, config.kl
-    resets = reset.every or reset.stalled_exams or reset.kl_ceiling is not None
-    if kl.coef == 0 and (resets or any(stage.reset_reference for stage in config.stages)):
-        yield (
-            "a reference reset means nothing with kl.coef 0, as no reference is held: "
-            "set reset.every=0 reset.stalled_exams=0 reset.kl_ceiling=null, or a kl.coef above 0"
-        )
-    if sampling.samples_per_prompt < 2:
-        yield (
-            "sampling.samples_per_prompt must be at least 2: the baseline is the mean of a prompt's own group"
-        )
-    if sampling.prompts_per_step % config.optimizer.updates_per_step:
-        yield (
-            f"sampling.prompts_per_step ({sampling.prompts_per_step}) does not divide into "
-            f"optimizer.updates_per_step ({config.optimizer.updates_per_step}) equal mini-batches"
-        )
-    shape = shape_of(config)
-    if shape is not None and sampling.response_limit >= shape.context:
-        yield (
-            f"sampling.response_limit ({sampling.response_limit}) leaves no room for a prompt in the model's "
-            f"context of {shape.context} tokens"
-        )
-    if config.clip.high < config.clip.low:
-        yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
-    if config.length_penalty.eta_min > config.length_penalty.eta_max:
-        yield (
-            f"length_penalty.eta_min ({config.length_penalty.eta_min}) is above length_penalty.eta_max "
-            f"({config.length_penalty.eta_max}), which would pay for length"
-        )
-    if config.mismatch.kind != "none" and config.learner.old_logprobs == "engine":
-        yield "mismatch correction compares engine and learner: it needs learner.old_logprobs=learner"
-    if config.mismatch.low > config.mismatch.high:
-        yield f"mismatch.low ({config.mismatch.low}) is above mismatch.high ({config.mismatch.high})"
-    if (reset.stalled_exams or reset.target == "best") and not config.exam.every:
-        yield "reset.stalled_exams and reset.target=best need exams: set exam.every above 0"
-    if reset.kl_count > reset.kl_window:
-        yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
-    if not any(task.weight for task in config.tasks.values()):
-        yield "every task has weight 0: give at least one a positive weight"
-    starts = [stage.at for stage in config.stages]
-    if starts != sorted(set(starts)):
-        yield f"stages must begin at ascending steps, not {starts}"
-    for stage in config.stages:
-        unknown = set(stage.mixture) - set(config.tasks)
-        if unknown:
-            yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import yaml
 
 from prorl.config import RunConfig, shape_of
+from prorl.data import data_folder, data_requests
 from prorl.director.plan import Plan, knobs_at
 from prorl.planning import make_plan
 from prorl.recipe import RecipeError, to_json
+from prorl.tasks.datasets.prepare import describe_needs
 from prorl.tasks.registry import make_task
 from prorl.types import Knobs
 
@@ -33,19 +35,33 @@ class Size:
 
 
 def dry_run(config: RunConfig) -> str:
-    """The resolved recipe as YAML, then the estimates as comments.
+    """The resolved recipe as YAML, then the data it needs and the estimates as comments.
 
     Raises:
         RecipeError: as `make_plan`; an unknown task.
+        DataError: a data set that means nothing.
     """
     plan = make_plan(config)
+    needs = _data(config)
+    datasets = {request.name for request in data_requests(config)}
     try:
         for name, task in config.tasks.items():
-            make_task(name, task.levels or None)
+            if name not in datasets:
+                make_task(name, task.levels or None)
     except ValueError as error:
         raise RecipeError(str(error)) from None
     resolved: str = yaml.safe_dump(to_json(config), sort_keys=False, allow_unicode=True)
-    return resolved + "".join(f"# {line}\n" for line in estimates(config, plan))
+    return resolved + "".join(f"# {line}\n" for line in (*needs, *estimates(config, plan)))
+
+
+def _data(config: RunConfig) -> list[str]:
+    requests, folder = data_requests(config), data_folder(config)
+    if not requests:
+        return []
+    return [
+        f"data, prepared into {folder} by `prorl data prepare`:",
+        *(f"  {line}" for line in describe_needs(requests, folder)),
+    ]
 
 
 def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:

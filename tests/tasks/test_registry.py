@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from prorl.tasks.extract import respond
-from prorl.tasks.registry import TASKS, make_task, make_verifier, task_names
+from prorl.tasks.registry import TASKS, make_task, task_names
 
 
 def test_every_name_makes_the_task_that_bears_it():
@@ -50,12 +49,3 @@ def test_the_registry_imports_neither_torch_nor_reasoning_gym():
         "sys.exit(bool({'torch', 'reasoning_gym', 'sympy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
-
-
-def test_a_verifier_judges_problems_of_every_level_by_their_task():
-    verify = make_verifier(("list_trace", "word_list"))
-    for name in ("list_trace", "word_list"):
-        for split in ("train", "ood"):
-            problem = make_task(name).problem(0, split)
-            assert verify(problem, respond("", problem.witness.answer)).score == 1.0
-            assert verify(problem, respond("", "?")).score == 0.0

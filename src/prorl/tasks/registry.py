@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
@@ -13,8 +13,8 @@ from prorl.tasks.domains.instruct import WordList
 from prorl.tasks.domains.logic import Countdown, GraphColouring, TruthTable
 from prorl.tasks.domains.logic_held_out import Blicket, BoxLine
 from prorl.tasks.domains.math import Arithmetic, LinearEquation, ModularProduct
+from prorl.tasks.domains.one_liner import OneLiner
 from prorl.tasks.domains.stem import PhysicalLaw
-from prorl.types import Problem, Verdict
 
 _CLASSES: tuple[type[ProceduralTask], ...] = (
     Arithmetic,
@@ -22,6 +22,7 @@ _CLASSES: tuple[type[ProceduralTask], ...] = (
     ModularProduct,
     ListTrace,
     ListSynthesis,
+    OneLiner,
     PhysicalLaw,
     GraphColouring,
     TruthTable,
@@ -51,12 +52,6 @@ TASKS: Mapping[str, type[ProceduralTask]] = MappingProxyType({task.name: task fo
 def task_names() -> tuple[str, ...]:
     """All names, own tasks first, in a fixed order."""
     return tuple(TASKS)
-
-
-def make_verifier(names: Iterable[str]) -> Callable[[Problem, str], Verdict]:
-    """What a judge's process runs: verifies problems of the named tasks, whatever levels they were drawn at."""
-    tasks = {name: make_task(name) for name in names}
-    return lambda problem, text: tasks[problem.task].verify(problem, text)
 
 
 def make_task(name: str, levels: Mapping[int, float] | None = None) -> ProceduralTask:

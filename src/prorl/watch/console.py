@@ -52,6 +52,21 @@ class Console:
             yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
     @contextmanager
+    def counting(self, title: str) -> Iterator[Callable[[str, int], None]]:
+        """Progress of something whose end nobody knows: call the yielded function with (what, done)."""
+        with self.rich.status(title) as status:
+            said = ""
+
+            def advance(what: str, done: int) -> None:
+                nonlocal said
+                status.update(f"{title} {what}: {done:,}")
+                if not self.rich.is_terminal and what != said:
+                    said = what
+                    self.say(f"{title} {what}")
+
+            yield advance
+
+    @contextmanager
     def live(self, steps: int) -> Iterator[Callable[[Event, RunState], None]]:
         """Follow a run of `steps` steps: yields the watcher."""
         if not self.rich.is_terminal:

@@ -88,7 +88,7 @@ class LocalJudge:
         self,
         make_verifier: Callable[[], Verifier],
         *,
-        deadline: float = 5.0,
+        deadline: float = 8.0,
         workers: int = 1,
         memory: int = 4 << 30,
         items_per_worker: int = 50_000,

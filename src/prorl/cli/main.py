@@ -1,21 +1,19 @@
-"""The command line. Commands import what they need when they run, so that `--help` answers at once."""
+"""The program and its commands about runs. Commands import what they need when they run: `--help` answers at once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console as RichConsole
 
 from prorl import __version__
+from prorl.cli import data, doctor, tasks
+from prorl.cli.outcome import finish
 from prorl.errors import ProrlError
 
 RUNS = Path("runs")
-INTERRUPTED = 130  # exit status after Ctrl-C, saved
-FAILED = 1
 
 app = typer.Typer(
     name="prorl",
@@ -25,6 +23,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+app.add_typer(tasks.app, name="tasks")
+app.add_typer(data.app, name="data")
+app.command(epilog="Example: `prorl doctor`")(doctor.doctor)
 
 Recipe = Annotated[str, typer.Argument(help="A recipe by name (nano, prorl_v2, …) or a YAML file.")]
 Overrides = Annotated[
@@ -59,7 +61,7 @@ def train(
 
         return start_run(config, run or RUNS / config.name, Console()).stopped
 
-    _finish(work)
+    finish(work)
 
 
 @app.command(epilog="Examples: `prorl resume nano` · `prorl resume nano --branch nano_hot kl.coef=1e-2`")
@@ -81,7 +83,7 @@ def resume(
             return resume_run(folder, Console(), overrides=overrides or ()).stopped
         return branch_run(folder, folder.parent / branch, overrides or (), Console()).stopped
 
-    _finish(work)
+    finish(work)
 
 
 @app.command("eval", epilog="Examples: `prorl eval nano` · `prorl eval path/to/model --recipe nano`")
@@ -112,7 +114,7 @@ def evaluate(
                 f"{subject} is no run; for a model, say whose problems it is asked: --recipe NAME"
             )
 
-    _finish(work)
+    finish(work)
 
 
 @app.callback(invoke_without_command=True)
@@ -136,25 +138,3 @@ def main() -> None:
 def _folder(run: Path) -> Path:
     """A run directory as given, or by name below runs/."""
     return run if run.exists() or not (RUNS / run).exists() else RUNS / run
-
-
-def _finish(work: Callable[[], str | None]) -> None:
-    """Run a command: every expected failure is one sentence on standard error and a non-zero exit status."""
-    try:
-        stopped = work()
-    except KeyboardInterrupt:
-        _fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
-    except ProrlError as error:
-        _fail(str(error), FAILED)
-    except OSError as error:
-        _fail(f"the system refused: {error}", FAILED)
-    else:
-        if stopped == "interrupted":
-            raise typer.Exit(INTERRUPTED)
-        if stopped not in (None, "done"):
-            _fail(f"the run stopped: {stopped}", FAILED)
-
-
-def _fail(sentence: str, status: int) -> None:
-    RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"prorl: {sentence}", markup=False)
-    raise typer.Exit(status)

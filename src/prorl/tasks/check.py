@@ -1,0 +1,102 @@
+"""Does a task keep its promises? The known solution passes, cheap tricks earn nothing, and judging is fast.
+
+A trick fails a task when it earns more than the best constant answer, which is the floor above which a score
+means something at all, and which is reported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from prorl.ports import Task
+from prorl.tasks.baseline import Baseline, constant_baseline
+from prorl.tasks.extract import respond
+from prorl.types import Problem, Split, Verdict
+
+TRICKS = (
+    "?",
+    "[]",
+    "None",
+    "True False",
+    " ".join(map(str, range(100))),
+    ", ".join(map(str, range(-9, 10))),
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+    "</answer>" * 3,
+    "the answer",
+)
+SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "exam")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCheck:
+    """What was found on some problems of one task; times in seconds per problem and per response."""
+
+    name: str
+    domain: str
+    problems: int
+    witnessed: int  # problems with a known solution
+    baseline: Baseline
+    generate_seconds: float
+    verify_seconds: float
+    faults: tuple[str, ...]  # empty: the task keeps its promises
+
+
+def check_task(task: Task, problems: int = 20) -> TaskCheck:
+    """Try a task on the first problems of the first split that it has.
+
+    Raises:
+        ValueError: fewer than one problem.
+    """
+    split = next(split for split in SPLIT_ORDER if split in task.splits)
+    begin = time.perf_counter()
+    asked = [task.problem(index, split) for index in range(problems)]
+    generated = time.perf_counter()
+    baseline = constant_baseline(task, split, problems)
+    judged = time.perf_counter()
+    faults = list(_faults(task, asked, baseline))
+    verdicts = 2 * problems + len(TRICKS) * problems
+    return TaskCheck(
+        name=task.name,
+        domain=task.domain,
+        problems=problems,
+        witnessed=sum(problem.witness is not None for problem in asked),
+        baseline=baseline,
+        generate_seconds=(generated - begin) / problems,
+        verify_seconds=(time.perf_counter() - judged) / verdicts,
+        faults=tuple(dict.fromkeys(faults)),
+    )
+
+
+def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iterator[str]:
+    for problem in problems:
+        yield from _unsolved(task, problem)
+        for text, name in (("", "an empty response"), (problem.prompt, "an echo of the prompt")):
+            if _verdict(task, problem, text).score > 0:
+                yield f"{name} scores"
+    for trick in TRICKS:
+        verdicts = [_verdict(task, problem, respond("", trick)) for problem in problems]
+        if any(verdict.status == "error" for verdict in verdicts):
+            yield f"the verifier fails on {trick[:20]!r}"
+        if sum(verdict.score for verdict in verdicts) / len(problems) > baseline.score:
+            yield f"{trick[:20]!r} earns more than the best constant answer"
+
+
+def _unsolved(task: Task, problem: Problem) -> Iterator[str]:
+    if problem.witness is None:
+        return
+    verdict = _verdict(task, problem, respond(problem.witness.steps, problem.witness.answer))
+    if verdict.status == "error":
+        yield f"the verifier fails on the known solution of problem {problem.index}: {verdict.note}"
+    elif verdict.score < task.pass_threshold:
+        yield f"the known solution of problem {problem.index} scores {verdict.score:g}"
+
+
+def _verdict(task: Task, problem: Problem, text: str) -> Verdict:
+    try:
+        return task.verify(problem, text)
+    except (
+        Exception
+    ) as error:  # a task that raises breaks its contract, and the next one is still to be checked
+        return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")

@@ -1,0 +1,222 @@
+"""Rows of our own in the schemas of the public data sets: two or more per source, all of them usable."""
+
+import base64
+import json
+import pickle
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def pack(tests: Sequence[Mapping[str, str]]) -> str:
+    """Private tests as LiveCodeBench packs them."""
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
+def chat(text: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": "Name your [ACTIONS]."}, {"role": "user", "content": text}]
+
+
+def eurus(question: str, ability: str = "code", **tests: Any) -> Row:
+    asked = f"{question}\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n```\n"
+    return {
+        "data_source": "ours",
+        "prompt": chat(asked + "at the end."),
+        "ability": ability,
+        "reward_model": {"ground_truth": json.dumps(tests), "style": "rule"},
+    }
+
+
+HUMANEVAL_TEST = """
+import numpy as np
+
+def is_floats(x):
+    return isinstance(x, float) or isinstance(x, np.ndarray)
+
+def assertion(out, exp, atol):
+    if atol == 0 and is_floats(exp):
+        atol = 1e-6
+    if out != exp and atol != 0:
+        np.testing.assert_allclose(out, exp, rtol=1e-07, atol=atol)
+    else:
+        assert out == exp
+
+def check(candidate):
+    inputs = [[[3, 1, 2]], [[]], [[5, 5]]]
+    results = [[1, 2, 3], [], [5, 5]]
+    for i, (inp, exp) in enumerate(zip(inputs, results)):
+        assertion(candidate(*inp), exp, 0)
+"""
+
+DEEPSCALER = [
+    {
+        "problem": f"A crate holds {n} apples and {n + 2} pears. How many fruits?",
+        "answer": str(2 * n + 2),
+        "solution": "",
+    }
+    for n in range(60)
+]
+EURUS = [
+    eurus("Read two integers and print their sum.", inputs=["1 2\n", "5 6\n"], outputs=["3\n", "11\n"]),
+    eurus(
+        "Write `twice`, which doubles its argument.",
+        inputs=["4", "7"],
+        outputs=["[8]", "[14]"],
+        fn_name="twice",
+    ),
+]
+SCP = [
+    {
+        "domain": "Mechanics",
+        "problem": "A cart of 2 kg is pushed with 6 N. Find its acceleration.",
+        "matched_solution": "By Newton's second law a = F/m, so the answer is \\boxed{3 m/s^2}.",
+        "is_qwq_solution_same_with_matched_solution": True,
+    },
+    {
+        "domain": "Heat",
+        "problem": "How many litres is 4.5 cubic decimetres?",
+        "matched_solution": "Answer: 4.5 L.",
+    },
+]
+WEBINSTRUCT = [
+    {
+        "question": "How many legs have seven beetles?",
+        "answer": "42",
+        "answer_type": "Integer",
+        "category": "Biology",
+    },
+    {
+        "question": "Mean of 1 and 2, as a decimal?",
+        "answer": "1.5",
+        "answer_type": "Float",
+        "category": "Maths",
+    },
+    {
+        "question": "Does ice float on water?",
+        "answer": "Yes",
+        "answer_type": "Boolean",
+        "category": "Physics",
+    },
+    {
+        "question": "Which one is a metal? A. Neon B. Iron C. Sulphur",
+        "answer": "B",
+        "answer_type": "Multiple Choice",
+        "category": "Chemistry",
+    },
+]
+MCQA = [
+    {
+        "responses_create_params": {
+            "input": [
+                {
+                    "role": "user",
+                    "content": "Which gas do plants take up?\nA: Argon\nB: Carbon dioxide\n\nSay X",
+                }
+            ]
+        },
+        "options": [{"A": "Argon", "B": None}, {"A": None, "B": "Carbon dioxide"}],
+        "expected_answer": "B",
+        "template_metadata": {"template_prompt": "{problem}\n\nSay X"},
+    }
+]
+NEMOTRON_IF = [
+    {
+        "prompt": "Describe a harbour at night without any commas, in lower case.",
+        "instruction_id_list": ["punctuation:no_comma", "change_case:english_lowercase"],
+        "kwargs": [None, {"num_words": None}],
+    }
+]
+SHORT = [{"problem": f"What is {n} squared plus one?", "answer": n * n + 1} for n in range(3)]
+AMC = [{"id": 0, "problem": "Find the number of days in twenty weeks.", "answer": 140.0, "url": "none"}]
+OLYMPIAD = [
+    {
+        "question": "Solve x^2 = 9.",
+        "final_answer": ["$3$", "$-3$"],
+        "error": None,
+        "is_multiple_answer": True,
+    },
+    {"question": "Give the root of two to one place.", "final_answer": ["$1.4$"], "error": "1e-1"},
+]
+HUMANEVAL = [
+    {
+        "task_id": "Ours/0",
+        "prompt": 'def ordered(values):\n    """Return the values in ascending order."""\n',
+        "canonical_solution": "    return sorted(values)\n",
+        "entry_point": "ordered",
+        "test": HUMANEVAL_TEST,
+    }
+]
+CONTEST = [
+    {
+        "question_content": "Print the square of the number read.",
+        "starter_code": "",
+        "public_test_cases": json.dumps([{"input": "2\n", "output": "4\n", "testtype": "stdin"}]),
+        "private_test_cases": pack([{"input": "9\n", "output": "81\n", "testtype": "stdin"}]),
+        "metadata": "{}",
+    },
+    {
+        "question_content": "Return the larger number.",
+        "starter_code": "class Solution:\n    def larger(self, a: int, b: int) -> int:\n        ",
+        "public_test_cases": json.dumps([{"input": "2\n5", "output": "5", "testtype": "functional"}]),
+        "private_test_cases": pack([{"input": "8\n3", "output": "8", "testtype": "functional"}]),
+        "metadata": json.dumps({"func_name": "larger"}),
+    },
+]
+GPQA = [
+    {
+        "Question": f"Which particle is heaviest in case {n}?",
+        "Correct Answer": "the proton",
+        "Incorrect Answer 1": "the electron",
+        "Incorrect Answer 2": "the photon",
+        "Incorrect Answer 3": "the neutrino",
+    }
+    for n in range(8)
+]
+IFEVAL = [
+    {
+        "key": 1,
+        "prompt": "Write about rain. Use the word umbrella.",
+        "instruction_id_list": ["keywords:existence"],
+        "kwargs": [{"keywords": ["umbrella"], "num_words": None}],
+    }
+]
+
+ROWS: Mapping[str, Sequence[Row]] = {
+    "deepscaler": DEEPSCALER,
+    "eurus2_code": EURUS,
+    "scp_116k": SCP,
+    "webinstruct_verified": WEBINSTRUCT,
+    "nemotron_mcqa": MCQA,
+    "nemotron_instructions": NEMOTRON_IF,
+    "aime24": SHORT,
+    "aime25": SHORT,
+    "amc23": AMC,
+    "math500": SHORT,
+    "minerva": SHORT,
+    "olympiadbench": OLYMPIAD,
+    "eurus2_code_validation": EURUS,
+    "humaneval_plus": HUMANEVAL,
+    "livecodebench": CONTEST,
+    "gpqa_diamond": GPQA,
+    "ifeval": IFEVAL,
+    "ifbench": IFEVAL,
+}
+"""Rows of every source in the catalogue."""
+
+
+def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write rows as JSONL and return the path as a recipe would say it."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def write_parquet(path: Path, rows: Sequence[Row]) -> str:
+    """Write rows as Parquet and return the path as a recipe would say it."""
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
+    return str(path)
