@@ -16,7 +16,7 @@ from prorl.learn.model import ModelShape, build_model
 from prorl.learn.tokenizer import train_tokenizer
 from support.commands import done
 
-CONTEXT = 192
+CONTEXT, WIDE_CONTEXT = 192, 2048
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
 
 TINY: dict[str, Any] = {
@@ -51,11 +51,14 @@ def _thread_count_is_restored() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of random checkpoints with a tokenizer, by architecture; the fast decoder does not know GPT-NeoX."""
+    """Folders of random checkpoints with a tokenizer, by name.
+
+    The fast decoder does not know GPT-NeoX; `wide` is a Llama with room for the prompts of real data.
+    """
     root = tmp_path_factory.mktemp("models")
     tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
     folders = {}
-    for architecture in ("llama", "qwen3", "gpt_neox"):
+    for architecture in ("llama", "qwen3", "gpt_neox", "wide"):
         model = _random_model(architecture, len(tokenizer))
         model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
         folders[architecture] = root / architecture
@@ -113,7 +116,7 @@ def _random_model(architecture: str, vocabulary: int) -> PreTrainedModel:
             heads=2,
             kv_heads=1,
             intermediate_size=48,
-            context=CONTEXT,
+            context=WIDE_CONTEXT if architecture == "wide" else CONTEXT,
         )
         return build_model(shape, vocabulary, seed=0)
     config = GPTNeoXConfig(

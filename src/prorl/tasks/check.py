@@ -1,7 +1,8 @@
 """Does a task keep its promises? The known solution passes, cheap tricks earn nothing, and judging is fast.
 
 A trick fails a task when it earns more than the best constant answer, which is the floor above which a score
-means something at all, and which is reported.
+means something at all, and which is reported. Where any text is an answer, as in instruction
+following, nothing is a trick.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ TRICKS = (
     "</answer>" * 3,
     "the answer",
 )
+FREE_TEXT = "some words and no answer tag"
 SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "exam")
 
 
@@ -75,6 +77,8 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iter
         for text, name in (("", "an empty response"), (problem.prompt, "an echo of the prompt")):
             if _verdict(task, problem, text).score > 0:
                 yield f"{name} scores"
+    if _verdict(task, problems[0], FREE_TEXT).answered:
+        return
     for trick in TRICKS:
         verdicts = [_verdict(task, problem, respond("", trick)) for problem in problems]
         if any(verdict.status == "error" for verdict in verdicts):

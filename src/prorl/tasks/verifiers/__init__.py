@@ -1,0 +1,1 @@
+"""Verifiers that several tasks share: each says how far a text solves a problem, and trusts no text."""

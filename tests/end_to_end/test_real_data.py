@@ -1,0 +1,80 @@
+"""From local files in the public data sets' own schemas to training steps: no hub, real verifiers, real sandbox."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prorl.director.events import Stepped
+from support.commands import done, refused
+from support.data_rows import ROWS, write_jsonl, write_parquet
+from support.runs import of_kind
+
+TRAINED = ("deepscaler", "eurus2_code", "webinstruct_verified", "nemotron_mcqa", "nemotron_instructions")
+EXAMINED = ("aime24", "humaneval_plus", "gpqa_diamond", "ifeval")
+
+
+@pytest.fixture
+def recipe(workplace: Path, write_recipe) -> Path:
+    """Five training sets and four evaluation sets; too few rows for exams by domain."""
+    tasks = {name: {"path": write_jsonl(workplace / f"{name}.jsonl", ROWS[name])} for name in TRAINED[1:]}
+    tasks |= {name: {"path": write_jsonl(workplace / f"{name}.jsonl", ROWS[name])} for name in EXAMINED}
+    tasks["deepscaler"] = {"path": write_parquet(workplace / "deepscaler.parquet", ROWS["deepscaler"])}
+    own = [{"q": f"How many corners have {n} squares?", "gold": str(4 * n)} for n in range(1, 9)]
+    tasks["corners"] = {
+        "kind": "math",
+        "path": write_jsonl(workplace / "own.jsonl", own),
+        "columns": {"prompt": "q", "answer": "gold"},
+    }
+    return write_recipe(
+        workplace,
+        "wide",
+        tasks=tasks,
+        data="prepared",
+        sampling={"prompts_per_step": 8, "samples_per_prompt": 2, "response_limit": 16},
+        exam={"every": 0},
+        reset={"every": 2, "cooldown": 0},
+        evaluation={"per_domain": 0, "ood_per_domain": 0},
+    )
+
+
+def test_a_run_over_local_files_of_the_real_schemas(recipe):
+    assert "deepscaler, eurus2_code" in refused("train", recipe).replace("webinstruct_verified, ", "")
+    report = done("data", "prepare", recipe)
+    assert "deepscaler: 60 rows; kept exam" in report
+    assert "(unchanged)" in done("data", "prepare", recipe)
+
+    done("train", recipe)
+    run = recipe.parent / "runs" / "tiny"
+    steps = of_kind(run, Stepped)
+    assert [step.update.updates for step in steps] == [1, 1, 1]
+    assert all(step.tally.errors == 0 for step in steps)
+    asked = [
+        json.loads(line)["task"]
+        for path in (run / "samples").iterdir()
+        for line in path.read_text().splitlines()
+    ]
+    assert set(asked) <= {*TRAINED, "corners"}
+    assert len(set(asked)) >= 4
+
+
+def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):
+    said = done("train", recipe, "--dry-run")
+    assert "deepscaler.parquet; 40,315 rows as published; licence MIT; not prepared" in said
+    assert "# data, prepared into prepared by `prorl data prepare`:" in said
+
+
+def test_tasks_of_prepared_data_keep_their_promises(recipe):
+    done("data", "prepare", recipe)
+    said = done("tasks", "check", "--recipe", recipe, "--problems", 2)
+    for name in (*TRAINED, *EXAMINED, "corners"):
+        assert name[:8] in said
+
+
+def test_data_that_changed_is_not_trained_on_unprepared(recipe):
+    done("data", "prepare", recipe)
+    assert "corners: not prepared in prepared as this recipe asks" in refused(
+        "train", recipe, "tasks.corners.limit=3"
+    )
