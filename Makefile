@@ -21,11 +21,12 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: export OMP_WAIT_POLICY = PASSIVE
+bench: export GOMP_SPINCOUNT = 1000
 bench: .venv/bench  ## ratios to other software and to itself; quiet machine, some ten minutes
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/sandbox.py
 
 .venv/base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -117,7 +117,7 @@ def _machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg(),
-        "wait_policy": os.environ.get("OMP_WAIT_POLICY", ""),
+        "spin_count": os.environ.get("GOMP_SPINCOUNT", ""),
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "transformers")},
     }

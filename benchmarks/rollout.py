@@ -5,7 +5,7 @@ generated tokens per second, which a machine that is busy now and then hardly mo
 `limit` (no end-of-sequence token: every response runs to the limit) and `eos` (several tokens end a response,
 so lengths are near geometric).
 
-    OMP_WAIT_POLICY=passive python benchmarks/rollout.py --repeats 5 --threads 2
+    GOMP_SPINCOUNT=1000 python benchmarks/rollout.py --repeats 5 --threads 2
 
 Without the passive policy, OpenMP threads spin for each other; with any other load on the cores both sides then
 become tens of times slower and the ratio means nothing.

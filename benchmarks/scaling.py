@@ -4,7 +4,7 @@ The work of each row is exact: every group is accepted (`min_spread` 0), every r
 ends it), and the learning rate is 0, so that the policy of the last row is the policy of the first. Rows are
 measured in turn, round after round; a ratio is the median over the rounds of cost against the row above.
 
-    OMP_WAIT_POLICY=PASSIVE python benchmarks/scaling.py --rounds 5
+    GOMP_SPINCOUNT=1000 python benchmarks/scaling.py --rounds 5
 """
 
 from __future__ import annotations

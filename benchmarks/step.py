@@ -10,7 +10,7 @@ Both take turns inside one process, a few steps each, TRL's trainer being held i
 verdict is the median of the per-turn ratios, which a machine that is busy now and then hardly moves.
 
     pip install -e ".[bench]"
-    OMP_WAIT_POLICY=PASSIVE python benchmarks/step.py --pairs 8 --burst 4
+    GOMP_SPINCOUNT=1000 python benchmarks/step.py --pairs 8 --burst 4
 """
 
 from __future__ import annotations
