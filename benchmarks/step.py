@@ -231,12 +231,11 @@ def make_trainer(
     return trainer
 
 
-def make_dataset(problems: Sequence[Problem], instruction: str) -> Dataset:
+def make_dataset(problems: Sequence[Problem]) -> Dataset:
     """The problems as chats, so that TRL renders them by the model's own template, as prorl does."""
-    ending = f"\n\n{instruction}" if instruction else ""
     return Dataset.from_list(
         [
-            {"prompt": [{"role": "user", "content": problem.prompt + ending}], "draw": draw}
+            {"prompt": [{"role": "user", "content": problem.prompt}], "draw": draw}
             for draw, problem in enumerate(problems)
         ]
     )
@@ -252,7 +251,7 @@ def compare(config: RunConfig, tasks: Mixture, base: str, burst: int, pairs: int
     with closing(parts.backend), tempfile.TemporaryDirectory() as folder:
         stepper = Stepper(parts, tasks, config.seed)
         rewards = Rewards(problems, parts.renderer, knobs.min_spread)
-        dataset = make_dataset(problems, config.instruction)
+        dataset = make_dataset(problems)
         trainer = make_trainer(base, config, knobs, rewards, dataset, folder)
         turns = TakeTurns(rewards, lambda: take_turn(stepper, plan, burst), burst, pairs)
         trainer.add_callback(turns)

@@ -28,6 +28,7 @@ from prorl.rollout.render import ChatRenderer
 from prorl.seeds import derive
 from prorl.tasks.datasets.prepare import require_prepared
 from prorl.tasks.datasets.task import DatasetTask
+from prorl.tasks.instructed import Instructed
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task
 from prorl.tasks.verifier import VerifierSpec, make_verifier
@@ -61,7 +62,7 @@ def build_tasks(config: RunConfig) -> Mixture:
     """
     require_prepared(data_requests(config), data_folder(config))
     levels = {name: task.levels for name, task in config.tasks.items()}
-    tasks = _mixture(config, levels, derive(config.seed, "data"))
+    tasks = _mixture(config, levels, derive(config.seed, "data"), config.instruction)
     try:
         _require_problems(tasks, config)
     except ValueError as error:
@@ -133,7 +134,7 @@ def build_parts(
         items_per_worker=config.judge.items_per_worker,
     )
     backend = LocalBackend(engine, judge, learner, probe=_probe(tokens))
-    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens, config.instruction))
+    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens))
 
 
 def verifier_spec(config: RunConfig) -> VerifierSpec:
@@ -153,14 +154,22 @@ def set_threads(config: RunConfig) -> None:
     torch.set_num_threads(config.threads)
 
 
-def _mixture(config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed: int) -> Mixture:
+def _mixture(
+    config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed: int, instruction: str = ""
+) -> Mixture:
+    """The recipe's tasks; rows of data sets already say how to answer, problems of the others are told to."""
     datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
     tasks: list[tuple[Task, float]] = []
     for name, task in config.tasks.items():
-        try:
-            made = DatasetTask(name, folder) if name in datasets else make_task(name, levels[name] or None)
-        except ValueError as error:
-            raise RecipeError(str(error)) from None
+        made: Task
+        if name in datasets:
+            made = DatasetTask(name, folder)
+        else:
+            try:
+                made = make_task(name, levels[name] or None)
+            except ValueError as error:
+                raise RecipeError(str(error)) from None
+            made = Instructed(made, instruction) if instruction else made
         tasks.append((made, task.weight))
     return Mixture(tasks, seed=seed)
 

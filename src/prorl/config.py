@@ -248,7 +248,9 @@ class RunConfig(Model):
     backend: Literal["local"] = "local"
     device: str = "auto"  # "auto": a GPU if there is one, else the CPU
     threads: int = Field(0, ge=0)  # CPU threads of torch; 0: as many as there are cores
-    instruction: str = ""  # appended to every prompt; says how to answer
+    instruction: str = (
+        ""  # how to answer: appended to the prompts of all tasks but data sets, which have their own
+    )
     format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
     data: str | None = (
         None  # folder of prepared data sets; default: in the cache, by what the recipe asks for

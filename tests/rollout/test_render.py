@@ -38,11 +38,6 @@ def test_a_prompt_opens_the_assistants_turn_with_two_tokens_of_overhead(
     assert tokenizer.decode(ids) == "<|im_start|>What is 1 + 2?<|im_sep|>"
 
 
-def test_the_instruction_follows_the_prompt_inside_the_users_turn(tokenizer: PreTrainedTokenizerFast) -> None:
-    plain, instructed = ChatRenderer(tokenizer), ChatRenderer(tokenizer, "Think first.")
-    assert instructed.encode("What?") == plain.encode("What?\n\nThink first.")
-
-
 @pytest.mark.parametrize("special_tags", [False, True])
 def test_decode_drops_special_tokens_but_keeps_the_tags(special_tags: bool) -> None:
     tokenizer = byte_tokenizer(special_tags=special_tags, template=None)
@@ -58,7 +53,7 @@ def test_decode_leaves_the_text_as_it_is(tokenizer: PreTrainedTokenizerFast) -> 
 
 def test_without_a_chat_template_the_prompt_is_a_line() -> None:
     tokenizer = byte_tokenizer(special_tags=False, template=None)
-    assert tokenizer.decode(ChatRenderer(tokenizer, "Answer:").encode("2+2")) == "2+2\n\nAnswer:\n"
+    assert tokenizer.decode(ChatRenderer(tokenizer).encode("2+2")) == "2+2\n"
 
 
 TURN = "{{ messages[0]['content'] }}\n"

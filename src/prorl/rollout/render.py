@@ -20,21 +20,18 @@ _TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 class ChatRenderer:
     """Implements `ports.Renderer` for any transformers tokenizer, with or without a chat template."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, instruction: str = "") -> None:
-        """`instruction` follows every prompt, e.g. "Think between <think> and </think>, then …"; "" adds none."""
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        self._instruction = instruction
         self._dropped = _special_ids(tokenizer) - _tag_ids(tokenizer)
         self._opening = self._thinking_opened_by_template()
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template."""
-        content = f"{prompt}\n\n{self._instruction}" if self._instruction else prompt
         if not self._tokenizer.chat_template:
-            return tuple(self._tokenizer.encode(content + "\n"))
+            return tuple(self._tokenizer.encode(prompt + "\n"))
         return tuple(
             self._tokenizer.apply_chat_template(
-                [{"role": "user", "content": content}],
+                [{"role": "user", "content": prompt}],
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=False,
