@@ -7,9 +7,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 from prorl.config import RunConfig
-from prorl.sandbox.sandbox import Policy
-from prorl.tasks.datasets.catalogue import SOURCES
+from prorl.sandbox.sandbox import Policy, Sandbox
+from prorl.tasks.datasets.catalogue import SOURCES, resolve
 from prorl.tasks.datasets.records import SourceRequest
+from prorl.tasks.registry import make_task
+from prorl.tasks.verifiers.programs import NeedsSandbox
 
 
 def cache_folder() -> Path:
@@ -44,3 +46,19 @@ def data_folder(config: RunConfig) -> Path:
 def sandbox_policy(config: RunConfig) -> Policy:
     """Which sandbox the recipe's programs run in."""
     return Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe)
+
+
+def check_sandbox(config: RunConfig) -> str:
+    """See that the recipe's programs can be run here; what the tier leaves open, in words, "" for nothing.
+
+    Raises:
+        SandboxError: there is no sandbox that the recipe allows; the sentence says how to get one.
+    """
+    datasets = {request.name: resolve(request) for request in data_requests(config)}
+    programs = any(source.domain == "code" for source in datasets.values()) or any(
+        isinstance(make_task(name), NeedsSandbox) for name in config.tasks if name not in datasets
+    )
+    if not programs:
+        return ""
+    with Sandbox.open(sandbox_policy(config)) as sandbox:
+        return sandbox.warning

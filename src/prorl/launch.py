@@ -14,6 +14,7 @@ from pathlib import Path
 
 from prorl import compose
 from prorl.config import RunConfig
+from prorl.data import check_sandbox
 from prorl.director.plan import Plan
 from prorl.director.state import RunState
 from prorl.evals.exams import ExamResult
@@ -58,7 +59,7 @@ def start_run(config: RunConfig, folder: Path, console: Console) -> RunState:
     """
     config = with_threads(config)
     plan = make_plan(config)
-    tasks = compose.build_tasks(config)
+    tasks = _tasks(config, console)
     RunStore.require_new(folder)
     compose.set_threads(config)
     with console.progress("warming up the base") as progress:
@@ -94,7 +95,7 @@ def resume_run(folder: Path, console: Console, *, overrides: Sequence[str] = ())
         config = check(store.config, str(folder))
         _refuse_changes(folder, config, overrides)
         checkpoint = _newest(store)
-        work = _work_at(store, checkpoint, config)
+        work = _work_at(store, checkpoint, config, console)
         with closing(work.parts.backend):
             return _go_on(work, store, checkpoint, console)
 
@@ -110,7 +111,7 @@ def branch_run(folder: Path, target: Path, overrides: Sequence[str], console: Co
         with RunStore.open(folder, report=console.say) as parent:
             config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
             checkpoint = _newest(parent)
-            work = _work_at(parent, checkpoint, config)
+            work = _work_at(parent, checkpoint, config, console)
             stack.enter_context(closing(work.parts.backend))
             best = checkpoint.state["best_step"]
             parent.copy_to(target, checkpoint, to_json(config), keep=() if best is None else (best,))
@@ -127,7 +128,7 @@ def evaluate_run(folder: Path, console: Console) -> None:
     """
     with RunStore.open(folder, report=console.say) as store:
         checkpoint = _newest(store)
-        work = _work_at(store, checkpoint, check(store.config, str(folder)))
+        work = _work_at(store, checkpoint, check(store.config, str(folder)), console)
         with closing(work.parts.backend):
             work.parts.backend.sync(checkpoint.step)
             _compare_with_base(store, checkpoint.step, work, console)
@@ -141,7 +142,7 @@ def evaluate_model(model: str, config: RunConfig, console: Console) -> None:
     """
     config = with_threads(config)
     plan = make_plan(config)
-    tasks = compose.build_tasks(config)
+    tasks = _tasks(config, console)
     parts = compose.build_parts(config, model, with_reference=False)
     with closing(parts.backend):
         parts.backend.sync(0)
@@ -164,7 +165,15 @@ def _newest(store: RunStore) -> Checkpoint:
     return checkpoint
 
 
-def _work_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig) -> Work:
+def _tasks(config: RunConfig, console: Console) -> Mixture:
+    """The recipe's tasks, once it is known that their programs can be run here."""
+    warning = check_sandbox(config)
+    if warning:
+        console.say(warning)
+    return compose.build_tasks(config)
+
+
+def _work_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Work:
     """All that a recipe needs to go on from a checkpoint."""
     plan = make_plan(config)
     held = checkpoint.state["reference"] is not None
@@ -173,7 +182,7 @@ def _work_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig) -> Work
             f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "
             "keep kl.coef at 0, or start a new run"
         )
-    tasks = compose.build_tasks(config)
+    tasks = _tasks(config, console)
     parts = compose.build_parts(
         config, checkpoint.path, tokenizer=store.folder / TOKENIZER, with_reference=held
     )

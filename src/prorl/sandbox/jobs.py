@@ -35,7 +35,7 @@ class Job:
 
     With `entry`, a function or a method of a class `Solution` by that name is called once per input, which is the
     list of its positional arguments, all in one process. Without, the program runs once per input as a script,
-    each time in a new process; the input is the text of its standard input.
+    each time in a new process; the input is the text of its standard input. Inputs are plain JSON data.
     """
 
     source: str
@@ -49,5 +49,7 @@ class CaseResult:
     """What the program did on one input."""
 
     status: Status
-    value: Any = None  # of a function: its result as plain data, tuples as lists; of a script: standard output
+    value: Any = (
+        None  # of a function: its result as plain data, tuples as lists; of a script: its standard output
+    )
     note: str = ""  # why it failed, in a few words

@@ -1,0 +1,101 @@
+"""Servers die and are replaced; nothing outlives the process that opened the sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from prorl.sandbox.jobs import Job, Limits
+from prorl.sandbox.sandbox import Policy, Sandbox
+from support.sandbox_tiers import TIERS
+
+SUM = Job(source="print(1 + 1)", inputs=("",))
+OPENER = """
+import sys
+from prorl.sandbox.sandbox import *
+from prorl.sandbox.jobs import *
+sandbox = Sandbox.open(Policy(tier=sys.argv[1]))
+print("open", flush=True)
+sandbox.run(Job(source="while True: pass", inputs=("",), limits=Limits(seconds=600)))
+"""
+
+
+def descendants(pid: int) -> set[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def eventually(condition) -> bool:
+    deadline = time.monotonic() + 20
+    while not (done := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return done
+
+
+@pytest.fixture(params=TIERS)
+def tier(request) -> str:
+    return request.param
+
+
+def test_a_killed_server_is_replaced_and_the_job_runs(tier):
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        before = sandbox.server_pid
+        os.kill(before, signal.SIGKILL)
+        assert [result.value for result in sandbox.run(SUM)] == ["2\n"]
+        assert sandbox.server_pid != before
+
+
+def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        os.kill(sandbox.server_pid, signal.SIGKILL)
+        monkeypatch.setattr("prorl.sandbox.wall.command", lambda tier: ["/nonexistent/python"])
+        (result,) = sandbox.run(SUM)
+        assert result.status == "sandbox_error"
+        assert "/nonexistent/python" in result.note
+        monkeypatch.undo()
+        assert [result.status for result in sandbox.run(SUM)] == ["ok"]
+
+
+def test_a_server_that_hangs_is_replaced(monkeypatch):
+    with Sandbox.open(Policy(tier="B")) as sandbox:
+        os.kill(sandbox.server_pid, signal.SIGSTOP)
+        monkeypatch.setattr("prorl.sandbox.sandbox.GRACE_SECONDS", 1.0)
+        job = Job(source="print(2)", inputs=("",), limits=Limits(seconds=1.0))
+        assert [result.value for result in sandbox.run(job)] == ["2\n"]
+
+
+def test_closing_ends_every_process(tier):
+    others = descendants(os.getpid())
+    sandbox = Sandbox.open(Policy(tier=tier))
+    family = descendants(os.getpid()) - others
+    assert family
+    sandbox.close()
+    sandbox.close()
+    assert eventually(lambda: not descendants(os.getpid()) & family)
+
+
+def test_everything_dies_with_a_parent_that_is_killed(tier):
+    opener = subprocess.Popen(
+        [sys.executable, "-c", OPENER, tier], stdout=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)}
+    )
+    with opener:
+        assert opener.stdout.readline() == b"open\n"
+        assert eventually(lambda: len(descendants(opener.pid)) >= 2)  # the server and the program
+        family = descendants(opener.pid)
+        opener.kill()
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
