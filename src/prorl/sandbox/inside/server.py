@@ -11,6 +11,7 @@ import importlib
 import json
 import math
 import os
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -59,8 +60,8 @@ def _serve(limits: dict[str, Any], confinement: confine.Confinement, null: int) 
     """Run one program. Its text, and what it says, never enter this process: the next child would inherit them."""
     program = take(limits["program_length"])
     given = take(limits["stdin_length"])
-    results, results_end = os.pipe()
-    outputs, outputs_end = os.pipe()
+    results, results_end = _stream()
+    outputs, outputs_end = _stream()
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
@@ -71,6 +72,14 @@ def _serve(limits: dict[str, Any], confinement: confine.Confinement, null: int) 
     pipes = [Pipe(results, RESULT, limits["result_bytes"]), Pipe(outputs, OUTPUT, limits["output_bytes"])]
     end = watch(pid, pipes, started + limits["seconds"])
     send(ANSWERS, END, json.dumps({**end, "seconds": time.monotonic() - started}).encode())
+
+
+def _stream() -> tuple[int, int]:
+    """A reading and a writing end. Who writes must not be able to read: unlike a socket, a pipe can be opened again
+    through /proc, and a program that takes back what is just being moved on leaves this process waiting for it.
+    """
+    reading, writing = socket.socketpair()
+    return reading.detach(), writing.detach()
 
 
 def _become_program(limits: dict[str, Any], confinement: confine.Confinement, ends: tuple[int, ...]) -> None:
