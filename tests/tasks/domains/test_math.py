@@ -79,7 +79,9 @@ def test_problems_and_workings_are_short(task, level):
 
 
 @pytest.mark.parametrize(
-    ("task", "level"), [rung for rung in RUNGS if rung[0].name != "linear_equation"], ids=str
+    ("task", "level"),
+    [rung for rung in RUNGS if rung[0].name != "linear_equation"],
+    ids=lambda value: str(getattr(value, "name", value)),
 )
 def test_every_equation_of_a_working_is_true(task, level):
     for draft in drafts(task, level):
