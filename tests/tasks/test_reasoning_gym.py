@@ -6,17 +6,20 @@ from random import Random
 import pytest
 import reasoning_gym
 
-from prorl.tasks.domains.gym import ChainSum, TimeIntervals
+from prorl.tasks.domains.gym import ChainSum, FractionSimplification, TimeIntervals
+from prorl.tasks.domains.gym_library import LibraryTask
 from prorl.tasks.extract import respond
 from prorl.tasks.reasoning_gym import PREFIX, ReasoningGym
 from prorl.tasks.registry import TASKS
 
-GYM = [task() for task in TASKS.values() if issubclass(task, ReasoningGym)]
+GYM = [
+    task() for task in TASKS.values() if issubclass(task, ReasoningGym) and not issubclass(task, LibraryTask)
+]
 each_task = pytest.mark.parametrize("task", GYM, ids=lambda task: task.name)
 
 
-def test_there_are_at_least_ten_and_they_cover_four_domains():
-    assert len(GYM) >= 10
+def test_the_tasks_with_a_ladder_cover_four_domains():
+    assert len(GYM) == 14
     assert {task.domain for task in GYM} == {"math", "code", "stem", "logic"}
 
 
@@ -63,6 +66,39 @@ def test_any_other_failure_is_an_error():
     verdict = task.verify(task.problem(0, "train"), respond("", "00:10"))
     assert (verdict.score, verdict.status) == (0.0, "error")
     assert "task_type" in verdict.note
+
+
+@each_task
+def test_the_librarys_defaults_must_be_asked_for(task):
+    assert {task.problem(index, "train").level for index in range(12)} <= set(task.levels) - {0}
+    asked = type(task)({0: 1.0})
+    problem = asked.problem(0, "train")
+    assert (problem.level, problem.witness.steps) == (0, "")
+    assert task.verify(problem, respond("", problem.witness.answer)).score == 1  # by a judge of any levels
+
+
+@each_task
+def test_with_the_librarys_defaults_nothing_is_out_of_domain(task):
+    assert "ood" in task.splits
+    for weights in ({0: 1.0}, {0: 1.0, 1: 2.0}):
+        assert type(task)(weights).splits == {"train", "exam", "test"}
+    assert "ood" in type(task)({0: 0.0, 1: 1.0}).splits
+
+
+def test_a_dataset_without_usable_items_is_an_error(monkeypatch):
+    monkeypatch.setattr(ChainSum, "usable", lambda self, entry: False)
+    with pytest.raises(ValueError, match="rg_chain_sum: 1000 items in a row"):
+        ChainSum().problem(0, "train")
+
+
+@pytest.mark.parametrize(
+    ("task", "answer"),
+    [(FractionSimplification, "{0} or 1/2"), (TimeIntervals, "{0}, 12:00"), (TimeIntervals, "{0} or 3 days")],
+)
+def test_the_first_of_several_candidates_is_not_taken(task, answer):
+    for index in range(6):
+        problem = task({0: 1.0}).problem(index, "train")
+        assert task().verify(problem, respond("", answer.format(problem.witness.answer))).score == 0.0
 
 
 def test_an_untrained_level_is_refused():

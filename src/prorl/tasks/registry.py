@@ -9,12 +9,14 @@ from types import MappingProxyType
 from prorl.tasks.base import ProceduralTask
 from prorl.tasks.domains import gym
 from prorl.tasks.domains.code import ListSynthesis, ListTrace
+from prorl.tasks.domains.gym_library import HELD_OUT_9, LIBRARY_TASKS
 from prorl.tasks.domains.instruct import WordList
 from prorl.tasks.domains.logic import Countdown, GraphColouring, TruthTable
 from prorl.tasks.domains.logic_held_out import Blicket, BoxLine
 from prorl.tasks.domains.math import Arithmetic, LinearEquation, ModularProduct
 from prorl.tasks.domains.one_liner import OneLiner
 from prorl.tasks.domains.stem import PhysicalLaw
+from prorl.tasks.reasoning_gym import PREFIX
 
 _CLASSES: tuple[type[ProceduralTask], ...] = (
     Arithmetic,
@@ -44,9 +46,13 @@ _CLASSES: tuple[type[ProceduralTask], ...] = (
     gym.NumberSequence,
     gym.FamilyRelationships,
     gym.KnightsKnaves,
+    *LIBRARY_TASKS,
 )
 
 TASKS: Mapping[str, type[ProceduralTask]] = MappingProxyType({task.name: task for task in _CLASSES})
+
+TRAINED_96 = tuple(name for name in TASKS if name.startswith(PREFIX) and name not in HELD_OUT_9)
+"""The tasks of reasoning-gym that ProRL trained on: all but `HELD_OUT_9`, which the library had not yet."""
 
 
 def task_names() -> tuple[str, ...]:

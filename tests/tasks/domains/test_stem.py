@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.tasks.domains.stem import HELD_OUT, TRAINED, UNITS, PhysicalLaw, convert
+from prorl.tasks.domains.stem import HELD_OUT, TRAINED, PhysicalLaw, convert
 from prorl.tasks.extract import respond
+from prorl.tasks.verifiers.units import unit_of
 
 TASK = PhysicalLaw()
 LEVELS = (*TASK.levels, *TASK.ood_levels)
@@ -81,7 +82,7 @@ def test_witness_is_right_and_number_and_unit_both_count(level):
         number = answer[: len(answer) - len(answer.lstrip("0123456789"))]
         unit = answer[len(number) :]
         assert TASK.score(draft.payload, f" {number} {unit}\n") == 1
-        wrong_unit = "km" if UNITS[unit][0] != "length" else "s"
+        wrong_unit = "km" if unit_of(unit).dimension != unit_of("km").dimension else "s"
         for wrong in (
             number,
             unit,

@@ -1,26 +1,33 @@
-"""The reasoning-gym tasks that are safe and right: short questions, and a level ladder by configuration.
+"""The reasoning-gym tasks with short questions and working: a level ladder by configuration, from level 1.
 
 None has a scorer that evaluates the answer as code, none depends on the interpreter's hash seed, and none pays a
-constant answer well. Out-of-domain levels are larger sizes whose questions no trained level can draw.
+constant answer well. Out-of-domain levels are larger sizes whose questions no level of the ladder can draw. Level
+0, the library's default configuration, is for runs that train on the library as ProRL did: it must be asked for.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal
 from itertools import accumulate
 from math import gcd
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from prorl.tasks.domains.gym_repairs import stop_large_sequences
 from prorl.tasks.reasoning_gym import Entry, ReasoningGym
+
+_CLOCK = r"[0-9]+:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
+_DURATION = re.compile(rf"[0-9]+(?: days?)?|(?:[0-9]+ days?, ?)?{_CLOCK}")
 
 
 class ChainSum(ReasoningGym):
     """Sums and differences of whole numbers; the working is the running total."""
 
     name, domain = "rg_chain_sum", "math"
-    levels, ood_levels = (1, 2, 3), (4,)
+    levels, ood_levels = (0, 1, 2, 3), (4,)
     configs: ClassVar = {
+        0: {},
         1: {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
         2: {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 2},
         3: {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 2},
@@ -36,8 +43,9 @@ class DecimalChainSum(ReasoningGym):
     """Sums and differences of decimal numbers; the working is the running total."""
 
     name, domain = "rg_decimal_chain_sum", "math"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"max_terms": 2, "max_digits": 1, "max_decimal_places": 1},
         2: {"min_terms": 3, "max_terms": 3, "max_digits": 1, "max_decimal_places": 1},
         3: {"min_terms": 4, "max_terms": 4, "max_digits": 2, "max_decimal_places": 1},
@@ -52,8 +60,8 @@ class Products(ReasoningGym):
     """Products of two numbers; the working is the partial products of long multiplication."""
 
     name, domain = "rg_products", "math"
-    levels, ood_levels = (1,), (2,)
-    configs: ClassVar = {1: {"min_digits": 2, "max_digits": 2}, 2: {"min_digits": 3, "max_digits": 3}}
+    levels, ood_levels = (0, 1), (2,)
+    configs: ClassVar = {0: {}, 1: {"min_digits": 2, "max_digits": 2}, 2: {"min_digits": 3, "max_digits": 3}}
 
     def steps(self, entry: Entry) -> str:
         """The left factor times each digit of the right one, highest first: `47*23` gives `940+141`."""
@@ -67,8 +75,9 @@ class Lcm(ReasoningGym):
     """Least common multiple of two numbers; the working names their greatest common divisor."""
 
     name, domain = "rg_lcm", "math"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"min_value": 4, "max_value": 20},
         2: {"min_value": 10, "max_value": 40},
         3: {"min_value": 41, "max_value": 99},
@@ -85,8 +94,9 @@ class FractionSimplification(ReasoningGym):
     """Fractions to lowest terms; the working is the common factor."""
 
     name, domain = "rg_fraction_simplification", "math"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"min_value": 2, "max_value": 12, "min_factor": 2, "max_factor": 9, "styles": ("plain",)},
         2: {"min_value": 2, "max_value": 20, "min_factor": 2, "max_factor": 20, "styles": ("plain",)},
         3: {"min_value": 21, "max_value": 60, "min_factor": 2, "max_factor": 9, "styles": ("plain",)},
@@ -98,6 +108,10 @@ class FractionSimplification(ReasoningGym):
         metadata = entry["metadata"]
         return gcd(metadata["simplified_numerator"], metadata["simplified_denominator"]) == 1
 
+    def score(self, payload: Any, answer: str) -> float:
+        """The library's, which reads the first fraction anywhere: a list of candidates is wrong."""
+        return super().score(payload, answer) if len(re.findall(r"\d+", answer)) == 2 else 0.0
+
     def steps(self, entry: Entry) -> str:
         """`8/12` gives `/4`."""
         return f"/{entry['metadata']['factor']}"
@@ -107,8 +121,9 @@ class BaseConversion(ReasoningGym):
     """Numbers from one base to another; the working is the number in base ten."""
 
     name, domain = "rg_base_conversion", "code"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"min_base": 8, "max_base": 10, "min_value": 8, "max_value": 63},
         2: {"min_base": 2, "max_base": 10, "min_value": 8, "max_value": 99},
         3: {"min_base": 11, "max_base": 16, "min_value": 16, "max_value": 99},
@@ -123,8 +138,9 @@ class SpellBackward(ReasoningGym):
     """Words spelled backward, with credit for each letter in place; the working spells the word out."""
 
     name, domain = "rg_spell_backward", "code"
-    levels, ood_levels = (1, 2, 3), (4,)
+    levels, ood_levels = (0, 1, 2, 3), (4,)
     configs: ClassVar = {
+        0: {},
         1: {"min_word_len": 3, "max_word_len": 4},
         2: {"min_word_len": 5, "max_word_len": 6},
         3: {"min_word_len": 7, "max_word_len": 8},
@@ -141,8 +157,9 @@ class NumberFiltering(ReasoningGym):
     """The numbers of a list that lie above or below a bound; the working compares each one with it."""
 
     name, domain = "rg_number_filtering", "code"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"min_numbers": 3, "max_numbers": 4, "max_decimals": 0, "min_value": 0, "max_value": 30},
         2: {"min_numbers": 5, "max_numbers": 5, "max_decimals": 0, "min_value": -30, "max_value": 30},
         3: {"min_numbers": 6, "max_numbers": 7, "max_decimals": 0, "min_value": -30, "max_value": 30},
@@ -159,8 +176,9 @@ class TimeIntervals(ReasoningGym):
     """How long something took; the working subtracts in minutes, seconds or days."""
 
     name, domain = "rg_time_intervals", "stem"
-    levels, ood_levels = (1, 2, 3), (4,)
+    levels, ood_levels = (0, 1, 2, 3), (4,)
     configs: ClassVar = {
+        0: {},
         1: {"task_types": ["time"], "max_time_difference_seconds": 2 * 3600},
         2: {"task_types": ["time"], "max_time_difference_seconds": 12 * 3600},
         3: {"task_types": ["time_seconds"], "max_time_difference_seconds": 3600},
@@ -168,6 +186,10 @@ class TimeIntervals(ReasoningGym):
     }
     scored_fields = ("task_type",)
     scorer_raises = (OverflowError,)  # a duration of hundreds of digits
+
+    def score(self, payload: Any, answer: str) -> float:
+        """The library's, which reads the first duration and no further: a list of candidates is wrong."""
+        return super().score(payload, answer) if _DURATION.fullmatch(answer) else 0.0
 
     def steps(self, entry: Entry) -> str:
         """`13:28 to 13:44` gives `824-808`, in minutes of the day; empty for dates."""
@@ -185,8 +207,9 @@ class CalendarArithmetic(ReasoningGym):
     """The weekday some days before or after a date; the working is the offset within the week."""
 
     name, domain = "rg_calendar_arithmetic", "stem"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"tasks": ["weekday_offset"], "offset_upper_bound": 9},
         2: {"tasks": ["weekday_offset"], "offset_upper_bound": 30},
         3: {"tasks": ["weekday_offset"], "offset_upper_bound": 60, "year": 2023},
@@ -203,8 +226,9 @@ class SimpleGeometry(ReasoningGym):
     """The last angle of a polygon; the working is the angles' total and what it is taken from."""
 
     name, domain = "rg_simple_geometry", "stem"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"min_sides": 3, "max_sides": 3},
         2: {"min_sides": 4, "max_sides": 4},
         3: {"min_sides": 5, "max_sides": 5},
@@ -217,19 +241,20 @@ class SimpleGeometry(ReasoningGym):
 
 
 class NumberSequence(ReasoningGym):
-    """The next number of a sequence; the working is the rule. Out of domain are longer sequences.
-
-    Never more than six terms of complexity two: the library squares repeatedly before it drops numbers that are
-    too large, and one item with eight terms of complexity three took it most of a minute.
-    """
+    """The next number of a sequence; the working is the rule. Out of domain are longer sequences."""
 
     name, domain = "rg_number_sequence", "logic"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"min_terms": 4, "max_terms": 5, "max_complexity": 1},
         2: {"min_terms": 4, "max_terms": 5, "max_complexity": 2},
         3: {"min_terms": 6, "max_terms": 6, "max_complexity": 2},
     }
+
+    def repair(self, dataset: Any) -> None:
+        """Without this, one item in a hundred takes most of a minute."""
+        stop_large_sequences(dataset)
 
     def usable(self, entry: Entry) -> bool:
         """Three in ten sequences have run into a fixed point, mostly 0, where repeating the last term is right."""
@@ -245,8 +270,9 @@ class FamilyRelationships(ReasoningGym):
     """What two people of a described family are to each other."""
 
     name, domain = "rg_family_relationships", "logic"
-    levels, ood_levels = (1, 2), (3,)
+    levels, ood_levels = (0, 1, 2), (3,)
     configs: ClassVar = {
+        0: {},
         1: {"min_family_size": 4, "max_family_size": 4},
         2: {"min_family_size": 5, "max_family_size": 6},
         3: {"min_family_size": 7, "max_family_size": 8},
@@ -261,8 +287,8 @@ class KnightsKnaves(ReasoningGym):
     """Who always lies: the one task here with questions of 400 characters and more."""
 
     name, domain = "rg_knights_knaves", "logic"
-    levels, ood_levels = (1,), (2,)
-    configs: ClassVar = {1: {"n_people": 2}, 2: {"n_people": 3}}
+    levels, ood_levels = (0, 1), (2,)
+    configs: ClassVar = {0: {}, 1: {"n_people": 2}, 2: {"n_people": 3}}
 
     def steps(self, entry: Entry) -> str:
         """None: the answer already goes from person to person."""

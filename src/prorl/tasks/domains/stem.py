@@ -17,43 +17,19 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from prorl.tasks.base import Draft, ProceduralTask
+from prorl.tasks.verifiers.units import unit_of
 from prorl.types import Witness
 
-# unit → (what it measures, how many of that quantity's reference unit it is)
-UNITS: Mapping[str, tuple[str, Fraction]] = MappingProxyType(
-    {
-        unit: (quantity, Fraction(factor))
-        for quantity, units in (
-            ("voltage", "V=1 mV=1/1000 kV=1000"),
-            ("current", "A=1 mA=1/1000"),
-            ("resistance", "ohm=1 Ohm=1 Ω=1 kohm=1000"),
-            ("speed", "m/s=1 km/h=5/18"),
-            ("acceleration", "m/s2=1 m/s^2=1"),
-            ("time", "s=1 min=60 h=3600"),
-            ("mass", "g=1 mg=1/1000 kg=1000"),
-            ("volume", "mL=1 ml=1 cm3=1 cm^3=1 L=1000"),
-            ("density", "g/cm3=1 g/cm^3=1 g/mL=1 kg/m3=1/1000"),
-            ("amount", "mol=1 mmol=1/1000"),
-            ("molar mass", "g/mol=1 kg/mol=1000"),
-            ("force", "N=1 kN=1000"),
-            ("length", "m=1 cm=1/100 km=1000"),
-            ("energy", "J=1 kJ=1000 Nm=1 N*m=1"),
-            ("concentration", "M=1 mol/L=1 mM=1/1000"),
-        )
-        for unit, factor in (entry.split("=") for entry in units.split())
-    }
-)
 _QUANTITY = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9}|/[1-9][0-9]{0,8})?)\s*([^\s0-9]\S{0,7})")
 
 
 def convert(answer: str, unit: str) -> Fraction | None:
     """The value of an answer such as `12 mV` in `unit`; None if it is no quantity of that kind."""
     match = _QUANTITY.fullmatch(answer.strip())
-    if match is None or match[2] not in UNITS:
+    written, wanted = (unit_of(match[2]) if match else None), unit_of(unit)
+    if match is None or written is None or wanted is None or written.dimension != wanted.dimension:
         return None
-    measured, factor = UNITS[match[2]]
-    wanted, reference = UNITS[unit]
-    return Fraction(match[1]) * factor / reference if measured == wanted else None
+    return Fraction(match[1]) * written.factor / wanted.factor
 
 
 class Law(Protocol):
