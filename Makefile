@@ -10,7 +10,7 @@ demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five dom
 # Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
 test test-slow: export OMP_NUM_THREADS = 1
 test: .venv/dev
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" --numprocesses=auto
 
 test-slow: .venv/dev
 	$(BIN)/pytest

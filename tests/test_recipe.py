@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from prorl.config import TaskConfig
 from prorl.recipe import (
     RecipeError,
     changed,
@@ -38,7 +39,7 @@ def test_a_recipe_is_called_after_its_file_unless_it_says_otherwise(write):
 
 def test_what_a_recipe_does_not_say_is_the_default(write):
     assert to_json(load_recipe(write("r", BASE + "steps: 5\n"))) == to_json(recipe()) | {
-        "tasks": {"arithmetic": {"weight": 1.0, "levels": {}}},
+        "tasks": {"arithmetic": TaskConfig().model_dump(mode="json")},
         "steps": 5,
     }
 

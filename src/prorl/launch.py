@@ -167,10 +167,11 @@ def _newest(store: RunStore) -> Checkpoint:
 
 def _tasks(config: RunConfig, console: Console) -> Mixture:
     """The recipe's tasks, once it is known that their programs can be run here."""
+    tasks = compose.build_tasks(config)
     warning = check_sandbox(config)
     if warning:
         console.say(warning)
-    return compose.build_tasks(config)
+    return tasks
 
 
 def _work_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Work:

@@ -14,6 +14,7 @@ import pytest
 from prorl import __version__
 from prorl.cli import app
 from prorl.director.events import Resumed, Stopped
+from prorl.sandbox.probe import probe
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
 
@@ -24,17 +25,46 @@ def test_version():
     assert done("--version").strip() == __version__
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "eval"])
+COMMANDS = ("train", "resume", "eval", "doctor", "tasks list", "tasks show", "tasks check", "data prepare")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_examples(command):
-    assert command in done("--help")
-    text = done(command, "--help")
-    assert "Examples:" in text
-    assert f"prorl {command} " in text
+    words = command.split()
+    assert words[0] in done("--help")
+    text = done(*words, "--help")
+    assert "Example" in text
+    assert f"prorl {command}" in " ".join(text.split())
 
 
 def test_every_command_is_tested_here():
-    names = {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert names == {"train", "resume", "eval"}
+    groups = [("", app), *((group.name + " ", group.typer_instance) for group in app.registered_groups)]
+    names = {
+        prefix + (command.name or command.callback.__name__)
+        for prefix, part in groups
+        for command in part.registered_commands
+    }
+    assert names == set(COMMANDS)
+
+
+def test_a_problem_is_shown_with_its_solution():
+    assert "-- a solution: " in done("tasks", "show", "countdown", 3)
+    assert "did you mean countdown?" in refused("tasks", "show", "coundown")
+    assert "countdown has no nowhere problems" in refused("tasks", "show", "countdown", "--split", "nowhere")
+
+
+def test_the_tasks_of_a_recipe_are_listed():
+    listed = done("tasks", "list", "--recipe", "nano")
+    assert "one_liner" in listed
+    assert "arithmetic" not in listed
+
+
+def test_the_doctor_names_the_tier_that_a_run_would_use():
+    assert f"tier {probe().tier} " in done("doctor")
+
+
+def test_a_recipe_without_data_sets_has_nothing_to_prepare():
+    assert "names no data sets" in done("data", "prepare", "nano")
 
 
 # -- what the commands do

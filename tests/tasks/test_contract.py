@@ -20,6 +20,7 @@ from prorl.tasks.domains.gym_library import LIBRARY_TASKS
 from prorl.tasks.extract import respond
 from prorl.tasks.reasoning_gym import ReasoningGym
 from prorl.tasks.registry import make_task, task_names
+from prorl.tasks.verifiers.programs import NeedsSandbox
 
 SPLITS = ("train", "exam", "test", "ood")
 FEW = 8
@@ -178,7 +179,9 @@ def test_a_right_answer_after_another_candidate_is_not_right(name):
 def test_one_answer_to_every_question_earns_little(name):
     for split in ("exam", "ood"):
         if split in task(name).splits:
-            baseline = constant_baseline(task(name), split, 40)
+            # each problem is asked every other one's answer, and a program is slow to judge
+            count = 14 if isinstance(task(name), NeedsSandbox) else 40
+            baseline = constant_baseline(task(name), split, count)
             assert baseline.score <= BASELINES.get(name, BASELINE), baseline
 
 

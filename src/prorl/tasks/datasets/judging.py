@@ -29,7 +29,9 @@ from prorl.tasks.verifiers.programs import Runner, Tests, judge_program
 from prorl.tasks.verifiers.quantity import quantity_equal
 from prorl.types import Verdict
 
-PROGRAM_SECONDS = 5.0  # over all tests, as in ProRL; the judge's own limit is longer, as it covers the way there
+PROGRAM_SECONDS = (
+    5.0  # over all tests, as in ProRL; the judge's own limit is longer, as it covers the way there
+)
 
 Payload = Mapping[str, Any]
 
