@@ -42,6 +42,7 @@ class Parts:
     backend: LocalBackend
     renderer: ChatRenderer
     tokenizer: PreTrainedTokenizerBase
+    context: int  # of the model, tokens
 
     def worker(self, wait: Wait) -> Worker:
         """Who renders, samples and judges outside the loop, and who waits while verifiers are out."""
@@ -130,7 +131,12 @@ def build_parts(
         workers=config.judge.workers,
     )
     backend = LocalBackend(engine, judge, learner, probe=_probe(tokens))
-    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens, config.instruction))
+    return Parts(
+        backend=backend,
+        tokenizer=tokens,
+        renderer=ChatRenderer(tokens, config.instruction),
+        context=context_limit(model),
+    )
 
 
 def set_threads(config: RunConfig) -> None:

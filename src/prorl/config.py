@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from prorl.detecting import DetectorsConfig
 from prorl.dials import Dial, Model
 
 Count = Annotated[int, Field(gt=0)]
@@ -241,6 +242,7 @@ class RunConfig(Model):
     exam: ExamConfig = ExamConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     save: SaveConfig = SaveConfig()
+    detectors: DetectorsConfig = DetectorsConfig()
     stages: tuple[StageConfig, ...] = ()
     sample_every: int = Field(10, ge=0)
 
@@ -324,6 +326,11 @@ def _contradictions(config: RunConfig) -> Iterator[str]:
         yield "reset.stalled_exams and reset.target=best need exams: set exam.every above 0"
     if reset.kl_count > reset.kl_window:
         yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
+    detectors = dict(config.detectors)
+    if kl.coef == 0 and any(
+        (row.mode, row.action) == ("act", "reset_reference") for row in detectors.values()
+    ):
+        yield "a detector that resets the reference means nothing with kl.coef 0: give it another action"
     if not any(task.weight for task in config.tasks.values()):
         yield "every task has weight 0: give at least one a positive weight"
     starts = [stage.at for stage in config.stages]

@@ -62,6 +62,31 @@ def resume(
             f"{store.folder / 'config.json'} is not the recipe the run was started under: undo the edit, or "
             "change the recipe with `prorl resume --branch`"
         )
+    _return_to(store, learner, checkpoint, state)
+    recorder = Recorder(store.journal, state, watchers)
+    recorder.record(Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from))
+    return recorder
+
+
+def roll_back(store: RunStore, learner: Learner, recorder: Recorder, *, up_to: int) -> None:
+    """Return a running run to its newest whole checkpoint of step `up_to` or before, as `resume` would.
+
+    What came later is set aside: the journal goes on from there, and so does the recorder.
+
+    Raises:
+        StorageError: there is no such checkpoint, or journal and checkpoint contradict each other.
+    """
+    checkpoint = store.latest_checkpoint(up_to=up_to)
+    if checkpoint is None:
+        raise StorageError(
+            f"{store.folder} has no checkpoint of step {up_to} or before to roll back to; start a new run"
+        )
+    state = from_json(checkpoint.state)
+    _return_to(store, learner, checkpoint, state)
+    recorder.state = state
+
+
+def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
     store.rewind(checkpoint)
     if _folded(store) != state:
         raise StorageError(
@@ -71,9 +96,6 @@ def resume(
     learner.restore(checkpoint.path)
     if state.reference is not None:
         learner.restore_reference(store.reference_path(state.reference.name))
-    recorder = Recorder(store.journal, state, watchers)
-    recorder.record(Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from))
-    return recorder
 
 
 def _folded(store: RunStore) -> RunState:
