@@ -14,7 +14,7 @@ from functools import partial
 from statistics import fmean
 
 from prorl.director.decide import Decision, EnterStage, ResetReference, Stop, decide, exam_due, save_due
-from prorl.director.detectors import Intervene, intervened
+from prorl.director.detectors import Intervene, good_step, intervened
 from prorl.director.events import (
     Evaluated,
     Event,
@@ -131,7 +131,8 @@ def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:
             record(perform(decision, run, run.recorder.state))
         state = run.recorder.state
         if save_due(plan, state) and state != saved:
-            checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last)
+            good = good_step(plan, state)
+            checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last, good_step=good)
         if state.paused is None or state.stopped is not None:
             return state
         with suppress(WaitEnded):

@@ -139,10 +139,10 @@ def _overrides(
     data = config.model_dump() | {"stages": ()}
     for stage in config.stages[: state.stage + 1]:
         apply_stage(data, stage)
-    checked = _checked(data, held)
+    checked = _checked(data, held, "with this order")
     for stage in config.stages[state.stage + 1 :]:
         apply_stage(data, stage)
-        _checked(data, held)
+        _checked(data, held, f"with this order, in the stage of step {stage.at}")
     found = {KNOBS[key]: _at(checked, key) for key in held}
     if found.get("kl_coef") and state.reference is None:
         raise OrderError("this run was begun without a KL penalty, so it holds no reference to pay one to")
@@ -154,12 +154,12 @@ def _overrides(
     return found
 
 
-def _checked(data: Mapping[str, Any], held: Mapping[str, Any]) -> RunConfig:
+def _checked(data: Mapping[str, Any], held: Mapping[str, Any], when: str) -> RunConfig:
     settings = {section: dict(value) if isinstance(value, dict) else value for section, value in data.items()}
     for key, value in held.items():
         section, name = key.split(".")
         settings[section][name] = value
-    return check(settings, "refused")
+    return check(settings, when)
 
 
 def _at(config: RunConfig, key: str) -> Any:

@@ -56,6 +56,16 @@ def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Inte
     return next(((one,) for one in found if one.action == "roll_back"), found)
 
 
+def good_step(plan: Plan, state: RunState) -> int:
+    """The last step at which every detector that may roll back was calm."""
+    doubted = [
+        _last_calm(name, rule, state)
+        for name, rule in plan.detectors.items()
+        if (rule.mode, rule.action) == ("act", "roll_back") and not _calm_now(name, rule, state)
+    ]
+    return min(doubted, default=state.step)
+
+
 def intervened(decision: Intervene, state: RunState, *, landed: RunState | None = None) -> Intervened:
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, acts = decision.rule, decision.action != "warn"
@@ -121,6 +131,11 @@ def _action(name: DetectorName, rule: DetectorRule, state: RunState) -> tuple[Ac
     if rule.action == "roll_back":
         return "stop", f", and {acted} roll backs did not help"
     return "warn", f", and the {acted} interventions allowed are used up"
+
+
+def _calm_now(name: DetectorName, rule: DetectorRule, state: RunState) -> bool:
+    readings = state.signals.readings.get(name)
+    return not readings or not is_hot(name, readings[-1][1], rule.rearm)
 
 
 def _last_calm(name: DetectorName, rule: DetectorRule, state: RunState) -> int:

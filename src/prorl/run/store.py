@@ -189,6 +189,10 @@ class RunStore:
             )
         return None
 
+    def checkpoint_steps(self) -> list[int]:
+        """The steps that there are checkpoints of, whole or not, ascending."""
+        return list(map(_step, self._checkpoints()))
+
     def checkpoint_path(self, step: int) -> Path:
         """Where the files of one step's checkpoint are, every hash checked.
 
