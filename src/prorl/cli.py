@@ -168,6 +168,8 @@ def _folder(run: Path) -> Path:
 
 def _finish(work: Callable[[], str | None]) -> None:
     """Run a command: every expected failure is one sentence on standard error and a non-zero exit status."""
+    from prorl.director.decide import TOLD_TO_STOP
+
     try:
         stopped = work()
     except KeyboardInterrupt:
@@ -179,7 +181,7 @@ def _finish(work: Callable[[], str | None]) -> None:
     else:
         if stopped == "interrupted":
             raise typer.Exit(INTERRUPTED)
-        if stopped not in (None, "done"):
+        if stopped not in (None, "done", TOLD_TO_STOP):
             _fail(f"the run stopped: {stopped}", FAILED)
 
 

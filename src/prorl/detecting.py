@@ -1,6 +1,6 @@
 """What a recipe may say about detectors (METHOD §8): one row each, safe defaults, most of which only warn.
 
-No thresholds were ever published; these are ours. They are silent on the demo's runs and loud on the traces of
+No thresholds were ever published; these are ours. They are silent on runs of the demo and loud on the traces of
 the tests. What each reading means is said in `director/signals.py` and docs/operations.md.
 """
 

@@ -21,6 +21,7 @@ from prorl.director.state import RunState, evolve, fold
 from prorl.errors import ProrlError
 from prorl.planning import apply_stage
 from prorl.recipe import RecipeError, check
+from prorl.run.files import StorageError
 from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send
 from prorl.run.journal import read_journal
 from prorl.run.store import JOURNAL, RunStore
@@ -63,7 +64,12 @@ def tell(folder: Path, words: Sequence[str]) -> Order:
     """
     config = check(RunStore.open(folder).config, str(folder))
     order = parse_order(words)
-    state = fold(map(from_record, read_journal(folder / JOURNAL)))
+    try:
+        state = fold(map(from_record, read_journal(folder / JOURNAL)))
+    except ValueError as error:
+        raise StorageError(f"{folder / JOURNAL} cannot be followed: {error}") from error
+    if state.stopped == "done":
+        raise OrderError(f"{folder} is done and obeys nothing more; branch it to go on")
     obey = next_order(config, folder / INBOX)
     while (pending := obey(state)) is not None:
         state = evolve(state, pending)

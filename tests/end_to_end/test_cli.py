@@ -13,7 +13,8 @@ import pytest
 
 from prorl import __version__
 from prorl.cli import app
-from prorl.director.events import Resumed, Stopped
+from prorl.director.decide import TOLD_TO_STOP
+from prorl.director.events import Ordered, Resumed, Stopped
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
 
@@ -24,7 +25,7 @@ def test_version():
     assert done("--version").strip() == __version__
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "eval"])
+@pytest.mark.parametrize("command", ["train", "resume", "eval", "tell"])
 def test_every_command_shows_examples(command):
     assert command in done("--help")
     text = done(command, "--help")
@@ -34,7 +35,7 @@ def test_every_command_shows_examples(command):
 
 def test_every_command_is_tested_here():
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert names == {"train", "resume", "eval"}
+    assert names == {"train", "resume", "eval", "tell"}
 
 
 # -- what the commands do
@@ -95,6 +96,19 @@ def test_resume_branch_goes_on_beside_its_parent(run, workplace):
     assert tree(run) == before
 
 
+def test_a_run_that_is_done_is_told_nothing(run):
+    before = tree(run)
+    assert "is done and obeys nothing more" in refused("tell", "tiny", "pause")
+    assert tree(run) == before
+
+
+def test_what_is_no_order_is_told_to_nobody(run):
+    before = tree(run)
+    assert "did you mean 'pause'?" in refused("tell", "tiny", "puase")
+    assert "no run" in refused("tell", "nowhere", "pause")
+    assert tree(run) == before
+
+
 # -- a run that is stopped from outside
 
 
@@ -140,3 +154,18 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, wo
     assert f"saved at step {stopped.step}; go on with: prorl resume runs/tiny" in stdout
     assert f"step {stopped.step + 1}/30" in done("resume", "tiny")
     assert events(run)[-1] == Stopped(step=30, reason="done")
+
+
+def test_a_running_training_obeys_what_it_is_told(training, workplace):
+    process = training(until="step 2/30")
+    done("tell", "tiny", "kl.coef=0.5")
+    done("tell", "tiny", "stop")
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (0, "")
+    run = workplace / "runs" / "tiny"
+    assert [(order.order, order.refused) for order in of_kind(run, Ordered)] == [
+        ("set", None),
+        ("stop", None),
+    ]
+    assert events(run)[-1].reason == TOLD_TO_STOP
+    assert "go on with: prorl resume runs/tiny" in stdout
