@@ -9,14 +9,19 @@ import pytest
 
 from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
 from prorl.detecting import DetectorsConfig, rules
-from prorl.director.decide import decide
-from prorl.director.events import Evaluated, Intervened, ReferenceReset, Stepped
+from prorl.director.decide import TOLD_TO_STOP, decide
+from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
 from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import fold, from_json
+from prorl.run.inbox import INBOX, send
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
+from prorl.steering import next_order, parse_order
 from prorl.types import Verdict
 from support.fake_runs import PLAN, events, run_in, timeless
+from support.recipes import recipe
+
+CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}})
 
 
 def watched(**rows):
@@ -174,6 +179,23 @@ def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path)
     state = run_in(tmp_path / "run", plan, sabotage=refusing(since=0, bearable=0.0))
     assert "3 roll backs did not help" in state.stopped
     assert of(tmp_path / "run", Intervened)[-1].acted == {"non_finite": 4}
+
+
+def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_on(tmp_path):
+    """But not a stop, which would end the run for a second time."""
+    folder = tmp_path / "run"
+    script = {4: "note before", 7: "kl.coef=0.5", 8: "stop"}
+
+    def watch(event, state) -> None:
+        if isinstance(event, Stepped) and event.step in script:
+            send(folder / INBOX, parse_order(script.pop(event.step).split()))
+
+    steered = {"sabotage": SICK, "watch": watch, "next_order": next_order(CONFIG, folder / INBOX)}
+    plan = replace(STRICT, keep_last=9)
+    assert run_in(folder, plan, **steered).stopped == TOLD_TO_STOP
+    assert run_in(folder, plan, **steered).stopped == "done"
+    assert [(o.step, o.order) for o in of(folder, Ordered)] == [(4, "note"), (6, "set"), (6, "stop")]
+    assert [step.kl_coef for step in of(folder, Stepped)] == [1e-3] * 6 + [0.5] * 6
 
 
 # -- verifiers

@@ -118,7 +118,10 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
 
 
 def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:
-    """All that comes between two steps: orders, exam, decisions, checkpoint; while paused again and again, saved."""
+    """All that comes between two steps: orders, exam, decisions, checkpoint; while paused again and again, saved.
+
+    It is over when nothing is left to decide: a roll back lands at a boundary of its own, where orders may wait.
+    """
     plan, record = run.plan, run.recorder.record
     saved: RunState | None = None
     while True:
@@ -127,9 +130,12 @@ def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:
         with suppress(WaitEnded):  # the wish to stop is granted below; the exam stays due
             if exam_due(plan, run.recorder.state):
                 record(examine(run, run.recorder.state))
-        for decision in decide(plan, run.recorder.state, interrupted=interrupted()):
+        decisions = decide(plan, run.recorder.state, interrupted=interrupted())
+        for decision in decisions:
             record(perform(decision, run, run.recorder.state))
         state = run.recorder.state
+        if decisions and state.stopped is None:
+            continue
         if save_due(plan, state) and state != saved:
             good = good_step(plan, state)
             checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last, good_step=good)

@@ -61,12 +61,8 @@ def sicken(monkeypatch) -> Callable[[Sickbed], Sickbed]:
 def contents(run: Path) -> dict[str, bytes]:
     kept = ("checkpoints/step_000006", "references", "samples", "evals")
     files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
-    named = {path.relative_to(run).as_posix(): path for path in files}
-    return {
-        name: path.read_bytes()
-        for name, path in named.items()
-        if path.name not in ("manifest.json", "state.json")
-    }
+    of_this_run = ("manifest.json", "state.json")  # how long the journal is, and what happened
+    return {p.relative_to(run).as_posix(): p.read_bytes() for p in files if p.name not in of_this_run}
 
 
 @pytest.fixture(scope="module")
