@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +197,17 @@ def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_
     assert run_in(folder, plan, **steered).stopped == "done"
     assert [(o.step, o.order) for o in of(folder, Ordered)] == [(4, "note"), (6, "set"), (6, "stop")]
     assert [step.kl_coef for step in of(folder, Stepped)] == [1e-3] * 6 + [0.5] * 6
+
+
+def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(tmp_path):
+    folder = tmp_path / "run"
+    run_in(folder, STRICT, sabotage=SICK, until=lambda state: state.step == 8)
+    for path in (folder / "checkpoints").iterdir():
+        if path.name != "step_000008":
+            shutil.rmtree(path)
+    assert run_in(folder, replace(STRICT, reset=ResetRules()), sabotage=SICK).stopped == "done"
+    (told,) = of(folder, Intervened)
+    assert (told.from_step, told.step) == (9, 8)
 
 
 # -- verifiers
