@@ -27,6 +27,7 @@ LIGHT = [
     "prorl.cli",
     "prorl.loop",
     "prorl.planning",
+    "prorl.steering",
     "prorl.estimate",
     "prorl.backends.fake",
     "prorl.watch.console",
@@ -70,7 +71,7 @@ def test_help_answers_at_once_and_without_torch():
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
-    for command in ("train", "resume", "eval"):
+    for command in ("train", "resume", "eval", "tell"):
         assert command in done.stdout
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_SECONDS
 

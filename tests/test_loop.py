@@ -2,130 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from prorl.backends.fake import FakeBackend, FakeJudge, FakeRenderer
-from prorl.director.events import Evaluated, Event, ReferenceReset, StageEntered, Stepped, from_record
-from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
-from prorl.director.schedules import Cycle
+from prorl.director.events import Evaluated, ReferenceReset, StageEntered, Stepped
+from prorl.director.plan import ResetRules, Stage
 from prorl.director.state import RunState, fold
-from prorl.loop import Run, train
-from prorl.rollout.outage import WaitEnded, wait_silently
+from prorl.rollout.outage import WaitEnded
 from prorl.rollout.pipeline import StaleCompletionError
-from prorl.run import checkpoints
-from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
-from prorl.tasks.extract import respond
-from prorl.tasks.mixture import Mixture
-from prorl.tasks.registry import make_task
-from prorl.types import Knobs, Verdict
-
-PLAN = Plan(
-    seed=7,
-    steps=12,
-    knobs=Knobs(
-        prompts_per_step=4, samples_per_prompt=4, response_limit=200, learning_rate=0.1, kl_coef=1e-3
-    ),
-    schedules={"length_weight": Cycle(on=0.1, off=0.0, on_steps=2, off_steps=3)},
-    reset=ResetRules(every=5, cooldown=2),
-    exam=ExamRules(every=4, per_domain=5, samples=2),
-    save_every=3,
-    sample_every=4,
-)
-
-
-class Answers(dict[tuple[int, ...], str]):
-    """Witness responses by encoded prompt, filled as the mixture hands problems out."""
-
-
-class WitnessedMixture(Mixture):
-    """A mixture that tells the fake policy what the right answer to each drawn problem is."""
-
-    def __init__(self, answers: Answers) -> None:
-        super().__init__([(make_task("arithmetic"), 1.0), (make_task("word_list"), 1.0)], seed=3)
-        self.answers = answers
-
-    def problem(self, draw, split, weights=None):
-        return self.told(super().problem(draw, split, weights))
-
-    def exam_problems(self, split, per_domain):
-        return tuple(map(self.told, super().exam_problems(split, per_domain)))
-
-    def told(self, problem):
-        witness = problem.witness
-        self.answers[FakeRenderer().encode(problem.prompt)] = respond(witness.steps, witness.answer)
-        return problem
-
-
-class OutJudge(FakeJudge):
-    """Out from its first verdict on until `heals` is called."""
-
-    def __init__(self, tasks) -> None:
-        super().__init__(tasks)
-        self.out = True
-
-    def submit(self, ticket, problem, text):
-        if self.out:
-            self._ready.append((ticket, Verdict(score=0.0, status="error", note="no sandbox")))
-        else:
-            super().submit(ticket, problem, text)
-
-
-def run_in(
-    folder: Path,
-    plan: Plan,
-    *,
-    until: Callable[[RunState], bool] = lambda state: False,
-    out: Callable[[OutJudge, str], None] | None = None,
-) -> RunState:
-    """Start or resume a run in `folder`; `until` interrupts it at a boundary, `out` is what a broken judge meets."""
-    answers = Answers()
-    tasks = WitnessedMixture(answers)
-    verifiers = {name: make_task(name) for name in ("arithmetic", "word_list")}
-    backend = FakeBackend(verifiers, answers, skill=0.3)
-    if out is not None:
-        backend.judge = OutJudge(verifiers)
-    new = not folder.exists()
-    with RunStore.create(folder, {}) if new else RunStore.open(folder) as store:
-        if new:
-            recorder = checkpoints.start(
-                store, backend.learner, config_hash="c", with_reference=plan.needs_reference
-            )
-        else:
-            checkpoint = store.latest_checkpoint()
-            assert checkpoint is not None
-            recorder = checkpoints.resume(store, backend.learner, checkpoint, config_hash="c")
-        run = Run(
-            plan=plan,
-            backend=backend,
-            renderer=FakeRenderer(),
-            tasks=tasks,
-            store=store,
-            recorder=recorder,
-            wait=lambda reason, seconds: (
-                out(backend.judge, reason) if out else wait_silently(reason, seconds)
-            ),
-        )
-        return train(run, interrupted=lambda: until(recorder.state))
-
-
-def events(folder: Path) -> list[Event]:
-    return [from_record(record) for record in read_journal(folder / "journal.jsonl")]
-
-
-def timeless(events: list[Event]) -> list[Event]:
-    """What happened, without how long it took and without the interruptions themselves."""
-    return [
-        replace(event, seconds={} if isinstance(event, Stepped) else 0.0)
-        if isinstance(event, (Stepped, Evaluated))
-        else event
-        for event in events
-        if event.kind not in ("resumed", "stopped")
-    ]
+from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
 
 
 @pytest.fixture(scope="module")

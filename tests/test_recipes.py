@@ -193,6 +193,22 @@ def test_the_eight_runs_of_prorl_v1_are_stages():
     assert plan.steps - plan.stages[-1].at == 200
 
 
+def test_the_stages_of_v1_are_tried_at_the_size_of_the_demo():
+    large, small = (make_plan(load_recipe(name)) for name in ("prorl_v1", "nano_stages"))
+    assert [sorted(stage.knobs) for stage in small.stages] == [sorted(stage.knobs) for stage in large.stages]
+    for mine, theirs in zip(small.stages, large.stages, strict=True):
+        assert (mine.reset_reference, mine.optimizer) == (theirs.reset_reference, theirs.optimizer)
+        assert mine.at / small.steps == pytest.approx(theirs.at / large.steps, abs=0.02)
+    ratios = [
+        [knobs_at(plan, stage.at).samples_per_prompt / plan.knobs.samples_per_prompt for stage in plan.stages]
+        for plan in (small, large)
+    ]
+    assert ratios[0] == ratios[1]
+    assert knobs_at(small, 319).response_limit == 2 * small.knobs.response_limit
+    assert small.knobs.clip_high == large.knobs.clip_high
+    assert small.knobs.advantage_level == large.knobs.advantage_level == "group"
+
+
 def test_brorl_samples_eight_times_as_much_and_steps_as_much_further():
     broad, base = (knobs_at(make_plan(load_recipe(name)), 0) for name in ("brorl", "prorl_v2"))
     assert (broad.samples_per_prompt, broad.prompts_per_step, broad.response_limit) == (512, 128, 16384)

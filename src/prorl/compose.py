@@ -47,6 +47,7 @@ class Parts:
     backend: LocalBackend
     renderer: ChatRenderer
     tokenizer: PreTrainedTokenizerBase
+    context: int  # of the model, tokens
 
     def worker(self, wait: Wait) -> Worker:
         """Who renders, samples and judges outside the loop, and who waits while verifiers are out."""
@@ -134,7 +135,9 @@ def build_parts(
         items_per_worker=config.judge.items_per_worker,
     )
     backend = LocalBackend(engine, judge, learner, probe=_probe(tokens))
-    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens))
+    return Parts(
+        backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens), context=context_limit(model)
+    )
 
 
 def verifier_spec(config: RunConfig) -> VerifierSpec:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from prorl.contradictions import contradictions
+from prorl.detecting import DetectorsConfig
 from prorl.dials import Dial, Model
 
 Count = Annotated[int, Field(gt=0)]
@@ -274,6 +275,7 @@ class RunConfig(Model):
     exam: ExamConfig = ExamConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     save: SaveConfig = SaveConfig()
+    detectors: DetectorsConfig = DetectorsConfig()
     stages: tuple[StageConfig, ...] = ()
     sample_every: int = Field(10, ge=0)
 

@@ -47,6 +47,11 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         yield "reset.stalled_exams and reset.target=best need exams: set exam.every above 0"
     if reset.kl_count > reset.kl_window:
         yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
+    detectors = dict(config.detectors)
+    if kl.coef == 0 and any(
+        (row.mode, row.action) == ("act", "reset_reference") for row in detectors.values()
+    ):
+        yield "a detector that resets the reference means nothing with kl.coef 0: give it another action"
     if not any(task.weight for task in config.tasks.values()):
         yield "every task has weight 0: give at least one a positive weight"
     starts = [stage.at for stage in config.stages]

@@ -50,7 +50,9 @@ def dry_run(config: RunConfig) -> str:
                 make_task(name, task.levels or None)
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    resolved: str = yaml.safe_dump(to_json(config), sort_keys=False, allow_unicode=True)
+    resolved: str = yaml.safe_dump(
+        to_json(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=118
+    )
     return resolved + "".join(f"# {line}\n" for line in (*needs, *estimates(config, plan)))
 
 

@@ -24,8 +24,10 @@ from prorl.planning import make_plan
 from prorl.recipe import RecipeError, changed, check, config_hash, differences, to_json
 from prorl.run import checkpoints
 from prorl.run.files import StorageError, explain_no_room, write_atomic
+from prorl.run.inbox import INBOX
 from prorl.run.recorder import Recorder, Watcher
 from prorl.run.store import CHECKPOINTS, Checkpoint, RunStore
+from prorl.steering import next_order
 from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling, Split
 from prorl.watch.console import Console
@@ -216,6 +218,7 @@ def _train(work: Work, store: RunStore, recorder: Recorder, console: Console) ->
         store=store,
         recorder=recorder,
         wait=interrupt.wait,
+        next_order=next_order(work.config, store.folder / INBOX, context=work.parts.context),
     )
     with interrupt.listening():
         return train(run, interrupted=interrupt)

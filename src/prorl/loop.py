@@ -1,7 +1,8 @@
 """The algorithm: one prolonged run of ProRL v2, top to bottom.
 
 Nothing is in flight at the top of the loop. What happens at that boundary (exam, the director's decisions,
-checkpoint) depends on plan and state alone, so a run resumed from a checkpoint goes on as if never stopped.
+checkpoint) depends on plan, state and the operator's orders alone, so a run resumed from a checkpoint goes on as if
+never stopped.
 """
 
 from __future__ import annotations
@@ -13,8 +14,19 @@ from functools import partial
 from statistics import fmean
 
 from prorl.director.decide import Decision, EnterStage, ResetReference, Stop, decide, exam_due, save_due
-from prorl.director.events import Evaluated, Event, ReferenceReset, StageEntered, Stepped, Stopped
-from prorl.director.plan import Plan, knobs_at
+from prorl.director.detectors import Intervene, good_step, intervened
+from prorl.director.events import (
+    Evaluated,
+    Event,
+    Intervened,
+    Ordered,
+    ReferenceReset,
+    StageEntered,
+    Stepped,
+    Stopped,
+)
+from prorl.director.knobs import knobs_now
+from prorl.director.plan import Plan
 from prorl.director.state import RunState
 from prorl.evals.exams import sit_exam
 from prorl.ports import Backend, Renderer
@@ -31,6 +43,13 @@ from prorl.stopwatch import Stopwatch
 from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling
 
+PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused
+
+
+def no_orders(_state: RunState) -> Ordered | None:
+    """The orders of a run that nobody steers."""
+    return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -43,6 +62,7 @@ class Run:
     store: RunStore
     recorder: Recorder
     wait: Wait = wait_silently
+    next_order: Callable[[RunState], Ordered | None] = no_orders
 
     @property
     def worker(self) -> Worker:
@@ -54,22 +74,15 @@ class Run:
 
 def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunState:
     """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
-    plan, state = run.plan, run.recorder.state
-    record = run.recorder.record
-    run.backend.sync(state.version)
+    plan, record = run.plan, run.recorder.record
+    run.backend.sync(run.recorder.state.version)
     while True:
-        with suppress(WaitEnded):  # the wish to stop is granted below; the exam stays due
-            if exam_due(plan, state):
-                state = record(examine(run, state))
-        for decision in decide(plan, state, interrupted=interrupted()):
-            state = record(perform(decision, run, state))
-        if save_due(plan, state):
-            checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last)
+        state = boundary(run, interrupted)
         if state.stopped is not None:
             return state
 
         clock = Stopwatch()
-        knobs = knobs_at(plan, state.step)
+        knobs = knobs_now(plan, state)
         try:
             harvest = collect(
                 run.worker,
@@ -89,7 +102,7 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
             run.backend.sync(state.version + 1)
         if plan.sample_every and state.step % plan.sample_every == 0:
             run.store.write_samples(state.step, sample_records(state.step, harvest))
-        state = record(
+        record(
             Stepped(
                 step=state.step + 1,
                 cursor=harvest.cursor,
@@ -104,10 +117,39 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
         )
 
 
+def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:
+    """All that comes between two steps: orders, exam, decisions, checkpoint; while paused again and again, saved.
+
+    It is over when nothing is left to decide: a roll back lands at a boundary of its own, where orders may wait.
+    """
+    plan, record = run.plan, run.recorder.record
+    saved: RunState | None = None
+    while True:
+        while (order := run.next_order(run.recorder.state)) is not None:
+            record(order)
+        with suppress(WaitEnded):  # the wish to stop is granted below; the exam stays due
+            if exam_due(plan, run.recorder.state):
+                record(examine(run, run.recorder.state))
+        decisions = decide(plan, run.recorder.state, interrupted=interrupted())
+        for decision in decisions:
+            record(perform(decision, run, run.recorder.state))
+        state = run.recorder.state
+        if decisions and state.stopped is None:
+            continue
+        if save_due(plan, state) and state != saved:
+            good = good_step(plan, state)
+            checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last, good_step=good)
+        if state.paused is None or state.stopped is not None:
+            return state
+        with suppress(WaitEnded):
+            run.wait("" if saved else f"paused at step {state.step}: {state.paused}", PAUSE_POLL)
+        saved = state
+
+
 def examine(run: Run, state: RunState) -> Evaluated:
     """Sit the exam of this step: the same held-out problems and random numbers every time."""
     rules = run.plan.exam
-    knobs = knobs_at(run.plan, state.step)
+    knobs = knobs_now(run.plan, state)
     clock = Stopwatch()
     result = sit_exam(
         run.worker,
@@ -136,8 +178,19 @@ def perform(decision: Decision, run: Run, state: RunState) -> Event:
             return StageEntered(step=state.step, index=index)
         case ResetReference():
             return _reset_reference(decision, run, state)
+        case Intervene(action="roll_back"):
+            return _roll_back(decision, run, state)
+        case Intervene():
+            return intervened(decision, state)
         case Stop(reason=reason):
             return Stopped(step=state.step, reason=reason)
+
+
+def _roll_back(decision: Intervene, run: Run, state: RunState) -> Intervened:
+    checkpoints.roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
+    landed = run.recorder.state
+    run.backend.sync(landed.version)
+    return intervened(decision, state, landed=landed)
 
 
 def _reset_reference(decision: ResetReference, run: Run, state: RunState) -> ReferenceReset:

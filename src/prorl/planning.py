@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from prorl.config import KNOBS, RunConfig, StageConfig
+from prorl.detecting import rules
 from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
 from prorl.director.schedules import Cycle, Schedule
 from prorl.recipe import RecipeError, check
@@ -32,6 +33,7 @@ def make_plan(config: RunConfig) -> Plan:
         exam=ExamRules(**config.exam.model_dump()),
         save_every=config.save.every,
         keep_last=config.save.keep_last,
+        detectors=rules(config.detectors),
         sample_every=config.sample_every,
     )
 
@@ -61,7 +63,7 @@ def _stages(config: RunConfig) -> tuple[Stage, ...]:
     data = config.model_dump() | {"stages": ()}
     before = _settings(config)
     for stage in config.stages:
-        _apply(data, stage)
+        apply_stage(data, stage)
         after = _settings(check(data, f"stage at step {stage.at}"))
         changed = {name: value for name, value in after.items() if value != before[name]}
         stages.append(
@@ -76,7 +78,12 @@ def _stages(config: RunConfig) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _apply(data: dict[str, Any], stage: StageConfig) -> None:
+def apply_stage(data: dict[str, Any], stage: StageConfig) -> None:
+    """Change a recipe's plain data in place to what holds from a stage on.
+
+    Raises:
+        RecipeError: the stage sets what is not a knob.
+    """
     known = (*KNOBS, *LENGTH_CYCLE)
     for key, value in stage.set.items():
         if key not in known:

@@ -39,6 +39,7 @@ def test_every_idea_has_its_file():
         "reinforce_baseline",
         "schedule",
         "truncation",
+        "unusual",
     ]
 
 

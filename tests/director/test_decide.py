@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from prorl.director.decide import (
-    MAX_SKIPPED_UPDATES,
+    TOLD_TO_STOP,
     EnterStage,
     ResetReference,
     Stop,
@@ -106,20 +106,31 @@ def test_stages_are_entered_one_at_a_time_and_once():
         ({"step": 999}, None),
         ({"step": 1000}, "done"),
         ({"step": 1001}, "done"),
-        ({"error_share": 0.5}, None),
-        ({"error_share": 0.51}, "verifiers failed on 51% of the last step's groups"),
-        ({"skipped_updates": MAX_SKIPPED_UPDATES - 1}, None),
-        ({"skipped_updates": MAX_SKIPPED_UPDATES}, "the last 10 updates were not finite"),
+        ({"asked": ("stop",)}, TOLD_TO_STOP),
+        ({"step": 1000, "asked": ("stop",)}, "done"),
     ],
 )
 def test_each_reason_to_stop(state, reason):
     assert stops(replace(STATE, **state)) == ([reason] if reason else [])
 
 
-def test_a_finished_run_is_done_even_if_interrupted_and_a_broken_one_is_not_done():
+def test_a_finished_run_is_done_even_if_interrupted():
     assert stops(STATE, interrupted=True) == ["interrupted"]
     assert stops(replace(STATE, step=1000), interrupted=True) == ["done"]
-    assert stops(replace(STATE, step=1000, error_share=1.0)) != ["done"]
+
+
+def test_an_order_resets_whatever_the_rules_say_and_only_a_reference_that_can_be():
+    asked = replace(STATE, asked=("reset-reference",), last_reset=299)
+    (reset,) = resets(ruled(cooldown=50, optimizer="clear"), asked)
+    assert (reset.reason, reset.target, reset.optimizer) == ("order", "current", "clear")
+    assert resets(PLAN, replace(asked, reference=None)) == []
+
+
+def test_an_exam_is_due_when_told_to_unless_it_was_just_sat_or_there_are_none():
+    asked = replace(STATE, step=301, last_exam=300, asked=("exam",))
+    assert exam_due(PLAN, asked)
+    assert not exam_due(PLAN, replace(asked, last_exam=301))
+    assert not exam_due(replace(PLAN, exam=ExamRules(every=0)), asked)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +156,9 @@ def test_without_exams_none_is_due(step):
         ({"step": 41, "best_step": 41}, True),
         ({"step": 41, "best_step": 40}, False),
         ({"step": 41, "stopped": "interrupted"}, True),
+        ({"step": 41, "asked": ("save",)}, True),
+        ({"step": 41, "asked": ("exam",)}, False),
+        ({"step": 41, "paused": "told to pause"}, True),
     ],
 )
 def test_a_checkpoint_is_due_at_its_step_at_a_new_best_and_at_the_end(state, due):

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.director.events import (
+    Action,
+    DetectorName,
     Evaluated,
     Event,
+    Intervened,
+    Ordered,
     ReferenceReset,
     Resumed,
     StageEntered,
@@ -69,6 +73,26 @@ events = st.one_of(
         optimizer=st.sampled_from(["keep", "clear"]),
     ),
     st.builds(StageEntered, step=counts, index=counts),
+    st.builds(
+        Intervened,
+        **dict.fromkeys(("step", "lr_until", "obeyed"), counts),
+        detector=st.sampled_from(get_args(DetectorName)),
+        action=st.sampled_from(get_args(Action)),
+        reason=names,
+        numbers=tables,
+        rearm=st.none() | numbers,
+        acted=st.dictionaries(names, counts, max_size=3),
+        lr_scale=shares,
+        from_step=st.none() | counts,
+    ),
+    st.builds(
+        Ordered,
+        **dict.fromkeys(("step", "inbox"), counts),
+        **dict.fromkeys(("id", "order", "text"), names),
+        settings=st.dictionaries(names, names | numbers | st.none(), max_size=3),
+        refused=st.none() | names,
+        overrides=st.dictionaries(names, names | numbers, max_size=3),
+    ),
     st.builds(Stopped, step=counts, reason=names),
 )
 

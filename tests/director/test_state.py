@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.director.events import Resumed, StageEntered, Started, Stopped
+from prorl.director.events import Intervened, Ordered, Resumed, StageEntered, Started, Stopped
 from prorl.director.state import KL_MEMORY, RunState, evolve, fold, from_json, to_json
-from support.events import evaluated, one_of_each, reset, stepped, tally, update
+from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
 
 START = Started(config_hash="c", reference_hash="abc")
 counts = st.integers(0, 100)
@@ -27,6 +27,28 @@ journals = st.lists(
         st.builds(StageEntered, step=counts, index=counts),
         st.builds(Stopped, step=counts, reason=st.sampled_from(["done", "interrupted"])),
         st.builds(Resumed, step=counts, config_hash=st.just("c")),
+        st.builds(
+            Intervened,
+            step=counts,
+            detector=st.sampled_from(["kl_spike", "no_signal"]),
+            action=st.sampled_from(["warn", "lower_lr", "pause", "roll_back"]),
+            reason=st.just("so"),
+            numbers=st.just({}),
+            rearm=st.none() | st.floats(0, 1),
+            acted=st.dictionaries(st.sampled_from(["kl_spike", "no_signal"]), counts),
+            lr_scale=st.floats(0, 1),
+            lr_until=counts,
+            obeyed=counts,
+        ),
+        st.builds(
+            Ordered,
+            step=counts,
+            id=st.text("abc", max_size=3),
+            order=st.sampled_from(["set", "pause", "resume", "stop", "save", "exam", "note", "?"]),
+            refused=st.none() | st.just("no"),
+            overrides=st.dictionaries(st.sampled_from(["kl_coef", "clip_high"]), st.floats(0, 1)),
+            inbox=counts,
+        ),
         st.builds(Started, config_hash=st.just("c"), reference_hash=st.none() | st.just("h")),
     ),
     max_size=50,
@@ -76,7 +98,6 @@ def test_a_step_moves_the_counters():
     state = fold([START, stepped(1), stepped(2)])
     assert (state.step, state.cursor, state.version) == (2, 20, 2)
     assert (state.sampled_tokens, state.trained_tokens) == (9600, 4000)
-    assert state.error_share == 0.1
     assert state.recent_kls == (0.02, 0.02)
 
 
@@ -97,11 +118,6 @@ def test_the_running_share_approaches_what_is_seen_and_ignores_steps_without_ver
     assert fold(seen).informative_share == pytest.approx(0.9, abs=1e-3)
     blind = stepped(41, tally=tally(draws=3, errors=3, accepted=0))
     assert fold([*seen, blind]).informative_share == fold(seen).informative_share
-    assert fold([*seen, blind]).error_share == 1.0
-
-
-def test_a_step_that_drew_nothing_has_no_errors():
-    assert fold([stepped(1, tally=tally(draws=0, errors=0))]).error_share == 0.0
 
 
 def test_a_step_without_update_has_no_kl():
@@ -157,3 +173,53 @@ def test_a_stopped_run_that_is_resumed_is_not_stopped():
 
 def test_entering_a_stage_changes_nothing_else():
     assert evolve(RunState(), StageEntered(step=0, index=2)) == replace(RunState(), stage=2)
+
+
+def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():
+    held = [order("set", overrides={"kl_coef": 0.1}), order("pause", inbox=20)]
+    state = fold([START, *held, Resumed(step=1, config_hash="c")])
+    assert (state.overrides, state.paused, state.inbox) == ({"kl_coef": 0.1}, "told to pause", 20)
+    branch = fold([START, *held, Resumed(step=1, config_hash="d", branched_from="run@1")])
+    assert (branch.overrides, branch.paused, branch.inbox, branch.last_order) == ({}, None, 0, "")
+
+
+def test_an_order_is_carried_out_at_its_boundary_or_not_at_all():
+    asked = [order(name) for name in ("save", "exam", "reset-reference", "stop", "save")]
+    assert fold(asked).asked == ("exam", "reset-reference", "stop", "save")
+    assert fold([*asked, evaluated(0, 0.1), reset(0)]).asked == ("stop", "save")
+    assert fold([*asked, stepped(1)]).asked == ()
+    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ()
+
+
+def test_a_refused_order_moves_the_cursor_and_nothing_else():
+    refused = order("pause", id="ab", inbox=9, refused="nonsense")
+    assert evolve(RunState(), refused) == replace(RunState(), inbox=9, last_order="ab")
+
+
+def test_only_a_told_stop_ends_a_pause():
+    paused = [order("pause"), Stopped(step=0, reason="interrupted")]
+    assert fold(paused).paused == "told to pause"
+    assert fold([order("pause"), order("stop"), Stopped(step=0, reason="told to stop")]).paused is None
+    assert fold([order("pause"), order("resume")]).paused is None
+
+
+def test_a_lowered_learning_rate_comes_back_at_its_step():
+    lowered = intervened(action="lower_lr", lr_scale=0.25, lr_until=3)
+    scales = [fold([lowered, *map(stepped, range(1, last + 1))]).lr_scale for last in (0, 1, 2, 3)]
+    assert scales == [0.25, 0.25, 0.25, 1.0]
+
+
+def test_a_stop_that_was_obeyed_before_a_roll_back_is_not_obeyed_again():
+    rolled = intervened(action="roll_back", obeyed=30)
+    assert fold([rolled, order("stop", inbox=30)]).asked == ()
+    assert fold([rolled, order("stop", inbox=31)]).asked == ("stop",)
+    assert fold([rolled, order("exam", inbox=30)]).asked == ("exam",)
+
+
+def test_a_run_rolled_back_to_where_it_was_stopped_is_not_stopped():
+    assert fold([Stopped(step=3, reason="interrupted"), intervened(action="roll_back")]).stopped is None
+
+
+def test_a_stall_is_counted_over_resets():
+    state = fold([evaluated(0, 0.5), evaluated(1, 0.4), reset(1), evaluated(2, 0.3)])
+    assert (state.exams_since_best, state.exams_since_gain) == (1, 2)

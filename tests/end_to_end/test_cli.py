@@ -13,7 +13,8 @@ import pytest
 
 from prorl import __version__
 from prorl.cli import app
-from prorl.director.events import Resumed, Stopped
+from prorl.director.decide import TOLD_TO_STOP
+from prorl.director.events import Ordered, Resumed, Stopped
 from prorl.sandbox.probe import probe
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
@@ -25,7 +26,17 @@ def test_version():
     assert done("--version").strip() == __version__
 
 
-COMMANDS = ("train", "resume", "eval", "doctor", "tasks list", "tasks show", "tasks check", "data prepare")
+COMMANDS = (
+    "train",
+    "resume",
+    "eval",
+    "tell",
+    "doctor",
+    "tasks list",
+    "tasks show",
+    "tasks check",
+    "data prepare",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -125,6 +136,19 @@ def test_resume_branch_goes_on_beside_its_parent(run, workplace):
     assert tree(run) == before
 
 
+def test_a_run_that_is_done_is_told_nothing(run):
+    before = tree(run)
+    assert "is done and obeys nothing more" in refused("tell", "tiny", "pause")
+    assert tree(run) == before
+
+
+def test_what_is_no_order_is_told_to_nobody(run):
+    before = tree(run)
+    assert "did you mean 'pause'?" in refused("tell", "tiny", "puase")
+    assert "no run" in refused("tell", "nowhere", "pause")
+    assert tree(run) == before
+
+
 # -- a run that is stopped from outside
 
 
@@ -170,3 +194,18 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, wo
     assert f"saved at step {stopped.step}; go on with: prorl resume runs/tiny" in stdout
     assert f"step {stopped.step + 1}/30" in done("resume", "tiny")
     assert events(run)[-1] == Stopped(step=30, reason="done")
+
+
+def test_a_running_training_obeys_what_it_is_told(training, workplace):
+    process = training(until="step 2/30")
+    done("tell", "tiny", "kl.coef=0.5")
+    done("tell", "tiny", "stop")
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (0, "")
+    run = workplace / "runs" / "tiny"
+    assert [(order.order, order.refused) for order in of_kind(run, Ordered)] == [
+        ("set", None),
+        ("stop", None),
+    ]
+    assert events(run)[-1].reason == TOLD_TO_STOP
+    assert "go on with: prorl resume runs/tiny" in stdout

@@ -3,6 +3,8 @@
 from prorl.director.events import (
     Evaluated,
     Event,
+    Intervened,
+    Ordered,
     ReferenceReset,
     Resumed,
     StageEntered,
@@ -88,6 +90,21 @@ def reset(step: int, **changes) -> ReferenceReset:
     return ReferenceReset(step=step, **(plausible | changes))
 
 
+def intervened(**changes) -> Intervened:
+    plausible = {
+        "step": 1,
+        "detector": "kl_spike",
+        "action": "warn",
+        "reason": "the KL to the reference is 9 times what is usual",
+        "numbers": {"reading": 9.0, "threshold": 8.0, "hits": 2, "of_last": 3},
+    }
+    return Intervened(**(plausible | changes))
+
+
+def order(name: str, **changes) -> Ordered:
+    return Ordered(**({"step": 1, "id": "c0de", "order": name, "inbox": 40} | changes))
+
+
 def one_of_each() -> tuple[Event, ...]:
     """A journal that holds every kind of event."""
     return (
@@ -96,6 +113,8 @@ def one_of_each() -> tuple[Event, ...]:
         StageEntered(step=0, index=0),
         stepped(1),
         reset(1),
+        intervened(),
+        order("set", settings={"kl.coef": 5e-4}, overrides={"kl_coef": 5e-4}, inbox=90),
         Stopped(step=1, reason="interrupted"),
         Resumed(step=1, config_hash="c0ffee"),
     )

@@ -4,7 +4,7 @@ import pytest
 
 from prorl.director.events import Resumed, StageEntered, Started, Stopped
 from prorl.watch.lines import line, overhead, shares
-from support.events import evaluated, one_of_each, reset, stepped, tally, update
+from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
 
 
 @pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.kind)
@@ -33,6 +33,19 @@ def test_every_event_is_one_line(event):
         ),
         (StageEntered(step=3, index=0), "stage 1 entered at step 3"),
         (Stopped(step=3, reason="done"), "stopped after step 3: done"),
+        (
+            intervened(step=7),
+            "KL_SPIKE at step 7: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
+            "warned only",
+        ),
+        (
+            intervened(step=50, action="roll_back", from_step=63, lr_scale=0.5, lr_until=113),
+            "KL_SPIKE at step 63: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
+            "rolled back from step 63 to the checkpoint of step 50, learning rate × 0.5 until step 113",
+        ),
+        (order("set", settings={"kl.coef": 5e-4}), "order at step 1: set kl.coef=0.0005"),
+        (order("note", text="new verifier"), "order at step 1: note “new verifier”"),
+        (order("puase", refused="no order"), "order refused at step 1: puase: no order"),
     ],
 )
 def test_a_line_says_what_happened(event, text):

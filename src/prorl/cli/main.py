@@ -117,6 +117,34 @@ def evaluate(
     finish(work)
 
 
+@app.command(
+    epilog="Examples: `prorl tell nano kl.coef=5e-4 optimizer.lr=1e-4` · `prorl tell nano kl.coef=plan` · "
+    '`prorl tell nano pause` · `prorl tell nano note "new verifier from here on"`'
+)
+def tell(
+    run: RunFolder,
+    order: Annotated[
+        list[str],
+        typer.Argument(
+            help="KNOB=VALUE …, pause, resume, stop, save, exam, reset-reference, or note TEXT. "
+            "The value `plan` gives a knob back to the recipe."
+        ),
+    ],
+) -> None:
+    """Give an order to a run, from any shell: it is obeyed at the next step boundary, once, and journalled."""
+
+    def work() -> None:
+        from prorl.steering import tell as give
+
+        folder = _folder(run)
+        given = give(folder, order)
+        typer.echo(
+            f"order {given.id} is in the inbox of {folder}: obeyed at the next boundary between two steps"
+        )
+
+    finish(work)
+
+
 @app.callback(invoke_without_command=True)
 def version(
     show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,

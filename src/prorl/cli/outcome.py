@@ -8,6 +8,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console as RichConsole
 
+from prorl.director.decide import TOLD_TO_STOP
 from prorl.errors import ProrlError
 
 INTERRUPTED = 130  # exit status after Ctrl-C, saved
@@ -27,7 +28,7 @@ def finish(work: Callable[[], str | None]) -> None:
     else:
         if stopped == "interrupted":
             raise typer.Exit(INTERRUPTED)
-        if stopped not in (None, "done"):
+        if stopped not in (None, "done", TOLD_TO_STOP):
             fail(f"the run stopped: {stopped}", FAILED)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from prorl.algo.reference_reset import due
+from prorl.director.detectors import Intervene, interventions
 from prorl.director.events import ResetReason
 from prorl.director.plan import OptimizerAtReset, Plan
 from prorl.director.state import RunState
 
-MAX_SKIPPED_UPDATES = 10  # in a row, before the run is called broken
+TOLD_TO_STOP = "told to stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,31 +38,45 @@ class Stop:
     reason: str
 
 
-Decision = EnterStage | ResetReference | Stop
+Decision = EnterStage | ResetReference | Intervene | Stop
 
 
 def exam_due(plan: Plan, state: RunState) -> bool:
-    """Exams are sat before the first step, every `every` steps, and after the last one."""
+    """Exams are sat before the first step, every `every` steps, after the last one, and when told to."""
     if not plan.exam.every or state.last_exam == state.step:
         return False
-    return state.step % plan.exam.every == 0 or state.step == plan.steps
+    return state.step % plan.exam.every == 0 or state.step == plan.steps or "exam" in state.asked
 
 
 def save_due(plan: Plan, state: RunState) -> bool:
-    """Checkpoints: the base at step 0, every `save_every` steps, at a new best exam, at the end of the loop."""
-    return state.step % plan.save_every == 0 or state.best_step == state.step or state.stopped is not None
+    """Checkpoints: every `save_every` steps from 0 on, at a new best exam, when told to, at a pause and the end."""
+    return (
+        state.step % plan.save_every == 0
+        or state.best_step == state.step
+        or "save" in state.asked
+        or state.paused is not None
+        or state.stopped is not None
+    )
 
 
 def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[Decision, ...]:
-    """What to do at this boundary, in the order in which it is to be done."""
+    """What to do at this boundary, in the order in which it is to be done; a roll back comes alone."""
     decisions: list[Decision] = []
     stage = _next_stage(plan, state)
     if stage is not None:
         decisions.append(EnterStage(index=stage))
     reset = _reset(plan, state, stage)
+    can_reset = reset is None and _can_reset(state) and state.step - state.last_reset >= plan.reset.cooldown
+    asked_for = interventions(plan, state, can_reset=can_reset)
+    if any(intervention.action == "roll_back" for intervention in asked_for):
+        return asked_for
+    for intervention in asked_for:
+        decisions.append(intervention)
+        if intervention.action == "reset_reference" and reset is None:
+            reset = _from_rules(plan, state, intervention.detector)
     if reset is not None:
         decisions.append(reset)
-    stop = _stop(plan, state, interrupted=interrupted)
+    stop = _stop(plan, state, asked_for, interrupted=interrupted)
     if stop is not None:
         decisions.append(Stop(reason=stop))
     return tuple(decisions)
@@ -73,12 +89,18 @@ def _next_stage(plan: Plan, state: RunState) -> int | None:
     return None
 
 
+def _can_reset(state: RunState) -> bool:
+    return state.reference is not None and state.step > 0
+
+
 def _reset(plan: Plan, state: RunState, entered: int | None) -> ResetReference | None:
     rules = plan.reset
-    if state.reference is None or state.step == 0:
+    if not _can_reset(state):
         return None
     if entered is not None and plan.stages[entered].reset_reference:
         return ResetReference(reason="stage", target="current", optimizer=plan.stages[entered].optimizer)
+    if "reset-reference" in state.asked:
+        return ResetReference(reason="order", target="current", optimizer=rules.optimizer)
     reason = due(
         step=state.step,
         last_reset_step=state.last_reset,
@@ -91,17 +113,20 @@ def _reset(plan: Plan, state: RunState, entered: int | None) -> ResetReference |
         stalled_exams=rules.stalled_exams,
         cooldown=rules.cooldown,
     )
-    if reason is None:
-        return None
-    target = rules.target if state.best_step is not None else "current"
-    return ResetReference(reason=reason, target=target, optimizer=rules.optimizer)
+    return None if reason is None else _from_rules(plan, state, reason)
 
 
-def _stop(plan: Plan, state: RunState, *, interrupted: bool) -> str | None:
-    if state.error_share > plan.max_error_share:
-        return f"verifiers failed on {state.error_share:.0%} of the last step's groups"
-    if state.skipped_updates >= MAX_SKIPPED_UPDATES:
-        return f"the last {state.skipped_updates} updates were not finite"
+def _from_rules(plan: Plan, state: RunState, reason: ResetReason) -> ResetReference:
+    target = plan.reset.target if state.best_step is not None else "current"
+    return ResetReference(reason=reason, target=target, optimizer=plan.reset.optimizer)
+
+
+def _stop(plan: Plan, state: RunState, asked_for: Sequence[Intervene], *, interrupted: bool) -> str | None:
+    for intervention in asked_for:
+        if intervention.action == "stop":
+            return intervention.reason
     if state.step >= plan.steps:
         return "done"
-    return "interrupted" if interrupted else None
+    if interrupted:
+        return "interrupted"
+    return TOLD_TO_STOP if "stop" in state.asked else None

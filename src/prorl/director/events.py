@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from prorl.types import UpdateStats
 
-ResetReason = Literal["kl_ceiling", "stalled_exam", "schedule", "stage"]
+DetectorName = Literal[
+    "non_finite",
+    "kl_spike",
+    "entropy_collapse",
+    "entropy_surge",
+    "gradient_spike",
+    "length_blowup",
+    "truncation_blowup",
+    "verifier_errors",
+    "no_signal",
+    "reward_hacking",
+    "stalled_exam",
+]
+Action = Literal["warn", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
+ResetReason = Literal["kl_ceiling", "stalled_exam", "schedule", "stage", "order"] | DetectorName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +131,39 @@ class StageEntered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Intervened:
+    """A detector warned or acted. What holds from here on is said in full: a roll back forgets what went before."""
+
+    kind: ClassVar[str] = "intervened"
+    step: int  # after a roll back, that of the checkpoint
+    detector: DetectorName
+    action: Action
+    reason: str
+    numbers: Mapping[str, float]  # what the detector saw and what it compared it with
+    rearm: float | None = None  # until a reading is calm by this level it sees nothing
+    acted: Mapping[str, int] = field(default_factory=dict)  # detector → times in this run, this one included
+    lr_scale: float = 1.0  # of the learning rate, ...
+    lr_until: int = 0  # ... up to this step
+    from_step: int | None = None  # where the run stood before a roll back
+    obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was rolled back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """The operator gave an order, and it was taken in; or it is refused, for the reason given."""
+
+    kind: ClassVar[str] = "ordered"
+    step: int
+    id: str
+    order: str
+    settings: Mapping[str, Any] = field(default_factory=dict)  # recipe key → value, as given
+    text: str = ""
+    refused: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # knobs that the operator holds from here on
+    inbox: int = 0  # bytes of the inbox that have been read, this order included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """The loop ended after `step` steps: `done`, `interrupted`, or in trouble."""
 
@@ -125,10 +172,10 @@ class Stopped:
     reason: str
 
 
-Event = Started | Resumed | Stepped | Evaluated | ReferenceReset | StageEntered | Stopped
-_KINDS: Mapping[str, type[Event]] = {
-    cls.kind: cls for cls in (Started, Resumed, Stepped, Evaluated, ReferenceReset, StageEntered, Stopped)
-}
+Event = (
+    Started | Resumed | Stepped | Evaluated | ReferenceReset | StageEntered | Intervened | Ordered | Stopped
+)
+_KINDS: Mapping[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
 def to_record(event: Event) -> dict[str, Any]:

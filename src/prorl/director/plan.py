@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from prorl.director.events import Action, DetectorName
 from prorl.director.schedules import Cycle, Piecewise, Ramp, Schedule
 from prorl.types import Knobs
 
@@ -46,6 +47,22 @@ class ExamRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorRule:
+    """When a detector speaks and the one thing that it then does (METHOD §8)."""
+
+    mode: Literal["warn", "act"]
+    threshold: float  # of its reading, inclusive
+    rearm: float  # having spoken, it sees nothing until a reading is better than this
+    hits: int  # so many ...
+    of_last: int  # ... of the last readings beyond the threshold, the newest among them
+    cooldown: int  # steps
+    max: int  # times it may act by itself; then it only warns, and one that rolls back stops the run
+    action: Action
+    factor: float  # of the learning rate, where that is lowered
+    steps: int  # for which it stays so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything the loop and the director need to know about a run, as plain data."""
 
@@ -59,7 +76,7 @@ class Plan:
     save_every: int = 50  # steps
     keep_last: int = 2  # checkpoints, besides the base and the best
     sample_every: int = 10  # steps between written sample rollouts; 0 = never
-    max_error_share: float = 0.5  # of a step's groups with a verifier error: above it the run stops, saved
+    detectors: Mapping[DetectorName, DetectorRule] = field(default_factory=dict)  # those that are on
 
     @property
     def needs_reference(self) -> bool:
@@ -72,7 +89,7 @@ class Plan:
 
 
 def knobs_at(plan: Plan, step: int) -> Knobs:
-    """Every dial at a step: constants, then schedules, then what the stages entered so far changed."""
+    """Every dial at a step as planned: constants, then schedules, then what the stages entered so far changed."""
     settings: dict[str, Any] = dict(plan.schedules)
     for stage in plan.stages:
         if stage.at <= step:

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from prorl.director import signals as observed
 from prorl.director.events import (
     Evaluated,
     Event,
+    Intervened,
+    Ordered,
     ReferenceReset,
     Resumed,
     StageEntered,
@@ -20,6 +23,7 @@ from prorl.director.events import (
     Stepped,
     Stopped,
 )
+from prorl.director.signals import Signals
 
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share
@@ -54,10 +58,19 @@ class RunState:
     exams_since_best: int = 0
     last_exam: int | None = None
     informative_share: float = 0.5  # running; sizes the first wave of draws
-    error_share: float = 0.0  # verifier errors in the last step
     skipped_updates: int = 0  # in a row
+    exams_since_gain: int = 0  # since the best exam of the run, whatever was reset meanwhile
     sampled_tokens: int = 0
     trained_tokens: int = 0
+    signals: Signals = field(default_factory=Signals)  # what the detectors remember
+    lr_scale: float = 1.0  # of the planned learning rate, ...
+    lr_until: int = 0  # ... up to this step
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # knobs that the operator holds, by name
+    asked: tuple[str, ...] = ()  # orders taken in and still to be carried out at this boundary
+    paused: str | None = None  # why no step is made
+    inbox: int = 0  # bytes of the inbox read
+    last_order: str = ""  # id of the last order read
+    obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was last rolled back
     stopped: str | None = None
 
 
@@ -84,13 +97,22 @@ def evolve(state: RunState, event: Event) -> RunState:
                 last_reset=event.step,
                 recent_kls=(),
                 exams_since_best=0,
+                signals=observed.forget(state.signals, "kl"),
+                asked=_without(state.asked, "reset-reference"),
             )
         case StageEntered():
-            return replace(state, stage=event.index)
+            return replace(state, stage=event.index, signals=observed.forget(state.signals))
+        case Intervened():
+            return _after_intervention(state, event)
+        case Ordered():
+            return _after_order(state, event)
         case Stopped():
-            return replace(state, stopped=event.reason)
+            paused = (
+                None if "stop" in state.asked else state.paused
+            )  # who takes it up again wants it to go on
+            return replace(state, stopped=event.reason, paused=paused, asked=())
         case Resumed():
-            return replace(state, config_hash=event.config_hash, stopped=None)
+            return _after_resume(state, event)
 
 
 def fold(events: Iterable[Event]) -> RunState:
@@ -111,6 +133,8 @@ def from_json(data: Mapping[str, Any]) -> RunState:
             **data,
             "reference": Reference(**reference) if reference else None,
             "recent_kls": tuple(data["recent_kls"]),
+            "signals": observed.from_json(data["signals"]),
+            "asked": tuple(data["asked"]),
         }
     )
 
@@ -128,6 +152,8 @@ def _after_step(state: RunState, event: Stepped) -> RunState:
     if judged:
         share = SHARE_MEMORY * share + (1 - SHARE_MEMORY) * tally.informative_share
     kls = (*state.recent_kls, update.kl)[-KL_MEMORY:] if update.updates else state.recent_kls
+    skipped = state.skipped_updates + update.skipped if update.skipped else 0
+    lowered = event.step < state.lr_until
     return replace(
         state,
         step=event.step,
@@ -135,20 +161,71 @@ def _after_step(state: RunState, event: Stepped) -> RunState:
         version=event.version,
         recent_kls=kls,
         informative_share=share,
-        error_share=tally.errors / tally.draws if tally.draws else 0.0,
-        skipped_updates=state.skipped_updates + update.skipped if update.skipped else 0,
+        skipped_updates=skipped,
+        signals=observed.after_step(state.signals, event, skipped=skipped),
+        lr_scale=state.lr_scale if lowered else 1.0,
+        lr_until=state.lr_until if lowered else 0,
+        asked=(),
         sampled_tokens=state.sampled_tokens + tally.sampled_tokens,
         trained_tokens=state.trained_tokens + update.action_tokens,
     )
 
 
 def _after_exam(state: RunState, event: Evaluated) -> RunState:
-    if state.best_score is None or event.score > state.best_score:
-        return replace(
-            state,
-            best_score=event.score,
-            best_step=event.step,
-            exams_since_best=0,
-            last_exam=event.step,
-        )
-    return replace(state, exams_since_best=state.exams_since_best + 1, last_exam=event.step)
+    gained = state.best_score is None or event.score > state.best_score
+    since_gain = 0 if gained else state.exams_since_gain + 1
+    return replace(
+        state,
+        best_score=event.score if gained else state.best_score,
+        best_step=event.step if gained else state.best_step,
+        exams_since_best=0 if gained else state.exams_since_best + 1,
+        exams_since_gain=since_gain,
+        last_exam=event.step,
+        signals=observed.after_exam(state.signals, event.step, event.score, since_best=since_gain),
+        asked=_without(state.asked, "exam"),
+    )
+
+
+def _after_intervention(state: RunState, event: Intervened) -> RunState:
+    after = replace(
+        state,
+        signals=observed.after_intervention(state.signals, event),
+        lr_scale=event.lr_scale,
+        lr_until=event.lr_until,
+    )
+    if event.action == "pause":
+        return replace(after, paused=f"{event.detector}: {event.reason}")
+    if event.action == "roll_back":  # the checkpoint may be one that a stop left behind
+        return replace(after, stopped=None, obeyed=event.obeyed)
+    return after
+
+
+def _after_order(state: RunState, event: Ordered) -> RunState:
+    after = replace(state, inbox=event.inbox, last_order=event.id or state.last_order)
+    if event.refused is not None:
+        return after
+    match event.order:
+        case "set":
+            return replace(after, overrides=event.overrides, signals=observed.forget(state.signals))
+        case "pause":
+            return replace(after, paused="told to pause")
+        case "resume":
+            return replace(after, paused=None)
+        case "stop" if event.inbox <= state.obeyed:  # it did stop the run, which then was taken up again
+            return after
+        case "stop" | "save" | "exam" | "reset-reference":
+            return replace(after, asked=(*_without(state.asked, event.order), event.order))
+        case _:
+            return after
+
+
+def _after_resume(state: RunState, event: Resumed) -> RunState:
+    after = replace(state, config_hash=event.config_hash, stopped=None)
+    if event.branched_from is None:
+        return after
+    # The branch has an inbox of its own, and holds what its recipe says.
+    return replace(after, inbox=0, last_order="", obeyed=0, overrides={}, paused=None, asked=())
+
+
+def _without(asked: tuple[str, ...], order: str) -> tuple[str, ...]:
+    return tuple(other for other in asked if other != order)

@@ -21,7 +21,7 @@ FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
 
 Item = tuple[Problem, str]  # what was judged: a problem and a response to it
 Wait = Callable[[str, float], None]
-"""Says a sentence, then lets so many seconds pass; raises `WaitEnded` where somebody asks to stop meanwhile."""
+"""Says a sentence, if given one, then lets so many seconds pass; raises `WaitEnded` if somebody asks to stop."""
 
 
 class WaitEnded(Exception):

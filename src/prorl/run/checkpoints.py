@@ -32,14 +32,16 @@ def start(
     return recorder
 
 
-def save(store: RunStore, learner: Learner, state: RunState, *, keep_last: int) -> None:
+def save(store: RunStore, learner: Learner, state: RunState, *, keep_last: int, good_step: int) -> None:
     """Write the checkpoint of this step, then delete what is no longer needed.
 
-    The base (step 0), the best exam's and the newest checkpoints stay.
+    The base (step 0), the best exam's and the newest checkpoints stay, and that of `good_step` or the one before it,
+    to which a detector in doubt may yet roll back.
     """
     store.write_checkpoint(state.step, to_json(state), learner.save)
     best = set() if state.best_step is None else {state.best_step}
-    store.prune(keep_last=keep_last, keep={0} | best)
+    good = [step for step in store.checkpoint_steps() if step <= good_step][-1:]
+    store.prune(keep_last=keep_last, keep={0, *best, *good})
 
 
 def resume(
@@ -62,6 +64,30 @@ def resume(
             f"{store.folder / 'config.json'} is not the recipe the run was started under: undo the edit, or "
             "change the recipe with `prorl resume --branch`"
         )
+    _return_to(store, learner, checkpoint, state)
+    recorder = Recorder(store.journal, state, watchers)
+    recorder.record(Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from))
+    return recorder
+
+
+def roll_back(store: RunStore, learner: Learner, recorder: Recorder, *, up_to: int) -> None:
+    """Return a running run to its newest whole checkpoint of step `up_to` or before, as `resume` would.
+
+    A branch may hold none that old; then it is the oldest. What came later is set aside: the journal goes on from
+    there, and so does the recorder.
+
+    Raises:
+        StorageError: there is no checkpoint, or journal and checkpoint contradict each other.
+    """
+    checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoint_steps(), default=0)))
+    if checkpoint is None:
+        raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
+    state = from_json(checkpoint.state)
+    _return_to(store, learner, checkpoint, state)
+    recorder.state = state
+
+
+def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
     store.rewind(checkpoint)
     if _folded(store) != state:
         raise StorageError(
@@ -71,9 +97,6 @@ def resume(
     learner.restore(checkpoint.path)
     if state.reference is not None:
         learner.restore_reference(store.reference_path(state.reference.name))
-    recorder = Recorder(store.journal, state, watchers)
-    recorder.record(Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from))
-    return recorder
 
 
 def _folded(store: RunStore) -> RunState:

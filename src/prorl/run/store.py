@@ -27,6 +27,7 @@ from prorl.run.files import (
     temporary_name,
     write_atomic,
 )
+from prorl.run.inbox import INBOX
 from prorl.run.journal import Journal
 from prorl.run.lock import hold_lock
 
@@ -167,15 +168,15 @@ class RunStore:
             sealed.seal(target, fill, {"step": step, "journal_size": position})
         return target
 
-    def latest_checkpoint(self) -> Checkpoint | None:
+    def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
-        None means that the run has written none yet.
+        `up_to` is the last step that counts. None means that the run has written none yet.
 
         Raises:
             StorageError: there are checkpoints and all are damaged; starting over would hide that.
         """
-        paths = self._checkpoints()
+        paths = [path for path in self._checkpoints() if up_to is None or _step(path) <= up_to]
         for path in reversed(paths):
             try:
                 return _load(path)
@@ -187,6 +188,10 @@ class RunStore:
                 "restore one from a copy, or start a new run"
             )
         return None
+
+    def checkpoint_steps(self) -> list[int]:
+        """The steps that there are checkpoints of, whole or not, ascending."""
+        return list(map(_step, self._checkpoints()))
 
     def checkpoint_path(self, step: int) -> Path:
         """Where the files of one step's checkpoint are, every hash checked.
@@ -214,7 +219,7 @@ class RunStore:
         def left_out(parent: str, names: list[str]) -> set[str]:
             if Path(parent) == self.folder / CHECKPOINTS:
                 return set(names) - kept
-            return {LOCK, SAMPLES, DISCARDED} & set(names)
+            return {LOCK, SAMPLES, DISCARDED, INBOX} & set(names)
 
         try:
             with explain_no_room(folder):

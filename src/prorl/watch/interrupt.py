@@ -26,12 +26,13 @@ class Interrupt:
         return self._wished
 
     def wait(self, reason: str, seconds: float) -> None:
-        """Say why, and let the seconds pass.
+        """Say why, unless that has been said, and let the seconds pass.
 
         Raises:
             WaitEnded: the wish to stop came first.
         """
-        self._console.say(reason)
+        if reason:
+            self._console.say(reason)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self._wished:

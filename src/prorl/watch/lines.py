@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from prorl.director.events import (
     Evaluated,
     Event,
+    Intervened,
+    Ordered,
     ReferenceReset,
     Resumed,
     StageEntered,
@@ -41,8 +43,39 @@ def line(event: Event, steps: int) -> str:
             )
         case StageEntered():
             return f"stage {event.index + 1} entered at step {event.step}"
+        case Intervened():
+            return intervention_line(event)
+        case Ordered():
+            return order_line(event)
         case Stopped():
             return f"stopped after step {event.step}: {event.reason}"
+
+
+def intervention_line(event: Intervened) -> str:
+    """What a detector said and did in one line."""
+    lowered = f"learning rate × {event.lr_scale:g} until step {event.lr_until}"
+    done = {
+        "warn": "warned only",
+        "reset_reference": "the reference is reset",
+        "lower_lr": lowered,
+        "roll_back": f"rolled back from step {event.from_step} to the checkpoint of step {event.step}, {lowered}",
+        "pause": "paused",
+        "stop": "stopped",
+    }[event.action]
+    numbers = (
+        f"threshold {event.numbers['threshold']:g}, {event.numbers['hits']:g} of {event.numbers['of_last']:g}"
+    )
+    return f"{event.detector.upper()} at step {event.from_step or event.step}: {event.reason} ({numbers}); {done}"
+
+
+def order_line(event: Ordered) -> str:
+    """What the operator ordered in one line."""
+    told = " ".join([event.order, *(f"{key}={value}" for key, value in event.settings.items())])
+    if event.text:
+        told += f" “{event.text}”"
+    if event.refused is not None:
+        return f"order refused at step {event.step}: {told}: {event.refused}"
+    return f"order at step {event.step}: {told}"
 
 
 def step_line(event: Stepped, steps: int) -> str:

@@ -1,0 +1,144 @@
+"""From readings to interventions (METHOD §8): a bounded, declared answer to trouble, or a warning, or nothing.
+
+A detector speaks when its newest reading and enough of those before are beyond the threshold, its cooldown is
+over, and it has been calm since it last spoke. What stops or pauses the run waits for a person, so it needs no
+calm in between; what acts by itself does so at most `max` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from prorl.algo.unusual import lasts
+from prorl.director.events import Action, DetectorName, Intervened
+from prorl.director.plan import DetectorRule, Plan
+from prorl.director.signals import is_hot
+from prorl.director.state import RunState
+
+MEANING: Mapping[DetectorName, str] = MappingProxyType(
+    {
+        "non_finite": "{:.0f} updates in a row were not finite",
+        "kl_spike": "the KL to the reference is {:.3g} times what is usual",
+        "entropy_collapse": "the entropy is down to {:.3g} nats per token",
+        "entropy_surge": "the entropy is {:.3g} times what is usual",
+        "gradient_spike": "the gradient norm is {:.3g} times what is usual",
+        "length_blowup": "responses are {:.3g} times as long as is usual",
+        "truncation_blowup": "the share of truncated responses is {:.1%} above what is usual",
+        "verifier_errors": "verifiers failed on {:.0%} of the last step's groups",
+        "no_signal": "only {:.1%} of the judged groups teach anything",
+        "reward_hacking": "the training score rose and the exam fell by {:.3g} or more since the best exam",
+        "stalled_exam": "{:.0f} exams in a row brought no new best",
+    }
+)
+"""What the reading of each detector says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervene:
+    """Warn or act, for a detector."""
+
+    detector: DetectorName
+    action: Action
+    reason: str
+    reading: float
+    rule: DetectorRule
+    good_step: int  # the last step at which the detector was calm
+
+
+def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Intervene, ...]:
+    """What the detectors of the plan ask for; one that wants a reset holds back while there can be none.
+
+    A roll back undoes whatever else would be done, so it comes alone.
+    """
+    found = tuple(_interventions(plan, state, can_reset=can_reset))
+    return next(((one,) for one in found if one.action == "roll_back"), found)
+
+
+def good_step(plan: Plan, state: RunState) -> int:
+    """The last step at which every detector that may roll back was calm."""
+    doubted = [
+        _last_calm(name, rule, state)
+        for name, rule in plan.detectors.items()
+        if (rule.mode, rule.action) == ("act", "roll_back") and not _calm_now(name, rule, state)
+    ]
+    return min(doubted, default=state.step)
+
+
+def intervened(decision: Intervene, state: RunState, *, landed: RunState | None = None) -> Intervened:
+    """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
+    rule, acts = decision.rule, decision.action != "warn"
+    lowers = decision.action in ("lower_lr", "roll_back")
+    acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
+    if acts:
+        acted[decision.detector] = acted.get(decision.detector, 0) + 1
+    return Intervened(
+        step=landed.step if landed else state.step,
+        detector=decision.detector,
+        action=decision.action,
+        reason=decision.reason,
+        numbers={
+            "reading": decision.reading,
+            "threshold": rule.threshold,
+            "hits": rule.hits,
+            "of_last": rule.of_last,
+        },
+        rearm=None if decision.action in ("stop", "pause", "roll_back") else rule.rearm,
+        acted=acted,
+        lr_scale=state.lr_scale * rule.factor if lowers else state.lr_scale,
+        # Counted from where the trouble was, not from where the run goes on: the way there must not use it up.
+        lr_until=state.step + rule.steps if lowers else state.lr_until,
+        from_step=state.step if landed else None,
+        obeyed=state.inbox if landed else state.obeyed,
+    )
+
+
+def _interventions(plan: Plan, state: RunState, *, can_reset: bool) -> Iterator[Intervene]:
+    for name, rule in plan.detectors.items():
+        if not _speaks(name, rule, state):
+            continue
+        action, remark = _action(name, rule, state)
+        if action == "reset_reference" and not can_reset:
+            continue
+        _, reading = state.signals.readings[name][-1]
+        yield Intervene(
+            detector=name,
+            action=action,
+            reason=MEANING[name].format(reading) + remark,
+            reading=reading,
+            rule=rule,
+            good_step=_last_calm(name, rule, state),
+        )
+
+
+def _speaks(name: DetectorName, rule: DetectorRule, state: RunState) -> bool:
+    watch = state.signals.watch(name)
+    if watch.rearm is not None or (watch.last is not None and state.step - watch.last < rule.cooldown):
+        return False
+    readings = state.signals.readings.get(name, ())
+    hot = [is_hot(name, reading, rule.threshold) for _, reading in readings]
+    return lasts(hot, hits=rule.hits, of_last=rule.of_last)
+
+
+def _action(name: DetectorName, rule: DetectorRule, state: RunState) -> tuple[Action, str]:
+    """What is to be done, and a remark where it is not what the rule says first."""
+    if rule.mode == "warn":
+        return "warn", ""
+    acted = state.signals.watch(name).acted
+    if acted < rule.max or rule.action in ("warn", "pause", "stop"):
+        return rule.action, ""
+    if rule.action == "roll_back":
+        return "stop", f", and {acted} roll backs did not help"
+    return "warn", f", and the {acted} interventions allowed are used up"
+
+
+def _calm_now(name: DetectorName, rule: DetectorRule, state: RunState) -> bool:
+    readings = state.signals.readings.get(name)
+    return not readings or not is_hot(name, readings[-1][1], rule.rearm)
+
+
+def _last_calm(name: DetectorName, rule: DetectorRule, state: RunState) -> int:
+    readings = state.signals.readings[name]
+    calm = [step for step, reading in readings if not is_hot(name, reading, rule.rearm)]
+    return calm[-1] if calm else max(readings[0][0] - 1, 0)

@@ -1,0 +1,143 @@
+"""What an operator may order, and what is refused in one sentence."""
+
+import pytest
+
+from prorl.config import KNOBS
+from prorl.director.events import Ordered
+from prorl.director.state import Reference, RunState, evolve
+from prorl.run.inbox import Letter, Order
+from prorl.steering import WORDS, OrderError, judge, parse_order
+from support.recipes import recipe
+
+BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
+STATE = RunState(step=7, reference=BASE)
+
+
+def judged(order: str = "set", *, state=STATE, config=None, context=None, **settings) -> Ordered:
+    """Settings are recipe keys with the dot written as two underscores."""
+    keys = {key.replace("__", "."): value for key, value in settings.items()}
+    letter = Letter(order=Order(id="ab", order=order, settings=keys), end=99)
+    return judge(config or recipe(), state, letter, context=context)
+
+
+@pytest.mark.parametrize(
+    ("words", "order", "settings", "text"),
+    [
+        (["pause"], "pause", {}, ""),
+        (["reset-reference"], "reset-reference", {}, ""),
+        (["note", "new", "verifier"], "note", {}, "new verifier"),
+        (["note", "a=b"], "note", {}, "a=b"),
+        (["kl.coef=5e-4"], "set", {"kl.coef": 5e-4}, ""),
+        (["clip.high=0.3", "clip.dual=null"], "set", {"clip.high": 0.3, "clip.dual": None}, ""),
+        (["kl.coef=plan"], "set", {"kl.coef": "plan"}, ""),
+        (["advantage.level=group"], "set", {"advantage.level": "group"}, ""),
+    ],
+)
+def test_what_can_be_typed(words, order, settings, text):
+    parsed = parse_order(words)
+    assert (parsed.order, dict(parsed.settings), parsed.text) == (order, settings, text)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "say what to tell"),
+        (["puase"], "'puase' is no order: did you mean 'pause'?"),
+        (["xyzzy"], "'xyzzy' is no order; there are: pause, resume"),
+        (["pause", "now"], "'now' is no order"),
+        (["note"], "'note' is no order"),
+        (["kl.coef=1", "pause"], "no order"),
+        (["kl.coef={ramp: linear}"], "kl.coef takes one value"),
+        (["kl.coef=[1,2]"], "kl.coef takes one value"),
+        (["kl.coef={"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_typed(words, told):
+    with pytest.raises(OrderError) as error:
+        parse_order(words)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("order", [*WORDS, "note"])
+def test_plain_orders_are_taken_in(order):
+    ordered = judged(order)
+    assert (ordered.refused, ordered.step, ordered.id, ordered.inbox) == (None, 7, "ab", 99)
+
+
+def test_knobs_are_held_as_checked_values_by_their_own_names():
+    ordered = judged(kl__coef="5e-4", sampling__samples_per_prompt=32)
+    assert ordered.refused is None
+    assert ordered.overrides == {"kl_coef": 5e-4, "samples_per_prompt": 32}
+    assert isinstance(ordered.overrides["kl_coef"], float)
+
+
+def test_what_is_held_stays_held_until_it_is_given_back():
+    state = evolve(STATE, judged(kl__coef=0.1, clip__high=0.3))
+    assert state.overrides == {"kl_coef": 0.1, "clip_high": 0.3}
+    state = evolve(state, judged(state=state, kl__coef="plan", sampling__top_p=0.9))
+    assert state.overrides == {"clip_high": 0.3, "top_p": 0.9}
+
+
+def test_every_knob_can_be_given_back():
+    assert judged(**{key.replace(".", "__"): "plan" for key in KNOBS}).overrides == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "names at least one"),
+        ({"kl__ceof": 1}, "'kl.ceof' cannot change during a run: did you mean 'kl.coef'?"),
+        ({"save__every": 1}, "'save.every' cannot change during a run"),
+        ({"kl": 1}, "'kl' cannot change during a run"),
+        ({"kl__coef": -1}, "kl.coef"),
+        ({"kl__coef": float("inf")}, "kl.coef"),
+        ({"kl__coef": "NaN"}, "kl.coef"),
+        ({"kl__coef": None}, "kl.coef"),
+        ({"kl__estimator": "k9"}, "kl.estimator"),
+        ({"sampling__temperature": 0}, "sampling.temperature"),
+        ({"sampling__samples_per_prompt": 1}, "samples_per_prompt must be at least 2"),
+        ({"sampling__samples_per_prompt": 2.5}, "sampling.samples_per_prompt"),
+        ({"clip__high": 0.1}, "clip.high (0.1) is below clip.low (0.2)"),
+        ({"optimizer__updates_per_step": 5}, "does not divide"),
+    ],
+)
+def test_nonsense_is_refused_and_changes_nothing(settings, told):
+    ordered = judged(**settings)
+    assert told in ordered.refused
+    assert "\n" not in ordered.refused
+    assert evolve(STATE, ordered).overrides == {}
+    assert evolve(STATE, ordered).inbox == 99
+
+
+@pytest.mark.parametrize("order", ["", "sudo", "unreadable", "Pause", "set\n"])
+def test_words_that_are_no_orders_are_refused(order):
+    assert "no order" in judged(order).refused
+
+
+def test_a_setting_is_judged_together_with_what_is_held():
+    state = evolve(STATE, judged(clip__low=0.1))
+    assert judged(clip__high=0.15).refused is not None
+    assert judged(state=state, clip__high=0.15).refused is None
+
+
+def test_a_setting_is_judged_together_with_stages_entered_and_to_come():
+    config = recipe(stages=[{"at": 5, "set": {"clip.low": 0.1}}, {"at": 9, "set": {"clip.low": 0.25}}])
+    entered = RunState(step=7, stage=0, reference=BASE)
+    assert judged(config=config, state=entered, clip__high=0.26).refused is None
+    assert judged(config=config, state=entered, clip__high=0.15).refused == (
+        "with this order, in the stage of step 9: clip.high (0.15) is below clip.low (0.25)"
+    )
+    past = RunState(step=10, stage=1, reference=BASE)
+    assert judged(config=config, state=past, clip__high=0.3).refused is None
+
+
+def test_orders_that_this_run_cannot_obey_are_refused():
+    bare = RunState(step=7)
+    assert "holds no reference" in judged("reset-reference", state=bare).refused
+    assert "the reference is the policy" in judged("reset-reference", state=RunState(reference=BASE)).refused
+    assert "sits no exams" in judged("exam", config=recipe(exam={"every": 0})).refused
+    off = recipe(kl={"coef": 0}, reset={"every": 0})
+    assert "no reference to pay one to" in judged(config=off, state=bare, kl__coef=0.1).refused
+    assert "context of 4096 tokens" in judged(context=4096, sampling__response_limit=4096).refused
+    assert judged(context=4096, sampling__response_limit=4095).refused is None

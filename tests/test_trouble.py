@@ -1,0 +1,297 @@
+"""Detectors on whole runs of the fake backend: what they do to a run that goes wrong, and what they leave alone."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
+from prorl.detecting import DetectorsConfig, rules
+from prorl.director.decide import TOLD_TO_STOP, decide
+from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
+from prorl.director.plan import ExamRules, ResetRules
+from prorl.director.state import fold, from_json
+from prorl.run.inbox import INBOX, send
+from prorl.run.journal import read_journal
+from prorl.run.store import RunStore
+from prorl.steering import next_order, parse_order
+from prorl.types import Verdict
+from support.fake_runs import PLAN, events, run_in, timeless
+from support.recipes import recipe
+
+CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}})
+
+
+def watched(**rows):
+    """The plan of the tests under the detectors named, with changes to their defaults."""
+    every = rules(DetectorsConfig.model_validate(rows))
+    return replace(PLAN, detectors={name: every[name] for name in rows})
+
+
+class RefusingLearner(FakeLearner):
+    """Its updates are not finite from one policy version on, as long as the learning rate is above `bearable`."""
+
+    def __init__(self, skill: float, *, since: int, bearable: float) -> None:
+        super().__init__(skill)
+        self._updates = 0
+        self._since = since
+        self._bearable = bearable
+
+    def update(self, batch, knobs):
+        if self.skill_version() < self._since or knobs.learning_rate <= self._bearable:
+            return super().update(batch, knobs)
+        before = self.skill, self.momentum
+        stats = super().update(batch, knobs)
+        self.skill, self.momentum = before
+        return replace(stats, updates=0, skipped=1, loss=0.0, kl=0.0, entropy=0.0, grad_norm=0.0)
+
+    def skill_version(self) -> int:
+        return self.backend.engine.version
+
+
+def refusing(since: int, bearable: float):
+    def sabotage(backend) -> None:
+        backend.learner = RefusingLearner(0.3, since=since, bearable=bearable)
+        backend.learner.backend = backend
+
+    return sabotage
+
+
+def of(folder: Path, kind: type) -> list:
+    return [event for event in events(folder) if isinstance(event, kind)]
+
+
+def discarded(folder: Path) -> list[str]:
+    return [record["kind"] for record in read_journal(folder / "journal.discarded.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("healthy") / "run"
+    assert run_in(folder, PLAN).stopped == "done"
+    return folder
+
+
+def test_a_healthy_run_is_the_same_under_all_detectors(healthy, tmp_path):
+    run_in(tmp_path / "run", replace(PLAN, detectors=rules(DetectorsConfig())))
+    assert timeless(events(tmp_path / "run")) == timeless(events(healthy))
+
+
+# -- updates that are not finite
+
+STRICT = watched(non_finite={"steps": 4})
+SICK = refusing(since=6, bearable=0.05)  # half the plan's learning rate can be borne
+
+
+@pytest.fixture(scope="module")
+def rolled_back(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("rolled") / "run"
+    assert run_in(folder, STRICT, sabotage=SICK).stopped == "done"
+    return folder
+
+
+def test_updates_that_are_not_finite_roll_back_to_the_last_good_checkpoint(rolled_back):
+    (told,) = of(rolled_back, Intervened)
+    assert (told.detector, told.action, told.from_step, told.step) == ("non_finite", "roll_back", 9, 6)
+    assert told.reason == "3 updates in a row were not finite"
+    assert (told.lr_scale, told.lr_until) == (0.5, 13)
+
+
+def test_the_journal_of_a_rolled_back_run_tells_each_step_once_and_keeps_what_it_gave_up(rolled_back):
+    assert [event.step for event in of(rolled_back, Stepped)] == list(range(1, 13))
+    assert discarded(rolled_back).count("stepped") == 3
+    assert [event.learning_rate for event in of(rolled_back, Stepped)] == [0.1] * 6 + [0.05] * 6
+
+
+def test_the_state_of_a_rolled_back_run_is_the_fold_of_its_journal(rolled_back):
+    checkpoint = RunStore.open(rolled_back).latest_checkpoint()
+    assert from_json(checkpoint.state) == fold(events(rolled_back))
+
+
+def test_a_run_with_a_smaller_step_from_the_start_of_the_trouble_comes_to_the_same(rolled_back, tmp_path):
+    """The roll back restored policy, optimizer, reference and data order: nothing of the bad steps is left."""
+    from prorl.director.schedules import Piecewise
+
+    lowered = replace(
+        PLAN, schedules=PLAN.schedules | {"learning_rate": Piecewise(points=((0, 0.1), (6, 0.05)))}
+    )
+    run_in(tmp_path / "run", lowered)
+    told = [event for event in timeless(events(rolled_back)) if event.kind != "intervened"]
+    assert told == timeless(events(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("stop", [5, 6, 7, 8, 10])
+def test_interrupting_a_run_that_rolls_back_changes_nothing(rolled_back, tmp_path, stop):
+    folder = tmp_path / "run"
+    asked: list[int] = []
+
+    def once(state) -> bool:
+        if state.step == stop and not asked:
+            asked.append(stop)
+            return True
+        return False
+
+    assert run_in(folder, STRICT, sabotage=SICK, until=once).stopped == "interrupted"
+    assert run_in(folder, STRICT, sabotage=SICK).stopped == "done"
+    assert timeless(events(folder)) == timeless(events(rolled_back))
+
+
+@pytest.mark.parametrize("kind", ["stepped", "intervened"])
+def test_a_kill_around_a_roll_back_changes_nothing(rolled_back, tmp_path, kind):
+    folder = tmp_path / "run"
+
+    def die(event, state) -> None:
+        if event.kind == kind and (kind == "intervened" or state.step == 9):
+            raise ConnectionError("the machine went away")
+
+    with pytest.raises(ConnectionError):
+        run_in(folder, STRICT, sabotage=SICK, watch=die)
+    assert run_in(folder, STRICT, sabotage=SICK).stopped == "done"
+    assert timeless(events(folder)) == timeless(events(rolled_back))
+
+
+def test_a_kill_within_a_roll_back_changes_nothing(rolled_back, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeLearner, "restore", lambda self, folder: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_in(folder, STRICT, sabotage=SICK)
+    assert run_in(folder, STRICT, sabotage=SICK).stopped == "done"
+    assert timeless(events(folder)) == timeless(events(rolled_back))
+
+
+def test_roll_backs_that_do_not_help_stop_the_run_and_say_so(tmp_path):
+    plan = watched(non_finite={"max": 2})
+    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=6, bearable=0.0))
+    assert state.stopped == "3 updates in a row were not finite, and 2 roll backs did not help"
+    assert [(t.action, t.acted["non_finite"], t.lr_scale) for t in of(tmp_path / "run", Intervened)] == [
+        ("roll_back", 1, 0.5),
+        ("roll_back", 2, 0.25),
+        ("stop", 3, 0.25),
+    ]
+
+
+def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path):
+    """From the base on, every checkpoint is behind the trouble, so each roll back forgets the one before."""
+    plan = watched(non_finite={"max": 3})
+    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=0, bearable=0.0))
+    assert "3 roll backs did not help" in state.stopped
+    assert of(tmp_path / "run", Intervened)[-1].acted == {"non_finite": 4}
+
+
+def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_on(tmp_path):
+    """But not a stop, which would end the run for a second time."""
+    folder = tmp_path / "run"
+    script = {4: "note before", 7: "kl.coef=0.5", 8: "stop"}
+
+    def watch(event, state) -> None:
+        if isinstance(event, Stepped) and event.step in script:
+            send(folder / INBOX, parse_order(script.pop(event.step).split()))
+
+    steered = {"sabotage": SICK, "watch": watch, "next_order": next_order(CONFIG, folder / INBOX)}
+    plan = replace(STRICT, keep_last=9)
+    assert run_in(folder, plan, **steered).stopped == TOLD_TO_STOP
+    assert run_in(folder, plan, **steered).stopped == "done"
+    assert [(o.step, o.order) for o in of(folder, Ordered)] == [(4, "note"), (6, "set"), (6, "stop")]
+    assert [step.kl_coef for step in of(folder, Stepped)] == [1e-3] * 6 + [0.5] * 6
+
+
+def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(tmp_path):
+    folder = tmp_path / "run"
+    run_in(folder, STRICT, sabotage=SICK, until=lambda state: state.step == 8)
+    for path in (folder / "checkpoints").iterdir():
+        if path.name != "step_000008":
+            shutil.rmtree(path)
+    assert run_in(folder, replace(STRICT, reset=ResetRules()), sabotage=SICK).stopped == "done"
+    (told,) = of(folder, Intervened)
+    assert (told.from_step, told.step) == (9, 8)
+
+
+# -- verifiers
+
+
+class LyingJudge(FakeJudge):
+    """Praises wrong answers in training and tells the truth in exams, as a policy that games its reward sees it."""
+
+    def submit(self, ticket, problem, text):
+        if problem.split == "train":
+            right = WRONG in text
+            self._ready.append((ticket, Verdict(score=float(right), status="ok" if right else "wrong")))
+        else:
+            super().submit(ticket, problem, text)
+
+
+def lying(backend) -> None:
+    backend.judge = LyingJudge(backend.judge._tasks)
+
+
+def test_a_verifier_that_praises_what_is_wrong_raises_the_alarm_and_pauses_the_run(tmp_path):
+    plan = replace(
+        watched(reward_hacking={"mode": "act", "hits": 1, "of_last": 1}),
+        steps=40,
+        knobs=replace(PLAN.knobs, learning_rate=0.05),
+        exam=ExamRules(every=4, per_domain=20, samples=4),
+        reset=ResetRules(),
+    )
+    waits = []
+
+    def stop(reason, seconds):
+        waits.append(reason)
+
+    state = run_in(
+        tmp_path / "run",
+        plan,
+        sabotage=lying,
+        wait=stop,
+        until=lambda state: state.paused is not None and bool(waits),
+    )
+    (told,) = of(tmp_path / "run", Intervened)
+    exams = [event.score for event in of(tmp_path / "run", Evaluated)]
+    assert exams[-1] < exams[0]
+    assert (told.detector, told.action) == ("reward_hacking", "pause")
+    assert "reward_hacking: the training score rose and the exam fell" in waits[0]
+    assert state.stopped == "interrupted"
+    assert state.paused
+
+
+class BrokenJudge(FakeJudge):
+    """Fails on one response in four: too few for an outage, and yet every group is lost."""
+
+    def submit(self, ticket, problem, text):
+        if problem.split == "train" and ticket % 4 == 0:
+            self._ready.append((ticket, Verdict(score=0.0, status="error", note="crashed")))
+        else:
+            super().submit(ticket, problem, text)
+
+
+def test_verifiers_that_fail_stop_the_run_with_a_sentence_and_do_so_again_if_nothing_was_repaired(tmp_path):
+    def broken(backend) -> None:
+        backend.judge = BrokenJudge(backend.judge._tasks)
+
+    plan = watched(verifier_errors={})
+    first = run_in(tmp_path / "run", plan, sabotage=broken)
+    assert first.stopped.startswith("verifiers failed on ")
+    second = run_in(tmp_path / "run", plan, sabotage=broken)
+    assert (second.step, second.stopped[:20]) == (first.step + 1, first.stopped[:20])
+    assert run_in(tmp_path / "run", plan).stopped == "done"
+
+
+# -- the reference
+
+
+def test_a_detector_resets_the_reference_by_name(tmp_path):
+    row = {"mode": "act", "action": "reset_reference", "threshold": 0.0, "rearm": 0.0, "cooldown": 100}
+    plan = replace(watched(stalled_exam=row), reset=ResetRules(cooldown=0))
+    run_in(tmp_path / "run", plan)
+    (told,), (reset,) = of(tmp_path / "run", Intervened), of(tmp_path / "run", ReferenceReset)
+    assert (told.detector, told.action, told.step) == ("stalled_exam", "reset_reference", reset.step)
+    assert (reset.reason, reset.name, reset.parent) == ("stalled_exam", "ref_001", "ref_000")
+
+
+def test_a_boundary_that_was_decided_decides_nothing_more(rolled_back):
+    journal = events(rolled_back)
+    state = fold(journal[: next(i for i, e in enumerate(journal) if e.kind == "intervened") + 1])
+    assert decide(STRICT, state) == ()
