@@ -17,6 +17,7 @@ from prorl.loop import Run, train
 from prorl.rollout.outage import WaitEnded, wait_silently
 from prorl.rollout.pipeline import StaleCompletionError
 from prorl.run import checkpoints
+from prorl.run.keeper import Keeper
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
 from prorl.tasks.extract import respond
@@ -106,6 +107,7 @@ def run_in(
             tasks=tasks,
             store=store,
             recorder=recorder,
+            keeper=Keeper(store, backend.learner, recorder),
             wait=lambda reason, seconds: (
                 out(backend.judge, reason) if out else wait_silently(reason, seconds)
             ),
@@ -124,7 +126,7 @@ def timeless(events: list[Event]) -> list[Event]:
         if isinstance(event, (Stepped, Evaluated))
         else event
         for event in events
-        if event.kind not in ("resumed", "stopped")
+        if event.kind not in ("resumed", "stopped", "warned")
     ]
 
 

@@ -23,11 +23,11 @@ from prorl.rollout.collect import collect
 from prorl.rollout.outage import Wait, WaitEnded, wait_silently
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
-from prorl.run import checkpoints
+from prorl.run.keeper import Keeper
 from prorl.run.recorder import Recorder
 from prorl.run.store import RunStore
 from prorl.seeds import derive
-from prorl.stopwatch import Stopwatch
+from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling
 
@@ -42,7 +42,9 @@ class Run:
     tasks: Mixture
     store: RunStore
     recorder: Recorder
+    keeper: Keeper
     wait: Wait = wait_silently
+    pulse: Pulse = unheard
 
     @property
     def worker(self) -> Worker:
@@ -63,12 +65,11 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
                 state = record(examine(run, state))
         for decision in decide(plan, state, interrupted=interrupted()):
             state = record(perform(decision, run, state))
-        if save_due(plan, state):
-            checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last)
+        run.keeper.keep(state, due=save_due(plan, state))
         if state.stopped is not None:
             return state
 
-        clock = Stopwatch()
+        clock = Stopwatch(run.pulse)
         knobs = knobs_at(plan, state.step)
         try:
             harvest = collect(
@@ -108,7 +109,7 @@ def examine(run: Run, state: RunState) -> Evaluated:
     """Sit the exam of this step: the same held-out problems and random numbers every time."""
     rules = run.plan.exam
     knobs = knobs_at(run.plan, state.step)
-    clock = Stopwatch()
+    clock = Stopwatch(run.pulse, within="exam")
     result = sit_exam(
         run.worker,
         run.tasks.exam_problems("exam", rules.per_domain),

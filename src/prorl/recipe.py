@@ -21,6 +21,11 @@ from prorl.dials import DIAL_MODELS
 from prorl.errors import ProrlError
 
 MAX_EXTENDS = 8
+CARE = (
+    "save",
+    "deadlines",
+    "guards",
+)  # sections that change no bit of a result, so `prorl resume` may change them
 
 
 class RecipeError(ProrlError):
@@ -79,9 +84,14 @@ def to_json(config: RunConfig) -> dict[str, Any]:
     return data
 
 
+def essence(config: RunConfig) -> dict[str, Any]:
+    """What a resolved recipe says about the result, without how the process is cared for meanwhile."""
+    return {key: value for key, value in to_json(config).items() if key not in CARE}
+
+
 def config_hash(config: RunConfig) -> str:
-    """Identity of everything that a resolved recipe says."""
-    text = json.dumps(to_json(config), sort_keys=True)
+    """Identity of everything that a resolved recipe says about the result."""
+    text = json.dumps(essence(config), sort_keys=True)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 

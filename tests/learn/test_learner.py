@@ -231,7 +231,7 @@ def test_save_and_restore_continue_to_the_last_bit(tmp_path):
     one = learner()
     one.update(batch(seed=1), KNOBS)
     (tmp_path / "reference").mkdir()
-    one.save(tmp_path)
+    one.snapshot()(tmp_path)
     one.save_reference(tmp_path / "reference")
     other = learner(qwen2(initializer_range=0.1))
     other.restore(tmp_path)
@@ -245,7 +245,7 @@ def test_save_and_restore_continue_to_the_last_bit(tmp_path):
 def test_what_is_saved_loads_with_transformers(tmp_path, tied):
     one = learner(qwen2(tie_word_embeddings=tied))
     one.update(batch(), KNOBS)
-    one.save(tmp_path)
+    one.snapshot()(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert bits_equal(weights(loaded), weights(one.policy))
 
@@ -264,7 +264,7 @@ def test_reset_to_the_policy_puts_kl_back_to_zero_and_keeps_the_moments():
 def test_reset_to_a_checkpoint_takes_its_weights(tmp_path):
     one = learner()
     one.update(batch(), KNOBS)
-    one.save(tmp_path)
+    one.snapshot()(tmp_path)
     one.update(batch(seed=1), KNOBS)
     one.reset_reference(tmp_path, clear_optimizer=False)
     now = weights(one.policy)

@@ -14,7 +14,9 @@ from prorl.cli import app
 
 
 def prorl(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    """A command run in this process: without a supervisor, which would start another one."""
+    plainly = ["--no-supervise"] if arguments[0] in ("train", "resume") else []
+    return CliRunner().invoke(app, [*map(str, arguments), *plainly])
 
 
 def done(*arguments: object) -> str:

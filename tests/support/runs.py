@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from prorl.director.events import Evaluated, Event, Stepped, from_record
 from prorl.director.state import RunState
 from prorl.run.journal import read_journal
 from prorl.watch.console import Console
+from prorl.watch.interrupt import ECHO
 
 
 def quiet() -> Console:
@@ -35,6 +37,7 @@ class CtrlC(Console):
             if isinstance(event, Stepped) and event.step == self._step:
                 for _ in range(self._times):
                     signal.raise_signal(signal.SIGINT)
+                    time.sleep(ECHO)
 
         yield watch
 
@@ -54,7 +57,7 @@ def timeless(run: Path) -> list[Event]:
         if isinstance(event, (Stepped, Evaluated))
         else event
         for event in events(run)
-        if event.kind not in ("resumed", "stopped")
+        if event.kind not in ("resumed", "stopped", "warned")
     ]
 
 

@@ -57,7 +57,6 @@ class Plan:
     reset: ResetRules = field(default_factory=ResetRules)
     exam: ExamRules = field(default_factory=ExamRules)
     save_every: int = 50  # steps
-    keep_last: int = 2  # checkpoints, besides the base and the best
     sample_every: int = 10  # steps between written sample rollouts; 0 = never
     max_error_share: float = 0.5  # of a step's groups with a verifier error: above it the run stops, saved
 

@@ -19,6 +19,7 @@ from prorl.director.events import (
     Started,
     Stepped,
     Stopped,
+    Warned,
 )
 
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
@@ -91,6 +92,8 @@ def evolve(state: RunState, event: Event) -> RunState:
             return replace(state, stopped=event.reason)
         case Resumed():
             return replace(state, config_hash=event.config_hash, stopped=None)
+        case Warned():
+            return state
 
 
 def fold(events: Iterable[Event]) -> RunState:

@@ -49,5 +49,7 @@ class CaseResult:
     """What the program did on one input."""
 
     status: Status
-    value: Any = None  # of a function: its result as plain data, tuples as lists; of a script: standard output
+    value: Any = (
+        None  # of a function: its result as plain data, tuples as lists; of a script: standard output
+    )
     note: str = ""  # why it failed, in a few words

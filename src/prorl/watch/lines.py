@@ -13,6 +13,7 @@ from prorl.director.events import (
     Started,
     Stepped,
     Stopped,
+    Warned,
 )
 
 
@@ -43,6 +44,8 @@ def line(event: Event, steps: int) -> str:
             return f"stage {event.index + 1} entered at step {event.step}"
         case Stopped():
             return f"stopped after step {event.step}: {event.reason}"
+        case Warned():
+            return f"warning at step {event.step}: {event.text}"
 
 
 def step_line(event: Stepped, steps: int) -> str:

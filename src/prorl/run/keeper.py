@@ -1,0 +1,121 @@
+"""What a step boundary owes to the disk and to the machine: checkpoints, and a look at memory and space.
+
+Saving never changes what is computed: the learner is copied at the boundary and written beside the next steps. A
+full disk costs checkpoints, each said, and never the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prorl.director.events import Warned
+from prorl.director.state import RunState, to_json
+from prorl.ports import Learner
+from prorl.run.files import NoRoomError
+from prorl.run.guards import Guard, GuardRules, take_sample
+from prorl.run.recorder import Recorder
+from prorl.run.retention import Retention, prune
+from prorl.run.store import RunStore
+from prorl.stopwatch import Pulse, Stopwatch, unheard
+
+Alarm = Callable[[], None]
+"""Asks the loop to stop, saved, for want of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRules:
+    """When to save besides what the director says, and what to keep."""
+
+    minutes: float = 0.0  # a checkpoint at least so often; 0: by steps alone
+    retry_seconds: float = 60.0  # before another try after one that failed
+    retention: Retention = field(default_factory=Retention)
+    guard: GuardRules = field(default_factory=GuardRules)
+
+
+class Keeper:
+    """Saves a run and watches over its machine. All that it remembers is about this process, not about the run."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        learner: Learner,
+        recorder: Recorder,
+        rules: KeepRules | None = None,
+        *,
+        alarm: Alarm = lambda: None,
+        pulse: Pulse = unheard,
+    ) -> None:
+        self._store, self._learner, self._recorder = store, learner, recorder
+        self._rules = rules or KeepRules()
+        self._guard = Guard(self._rules.guard)
+        self._alarm, self._pulse = alarm, pulse
+        self._saved = time.monotonic()
+        self._retry: float | None = None  # when to try again what failed
+
+    def keep(self, state: RunState, *, due: bool) -> None:
+        """Save at this boundary if a checkpoint is due, by step or by clock, or is owed since the disk was full.
+
+        The end of a run is saved before this returns.
+
+        Raises:
+            NoRoomError: the end of the run cannot be saved.
+        """
+        self._look(state)
+        self._notice(state)
+        if state.stopped is not None:
+            self._save(state)
+            self._store.finish_writing()
+            failure = self._store.failed_write()
+            if failure is not None:
+                raise failure
+        elif due or self._late():
+            try:
+                self._save(state)
+            except NoRoomError as error:
+                self._postpone(state, error)
+
+    def _late(self) -> bool:
+        now = time.monotonic()
+        if self._retry is not None:
+            return now >= self._retry
+        return bool(self._rules.minutes) and now - self._saved >= 60 * self._rules.minutes
+
+    def _save(self, state: RunState) -> None:
+        store, retention = self._store, self._rules.retention
+        with Stopwatch(self._pulse).phase("save"):
+            store.finish_writing()  # before the copy is taken, so that there are never two
+            self._notice(state)
+            store.require_room()
+            position = store.journal.size
+            live = state.reference.name if state.reference else None
+            store.begin_checkpoint(
+                state.step,
+                to_json(state),
+                self._learner.snapshot(),
+                lambda: prune(store, retention, position=position, best=state.best_step, live=live),
+            )
+        self._saved, self._retry = time.monotonic(), None
+
+    def _notice(self, state: RunState) -> None:
+        """See how the last write beside the training ended; only for want of room is it tried again."""
+        failure = self._store.failed_write()
+        if isinstance(failure, NoRoomError):
+            self._postpone(state, failure)
+        elif failure is not None:
+            raise failure
+
+    def _postpone(self, state: RunState, error: NoRoomError) -> None:
+        seconds = self._rules.retry_seconds
+        self._retry = time.monotonic() + seconds
+        self._warn(state, f"not saved, the run goes on and tries again in {seconds:.0f} s: {error}")
+
+    def _look(self, state: RunState) -> None:
+        for finding in self._guard.findings(take_sample(state.step, self._store.folder)):
+            self._warn(state, finding.text)
+            if finding.stop:
+                self._alarm()
+
+    def _warn(self, state: RunState, text: str) -> None:
+        self._recorder.record(Warned(step=state.step, text=text))
