@@ -17,8 +17,8 @@ from prorl.loop import Run, train
 from prorl.rollout.outage import WaitEnded, wait_silently
 from prorl.rollout.pipeline import StaleCompletionError
 from prorl.run import checkpoints
-from prorl.run.keeper import Keeper
 from prorl.run.journal import read_journal
+from prorl.run.keeper import Keeper
 from prorl.run.store import RunStore
 from prorl.tasks.extract import respond
 from prorl.tasks.mixture import Mixture

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from prorl.care import DeadlinesConfig, GuardsConfig, SaveConfig
 from prorl.dials import Dial, Model
 
 Count = Annotated[int, Field(gt=0)]
@@ -194,41 +195,6 @@ class EvaluationConfig(Model):
     per_domain: int = Field(100, ge=0)
     ood_per_domain: int = Field(50, ge=0)
     samples: Count = 16
-
-
-class SaveConfig(Model):
-    """Checkpoints. The base and the best exam's are always kept."""
-
-    every: Count = 50  # steps
-    minutes: float = Field(60.0, ge=0)  # a checkpoint at least so often, whatever a step takes; 0: off
-    keep_last: Count = 2
-    keep_every: int = Field(0, ge=0)  # keep those of every so many steps for good; 0: none
-    keep_references: Literal["all", "needed"] = "all"  # needed: by the run now or by a kept checkpoint
-
-
-class DeadlinesConfig(Model):
-    """Seconds without a sign of life after which the supervisor calls a phase hung and restarts the trainer.
-
-    A phase that usually takes long may take `factor` times its median, if that is more. Decoding beats whenever a
-    response ends, judging and exams likewise.
-    """
-
-    generate: float = Field(3600.0, gt=0)
-    judge: float = Field(1800.0, gt=0)
-    learn: float = Field(7200.0, gt=0)
-    sync: float = Field(1800.0, gt=0)
-    exam: float = Field(3600.0, gt=0)
-    measure: float = Field(3600.0, gt=0)
-    save: float = Field(7200.0, gt=0)
-    between: float = Field(3600.0, gt=0)  # phases: decisions, references, the journal
-    factor: float = Field(20.0, ge=2)
-
-
-class GuardsConfig(Model):
-    """Warnings about memory and disk, and the stop before the machine dies. The zeros switch each off."""
-
-    warn_steps: int = Field(200, ge=0)  # warn where the trend uses either up within so many steps
-    memory_stop: float = Field(0.02, ge=0, lt=1)  # share of the memory below which the run stops, saved
 
 
 class StageConfig(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from prorl import compose
@@ -171,14 +171,17 @@ def _train(work: Work, store: RunStore, recorder: Recorder, interrupt: Interrupt
 @contextmanager
 def _created(folder: Path, config: RunConfig, console: Console, interrupt: Interrupt) -> Iterator[RunStore]:
     """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
-    existed = folder.exists()
+    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     try:
         with RunStore.create(folder, to_json(config), report=console.say, hold=interrupt.hold) as store:
             console.say(f"run directory: {folder}")
             yield store
     except BaseException:
-        if not existed and not is_born(folder):
+        if made and not is_born(folder):
             shutil.rmtree(folder, ignore_errors=True)
+            for place in made[1:]:
+                with suppress(OSError):  # somebody else put something there meanwhile
+                    place.rmdir()
         raise
 
 

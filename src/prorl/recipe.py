@@ -16,16 +16,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
+from prorl.care import SECTIONS
 from prorl.config import RunConfig
 from prorl.dials import DIAL_MODELS
 from prorl.errors import ProrlError
 
 MAX_EXTENDS = 8
-CARE = (
-    "save",
-    "deadlines",
-    "guards",
-)  # sections that change no bit of a result, so `prorl resume` may change them
 
 
 class RecipeError(ProrlError):
@@ -86,7 +82,7 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 
 def essence(config: RunConfig) -> dict[str, Any]:
     """What a resolved recipe says about the result, without how the process is cared for meanwhile."""
-    return {key: value for key, value in to_json(config).items() if key not in CARE}
+    return {key: value for key, value in to_json(config).items() if key not in SECTIONS}
 
 
 def config_hash(config: RunConfig) -> str:

@@ -14,6 +14,7 @@ import pytest
 from prorl import __version__
 from prorl.cli import app
 from prorl.director.events import Resumed, Stopped
+from prorl.run.status import holder
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
 
@@ -24,7 +25,7 @@ def test_version():
     assert done("--version").strip() == __version__
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "eval"])
+@pytest.mark.parametrize("command", ["train", "resume", "status", "lineage", "eval"])
 def test_every_command_shows_examples(command):
     assert command in done("--help")
     text = done(command, "--help")
@@ -34,7 +35,7 @@ def test_every_command_shows_examples(command):
 
 def test_every_command_is_tested_here():
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert names == {"train", "resume", "eval"}
+    assert names == {"train", "resume", "status", "lineage", "eval"}
 
 
 # -- what the commands do
@@ -84,9 +85,9 @@ def test_resume_may_repeat_what_the_recipe_says_anyway(run):
     done("resume", "tiny", "steps=3")
 
 
-def test_resume_branch_goes_on_beside_its_parent(run, workplace):
+def test_a_branch_goes_on_beside_its_parent(run, workplace):
     before = tree(run)
-    text = done("resume", "tiny", "--branch", "longer", "steps=4", "optimizer.lr=1e-3")
+    text = done("train", "--branch", "tiny@3", "steps=4", "optimizer.lr=1e-3", "--run", "runs/longer")
     assert "a branch of tiny@3" in text
     assert "step 4/4" in text
     branch = workplace / "runs" / "longer"
@@ -127,7 +128,9 @@ def training(workplace, write_recipe) -> Iterator[Callable[[str], subprocess.Pop
 def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, workplace):
     process = training(until="step 2/30")
     busy = refused("resume", "tiny")
-    assert f"is being trained by process {process.pid}" in busy
+    trainer = holder(workplace / "runs" / "tiny")
+    assert f"is being trained by process {trainer}" in busy
+    assert trainer != process.pid, "the trainer is the child of its supervisor"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group hears it
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 130

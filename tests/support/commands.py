@@ -42,11 +42,11 @@ def sentence(status: int, stderr: str) -> str:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Every path below a folder, files with their content, without locks."""
+    """Every path below a folder, files with their content, without what only a process in it needs."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")
-        if path.name != "lock"
+        if path.name not in ("lock", "heartbeat.json")
     }
 
 

@@ -10,6 +10,7 @@ from prorl.director.events import (
     Stepped,
     Stopped,
     Tally,
+    Warned,
 )
 from prorl.types import UpdateStats
 
@@ -98,4 +99,5 @@ def one_of_each() -> tuple[Event, ...]:
         reset(1),
         Stopped(step=1, reason="interrupted"),
         Resumed(step=1, config_hash="c0ffee"),
+        Warned(step=1, text="the disk is full"),
     )

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from prorl.director.events import Warned
 from prorl.director.state import RunState, to_json
 from prorl.ports import Learner
-from prorl.run.files import NoRoomError
+from prorl.run import sealed
+from prorl.run.files import NoRoomError, StorageError, free_bytes, readable
 from prorl.run.guards import Guard, GuardRules, take_sample
 from prorl.run.recorder import Recorder
 from prorl.run.retention import Retention, prune
 from prorl.run.store import RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
+
+MARGIN = 1.1  # room wanted, in checkpoints like the newest: journal, samples and scalars grow too
 
 Alarm = Callable[[], None]
 """Asks the loop to stop, saved, for want of memory."""
@@ -87,7 +90,7 @@ class Keeper:
         with Stopwatch(self._pulse).phase("save"):
             store.finish_writing()  # before the copy is taken, so that there are never two
             self._notice(state)
-            store.require_room()
+            _require_room(store)
             position = store.journal.size
             live = state.reference.name if state.reference else None
             store.begin_checkpoint(
@@ -107,6 +110,8 @@ class Keeper:
             raise failure
 
     def _postpone(self, state: RunState, error: NoRoomError) -> None:
+        if not self._store.checkpoints():  # a run that cannot even begin to be saved is not worth its time
+            raise error
         seconds = self._rules.retry_seconds
         self._retry = time.monotonic() + seconds
         self._warn(state, f"not saved, the run goes on and tries again in {seconds:.0f} s: {error}")
@@ -119,3 +124,22 @@ class Keeper:
 
     def _warn(self, state: RunState, text: str) -> None:
         self._recorder.record(Warned(step=state.step, text=text))
+
+
+def _require_room(store: RunStore) -> None:
+    """Check that the disk has room for a checkpoint like the newest one.
+
+    Raises:
+        NoRoomError: it has not.
+    """
+    paths = store.checkpoints()
+    try:
+        size = sealed.read_manifest(paths[-1]).size if paths else 0
+    except StorageError:  # damaged: it says nothing about the next one
+        return
+    free = free_bytes(store.folder)
+    if free < MARGIN * size:
+        raise NoRoomError(
+            f"no space left for a checkpoint of {readable(size)}: the disk of {store.folder} has {readable(free)}; "
+            "free some space or move the run to a larger disk, then resume"
+        )

@@ -24,10 +24,8 @@ from prorl.run.files import (
     StorageError,
     decode_json,
     encode_json,
-    free_bytes,
     give_up,
     insist,
-    readable,
     write_atomic,
 )
 from prorl.run.journal import Journal
@@ -44,8 +42,6 @@ from prorl.run.layout import (
 )
 from prorl.run.lock import hold_lock
 from prorl.run.writer import Writer
-
-ROOM_FOR_THE_REST = 16 << 20  # bytes that a checkpoint leaves free for journal, samples and scalars
 
 Report = Callable[[str], None]
 Fill = Callable[[Path], None]
@@ -192,26 +188,6 @@ class RunStore:
     def failed_write(self) -> Exception | None:
         """What made the last write beside the training fail; told once, and not before it has ended."""
         return self._writer.take_error()
-
-    def require_room(self) -> None:
-        """Check that the disk has room for a checkpoint like the newest one.
-
-        Raises:
-            NoRoomError: it has not.
-        """
-        paths = self.checkpoints()
-        if not paths:
-            return
-        try:
-            size = sealed.read_manifest(paths[-1]).size
-        except StorageError:  # damaged: it says nothing about the next one
-            return
-        free = free_bytes(self.folder)
-        if free < size + ROOM_FOR_THE_REST:
-            raise NoRoomError(
-                f"a checkpoint needs {readable(size)} and {readable(ROOM_FOR_THE_REST)} to spare, and the disk of "
-                f"{self.folder} has {readable(free)} left: free some space"
-            )
 
     def latest_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from prorl.errors import ProrlError
 from prorl.run.heartbeat import Deadlines, Heart
@@ -35,16 +36,23 @@ def alive(folder: Path, deadlines: Deadlines, *, step: int = 0) -> Iterator[Hear
 @contextmanager
 def _stacks(path: Path) -> Iterator[None]:
     """Write all stacks to a file when asked by signal, and on a fault of the interpreter itself."""
-    with path.open("w") as file:
-        faulthandler.register(WHERE, file=file, all_threads=True)
-        ours = not faulthandler.is_enabled()
-        if ours:
-            faulthandler.enable(file)
-        try:
+    try:
+        with path.open("w") as file, _dumping(file):
             yield
-        finally:
-            faulthandler.unregister(WHERE)
-            if ours:
-                faulthandler.disable()
-    if path.exists() and not path.stat().st_size:
-        path.unlink()
+    finally:
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+
+
+@contextmanager
+def _dumping(file: TextIO) -> Iterator[None]:
+    faulthandler.register(WHERE, file=file, all_threads=True)
+    ours = not faulthandler.is_enabled()
+    if ours:
+        faulthandler.enable(file)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(WHERE)
+        if ours:
+            faulthandler.disable()
