@@ -60,16 +60,10 @@ def resume(
             f"{store.folder / 'config.json'} is not the recipe the run was started under: undo the edit, or "
             f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
         )
-    before = _recorded(store)
     if branched_from is None:
-        require_same(before, now)
-    store.rewind(checkpoint)
-    if _folded(store) != state:
-        raise StorageError(
-            f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
-            "was one of them edited, or copied from another run?"
-        )
-    restore(store, learner, checkpoint, state)
+        require_same(_recorded(store), now)
+    _return_to(store, learner, checkpoint, state)
+    before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     recorder = Recorder(store.journal, state, watchers, hold=store.hold)
     recorder.record(
         Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, surroundings=now)
@@ -79,8 +73,13 @@ def resume(
     return recorder
 
 
-def restore(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
-    """Return the learner's tensors to a checkpoint, and the reference to the one that was live then."""
+def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
+    store.rewind(checkpoint)
+    if fold(_events(store)) != state:
+        raise StorageError(
+            f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
+            "was one of them edited, or copied from another run?"
+        )
     learner.restore(checkpoint.path)
     if state.reference is not None:
         learner.restore_reference(store.reference_path(state.reference.name))
@@ -91,10 +90,6 @@ def _recorded(store: RunStore) -> Mapping[str, str]:
     starts = (event for event in _events(store) if isinstance(event, (Started, Resumed)))
     recorded = [event.surroundings for event in starts if event.surroundings]
     return recorded[-1] if recorded else {}
-
-
-def _folded(store: RunStore) -> RunState:
-    return fold(_events(store))
 
 
 def _events(store: RunStore) -> Iterator[Event]:

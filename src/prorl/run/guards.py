@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from statistics import median
 
 from prorl.run.files import free_bytes, readable
 
@@ -85,12 +84,13 @@ class Guard:
 def steps_left(used: Sequence[int], rest: int) -> float | None:
     """In how many steps `rest` more bytes are used, at the rate of the last ones; None where use does not grow.
 
-    `used` is by step, up to a constant. The slope is the median over all pairs of steps (Theil-Sen), to which a
-    single jump, such as a checkpoint, is no trend.
+    `used` is by step, up to a constant. The slope is the lower quartile over all pairs of steps (Theil and Sen
+    take the median), to which one or two jumps, such as checkpoints, are no trend.
     """
     if len(used) < FEWEST:
         return None
-    slope = median((b - a) / (j - i) for (i, a), (j, b) in combinations(enumerate(used), 2))
+    slopes = sorted((b - a) / (j - i) for (i, a), (j, b) in combinations(enumerate(used), 2))
+    slope = slopes[len(slopes) // 4]
     return rest / slope if slope > 0 else None
 
 

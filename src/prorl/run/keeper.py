@@ -54,6 +54,7 @@ class Keeper:
         self._rules = rules or KeepRules()
         self._guard = Guard(self._rules.guard)
         self._alarm, self._pulse = alarm, pulse
+        self._looked: int | None = None
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
 
@@ -117,6 +118,9 @@ class Keeper:
         self._warn(state, f"not saved, the run goes on and tries again in {seconds:.0f} s: {error}")
 
     def _look(self, state: RunState) -> None:
+        if state.step == self._looked:  # the same boundary again: of a paused run
+            return
+        self._looked = state.step
         for finding in self._guard.findings(take_sample(state.step, self._store.folder)):
             self._warn(state, finding.text)
             if finding.stop:

@@ -38,12 +38,13 @@ class Interrupt:
         return self._wished is not None
 
     def wait(self, reason: str, seconds: float) -> None:
-        """Say why, and let the seconds pass.
+        """Say why, unless that has been said, and let the seconds pass.
 
         Raises:
             WaitEnded: the wish to stop came first.
         """
-        self._console.say(reason)
+        if reason:
+            self._console.say(reason)
         self.pulse(WAITING)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
