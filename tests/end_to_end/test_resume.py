@@ -16,7 +16,7 @@ from prorl.director.events import ReferenceReset, Resumed, StageEntered, Stepped
 from prorl.director.state import fold
 from prorl.launch import branch_run, resume_run, start_run
 from prorl.recipe import RecipeError, load_recipe
-from support.runs import CtrlC, events, folders, of_kind, quiet, timeless
+from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
 
 LONG = {
     "name": "long",
@@ -25,17 +25,6 @@ LONG = {
     "stages": [{"at": 3, "set": {"sampling.temperature": 0.8}}],
 }
 """Resets after every second step, a stage at step 3, the length penalty off in every third step."""
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """Every byte that must not depend on interruptions: tensors, driver state, samples, measurements."""
-    kept = ("checkpoints/step_000006", "references", "samples", "evals", "tokenizer")
-    files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
-    return {
-        path.relative_to(run).as_posix(): path.read_bytes()
-        for path in files
-        if path.name != "manifest.json"  # it holds the length of the journal
-    }
 
 
 @pytest.fixture(scope="module")

@@ -63,3 +63,15 @@ def timeless(run: Path) -> list[Event]:
 
 def folders(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Every byte that must not depend on interruptions: the last tensors, driver state, samples, measurements."""
+    last = max(folders(run / "checkpoints"))
+    kept = (f"checkpoints/{last}", "references", "samples", "evals", "tokenizer")
+    files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in files
+        if path.name != "manifest.json"  # it holds the length of the journal
+    }
