@@ -143,9 +143,11 @@ def perform(decision: Decision, run: Run, state: RunState) -> Event:
 
 def _reset_reference(decision: ResetReference, run: Run, state: RunState) -> ReferenceReset:
     assert state.reference is not None, "the director resets only a reference that exists"
-    source_step = state.step
-    if decision.target == "best" and state.best_step is not None:
+    source_step, target = state.step, decision.target
+    if target == "best" and state.best_step is not None and run.store.has_checkpoint(state.best_step):
         source_step = state.best_step
+    elif target == "best":
+        target = "current"  # a full disk has cost the best one
     source = None if source_step == state.step else run.store.checkpoint_path(source_step)
     learner = run.backend.learner
     learner.reset_reference(source, clear_optimizer=decision.optimizer == "clear")
@@ -155,7 +157,7 @@ def _reset_reference(decision: ResetReference, run: Run, state: RunState) -> Ref
         name=name,
         parent=state.reference.name,
         reason=decision.reason,
-        target=decision.target,
+        target=target,
         source_step=source_step,
         optimizer=decision.optimizer,
         hash=run.store.write_reference(name, learner.save_reference),

@@ -56,7 +56,8 @@ class GuardedAdamW:
         state = self._adamw.state_dict()
         kept = {
             "state": {index: host_copy(moments) for index, moments in state["state"].items()},
-            "param_groups": copy.deepcopy(state["param_groups"]),
+            # Without the rate of the last step, which an optimizer that has just been restored does not know.
+            "param_groups": [copy.deepcopy(group) | {"lr": 0.0} for group in state["param_groups"]],
         }
 
         def write(path: Path) -> None:

@@ -224,6 +224,11 @@ class RunStore:
             raise StorageError(f"{self.folder} has no checkpoint of step {step}; it has those of: {steps}")
         return _load(path)
 
+    def has_checkpoint(self, step: int) -> bool:
+        """Whether the files of one step's checkpoint are all there; a full disk may have cost it."""
+        self.finish_writing()
+        return sealed.has_all_files(self.checkpoint_folder(step))
+
     def checkpoint_path(self, step: int) -> Path:
         """Where the files of one step's checkpoint are, every hash checked.
 
