@@ -2,18 +2,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow chaos lint bench clean
 
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
 	$(BIN)/prorl train nano --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 # Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
-test test-slow: export OMP_NUM_THREADS = 1
+test test-slow chaos: export OMP_NUM_THREADS = 1
 test: .venv/dev
 	$(BIN)/pytest -m "not slow" --numprocesses=auto
 
 test-slow: .venv/dev
 	$(BIN)/pytest
+
+chaos: export CHAOS_KILLS ?= 40
+chaos: .venv/dev  ## kill a trainer again and again; its runs must end with the bytes of one that nobody killed
+	$(BIN)/pytest tests/chaos -s
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -27,6 +31,7 @@ bench: .venv/bench  ## ratios to other software and to itself; quiet machine, so
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/operations.py --threads 1
 
 .venv/base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -18,7 +18,6 @@ from prorl import compose
 from prorl.config import RunConfig
 from prorl.director.events import Stepped
 from prorl.director.state import RunState, evolve
-from prorl.launch import with_threads
 from prorl.recipe import load_recipe
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import collect
@@ -86,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def load_config(arguments: argparse.Namespace, *overrides: str) -> RunConfig:
     """The recipe on the CPU with the benchmark's own changes and then the user's, which win."""
     threads = f"threads={arguments.threads}"
-    return with_threads(
+    return compose.settled(
         load_recipe(arguments.recipe, ["device=cpu", threads, *overrides, *arguments.overrides])
     )
 

@@ -86,6 +86,15 @@ def test_rollout_compares_both_engines(benchmark, capsys):
 
 
 @pytest.mark.slow
+def test_operations_measures_checkpoints_and_a_resume(benchmark, recipe, capsys):
+    few = ["--steps", "4", "--every", "2", "--threads", "1", "--recipe", str(recipe)]
+    benchmark("operations").main(few)
+    printed = capsys.readouterr().out
+    assert "training waits for a checkpoint (median)" in printed
+    assert "`prorl resume` to the end of its first step" in printed
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_trls_books_count_only_groups_with_spread(benchmark):
     pytest.importorskip("trl")

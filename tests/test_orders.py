@@ -16,6 +16,8 @@ from prorl.director.state import RunState, fold, from_json
 from prorl.recipe import to_json
 from prorl.run.files import encode_json, write_atomic
 from prorl.run.inbox import INBOX, new_order, send
+from prorl.run.keeper import KeepRules
+from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import OrderError, next_order, parse_order, tell
 from support.fake_runs import PLAN, events, run_in, timeless
@@ -77,8 +79,8 @@ def test_the_data_mixture_and_the_size_of_a_step_follow_orders(tmp_path):
 
 
 def test_an_exam_a_reset_and_a_checkpoint_on_demand(tmp_path):
-    plan = replace(QUIET, keep_last=9)
-    steered(tmp_path / "run", plan, orders={2: "exam", 5: "reset-reference", 7: "save"})
+    keep = KeepRules(retention=Retention(keep_last=9))
+    steered(tmp_path / "run", orders={2: "exam", 5: "reset-reference", 7: "save"}, keep=keep)
     assert [exam.step for exam in of(tmp_path / "run", Evaluated)] == [0, 2, 4, 8, 12]
     (reset,) = of(tmp_path / "run", ReferenceReset)
     assert (reset.step, reset.reason) == (5, "order")

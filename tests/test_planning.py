@@ -35,13 +35,13 @@ def test_rules_and_cadences_are_taken_over():
             steps=9,
             reset={"every": 5, "kl_ceiling": 0.5, "optimizer": "clear"},
             exam={"every": 7, "samples": 2},
-            save={"every": 3, "keep_last": 1},
+            save={"every": 3},
             sample_every=2,
         )
     )
     assert plan.reset == ResetRules(every=5, kl_ceiling=0.5, optimizer="clear")
     assert plan.exam == ExamRules(every=7, samples=2)
-    assert (plan.seed, plan.steps, plan.save_every, plan.keep_last, plan.sample_every) == (4, 9, 3, 1, 2)
+    assert (plan.seed, plan.steps, plan.save_every, plan.sample_every) == (4, 9, 3, 2)
 
 
 @given(

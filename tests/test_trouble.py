@@ -16,6 +16,8 @@ from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import fold, from_json
 from prorl.run.inbox import INBOX, send
 from prorl.run.journal import read_journal
+from prorl.run.keeper import KeepRules
+from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import next_order, parse_order
 from prorl.types import Verdict
@@ -192,9 +194,9 @@ def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_
             send(folder / INBOX, parse_order(script.pop(event.step).split()))
 
     steered = {"sabotage": SICK, "watch": watch, "next_order": next_order(CONFIG, folder / INBOX)}
-    plan = replace(STRICT, keep_last=9)
-    assert run_in(folder, plan, **steered).stopped == TOLD_TO_STOP
-    assert run_in(folder, plan, **steered).stopped == "done"
+    steered["keep"] = KeepRules(retention=Retention(keep_last=9))
+    assert run_in(folder, STRICT, **steered).stopped == TOLD_TO_STOP
+    assert run_in(folder, STRICT, **steered).stopped == "done"
     assert [(o.step, o.order) for o in of(folder, Ordered)] == [(4, "note"), (6, "set"), (6, "stop")]
     assert [step.kl_coef for step in of(folder, Stepped)] == [1e-3] * 6 + [0.5] * 6
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import torch
+import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
@@ -25,6 +28,7 @@ from prorl.recipe import RecipeError
 from prorl.rollout.outage import Wait
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
+from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
 from prorl.seeds import derive
 from prorl.tasks.datasets.prepare import require_prepared
 from prorl.tasks.datasets.task import DatasetTask
@@ -38,6 +42,7 @@ disable_progress_bar()  # the console shows progress; transformers' own bars wou
 
 PROBE_TOKENS = 8
 FINGERPRINT_PROBLEMS = 500
+FEW_PROBLEMS = 100  # for a check at every start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +157,34 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
     )
 
 
+def settled(config: RunConfig) -> RunConfig:
+    """The recipe with thread count and device said, as the bits of a result depend on them.
+
+    Raises:
+        RecipeError: the device cannot be used on this machine.
+    """
+    threads = config.threads or os.cpu_count() or 1
+    return config.model_copy(update={"threads": threads, "device": str(_device(config))})
+
+
+def surroundings(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str, str]:
+    """What else the bits of a result depend on; `tokenizer` is the folder it is loaded from on resume."""
+    device = _device(config)
+    processor = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else torch.backends.cpu.get_cpu_capability()
+    )
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "processor": processor,
+        TOKENIZER: hash_files(tokenizer),
+        PROBLEMS: _fingerprint(tasks, FEW_PROBLEMS),
+    }
+
+
 def set_threads(config: RunConfig) -> None:
     """Fix the number of CPU threads, on which the bits of a result depend."""
     torch.set_num_threads(config.threads)
@@ -193,10 +226,10 @@ def _require_problems(tasks: Mixture, config: RunConfig) -> None:
             tasks.exam_problems(split, per_domain)
 
 
-def _fingerprint(problems: Mixture) -> str:
+def _fingerprint(problems: Mixture, count: int = FINGERPRINT_PROBLEMS) -> str:
     """Identity of what a mixture asks and shows: it changes when a recipe's weights or a task's code do."""
     digest = blake2b(digest_size=8)
-    for draw in range(FINGERPRINT_PROBLEMS):
+    for draw in range(count):
         problem = problems.problem(draw, "train")
         digest.update(f"{problem.task}\n{problem.prompt}\n{problem.witness}\n".encode())
     return digest.hexdigest()

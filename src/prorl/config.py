@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from prorl.care import DeadlinesConfig, GuardsConfig, SaveConfig
 from prorl.contradictions import contradictions
 from prorl.detecting import DetectorsConfig
 from prorl.dials import Dial, Model
@@ -223,13 +224,6 @@ class EvaluationConfig(Model):
     samples: Count = 16
 
 
-class SaveConfig(Model):
-    """Checkpoints."""
-
-    every: Count = 50
-    keep_last: Count = 2
-
-
 class StageConfig(Model):
     """From step `at` on other knobs hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
 
@@ -276,6 +270,8 @@ class RunConfig(Model):
     evaluation: EvaluationConfig = EvaluationConfig()
     save: SaveConfig = SaveConfig()
     detectors: DetectorsConfig = DetectorsConfig()
+    deadlines: DeadlinesConfig = DeadlinesConfig()
+    guards: GuardsConfig = GuardsConfig()
     stages: tuple[StageConfig, ...] = ()
     sample_every: int = Field(10, ge=0)
 

@@ -123,13 +123,15 @@ def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     yield (
         f"memory: weights, gradients, optimizer and copies {_gib(size.parameters * FLOAT32 * copies)}, "
         f"activations of a micro-batch about {_gib(activations)}, "
-        f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit)"
+        f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
+        f"host memory while a checkpoint is written {_gib(size.parameters * FLOAT32 * (1 + ADAM_MOMENTS))}"
     )
 
 
 def _disk(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     checkpoint = size.parameters * FLOAT32 * (1 + ADAM_MOMENTS)
-    kept = config.save.keep_last + 2  # and the base and the best
+    kept = config.save.keep_last + 3  # and the base, the best, and the one being written
+    kept += plan.steps // config.save.keep_every if config.save.keep_every else 0
     resets = sum(stage.reset_reference for stage in plan.stages)
     resets += plan.steps // plan.reset.every if plan.reset.every else 0
     references = (1 + resets) * size.parameters * FLOAT32 if plan.needs_reference else 0

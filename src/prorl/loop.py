@@ -36,10 +36,11 @@ from prorl.rollout.outage import Wait, WaitEnded, wait_silently
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
 from prorl.run import checkpoints
+from prorl.run.keeper import Keeper
 from prorl.run.recorder import Recorder
 from prorl.run.store import RunStore
 from prorl.seeds import derive
-from prorl.stopwatch import Stopwatch
+from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling
 
@@ -61,8 +62,10 @@ class Run:
     tasks: Mixture
     store: RunStore
     recorder: Recorder
+    keeper: Keeper
     wait: Wait = wait_silently
     next_order: Callable[[RunState], Ordered | None] = no_orders
+    pulse: Pulse = unheard
 
     @property
     def worker(self) -> Worker:
@@ -81,7 +84,7 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
         if state.stopped is not None:
             return state
 
-        clock = Stopwatch()
+        clock = Stopwatch(run.pulse)
         knobs = knobs_now(plan, state)
         try:
             harvest = collect(
@@ -136,9 +139,7 @@ def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:
         state = run.recorder.state
         if decisions and state.stopped is None:
             continue
-        if save_due(plan, state) and state != saved:
-            good = good_step(plan, state)
-            checkpoints.save(run.store, run.backend.learner, state, keep_last=plan.keep_last, good_step=good)
+        run.keeper.keep(state, due=save_due(plan, state) and state != saved, good_step=good_step(plan, state))
         if state.paused is None or state.stopped is not None:
             return state
         with suppress(WaitEnded):
@@ -150,7 +151,7 @@ def examine(run: Run, state: RunState) -> Evaluated:
     """Sit the exam of this step: the same held-out problems and random numbers every time."""
     rules = run.plan.exam
     knobs = knobs_now(run.plan, state)
-    clock = Stopwatch()
+    clock = Stopwatch(run.pulse, within="exam")
     result = sit_exam(
         run.worker,
         run.tasks.exam_problems("exam", rules.per_domain),
@@ -195,9 +196,11 @@ def _roll_back(decision: Intervene, run: Run, state: RunState) -> Intervened:
 
 def _reset_reference(decision: ResetReference, run: Run, state: RunState) -> ReferenceReset:
     assert state.reference is not None, "the director resets only a reference that exists"
-    source_step = state.step
-    if decision.target == "best" and state.best_step is not None:
+    source_step, target = state.step, decision.target
+    if target == "best" and state.best_step is not None and run.store.has_checkpoint(state.best_step):
         source_step = state.best_step
+    elif target == "best":
+        target = "current"  # a full disk has cost the best one
     source = None if source_step == state.step else run.store.checkpoint_path(source_step)
     learner = run.backend.learner
     learner.reset_reference(source, clear_optimizer=decision.optimizer == "clear")
@@ -207,7 +210,7 @@ def _reset_reference(decision: ResetReference, run: Run, state: RunState) -> Ref
         name=name,
         parent=state.reference.name,
         reason=decision.reason,
-        target=decision.target,
+        target=target,
         source_step=source_step,
         optimizer=decision.optimizer,
         hash=run.store.write_reference(name, learner.save_reference),

@@ -32,7 +32,6 @@ def make_plan(config: RunConfig) -> Plan:
         reset=ResetRules(**config.reset.model_dump()),
         exam=ExamRules(**config.exam.model_dump()),
         save_every=config.save.every,
-        keep_last=config.save.keep_last,
         detectors=rules(config.detectors),
         sample_every=config.sample_every,
     )

@@ -6,7 +6,7 @@ nothing is in flight, so a checkpoint is driver state plus tensors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -78,11 +78,15 @@ class Learner(Protocol):
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy (`source=None`) or the weights in a checkpoint folder the reference."""
 
-    def save(self, folder: Path) -> None:
-        """Write policy (as a transformers checkpoint) and optimizer into an existing folder."""
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copy policy and optimizer to host memory as they are now.
+
+        The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
+        run in another thread while the learner goes on.
+        """
 
     def restore(self, folder: Path) -> None:
-        """Load what `save` wrote."""
+        """Load what a snapshot wrote."""
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
+from prorl.care import SECTIONS
 from prorl.config import RunConfig
 from prorl.dials import DIAL_MODELS
 from prorl.errors import ProrlError
@@ -79,9 +80,14 @@ def to_json(config: RunConfig) -> dict[str, Any]:
     return data
 
 
+def essence(config: RunConfig) -> dict[str, Any]:
+    """What a resolved recipe says about the result, without how the process is cared for meanwhile."""
+    return {key: value for key, value in to_json(config).items() if key not in SECTIONS}
+
+
 def config_hash(config: RunConfig) -> str:
-    """Identity of everything that a resolved recipe says."""
-    text = json.dumps(to_json(config), sort_keys=True)
+    """Identity of everything that a resolved recipe says about the result."""
+    text = json.dumps(essence(config), sort_keys=True)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 

@@ -24,7 +24,8 @@ from prorl.recipe import RecipeError, check
 from prorl.run.files import StorageError
 from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send
 from prorl.run.journal import read_journal
-from prorl.run.store import JOURNAL, RunStore
+from prorl.run.layout import JOURNAL
+from prorl.run.store import RunStore
 
 WORDS = ("pause", "resume", "stop", "save", "exam", "reset-reference")
 PLANNED = "plan"  # as a value: the operator lets go of the knob

@@ -1,28 +1,45 @@
-"""Where the seconds of a step go, by named phase. Times are reported and never decide anything."""
+"""Where the seconds of a step go, by named phase. Times are reported and never decide anything.
+
+Whoever watches over the process hears each phase begin and end through a `Pulse`.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+BETWEEN = "between"
+
+Pulse = Callable[[str], None]
+"""Is told the name of a phase whenever one begins, and `BETWEEN` when it ends. Each call is a sign of life."""
+
+
+def unheard(_phase: str) -> None:
+    """The `Pulse` of whoever is not watched."""
 
 
 class Stopwatch:
     """Adds up wall-clock seconds per phase; phases do not nest."""
 
-    def __init__(self) -> None:
+    def __init__(self, pulse: Pulse = unheard, *, within: str | None = None) -> None:
+        """`within` is the one name under which `pulse` hears of every phase, as of those of an exam."""
+        self._pulse = pulse
+        self._within = within
         self._started = time.perf_counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count what runs inside as `name`."""
+        self._pulse(self._within or name)
         begin = time.perf_counter()
         try:
             yield
         finally:
             self._seconds[name] += time.perf_counter() - begin
+            self._pulse(BETWEEN)
 
     def seconds(self) -> dict[str, float]:
         """Seconds per phase so far, the rest as `other`, and `total` since creation."""

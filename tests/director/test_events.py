@@ -21,6 +21,7 @@ from prorl.director.events import (
     Stepped,
     Stopped,
     Tally,
+    Warned,
     from_record,
     to_record,
 )
@@ -31,6 +32,7 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 shares = st.floats(0, 1)
 counts = st.integers(0, 10**12)
 names = st.text(max_size=8)
+words = st.dictionaries(names, names, max_size=3)
 tables = st.dictionaries(names, numbers, max_size=3)
 tallies = st.builds(
     Tally,
@@ -48,8 +50,9 @@ updates = st.builds(
     ),
 )
 events = st.one_of(
-    st.builds(Started, config_hash=names, reference_hash=st.none() | names),
-    st.builds(Resumed, step=counts, config_hash=names, branched_from=st.none() | names),
+    st.builds(Started, config_hash=names, reference_hash=st.none() | names, surroundings=words),
+    st.builds(Resumed, step=counts, config_hash=names, branched_from=st.none() | names, surroundings=words),
+    st.builds(Warned, step=counts, text=names),
     st.builds(
         Stepped,
         **dict.fromkeys(("step", "cursor", "version"), counts),

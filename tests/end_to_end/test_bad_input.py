@@ -156,7 +156,7 @@ def test_other_settings_need_a_branch(run):
 
 def test_a_branch_does_not_write_over_a_run(run):
     before = tree(run)
-    assert "already holds a run" in refused("resume", "tiny", "--branch", "tiny", "steps=9")
+    assert "already holds a run" in refused("train", "--branch", "tiny", "steps=9", "--run", "runs/tiny")
     assert tree(run) == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from prorl import __version__
 from prorl.cli import app
 from prorl.director.decide import TOLD_TO_STOP
-from prorl.director.events import Ordered, Resumed, Stopped
+from prorl.director.events import Ordered, Resumed, Stepped, Stopped
+from prorl.run.status import holder
 from prorl.sandbox.probe import probe
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
@@ -30,6 +32,8 @@ COMMANDS = (
     "train",
     "resume",
     "eval",
+    "status",
+    "lineage",
     "tell",
     "doctor",
     "tasks list",
@@ -125,9 +129,9 @@ def test_resume_may_repeat_what_the_recipe_says_anyway(run):
     done("resume", "tiny", "steps=3")
 
 
-def test_resume_branch_goes_on_beside_its_parent(run, workplace):
+def test_a_branch_goes_on_beside_its_parent(run, workplace):
     before = tree(run)
-    text = done("resume", "tiny", "--branch", "longer", "steps=4", "optimizer.lr=1e-3")
+    text = done("train", "--branch", "tiny@3", "steps=4", "optimizer.lr=1e-3", "--run", "runs/longer")
     assert "a branch of tiny@3" in text
     assert "step 4/4" in text
     branch = workplace / "runs" / "longer"
@@ -147,6 +151,64 @@ def test_what_is_no_order_is_told_to_nobody(run):
     assert "did you mean 'pause'?" in refused("tell", "tiny", "puase")
     assert "no run" in refused("tell", "nowhere", "pause")
     assert tree(run) == before
+
+
+@pytest.mark.parametrize(
+    ("branch", "said"),
+    [
+        ("tiny@x", "say RUN@STEP"),
+        ("tiny@1", "no checkpoint of step 1; it has those of: 0, 2, 3"),
+        ("nothing@1", "holds no run"),
+    ],
+)
+def test_a_branch_from_nowhere_is_refused(run, workplace, branch, said):
+    before = tree(workplace)
+    assert said in refused("train", "--branch", branch, "steps=9")
+    assert tree(workplace) == before
+
+
+def test_a_branch_takes_no_recipe(run, recipe):
+    assert "its parent's recipe" in refused("train", recipe, "--branch", "tiny")
+
+
+def test_train_wants_to_know_what():
+    assert "name of a recipe" in refused("train")
+
+
+def test_status_of_all_runs_and_of_one(run, workplace):
+    shutil.copytree(run, workplace / "runs" / "other")
+    text = done("status")
+    assert [line.split()[0] for line in text.splitlines()[1:3]] == ["other", "tiny"]
+    assert "3/3" in text
+    assert "tiny: stopped after step 3: done" in text
+    assert "other" not in done("status", "tiny")
+    assert "no run" in refused("status", "nothing")
+
+
+def test_status_of_nothing(workplace):
+    assert "no runs below runs/" in done("status")
+
+
+def test_lineage_shows_references_and_parents(run):
+    done("train", "--branch", "tiny@2", "--run", "runs/twig")
+    lines = done("lineage", "twig").splitlines()
+    assert lines[0] == "twig, a branch of tiny@2"
+    assert lines[1].startswith("ref_000  born at step 0 (start) from the base")
+    assert lines[2].startswith(
+        "└─ ref_001  born at step 2 (schedule) from the policy of step 2, optimizer keep"
+    )
+    assert lines[2].endswith("stored, in use")
+
+
+def test_status_and_lineage_do_without_torch(run):
+    for command in ("status", "lineage"):
+        code = (
+            f"import sys; sys.argv = ['prorl', {command!r}, 'tiny']\n"
+            "from prorl.cli import main\n"
+            "try: main()\n"
+            "finally: assert 'torch' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 # -- a run that is stopped from outside
@@ -181,7 +243,9 @@ def training(workplace, write_recipe) -> Iterator[Callable[[str], subprocess.Pop
 def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, workplace):
     process = training(until="step 2/30")
     busy = refused("resume", "tiny")
-    assert f"is being trained by process {process.pid}" in busy
+    trainer = holder(workplace / "runs" / "tiny")
+    assert f"is being trained by process {trainer}" in busy
+    assert trainer != process.pid, "the trainer is the child of its supervisor"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group hears it
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -209,3 +273,25 @@ def test_a_running_training_obeys_what_it_is_told(training, workplace):
     ]
     assert events(run)[-1].reason == TOLD_TO_STOP
     assert "go on with: prorl resume runs/tiny" in stdout
+
+
+@pytest.mark.parametrize(("kind", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
+def test_a_scheduler_that_wants_the_machine_back_gets_a_saved_run(training, workplace, kind, status):
+    process = training(until="step 1/30")
+    process.send_signal(kind)  # the supervisor alone: it passes it on
+    process.communicate(timeout=120)
+    assert process.returncode == status
+    run = workplace / "runs" / "tiny"
+    (stopped,) = of_kind(run, Stopped)
+    assert folders(run / "checkpoints")[-1] == f"step_{stopped.step:06d}"
+
+
+def test_a_trainer_that_is_killed_is_started_again_and_the_run_ends(training, workplace):
+    process = training(until="step 3/30")
+    run = workplace / "runs" / "tiny"
+    os.kill(holder(run), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert "was killed by SIGKILL at step" in (run / "supervisor.log").read_text()
+    assert [step.step for step in of_kind(run, Stepped)] == list(range(1, 31))
+    assert len(of_kind(run, Resumed)) == 1

@@ -7,14 +7,16 @@ import sys
 
 import pytest
 
+from prorl.director.events import Warned
 from support.commands import done, files_limited_to, refused, sentence
+from support.runs import of_kind
 
 
 @pytest.mark.parametrize("size", [3_000, 50_000])  # not even the tokenizer fits; the weights do not fit
 def test_no_room_at_the_start_leaves_no_run(recipe, workplace, size):
     with files_limited_to(size):
         assert "free some space" in refused("train", recipe)
-    assert not list((workplace / "runs").iterdir())
+    assert not (workplace / "runs").exists()
 
 
 def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models):
@@ -22,7 +24,9 @@ def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models):
     with files_limited_to(
         weights + 20_000
     ):  # the optimizer has no moments yet at step 0, later it is twice that
-        assert "step_000002: File too large" in refused("train", recipe)
+        assert "step_000003: File too large" in refused("train", recipe)
+    (missed,) = of_kind(workplace / "runs" / "tiny", Warned)
+    assert "step_000002: File too large" in missed.text
     folder = workplace / "runs" / "tiny" / "checkpoints"
     assert [path.name for path in folder.iterdir()] == ["step_000000"]
     assert "resumed from the checkpoint of step 0" in done("resume", "tiny")
@@ -30,7 +34,7 @@ def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models):
 
 def test_no_room_for_a_branch_leaves_no_branch(run, workplace):
     with files_limited_to(50_000):
-        assert "free some space" in refused("resume", "tiny", "--branch", "more", "steps=4")
+        assert "free some space" in refused("train", "--branch", "tiny", "steps=4", "--run", "runs/more")
     assert [path.name for path in (workplace / "runs").iterdir()] == ["tiny"]
 
 
@@ -55,5 +59,5 @@ def test_a_disk_that_fills_up_and_is_made_larger(recipe, workplace):
     script = FULL.format(python=sys.executable, recipe=recipe)
     process = subprocess.run([*apart, script], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    assert "No space left on device" in sentence(1, process.stderr)
+    assert "no space left for a checkpoint" in sentence(1, process.stderr)
     assert process.stdout.splitlines()[-1] == "step_000000"

@@ -6,17 +6,20 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from prorl.config import RunConfig
-from prorl.director.events import ReferenceReset, Resumed, StageEntered, Stepped
+from prorl.director.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
 from prorl.director.state import fold
 from prorl.launch import branch_run, resume_run, start_run
 from prorl.recipe import RecipeError, load_recipe
-from support.runs import CtrlC, events, folders, of_kind, quiet, timeless
+from prorl.run.files import StorageError
+from prorl.tasks.mixture import Mixture
+from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
 
 LONG = {
     "name": "long",
@@ -25,17 +28,6 @@ LONG = {
     "stages": [{"at": 3, "set": {"sampling.temperature": 0.8}}],
 }
 """Resets after every second step, a stage at step 3, the length penalty off in every third step."""
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """Every byte that must not depend on interruptions: tensors, driver state, samples, measurements."""
-    kept = ("checkpoints/step_000006", "references", "samples", "evals", "tokenizer")
-    files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
-    return {
-        path.relative_to(run).as_posix(): path.read_bytes()
-        for path in files
-        if path.name != "manifest.json"  # it holds the length of the journal
-    }
 
 
 @pytest.fixture(scope="module")
@@ -99,29 +91,91 @@ main()
 """`prorl`, killed from within right after the learner's method NAME was called COUNT times."""
 
 
-@pytest.mark.parametrize(
-    ("method", "count", "left"),
-    [
-        ("update", 4, ["step_000000", "step_000002"]),  # in the middle of step 4
-        pytest.param(  # in the middle of writing the checkpoint of step 4
-            "save", 3, ["step_000000", "step_000002"], marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_a_killed_run_goes_on_as_if_it_had_not_been(
-    uninterrupted, write_recipe, tmp_path, method, count, left
-):
+def test_a_killed_run_goes_on_as_if_it_had_not_been(uninterrupted, write_recipe, tmp_path):
     run = tmp_path / "run"
-    command = ["train", str(write_recipe(tmp_path, **LONG)), "--run", str(run)]
+    command = ["train", str(write_recipe(tmp_path, **LONG)), "--run", str(run), "--no-supervise"]
     process = subprocess.run(
-        [sys.executable, "-c", KILL_AFTER, method, str(count), *command], capture_output=True, text=True
+        [sys.executable, "-c", KILL_AFTER, "update", "4", *command], capture_output=True, text=True
     )
     assert process.returncode == -signal.SIGKILL, process.stderr
-    assert [name for name in folders(run / "checkpoints") if not name.startswith(".")] == left
+    assert "step_000000" in folders(run / "checkpoints")
+    assert "step_000004" not in folders(run / "checkpoints")
     assert resume_run(run, quiet()).stopped == "done"
     assert contents(run) == contents(uninterrupted)
     assert timeless(run) == timeless(uninterrupted)
     assert not list(run.rglob(".*")), "what the killed process left unfinished is removed"
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
+    uninterrupted, write_recipe, tmp_path
+):
+    run = tmp_path / "run"
+    recipe = write_recipe(tmp_path, **LONG)
+    command = ["train", str(recipe), "--run", str(run), "--no-supervise"]
+    process = subprocess.run(
+        [sys.executable, "-c", KILL_AFTER, "save_reference", "1", *command], capture_output=True, text=True
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert folders(run / "checkpoints") == []
+    measured = (run / "evals" / "base.json").stat().st_mtime_ns
+    assert start_run(load_recipe(str(recipe)), run, quiet()).stopped == "done"
+    assert (run / "evals" / "base.json").stat().st_mtime_ns == measured, "what was measured is not again"
+    assert contents(run) == contents(uninterrupted)
+    assert timeless(run) == timeless(uninterrupted)
+
+
+# -- what else the bits depend on
+
+
+@pytest.fixture
+def halted(config, tmp_path) -> Path:
+    """A run that was stopped after its first step."""
+    assert start_run(config, tmp_path / "run", CtrlC(1)).step == 1
+    return tmp_path / "run"
+
+
+def test_thread_count_device_and_versions_are_recorded(halted):
+    config = json.loads((halted / "config.json").read_bytes())
+    assert (config["threads"], config["device"]) == (1, "cpu")
+    (started,) = of_kind(halted, Started)
+    assert started.surroundings.keys() >= {"torch", "transformers", "processor", "tokenizer", "problems"}
+    assert started.surroundings["torch"] == torch.__version__
+
+
+def test_another_torch_is_told_and_journalled(halted, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    resume_run(halted, quiet())
+    (warned,) = of_kind(halted, Warned)
+    assert "torch was 2." in warned.text
+    assert "is now 9.9.9" in warned.text
+
+
+def test_another_tokenizer_is_refused(halted):
+    path = halted / "tokenizer" / "tokenizer_config.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(StorageError, match="tokenizer/ are not those"):
+        resume_run(halted, quiet())
+
+
+def test_other_problems_are_refused(halted, monkeypatch):
+    original = Mixture.problem
+
+    def reworded(self, draw, split, weights=None):
+        problem = original(self, draw, split, weights)
+        return replace(problem, prompt=problem.prompt + "?")
+
+    monkeypatch.setattr(Mixture, "problem", reworded)
+    with pytest.raises(StorageError, match="no longer ask the problems"):
+        resume_run(halted, quiet())
+
+
+def test_the_care_for_a_run_may_change_and_its_bits_do_not(uninterrupted, halted):
+    changes = ["save.every=1", "save.keep_last=1", "save.keep_references=needed", "deadlines.learn=7"]
+    assert resume_run(halted, quiet(), overrides=changes).stopped == "done"
+    assert json.loads((halted / "config.json").read_bytes())["save"]["every"] == 1
+    assert folders(halted / "checkpoints") == ["step_000000", "step_000006"]
+    assert folders(halted / "references") == ["ref_000", "ref_003"]  # of the base, and the live one
+    assert timeless(halted) == timeless(uninterrupted)
 
 
 # -- branches
@@ -140,6 +194,24 @@ def test_a_branch_is_a_run_of_its_own_that_remembers_its_parent(uninterrupted, t
     assert optimizer["param_groups"][0]["weight_decay"] == 0.5
     assert contents(uninterrupted) == before
     assert json.loads((branch / "config.json").read_bytes())["name"] == "hotter"
+
+
+def test_a_branch_may_begin_at_any_checkpoint(uninterrupted, tmp_path):
+    branch = tmp_path / "early"
+    assert branch_run(uninterrupted, branch, ["optimizer.lr=5e-3"], quiet(), step=4).stopped == "done"
+    (resumed,) = of_kind(branch, Resumed)
+    assert (resumed.step, resumed.branched_from) == (4, "run@4")
+    assert [step.learning_rate for step in of_kind(branch, Stepped)] == [1e-2] * 4 + [5e-3] * 2
+    assert [event.name for event in of_kind(branch, ReferenceReset)] == ["ref_001", "ref_002", "ref_003"]
+
+
+def test_a_branch_without_changes_is_its_parent_again(uninterrupted, tmp_path):
+    branch = tmp_path / "again"
+    branch_run(uninterrupted, branch, [], quiet(), step=4)
+    assert timeless(branch) == timeless(uninterrupted)
+    again, before = contents(branch), contents(uninterrupted)
+    differing = {name for name in again if again[name] != before[name]}
+    assert differing == {"checkpoints/step_000006/state.json"}  # it names the recipe, and so does the recipe
 
 
 def test_a_branch_can_return_to_the_best_policy_of_its_parent(uninterrupted, tmp_path):

@@ -231,7 +231,7 @@ def test_save_and_restore_continue_to_the_last_bit(tmp_path):
     one = learner()
     one.update(batch(seed=1), KNOBS)
     (tmp_path / "reference").mkdir()
-    one.save(tmp_path)
+    one.snapshot()(tmp_path)
     one.save_reference(tmp_path / "reference")
     other = learner(qwen2(initializer_range=0.1))
     other.restore(tmp_path)
@@ -241,11 +241,39 @@ def test_save_and_restore_continue_to_the_last_bit(tmp_path):
     assert bits_equal(weights(one.policy), weights(other.policy))
 
 
+def test_a_snapshot_is_of_its_moment_however_late_it_is_written(tmp_path):
+    one = learner()
+    one.update(batch(seed=1), KNOBS)
+    write = one.snapshot()
+    before = weights(one.policy)
+    twin = learner()
+    twin.update(batch(seed=1), KNOBS)
+    one.update(batch(seed=2), KNOBS)
+    write(tmp_path)
+    restored = learner()
+    restored.restore(tmp_path)
+    assert bits_equal(weights(restored.policy), before)
+    stats = [each.update(batch(seed=3), KNOBS) for each in (restored, twin)]
+    assert stats[0] == stats[1]  # the moments too
+
+
+def test_restoring_and_saving_again_writes_the_same_bytes(tmp_path):
+    one, other = learner(), learner()
+    one.update(batch(seed=1), KNOBS)
+    for name, each in (("one", one), ("other", other)):
+        (tmp_path / name).mkdir()
+        if each is other:
+            other.restore(tmp_path / "one")
+        each.snapshot()(tmp_path / name)
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "other" / file.name).read_bytes()
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_is_saved_loads_with_transformers(tmp_path, tied):
     one = learner(qwen2(tie_word_embeddings=tied))
     one.update(batch(), KNOBS)
-    one.save(tmp_path)
+    one.snapshot()(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert bits_equal(weights(loaded), weights(one.policy))
 
@@ -264,7 +292,7 @@ def test_reset_to_the_policy_puts_kl_back_to_zero_and_keeps_the_moments():
 def test_reset_to_a_checkpoint_takes_its_weights(tmp_path):
     one = learner()
     one.update(batch(), KNOBS)
-    one.save(tmp_path)
+    one.snapshot()(tmp_path)
     one.update(batch(seed=1), KNOBS)
     one.reset_reference(tmp_path, clear_optimizer=False)
     now = weights(one.policy)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prorl.run import sealed
 from prorl.run.files import StorageError
+from prorl.run.retention import Retention, prune_checkpoints
 from prorl.run.store import RunStore
 
 CONFIG = {"seed": 1, "model": {"layers": 2}}
@@ -125,7 +125,7 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
     for write in (
         lambda: reader.write_checkpoint(2, {}, refuse),
         lambda: reader.write_reference("r", refuse),
-        lambda: reader.prune(1),
+        lambda: prune_checkpoints(reader, Retention(keep_last=1), keep=()),
         lambda: reader.rewind(None),
         lambda: reader.write_samples(1, []),
     ):
@@ -388,47 +388,6 @@ def test_a_missing_reference_is_named(store):
 
 
 # -- room
-
-
-@pytest.mark.parametrize(
-    ("last", "keep", "left"),
-    [
-        (1, (), {9}),
-        (2, (), {5, 9}),
-        (1, {2, 5}, {2, 5, 9}),
-        (2, {9}, {5, 9}),
-        (9, (), {0, 2, 5, 9}),
-        (1, {7}, {9}),
-    ],
-)
-def test_prune_keeps_the_newest_and_the_chosen(store, last, keep, left):
-    train(store, 0, 2, 5, 9)
-    store.prune(last, keep)
-    assert set(steps_on_disk(store)) == left
-    assert hidden(store) == []
-
-
-def test_prune_never_counts_a_damaged_checkpoint_as_the_newest(store):
-    train(store, 1, 2, 3)
-    (store.checkpoint_path(3) / "model.safetensors").unlink()
-    store.prune(1)
-    assert store.latest_checkpoint().step == 2
-
-
-def test_prune_must_keep_one(store):
-    with pytest.raises(ValueError, match="keep_last is 0"):
-        store.prune(0)
-
-
-def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch):
-    train(store, 1, 2)
-
-    def remove(folder):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(sealed, "remove", remove)  # root, who may run the tests, is denied nothing
-    store.prune(1)
-    assert reports == [f"cannot delete the old checkpoint {store.checkpoint_path(1)}: Permission denied"]
 
 
 def test_samples_of_a_repeated_step_replace_the_first(store):

@@ -14,7 +14,9 @@ from prorl.cli import app
 
 
 def prorl(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    """A command run in this process: without a supervisor, which would start another one."""
+    plainly = ["--no-supervise"] if arguments[0] in ("train", "resume") else []
+    return CliRunner().invoke(app, [*map(str, arguments), *plainly])
 
 
 def done(*arguments: object) -> str:
@@ -40,11 +42,11 @@ def sentence(status: int, stderr: str) -> str:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Every path below a folder, files with their content, without locks."""
+    """Every path below a folder, files with their content, without what only a process in it needs."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")
-        if path.name != "lock"
+        if path.name not in ("lock", "heartbeat.json")
     }
 
 

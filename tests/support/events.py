@@ -12,6 +12,7 @@ from prorl.director.events import (
     Stepped,
     Stopped,
     Tally,
+    Warned,
 )
 from prorl.types import UpdateStats
 
@@ -117,4 +118,5 @@ def one_of_each() -> tuple[Event, ...]:
         order("set", settings={"kl.coef": 5e-4}, overrides={"kl_coef": 5e-4}, inbox=90),
         Stopped(step=1, reason="interrupted"),
         Resumed(step=1, config_hash="c0ffee"),
+        Warned(step=1, text="the disk is full"),
     )

@@ -15,6 +15,7 @@ from prorl.loop import Run, no_orders, train
 from prorl.rollout.outage import wait_silently
 from prorl.run import checkpoints
 from prorl.run.journal import read_journal
+from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.recorder import Watcher
 from prorl.run.store import RunStore
 from prorl.tasks.extract import respond
@@ -83,6 +84,7 @@ def run_in(
     next_order: Callable[[RunState], Ordered | None] = no_orders,
     sabotage: Callable[[FakeBackend], None] = lambda backend: None,
     watch: Watcher = lambda event, state: None,
+    keep: KeepRules | None = None,
 ) -> RunState:
     """Start or resume a run in `folder`.
 
@@ -122,6 +124,7 @@ def run_in(
             tasks=tasks,
             store=store,
             recorder=recorder,
+            keeper=Keeper(store, backend.learner, recorder, keep),
             wait=wait,
             next_order=next_order,
         )
@@ -139,5 +142,5 @@ def timeless(events: list[Event]) -> list[Event]:
         if isinstance(event, (Stepped, Evaluated))
         else event
         for event in events
-        if event.kind not in ("resumed", "stopped")
+        if event.kind not in ("resumed", "stopped", "warned")
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from prorl.director.events import Evaluated, Event, Stepped, from_record
 from prorl.director.state import RunState
 from prorl.run.journal import read_journal
 from prorl.watch.console import Console
+from prorl.watch.interrupt import ECHO
 
 
 def quiet() -> Console:
@@ -35,6 +37,7 @@ class CtrlC(Console):
             if isinstance(event, Stepped) and event.step == self._step:
                 for _ in range(self._times):
                     signal.raise_signal(signal.SIGINT)
+                    time.sleep(ECHO)
 
         yield watch
 
@@ -54,9 +57,21 @@ def timeless(run: Path) -> list[Event]:
         if isinstance(event, (Stepped, Evaluated))
         else event
         for event in events(run)
-        if event.kind not in ("resumed", "stopped")
+        if event.kind not in ("resumed", "stopped", "warned")
     ]
 
 
 def folders(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Every byte that must not depend on interruptions: the last tensors, driver state, samples, measurements."""
+    last = max(folders(run / "checkpoints"))
+    kept = (f"checkpoints/{last}", "references", "samples", "evals", "tokenizer")
+    files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in files
+        if path.name != "manifest.json"  # it holds the length of the journal
+    }

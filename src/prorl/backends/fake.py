@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prorl.ports import Task
@@ -128,13 +128,17 @@ class FakeLearner:
         if clear_optimizer:
             self.momentum = 0.0
 
-    def save(self, folder: Path) -> None:
-        """Write policy and optimizer."""
-        data = {"skill": self.skill, "momentum": self.momentum}
-        (folder / "model.json").write_text(json.dumps(data))
+    def snapshot(self) -> Callable[[Path], None]:
+        """Policy and optimizer as they are now, to be written."""
+        data = json.dumps({"skill": self.skill, "momentum": self.momentum})
+
+        def write(folder: Path) -> None:
+            (folder / "model.json").write_text(data)
+
+        return write
 
     def restore(self, folder: Path) -> None:
-        """Load what `save` wrote."""
+        """Load what a snapshot wrote."""
         data = _read(folder)
         self.skill, self.momentum = data["skill"], data["momentum"]
 

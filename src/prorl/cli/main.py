@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console as RichConsole
 
 from prorl import __version__
 from prorl.cli import data, doctor, tasks
-from prorl.cli.outcome import finish
+from prorl.cli.outcome import CRASHED, finish, say
 from prorl.errors import ProrlError
 
+if TYPE_CHECKING:
+    from prorl.director.state import RunState
+    from prorl.watch.console import Console
+    from prorl.watch.interrupt import Interrupt
+
 RUNS = Path("runs")
+STATUSES = (
+    "Exit status: 0 done · 1 failed, with a sentence · 70 crashed again and again · 75 stopped by SIGUSR1, saved: "
+    "start again with `prorl resume` · 130 stopped by Ctrl-C, saved · 143 stopped by SIGTERM, saved"
+)
 
 app = typer.Typer(
     name="prorl",
@@ -28,60 +41,131 @@ app.add_typer(tasks.app, name="tasks")
 app.add_typer(data.app, name="data")
 app.command(epilog="Example: `prorl doctor`")(doctor.doctor)
 
-Recipe = Annotated[str, typer.Argument(help="A recipe by name (nano, prorl_v2, …) or a YAML file.")]
+Recipe = Annotated[
+    str | None, typer.Argument(help="A recipe by name (nano, prorl_v2, …) or a YAML file; none for a branch.")
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Changes to the recipe, as in optimizer.lr=1e-4 steps=500.")
 ]
 RunFolder = Annotated[Path, typer.Argument(help="A run directory, or its name below runs/.")]
+Supervise = Annotated[
+    bool,
+    typer.Option(
+        "--supervise/--no-supervise",
+        help="Restart the trainer when it crashes or hangs; without, run plainly.",
+    ),
+]
+Trainer = Callable[["Console", "Interrupt"], "RunState"]
 
 
-@app.command(epilog="Examples: `prorl train nano` · `prorl train prorl_v2 optimizer.lr=2e-6 --dry-run`")
+@app.command(
+    epilog="Examples: `prorl train nano` · `prorl train prorl_v2 optimizer.lr=2e-6 --dry-run` · "
+    "`prorl train --branch nano@100 kl.coef=1e-2 --run runs/hot`\n\n" + STATUSES
+)
 def train(
-    recipe: Recipe,
+    recipe: Recipe = None,
     overrides: Overrides = None,
     run: Annotated[
         Path | None, typer.Option(help="Run directory; default: runs/ and the name of the recipe.")
     ] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option(help="Go on from RUN@STEP (without @STEP: its newest checkpoint) as a new run."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option(help="Print the resolved recipe and estimates, then stop.")
     ] = False,
+    supervise: Supervise = True,
 ) -> None:
-    """Train a model by a recipe, from its beginning."""
-    from prorl.recipe import load_recipe
+    """Train a model by a recipe from its beginning, or as a branch of another run."""
 
-    def work() -> str | None:
+    def work() -> int:
+        if branch is not None:
+            changes = [*([] if recipe is None else [recipe]), *(overrides or ())]
+            return _branch(branch, changes, run, supervise=supervise)
+        if recipe is None:
+            raise ProrlError("say what to train: the name of a recipe, or --branch RUN@STEP")
+        from prorl.recipe import load_recipe
+
         config = load_recipe(recipe, overrides or ())
         if dry_run:
             from prorl.estimate import dry_run as describe
 
             typer.echo(describe(config))
-            return None
+            return 0
+        folder = run or RUNS / config.name
+        if supervise:
+            return _supervised(["train", recipe, *(overrides or ()), "--run", str(folder)], folder)
         from prorl.launch import start_run
-        from prorl.watch.console import Console
 
-        return start_run(config, run or RUNS / config.name, Console()).stopped
+        return _trained(lambda console, interrupt: start_run(config, folder, console, interrupt))
+
+    finish(work, refused=CRASHED)
+
+
+@app.command(epilog="Examples: `prorl resume nano` · `prorl resume nano save.minutes=10`\n\n" + STATUSES)
+def resume(
+    run: RunFolder,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Changes to save, deadlines or guards; for others there is `train --branch`."),
+    ] = None,
+    supervise: Supervise = True,
+) -> None:
+    """Go on with a run from its newest good checkpoint, exactly where it was."""
+
+    def work() -> int:
+        folder, changes = _folder(run), overrides or ()
+        if supervise:
+            return _supervised(["resume", str(folder), *changes], folder)
+        from prorl.launch import resume_run
+
+        return _trained(lambda console, interrupt: resume_run(folder, console, interrupt, overrides=changes))
+
+    finish(work, refused=CRASHED)
+
+
+@app.command(epilog="Examples: `prorl status` · `prorl status nano`")
+def status(
+    run: Annotated[
+        Path | None, typer.Argument(help="A run directory, or its name below runs/; default: all of them.")
+    ] = None,
+) -> None:
+    """Show how runs are doing, from their files: progress, last exam, last decisions, health."""
+
+    def work() -> int:
+        from prorl.run.layout import JOURNAL
+        from prorl.run.status import runs_below
+        from prorl.run.status import status as look
+        from prorl.watch.overview import decisions, overview
+
+        folder = None if run is None else _folder(run)
+        if folder is not None and not (folder / JOURNAL).exists():
+            raise ProrlError(f"{run} is no run: it has no {JOURNAL}; check the name")
+        found = [look(path) for path in (runs_below(RUNS) if folder is None else [folder])]
+        if not found:
+            typer.echo(f"there are no runs below {RUNS}/")
+            return 0
+        console = RichConsole(highlight=False, soft_wrap=True)
+        console.print(overview(found))
+        for one in found:
+            for text in decisions(one):
+                console.print(text, markup=False)
+        return 0
 
     finish(work)
 
 
-@app.command(epilog="Examples: `prorl resume nano` · `prorl resume nano --branch nano_hot kl.coef=1e-2`")
-def resume(
-    run: RunFolder,
-    overrides: Overrides = None,
-    branch: Annotated[
-        str | None, typer.Option(help="Go on under a changed recipe, as a new run of this name.")
-    ] = None,
-) -> None:
-    """Go on with a run from its newest good checkpoint, exactly where it was."""
+@app.command(epilog="Examples: `prorl lineage nano`")
+def lineage(run: RunFolder) -> None:
+    """Print where a run's references come from: birth, reason, parent, optimizer; and the run's own parent."""
 
-    def work() -> str | None:
-        from prorl.launch import branch_run, resume_run
-        from prorl.watch.console import Console
+    def work() -> int:
+        from prorl.watch.overview import lineage_lines
 
-        folder = _folder(run)
-        if branch is None:
-            return resume_run(folder, Console(), overrides=overrides or ()).stopped
-        return branch_run(folder, folder.parent / branch, overrides or (), Console()).stopped
+        for text in lineage_lines(_folder(run)):
+            typer.echo(text)
+        return 0
 
     finish(work)
 
@@ -98,10 +182,10 @@ def evaluate(
 ) -> None:
     """Measure pass@k on held-out and out-of-domain problems, for a run against its base."""
 
-    def work() -> None:
-        from prorl.launch import evaluate_model, evaluate_run
+    def work() -> int:
+        from prorl.measurement import evaluate_model, evaluate_run
         from prorl.recipe import load_recipe
-        from prorl.run.store import JOURNAL
+        from prorl.run.layout import JOURNAL
         from prorl.watch.console import Console
 
         folder = _folder(Path(subject))
@@ -113,6 +197,7 @@ def evaluate(
             raise ProrlError(
                 f"{subject} is no run; for a model, say whose problems it is asked: --recipe NAME"
             )
+        return 0
 
     finish(work)
 
@@ -160,7 +245,63 @@ def main() -> None:
     # Read by OpenMP when torch loads. Threads that spin while they wait are ten times slower as soon as anything
     # else, the judge for one, wants a core; threads that sleep at once are half as fast on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    app()
+    try:
+        app()
+    except Exception:
+        # A bug: the supervisor tells it from an expected failure by the status, and tries again.
+        traceback.print_exc()
+        sys.exit(CRASHED)
+
+
+def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> int:
+    name, at, step = origin.partition("@")
+    if at and not step.isdigit():
+        raise ProrlError(f"--branch {origin}: say RUN@STEP, with the number of a step")
+    for change in overrides:
+        if "=" not in change:
+            raise ProrlError(
+                f"{change!r}: a branch has its parent's recipe; give changes as section.key=value"
+            )
+    parent = _folder(Path(name))
+    target = run or RUNS / f"{parent.name}_{step or 'branch'}"
+    if supervise:
+        return _supervised(["train", "--branch", origin, *overrides, "--run", str(target)], target)
+    from prorl.launch import branch_run
+
+    return _trained(
+        lambda console, interrupt: branch_run(
+            parent, target, overrides, console, interrupt, step=int(step) if at else None
+        )
+    )
+
+
+def _supervised(arguments: Sequence[str], folder: Path) -> int:
+    """Run a trainer under a supervisor: by these arguments, and by `resume` once there is something to resume."""
+    from prorl.run.supervise import Supervisor
+
+    prorl = [sys.executable, "-m", "prorl"]
+    return Supervisor(
+        [*prorl, *arguments, "--no-supervise"],
+        [*prorl, "resume", str(folder), "--no-supervise"],
+        folder,
+        say=say,
+    ).run()
+
+
+def _trained(trainer: Trainer) -> int:
+    """Train in this process; returns the exit status that goes with how it ended."""
+    from prorl.director.decide import TOLD_TO_STOP
+    from prorl.watch.console import Console
+    from prorl.watch.interrupt import Interrupt
+
+    console = Console()
+    interrupt = Interrupt(console)
+    stopped = trainer(console, interrupt).stopped
+    if stopped in ("done", TOLD_TO_STOP):
+        return 0
+    if stopped == "interrupted":
+        return interrupt.status
+    raise ProrlError(f"the run stopped: {stopped}")
 
 
 def _folder(run: Path) -> Path:

@@ -8,31 +8,37 @@ from typing import NoReturn
 import typer
 from rich.console import Console as RichConsole
 
-from prorl.director.decide import TOLD_TO_STOP
 from prorl.errors import ProrlError
 
-INTERRUPTED = 130  # exit status after Ctrl-C, saved
 FAILED = 1
+CRASHED = 70  # a bug, or the system refused something
+INTERRUPTED = 130
 
 
-def finish(work: Callable[[], str | None]) -> None:
-    """Run a command; `work` returns why a run stopped, or None where there was no run."""
+def finish(work: Callable[[], int | None], *, refused: int = FAILED) -> None:
+    """Run a command; `work` returns its exit status, None for 0.
+
+    `refused` is the status where the system refused something, which may not happen again.
+    """
     try:
-        stopped = work()
+        status = work()
     except KeyboardInterrupt:
         fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
     except ProrlError as error:
         fail(str(error), FAILED)
     except OSError as error:
-        fail(f"the system refused: {error}", FAILED)
+        fail(f"the system refused: {error}", refused)
     else:
-        if stopped == "interrupted":
-            raise typer.Exit(INTERRUPTED)
-        if stopped not in (None, "done", TOLD_TO_STOP):
-            fail(f"the run stopped: {stopped}", FAILED)
+        if status:
+            raise typer.Exit(status)
 
 
 def fail(sentence: str, status: int) -> NoReturn:
     """End the program with a sentence."""
-    RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"prorl: {sentence}", markup=False)
+    say(sentence)
     raise typer.Exit(status)
+
+
+def say(sentence: str) -> None:
+    """One sentence on standard error."""
+    RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"prorl: {sentence}", markup=False)

@@ -65,6 +65,7 @@ class Started:
     kind: ClassVar[str] = "started"
     config_hash: str
     reference_hash: str | None  # None when the run pays no KL penalty and so holds no reference
+    surroundings: Mapping[str, str] = field(default_factory=dict)  # what else the bits of a result depend on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class Resumed:
     step: int
     config_hash: str
     branched_from: str | None = None  # "run@step" whose copy this run is
+    surroundings: Mapping[str, str] = field(default_factory=dict)  # as in `Started`, of this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +174,26 @@ class Stopped:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    """Something about process or machine went wrong and the run goes on; it changes nothing that is computed."""
+
+    kind: ClassVar[str] = "warned"
+    step: int
+    text: str
+
+
 Event = (
-    Started | Resumed | Stepped | Evaluated | ReferenceReset | StageEntered | Intervened | Ordered | Stopped
+    Started
+    | Resumed
+    | Stepped
+    | Evaluated
+    | ReferenceReset
+    | StageEntered
+    | Intervened
+    | Ordered
+    | Stopped
+    | Warned
 )
 _KINDS: Mapping[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 

@@ -74,7 +74,6 @@ class Plan:
     reset: ResetRules = field(default_factory=ResetRules)
     exam: ExamRules = field(default_factory=ExamRules)
     save_every: int = 50  # steps
-    keep_last: int = 2  # checkpoints, besides the base and the best
     sample_every: int = 10  # steps between written sample rollouts; 0 = never
     detectors: Mapping[DetectorName, DetectorRule] = field(default_factory=dict)  # those that are on
 

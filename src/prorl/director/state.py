@@ -22,6 +22,7 @@ from prorl.director.events import (
     Started,
     Stepped,
     Stopped,
+    Warned,
 )
 from prorl.director.signals import Signals
 
@@ -113,6 +114,8 @@ def evolve(state: RunState, event: Event) -> RunState:
             return replace(state, stopped=event.reason, paused=paused, asked=())
         case Resumed():
             return _after_resume(state, event)
+        case Warned():
+            return state
 
 
 def fold(events: Iterable[Event]) -> RunState:

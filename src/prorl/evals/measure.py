@@ -13,6 +13,7 @@ from prorl.algo.pass_at_k import bootstrap_interval, pass_at_k
 from prorl.evals.exams import ExamResult, ProblemCount, sit_exam
 from prorl.rollout.pipeline import Worker
 from prorl.seeds import derive
+from prorl.stopwatch import Stopwatch
 from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling, Split
 
@@ -40,6 +41,7 @@ def measure(
     sampling: Sampling,
     seed: int,
     progress: Callable[[int, int, str], None],
+    clock: Stopwatch | None = None,
 ) -> dict[Split, ExamResult]:
     """Sit the final exams: `sizes` says how many problems per domain each split has."""
     problems = {split: tasks.exam_problems(split, size) for split, size in sizes.items() if size}
@@ -56,6 +58,7 @@ def measure(
                 sampling=sampling,
                 seed=derive(seed, "measure", split, start),
                 pass_threshold=tasks.pass_threshold,
+                clock=clock,
             ).counts
             done += len(part)
             progress(done, total, f"problems, {samples} samples each")

@@ -8,7 +8,7 @@ policy stays in evaluation mode, since dropout would make the learner's log-prob
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from prorl.learn.logprobs import Scoring, check_head, score
 from prorl.learn.objective import TokenScores, UpdateTotals, objective
 from prorl.learn.optim import GuardedAdamW
 from prorl.learn.packing import MicroBatch, attention_cost, gather_rows, micro_batch, plan_rows
+from prorl.learn.snapshot import host_copy
 from prorl.types import Action, Batch, Knobs, PromptActions, UpdateStats
 
 WEIGHTS = "model.safetensors"
@@ -116,19 +117,30 @@ class TorchLearner:
         if clear_optimizer:
             self._optimizer.clear()
 
-    def save(self, folder: Path) -> None:
-        """Write policy (as a transformers checkpoint) and optimizer into an existing folder."""
-        _write(self.policy, folder)
-        self._optimizer.save(folder / OPTIMIZER)
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copy policy and optimizer to host memory as they are now.
+
+        The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
+        run in another thread while the learner goes on.
+        """
+        weights = host_copy(self.policy.state_dict())
+        optimizer = self._optimizer.snapshot()
+
+        def write(folder: Path) -> None:
+            _write(self.policy, folder, weights)
+            optimizer(folder / OPTIMIZER)
+
+        return write
 
     def restore(self, folder: Path) -> None:
-        """Load what `save` wrote."""
+        """Load what a snapshot wrote."""
         load_model(self.policy, folder / WEIGHTS)
         self._optimizer.restore(folder / OPTIMIZER)
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
-        _write(self._held_reference(), folder)
+        reference = self._held_reference()
+        _write(reference, folder, reference.state_dict())
 
     def restore_reference(self, folder: Path) -> None:
         """Load what `save_reference` wrote."""
@@ -217,9 +229,9 @@ def _split(groups: Sequence[PromptActions], parts: int) -> list[Sequence[PromptA
     return [groups[start:end] for start, end in pairwise(bounds)]
 
 
-def _write(model: PreTrainedModel, folder: Path) -> None:
+def _write(model: PreTrainedModel, folder: Path, weights: Mapping[str, Tensor]) -> None:
     # One file however large, because weights are read back by that name.
-    model.save_pretrained(folder, max_shard_size="1TB")
+    model.save_pretrained(folder, state_dict=dict(weights), max_shard_size="1TB")
 
 
 def _checkpoint_activations(model: PreTrainedModel) -> None:

@@ -5,11 +5,14 @@ A step whose gradient is not finite changes neither parameters nor moments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from prorl.learn.snapshot import host_copy
 
 
 class GuardedAdamW:
@@ -48,13 +51,23 @@ class GuardedAdamW:
         """Forget the moments and the step count of the bias correction."""
         self._adamw.state.clear()
 
-    def save(self, path: Path) -> None:
-        """Write moments and step counts."""
-        with path.open("wb") as file:  # given a path, torch would not say why it cannot write
-            torch.save(self._adamw.state_dict(), file)
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copy moments and step counts to host memory; the returned function writes them to a file."""
+        state = self._adamw.state_dict()
+        kept = {
+            "state": {index: host_copy(moments) for index, moments in state["state"].items()},
+            # Without the rate of the last step, which an optimizer that has just been restored does not know.
+            "param_groups": [copy.deepcopy(group) | {"lr": 0.0} for group in state["param_groups"]],
+        }
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:  # given a path, torch would not say why it cannot write
+                torch.save(kept, file)
+
+        return write
 
     def restore(self, path: Path) -> None:
-        """Read what `save` wrote; betas, eps and weight decay stay those this optimizer was made with."""
+        """Read what a snapshot wrote; betas, eps and weight decay stay those this optimizer was made with."""
         saved = torch.load(path, map_location="cpu", weights_only=True)
         own = self._adamw.state_dict()["param_groups"]
         self._adamw.load_state_dict({"state": saved["state"], "param_groups": own})

@@ -1,18 +1,20 @@
-"""What a checkpoint means: driver state, the journal up to it, and the learner's tensors, saved as one.
+"""Where a run begins and is taken up again: driver state, the journal up to it, and the learner's tensors, as one.
 
-Taking a run up again restores all three, so nothing is lost but the work since the checkpoint.
+All three are restored, so nothing is lost but the work since the checkpoint; and what else the bits of a result
+depend on must be as it was (`surroundings.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from prorl.director.events import Resumed, Started, from_record
-from prorl.director.state import RunState, fold, from_json, to_json
+from prorl.director.events import Event, Resumed, Started, Warned, from_record
+from prorl.director.state import RunState, fold, from_json
 from prorl.ports import Learner
 from prorl.run.files import StorageError
 from prorl.run.recorder import Recorder, Watcher
-from prorl.run.store import Checkpoint, RunStore
+from prorl.run.store import Checkpoint, RunStore, step_of
+from prorl.run.surroundings import changes, require_same
 
 FIRST_REFERENCE = "ref_000"
 
@@ -23,25 +25,16 @@ def start(
     *,
     config_hash: str,
     with_reference: bool,
+    surroundings: Mapping[str, str] | None = None,
     watchers: Sequence[Watcher] = (),
 ) -> Recorder:
     """Begin a run: its first reference is the model it starts from."""
-    recorder = Recorder(store.journal, RunState(), watchers)
+    recorder = Recorder(store.journal, RunState(), watchers, hold=store.hold)
     reference = store.write_reference(FIRST_REFERENCE, learner.save_reference) if with_reference else None
-    recorder.record(Started(config_hash=config_hash, reference_hash=reference))
+    recorder.record(
+        Started(config_hash=config_hash, reference_hash=reference, surroundings=surroundings or {})
+    )
     return recorder
-
-
-def save(store: RunStore, learner: Learner, state: RunState, *, keep_last: int, good_step: int) -> None:
-    """Write the checkpoint of this step, then delete what is no longer needed.
-
-    The base (step 0), the best exam's and the newest checkpoints stay, and that of `good_step` or the one before it,
-    to which a detector in doubt may yet roll back.
-    """
-    store.write_checkpoint(state.step, to_json(state), learner.save)
-    best = set() if state.best_step is None else {state.best_step}
-    good = [step for step in store.checkpoint_steps() if step <= good_step][-1:]
-    store.prune(keep_last=keep_last, keep={0, *best, *good})
 
 
 def resume(
@@ -50,23 +43,33 @@ def resume(
     checkpoint: Checkpoint,
     *,
     config_hash: str,
+    surroundings: Mapping[str, str] | None = None,
     branched_from: str | None = None,
     watchers: Sequence[Watcher] = (),
 ) -> Recorder:
     """Return a run to a checkpoint: journal, driver state, policy, optimizer and reference.
 
     Raises:
-        StorageError: the run's recipe was edited, or journal and checkpoint contradict each other.
+        StorageError: the run's recipe was edited, journal and checkpoint contradict each other, or what the run
+            cannot go on without (its tokenizer, its problems) is not what it was.
     """
     state = from_json(checkpoint.state)
+    now = surroundings or {}
     if branched_from is None and state.config_hash != config_hash:
         raise StorageError(
             f"{store.folder / 'config.json'} is not the recipe the run was started under: undo the edit, or "
-            "change the recipe with `prorl resume --branch`"
+            f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
         )
+    if branched_from is None:
+        require_same(_recorded(store), now)
     _return_to(store, learner, checkpoint, state)
-    recorder = Recorder(store.journal, state, watchers)
-    recorder.record(Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from))
+    before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
+    recorder = Recorder(store.journal, state, watchers, hold=store.hold)
+    recorder.record(
+        Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, surroundings=now)
+    )
+    for text in changes(before, now):
+        recorder.record(Warned(step=state.step, text=text))
     return recorder
 
 
@@ -79,7 +82,7 @@ def roll_back(store: RunStore, learner: Learner, recorder: Recorder, *, up_to: i
     Raises:
         StorageError: there is no checkpoint, or journal and checkpoint contradict each other.
     """
-    checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoint_steps(), default=0)))
+    checkpoint = store.latest_checkpoint(up_to=max(up_to, min(map(step_of, store.checkpoints()), default=0)))
     if checkpoint is None:
         raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
     state = from_json(checkpoint.state)
@@ -89,7 +92,7 @@ def roll_back(store: RunStore, learner: Learner, recorder: Recorder, *, up_to: i
 
 def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
     store.rewind(checkpoint)
-    if _folded(store) != state:
+    if fold(_events(store)) != state:
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
             "was one of them edited, or copied from another run?"
@@ -99,8 +102,15 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state:
         learner.restore_reference(store.reference_path(state.reference.name))
 
 
-def _folded(store: RunStore) -> RunState:
+def _recorded(store: RunStore) -> Mapping[str, str]:
+    """The surroundings of whoever trained this run last."""
+    starts = (event for event in _events(store) if isinstance(event, (Started, Resumed)))
+    recorded = [event.surroundings for event in starts if event.surroundings]
+    return recorded[-1] if recorded else {}
+
+
+def _events(store: RunStore) -> Iterator[Event]:
     try:
-        return fold(map(from_record, store.journal.read()))
+        yield from map(from_record, store.journal.read())
     except ValueError as error:
         raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error

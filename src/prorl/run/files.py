@@ -13,12 +13,14 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from prorl.errors import ProrlError
+
+T = TypeVar("T")
 
 TEMPORARY = ".tmp-"  # part of the name of everything unfinished; such names also begin with a dot
 
@@ -33,6 +35,28 @@ _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 class StorageError(ProrlError):
     """The run's files cannot be read or written; the message says what is wrong and what to do."""
+
+
+class NoRoomError(StorageError):
+    """There is no room for a write; nothing of it stays behind, and it can be tried again."""
+
+
+Hold = Callable[[NoRoomError], None]
+"""Waits until a write without room may be tried again, or raises."""
+
+
+def give_up(error: NoRoomError) -> NoReturn:
+    """The `Hold` of whoever cannot wait."""
+    raise error
+
+
+def insist(write: Callable[[], T], hold: Hold) -> T:
+    """Write, again and again as long as there is no room and `hold` is willing to wait."""
+    while True:
+        try:
+            return write()
+        except NoRoomError as error:
+            hold(error)
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -101,14 +125,14 @@ def readable(size: int) -> str:
 
 @contextmanager
 def explain_no_room(target: Path) -> Iterator[None]:
-    """Turn "no room" inside the block, however the writer says it, into a `StorageError` about `target`."""
+    """Turn "no room" inside the block, however the writer says it, into a `NoRoomError` about `target`."""
     try:
         yield
     except Exception as error:
         reason = _no_room(error)
         if reason is None:
             raise
-        raise StorageError(
+        raise NoRoomError(
             f"cannot write {target}: {reason} ({readable(free_bytes(target))} free); "
             "free some space or move the run to a larger disk, then resume"
         ) from error

@@ -39,6 +39,11 @@ class Manifest:
     files: dict[str, dict[str, Any]]  # path inside the folder → {"size": bytes, "sha256": hex}
 
     @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(int(entry["size"]) for entry in self.files.values())
+
+    @property
     def digest(self) -> str:
         """One hash of the whole content: SHA-256 over the path and hash of every file."""
         return hashlib.sha256(

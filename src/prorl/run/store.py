@@ -8,10 +8,9 @@ journal and weights never tell two different stories.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +19,29 @@ from typing import Any, Self
 
 from prorl.run import sealed
 from prorl.run.files import (
+    Hold,
+    NoRoomError,
     StorageError,
     decode_json,
     encode_json,
-    explain_no_room,
-    temporary_name,
+    give_up,
+    insist,
     write_atomic,
 )
-from prorl.run.inbox import INBOX
 from prorl.run.journal import Journal
+from prorl.run.layout import (
+    CHECKPOINTS,
+    CONFIG,
+    DISCARDED,
+    JOURNAL,
+    LOCK,
+    REFERENCES,
+    SAMPLES,
+    STATE,
+    prepare,
+)
 from prorl.run.lock import hold_lock
-
-CONFIG, JOURNAL, LOCK, STATE = "config.json", "journal.jsonl", "lock", "state.json"
-CHECKPOINTS, REFERENCES, SAMPLES, DISCARDED = "checkpoints", "references", "samples", "discarded"
+from prorl.run.writer import Writer
 
 Report = Callable[[str], None]
 Fill = Callable[[Path], None]
@@ -55,50 +64,35 @@ class Checkpoint:
 class RunStore:
     """One run directory. Use it as a context manager to hold the lock; everything that writes needs that.
 
-    `report` receives one sentence about each thing that went wrong but could be worked around.
+    `report` receives one sentence about each thing that went wrong but could be worked around; `hold` waits for
+    room on a full disk, or raises.
     """
 
-    def __init__(self, folder: Path, *, report: Report = _LOG.warning) -> None:
+    def __init__(self, folder: Path, *, report: Report = _LOG.warning, hold: Hold = give_up) -> None:
         """Prefer `create` and `open`, which check the folder."""
         self.folder = folder
-        self._report = report
+        self.report = report
+        self.hold = hold
+        self._writer = Writer()
         self._journal: Journal | None = None
         self._release = ExitStack()
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any], *, report: Report = _LOG.warning) -> Self:
+    def create(
+        cls, folder: Path, config: Mapping[str, Any], *, report: Report = _LOG.warning, hold: Hold = give_up
+    ) -> Self:
         """Make the directory of a new run and store its resolved config.
+
+        A run of the same config that was killed before its first checkpoint has nothing to lose and makes way.
 
         Raises:
             StorageError: the folder already holds a run, or there is no room.
         """
-        cls.require_new(folder)
-        for name in (CHECKPOINTS, REFERENCES, SAMPLES):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / JOURNAL, b"")
-        write_atomic(folder / CONFIG, encode_json(config, indent=2))
-        return cls(folder, report=report)
-
-    @staticmethod
-    def require_new(folder: Path) -> None:
-        """Check that a new run may begin in this folder.
-
-        Raises:
-            StorageError: it already holds a run, or nothing can be written there.
-        """
-        place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-        if not (place.is_dir() and os.access(place, os.W_OK)):
-            raise StorageError(
-                f"{folder} cannot hold a run: {place} is not a folder that you may write to; choose another one"
-            )
-        journal = folder / JOURNAL
-        if (folder / CONFIG).exists() or (journal.exists() and journal.stat().st_size):
-            raise StorageError(
-                f"{folder} already holds a run: continue it with `prorl resume`, or choose another name"
-            )
+        prepare(folder, config)
+        return cls(folder, report=report, hold=hold)
 
     @classmethod
-    def open(cls, folder: Path, *, report: Report = _LOG.warning) -> Self:
+    def open(cls, folder: Path, *, report: Report = _LOG.warning, hold: Hold = give_up) -> Self:
         """Open the directory of an existing run.
 
         Raises:
@@ -107,7 +101,7 @@ class RunStore:
         for name in (CONFIG, JOURNAL):
             if not (folder / name).is_file():
                 raise StorageError(f"{folder} holds no run (it has no {name}): check the name")
-        return cls(folder, report=report)
+        return cls(folder, report=report, hold=hold)
 
     def __enter__(self) -> Self:
         """Take the lock, clean up after a killed trainer, open the journal.
@@ -127,6 +121,7 @@ class RunStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.finish_writing()
         self._journal = None
         self._release.close()
 
@@ -148,17 +143,20 @@ class RunStore:
             raise RuntimeError("this run is not locked: write inside `with store:`")
         return self._journal
 
-    def write_checkpoint(self, step: int, state: Mapping[str, Any], write: Fill) -> Path:
+    def write_checkpoint(
+        self, step: int, state: Mapping[str, Any], write: Fill, *, position: int | None = None
+    ) -> Path:
         """Store driver state and whatever `write` saves into the folder it is given, all or nothing.
 
-        A whole checkpoint of this step at this journal position is the same moment, so it is kept and `write` is
-        not called; any other of this step is replaced.
+        `position` is the size of the journal that led to `state`, by default all of it. A whole checkpoint of this
+        step at this position is the same moment, so it is kept and `write` is not called; any other of this step
+        is replaced.
 
         Raises:
-            StorageError: no room; earlier checkpoints are untouched.
+            NoRoomError: earlier checkpoints are untouched.
         """
-        target = self._checkpoint(step)
-        position = self.journal.size
+        target = self.checkpoint_folder(step)
+        position = self.journal.size if position is None else position
 
         def fill(folder: Path) -> None:
             write(folder)
@@ -168,6 +166,29 @@ class RunStore:
             sealed.seal(target, fill, {"step": step, "journal_size": position})
         return target
 
+    def begin_checkpoint(
+        self, step: int, state: Mapping[str, Any], write: Fill, then: Callable[[], None]
+    ) -> None:
+        """Like `write_checkpoint`, but beside the training, and `then` is called once the checkpoint is safe.
+
+        Waits for the write before. What goes wrong is said by `failed_write`.
+        """
+        position = self.journal.size
+
+        def job() -> None:
+            self.write_checkpoint(step, state, write, position=position)
+            then()
+
+        self._writer.begin(job)
+
+    def finish_writing(self) -> None:
+        """Wait until no write is under way."""
+        self._writer.finish()
+
+    def failed_write(self) -> Exception | None:
+        """What made the last write beside the training fail; told once, and not before it has ended."""
+        return self._writer.take_error()
+
     def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
@@ -176,12 +197,13 @@ class RunStore:
         Raises:
             StorageError: there are checkpoints and all are damaged; starting over would hide that.
         """
-        paths = [path for path in self._checkpoints() if up_to is None or _step(path) <= up_to]
+        self.finish_writing()
+        paths = [path for path in self.checkpoints() if up_to is None or step_of(path) <= up_to]
         for path in reversed(paths):
             try:
                 return _load(path)
             except StorageError as error:
-                self._report(f"checkpoint passed over: {error}")
+                self.report(f"checkpoint passed over: {error}")
         if paths:
             raise StorageError(
                 f"none of the {len(paths)} checkpoints in {self.folder / CHECKPOINTS} is whole; "
@@ -189,9 +211,23 @@ class RunStore:
             )
         return None
 
-    def checkpoint_steps(self) -> list[int]:
-        """The steps that there are checkpoints of, whole or not, ascending."""
-        return list(map(_step, self._checkpoints()))
+    def checkpoint(self, step: int) -> Checkpoint:
+        """The checkpoint of one step, every hash checked.
+
+        Raises:
+            StorageError: missing or damaged; the message names the steps there are.
+        """
+        self.finish_writing()
+        path = self.checkpoint_folder(step)
+        if not path.exists():
+            steps = ", ".join(str(step_of(path)) for path in self.checkpoints()) or "none"
+            raise StorageError(f"{self.folder} has no checkpoint of step {step}; it has those of: {steps}")
+        return _load(path)
+
+    def has_checkpoint(self, step: int) -> bool:
+        """Whether the files of one step's checkpoint are all there; a full disk may have cost it."""
+        self.finish_writing()
+        return sealed.has_all_files(self.checkpoint_folder(step))
 
     def checkpoint_path(self, step: int) -> Path:
         """Where the files of one step's checkpoint are, every hash checked.
@@ -199,37 +235,7 @@ class RunStore:
         Raises:
             StorageError: missing or damaged.
         """
-        path = self._checkpoint(step)
-        sealed.verify(path)
-        return path
-
-    def copy_to(
-        self, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any], *, keep: Collection[int] = ()
-    ) -> None:
-        """Make a new run directory that goes on from a checkpoint of this one, under another config.
-
-        Of the other checkpoints only those of the steps in `keep` go with it.
-
-        Raises:
-            StorageError: there is no room; what was begun is removed.
-        """
-        aside = temporary_name(folder)
-        kept = {checkpoint.path.name, *(self._checkpoint(step).name for step in keep)}
-
-        def left_out(parent: str, names: list[str]) -> set[str]:
-            if Path(parent) == self.folder / CHECKPOINTS:
-                return set(names) - kept
-            return {LOCK, SAMPLES, DISCARDED, INBOX} & set(names)
-
-        try:
-            with explain_no_room(folder):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copytree(self.folder, aside, ignore=left_out)
-                (aside / SAMPLES).mkdir()
-                write_atomic(aside / CONFIG, encode_json(config, indent=2))
-                aside.rename(folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        return self.checkpoint(step).path
 
     def rewind(self, checkpoint: Checkpoint | None) -> None:
         """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.
@@ -240,6 +246,7 @@ class RunStore:
         Raises:
             StorageError: the journal does not reach the checkpoint.
         """
+        self.finish_writing()
         position = checkpoint.journal_size if checkpoint else 0
         self.journal.truncate(position)
         for kind in (CHECKPOINTS, REFERENCES):
@@ -250,17 +257,19 @@ class RunStore:
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights once under a name; returns the hash of their content.
 
-        A whole reference of this name is kept and `write` is not called.
+        A whole reference of this name is kept and `write` is not called. On a full disk it waits for room, as the
+        run cannot go on without.
 
         Raises:
             ValueError: the name is no plain file name.
-            StorageError: no room.
+            NoRoomError: from `hold`.
         """
         target = self._reference(name)
+        about = {"name": name, "journal_size": self.journal.size}
         try:
             return sealed.verify(target).digest
         except StorageError:
-            return sealed.seal(target, write, {"name": name, "journal_size": self.journal.size}).digest
+            return insist(lambda: sealed.seal(target, write, about).digest, self.hold)
 
     def reference_path(self, name: str) -> Path:
         """Where a reference's files are, every hash checked.
@@ -272,36 +281,27 @@ class RunStore:
         sealed.verify(path)
         return path
 
-    def prune(self, keep_last: int, keep: Collection[int] = ()) -> None:
-        """Delete all checkpoints but the newest `keep_last` and the steps in `keep`; a failure is only reported.
-
-        Damaged ones neither count nor go: to delete a good one in favour of a damaged one would be the worst
-        moment to save space. Sizes are checked here, hashes on load.
-        """
-        if keep_last < 1:
-            raise ValueError(f"keep_last is {keep_last}: at least the newest checkpoint must stay")
-        _ = self.journal  # only the trainer may delete
-        whole = [path for path in self._checkpoints() if sealed.has_all_files(path)]
-        for path in whole[:-keep_last]:
-            if _step(path) not in keep:
-                try:
-                    sealed.remove(path)
-                except OSError as error:
-                    self._report(f"cannot delete the old checkpoint {path}: {error.strerror}")
-
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
-        """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file."""
+        """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file.
+
+        They are for people to read: on a full disk they are only missed.
+        """
         _ = self.journal
         path = self.folder / SAMPLES / f"step_{step:06d}.jsonl"
-        write_atomic(path, b"".join(encode_json(record) for record in records))
+        try:
+            write_atomic(path, b"".join(encode_json(record) for record in records))
+        except NoRoomError as error:
+            self.report(f"samples of step {step} are not kept: {error}")
         return path
 
-    def _checkpoint(self, step: int) -> Path:
+    def checkpoint_folder(self, step: int) -> Path:
+        """Where the checkpoint of a step lies if there is one."""
         return self.folder / CHECKPOINTS / f"step_{step:06d}"
 
-    def _checkpoints(self) -> list[Path]:
+    def checkpoints(self) -> list[Path]:
+        """Folders of all checkpoints, whole or damaged, by step."""
         found = (path for path in (self.folder / CHECKPOINTS).iterdir() if _STEP.fullmatch(path.name))
-        return sorted(found, key=_step)
+        return sorted(found, key=step_of)
 
     def _reference(self, name: str) -> Path:
         if not _REFERENCE.fullmatch(name):
@@ -314,16 +314,17 @@ class RunStore:
         if target.exists():
             shutil.rmtree(target)
         path.rename(target)
-        self._report(f"{path} is not part of what the run continues from; moved to {target}")
+        self.report(f"{path} is not part of what the run continues from; moved to {target}")
 
 
-def _step(path: Path) -> int:
+def step_of(path: Path) -> int:
+    """The step that a checkpoint's folder is named after."""
     return int(path.name.removeprefix("step_"))
 
 
 def _load(path: Path) -> Checkpoint:
     about = sealed.verify(path).about
-    if about["step"] != _step(path):
+    if about["step"] != step_of(path):
         raise StorageError(f"{path} is a copy of step {about['step']} under another name")
     return Checkpoint(
         step=about["step"],

@@ -1,4 +1,4 @@
-"""The wish to stop: Ctrl-C is heard between steps, so that a run ends saved and not torn."""
+"""The wish to stop, and patience: signals are heard between steps, so that a run ends saved and not torn."""
 
 from __future__ import annotations
 
@@ -9,21 +9,33 @@ from contextlib import contextmanager
 from types import FrameType
 
 from prorl.rollout.outage import WaitEnded
+from prorl.run.files import NoRoomError
+from prorl.run.heartbeat import WAITING
+from prorl.run.supervise import INTERRUPTED, NO_MEMORY, WISHES
+from prorl.stopwatch import BETWEEN, Pulse, unheard
 from prorl.watch.console import Console
 
 BLINK = 0.2  # seconds between two looks at the wish while waiting
+ECHO = 0.5  # seconds in which a signal again is the same one: a scheduler and the supervisor both send it
+RETRY = 30.0  # seconds between two tries on a full disk
 
 
 class Interrupt:
-    """Turns the first Ctrl-C or SIGTERM into a wish that the loop grants at the next step; the second one kills."""
+    """Turns the first Ctrl-C, SIGTERM or SIGUSR1 into a wish that the loop grants at the next step.
+
+    The second Ctrl-C ends at once. `status` is the exit status that goes with the wish.
+    """
 
     def __init__(self, console: Console) -> None:
+        self.pulse: Pulse = unheard  # of the trainer, once there is one
+        self.status = INTERRUPTED
         self._console = console
-        self._wished = False
+        self._wished: float | None = None
+        self._listening = False
 
     def __call__(self) -> bool:
         """Whether somebody asked to stop."""
-        return self._wished
+        return self._wished is not None
 
     def wait(self, reason: str, seconds: float) -> None:
         """Say why, unless that has been said, and let the seconds pass.
@@ -33,25 +45,49 @@ class Interrupt:
         """
         if reason:
             self._console.say(reason)
+        self.pulse(WAITING)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if self._wished:
+            if self():
                 raise WaitEnded
             time.sleep(BLINK)
+        self.pulse(BETWEEN)
+
+    def hold(self, error: NoRoomError) -> None:
+        """Wait for room on the disk: a run that goes on has more to lose than time.
+
+        Raises:
+            NoRoomError: somebody asked to stop, or the run has not begun.
+        """
+        if not self._listening:
+            raise error
+        try:
+            self.wait(f"paused: {error}; trying again in {RETRY:.0f} s", RETRY)
+        except WaitEnded:
+            raise error from None
+
+    def out_of_memory(self) -> None:
+        """Wish to stop before the system kills somebody."""
+        self._wished, self.status = time.monotonic(), NO_MEMORY
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen while inside."""
-        kinds = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(kind, self._handle) for kind in kinds]
+        before = [signal.signal(kind, self._handle) for kind in WISHES]
+        self._listening = True
         try:
             yield
         finally:
-            for kind, handler in zip(kinds, before, strict=True):
+            self._listening = False
+            for kind, handler in zip(WISHES, before, strict=True):
                 signal.signal(kind, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._wished:
+        now = time.monotonic()
+        if self._wished is None:
+            self._wished, self.status = now, WISHES[signal.Signals(number)]
+            self._console.say(
+                "stopping after this step and saving; press Ctrl-C again to stop at once, unsaved"
+            )
+        elif number == signal.SIGINT and now - self._wished > ECHO:
             raise KeyboardInterrupt
-        self._wished = True
-        self._console.say("stopping after this step and saving; press Ctrl-C again to stop at once, unsaved")

@@ -15,6 +15,7 @@ from prorl.director.events import (
     Started,
     Stepped,
     Stopped,
+    Warned,
 )
 
 
@@ -49,6 +50,8 @@ def line(event: Event, steps: int) -> str:
             return order_line(event)
         case Stopped():
             return f"stopped after step {event.step}: {event.reason}"
+        case Warned():
+            return f"warning at step {event.step}: {event.text}"
 
 
 def intervention_line(event: Intervened) -> str:

@@ -19,11 +19,14 @@ class Scalars:
         self._writer: SummaryWriter | None = None
 
     def __call__(self, event: Event, state: RunState) -> None:
-        """Write the numbers of an event."""
+        """Write the numbers of an event; where they cannot be written they are missed."""
         # Opened late: a resume that is refused must not leave an empty file behind.
         self._writer = self._writer or SummaryWriter(log_dir=str(self._folder))
-        for name, value in _scalars(event):
-            self._writer.add_scalar(name, value, state.step)
+        try:
+            for name, value in _scalars(event):
+                self._writer.add_scalar(name, value, state.step)
+        except OSError:  # a full disk, heard from the writer's thread; the journal has the same numbers
+            self._writer = None
 
     def close(self) -> None:
         """Flush what is buffered."""

@@ -1,0 +1,104 @@
+"""How a run is doing, from its files alone: no lock is taken, nothing is loaded, the trainer notices nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from prorl.director.events import Evaluated, Event, Started, Stepped, Stopped, from_record
+from prorl.run.files import StorageError, decode_json
+from prorl.run.heartbeat import WAITING, Beat, read_beat
+from prorl.run.journal import read_journal
+from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, LOCK
+
+RECENT = 20  # steps over which the rate is taken
+DECISIONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """One run at a glance."""
+
+    name: str
+    health: str  # running, waiting, hung?, stopped, done, crashed, not begun, unreadable; with particulars
+    step: int = 0
+    steps: int = 0
+    steps_per_hour: float | None = None
+    age: float | None = None  # seconds since the journal's last event
+    exam: Evaluated | None = None
+    decisions: tuple[Event, ...] = ()  # the last events that are neither steps nor exams
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Every run directory in a folder, by name."""
+    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}") if (path.parent / JOURNAL).exists())
+
+
+def status(folder: Path, *, now: float | None = None) -> Status:
+    """How the run in `folder` is doing. What cannot be read is said in `health`."""
+    now = time.time() if now is None else now
+    try:
+        config: dict[str, Any] = decode_json((folder / CONFIG).read_bytes())
+        events = [from_record(record) for record in read_journal(folder / JOURNAL)]
+        written = (folder / JOURNAL).stat().st_mtime
+    except (OSError, ValueError, StorageError) as error:
+        return Status(name=folder.name, health=f"unreadable: {error}")
+    steps = [event for event in events if isinstance(event, Stepped)]
+    exams = [event for event in events if isinstance(event, Evaluated)]
+    seconds = [event.seconds["total"] for event in steps[-RECENT:]]
+    return Status(
+        name=folder.name,
+        health=_health(folder, events, now),
+        step=steps[-1].step if steps else 0,
+        steps=config["steps"],
+        steps_per_hour=3600 / fmean(seconds) if seconds and sum(seconds) else None,
+        age=max(0.0, now - written),
+        exam=exams[-1] if exams else None,
+        decisions=tuple(_decisions(events)),
+    )
+
+
+def _decisions(events: list[Event]) -> Iterator[Event]:
+    told = [event for event in events if not isinstance(event, (Started, Stepped, Evaluated))]
+    yield from told[-DECISIONS:]
+
+
+def _health(folder: Path, events: list[Event], now: float) -> str:
+    pid = holder(folder)
+    if pid is not None:
+        return _alive(pid, read_beat(folder / HEARTBEAT), now)
+    if events and isinstance(events[-1], Stopped):
+        reason = events[-1].reason
+        return reason if reason == "done" else f"stopped: {reason}"
+    return "crashed" if events else "not begun"
+
+
+def _alive(pid: int, beat: Beat | None, now: float) -> str:
+    where = f"process {pid}" if pid else "a process"
+    if beat is None or beat.pid != pid:
+        return f"running: {where}"
+    if now - beat.at > beat.deadline:
+        return f"hung? {where} has been silent for {now - beat.at:.0f} s in phase {beat.phase}"
+    return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
+
+
+def holder(folder: Path) -> int | None:
+    """The process that holds a run's lock, 0 where the lock does not say which; None where nobody does."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        words = os.pread(descriptor, 200, 0).split()
+        return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    finally:
+        os.close(descriptor)
+    return None

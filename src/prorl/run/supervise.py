@@ -1,0 +1,198 @@
+"""A small parent that keeps a trainer alive: restarts it after a crash or a hang, and passes signals on.
+
+It imports no torch and holds no state of the run: the trainer resumes exactly from its newest whole checkpoint, so
+all that the parent decides is whether to start it again. The trainer dies with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from prorl.run.heartbeat import Beat, Vigil, read_beat
+from prorl.run.layout import HEARTBEAT, LOG, STACKS, is_born
+
+DONE, FAILED, USAGE = 0, 1, 2
+CRASH_LOOP = 70  # also a trainer's own status after a bug
+NO_MEMORY = 71  # the trainer stopped, saved, before the machine ran out
+PREEMPTED = 75  # stopped by SIGUSR1, saved: start again with `prorl resume`
+INTERRUPTED = 130  # Ctrl-C
+TERMINATED = 143  # SIGTERM
+
+WISHES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGUSR1: PREEMPTED}
+"""Signals that ask a trainer to save and stop → its exit status then."""
+WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
+
+_FINAL = {DONE, FAILED, USAGE, PREEMPTED, INTERRUPTED, TERMINATED}
+_FROM_TERMINAL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the whole process group has heard
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When a restart comes, and when there is no use in another."""
+
+    crashes: int = 4  # in a row without a step more than ever before
+    first_wait: float = 1.0  # seconds before a restart; doubled each time
+    longest_wait: float = 60.0
+    tick: float = 0.5  # seconds between two looks at the heartbeat
+    dump: float = 2.0  # seconds in which a hanging trainer may write down its stacks
+
+    def wait(self, crashes: int) -> float:
+        """Seconds before the restart after so many crashes in a row."""
+        return float(min(self.longest_wait, self.first_wait * 2 ** (crashes - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How one trainer ended."""
+
+    status: int  # as `subprocess` says it: negative for a signal
+    beat: Beat | None  # its last sign of life
+    hung: bool
+
+    def __str__(self) -> str:
+        place = f" at step {self.beat.step} in phase {self.beat.phase!r}" if self.beat else ""
+        if self.hung:
+            return f"the trainer hung{place}"
+        if self.status == NO_MEMORY:
+            return f"the trainer stopped{place} for want of memory, saved"
+        how = (
+            f"was killed by {signal.Signals(-self.status).name}"
+            if self.status < 0
+            else f"ended with status {self.status}"
+        )
+        return f"the trainer {how}{place}"
+
+
+class Supervisor:
+    """Runs `first`, and after a crash `again` as soon as there is a checkpoint in `folder` to resume from."""
+
+    def __init__(
+        self,
+        first: Sequence[str],
+        again: Sequence[str],
+        folder: Path,
+        *,
+        say: Callable[[str], None],
+        patience: Patience | None = None,
+    ) -> None:
+        self._first, self._again = first, again
+        self._folder = folder
+        self._say = say
+        self._patience = patience or Patience()
+        self._asked: signal.Signals | None = None
+        self._best = -1  # the most steps any trainer completed
+        self._crashes = 0  # since then
+
+    def run(self) -> int:
+        """Until the run is done, somebody stops it, or restarts are no use; returns the exit status."""
+        command = self._first
+        with _blocked() as mask:
+            while True:
+                ending = self._watch(self._start(command, mask))
+                command = self._again if is_born(self._folder) else self._first
+                if ending.status in _FINAL:
+                    return ending.status
+                self._log(str(ending))
+                if self._asked is not None:
+                    return WISHES[self._asked]
+                self._count(ending)
+                if self._crashes >= self._patience.crashes:
+                    self._say(
+                        f"gave up after {self._crashes} crashes without a step of progress; the last: {ending}; "
+                        f"see {self._folder / LOG}, then go on with: prorl resume {self._folder}"
+                    )
+                    return CRASH_LOOP
+                if not self._back_off():
+                    return WISHES[self._asked or signal.SIGINT]
+
+    def _start(self, command: Sequence[str], mask: set[signal.Signals]) -> subprocess.Popen[bytes]:
+        parent = os.getpid()
+        libc = ctypes.CDLL(None)
+
+        def settle() -> None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before we could ask to die with it
+                os._exit(CRASH_LOOP)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+        return subprocess.Popen(command, preexec_fn=settle)
+
+    def _watch(self, trainer: subprocess.Popen[bytes]) -> Ending:
+        """Pass signals on and look at the heartbeat until the trainer has ended."""
+        vigil, beat, hung = Vigil(), None, False
+        seen = time.monotonic()
+        while trainer.poll() is None:
+            self._hear(trainer, self._patience.tick)
+            now = time.monotonic()
+            # More than a tick or two: it was this process that did not run, stopped or on a sleeping machine.
+            passed, seen = min(now - seen, 2 * self._patience.tick), now
+            beat = self._beat(trainer.pid) or beat
+            if beat is not None and vigil.overdue(beat, passed):
+                hung = True
+                self._end(trainer, beat)
+        return Ending(status=trainer.returncode, beat=self._beat(trainer.pid) or beat, hung=hung)
+
+    def _hear(self, trainer: subprocess.Popen[bytes], seconds: float) -> None:
+        """Wait for a signal; one that asks to stop is passed on, unless the trainer has heard it itself."""
+        heard = signal.sigtimedwait({*WISHES, signal.SIGCHLD}, seconds)
+        if heard is None or heard.si_signo == signal.SIGCHLD:
+            return
+        self._asked = signal.Signals(heard.si_signo)
+        if heard.si_code != _FROM_TERMINAL:
+            trainer.send_signal(self._asked)
+
+    def _beat(self, pid: int) -> Beat | None:
+        beat = read_beat(self._folder / HEARTBEAT)
+        return beat if beat is not None and beat.pid == pid else None
+
+    def _end(self, trainer: subprocess.Popen[bytes], beat: Beat) -> None:
+        """Ask a hanging trainer where it is, keep the answer, and kill it."""
+        trainer.send_signal(WHERE)
+        time.sleep(self._patience.dump)
+        stacks = self._folder / f"stacks-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+        with suppress(FileNotFoundError):
+            (self._folder / STACKS).rename(stacks)
+        self._log(
+            f"no sign of life for {beat.deadline:.0f} s in phase {beat.phase!r}: stacks in {stacks.name}"
+        )
+        trainer.kill()
+        trainer.wait()
+
+    def _count(self, ending: Ending) -> None:
+        step = ending.beat.step if ending.beat else 0
+        self._crashes = 1 if step > self._best else self._crashes + 1
+        self._best = max(self._best, step)
+
+    def _back_off(self) -> bool:
+        """Wait before the restart; False where somebody asks to stop meanwhile."""
+        seconds = self._patience.wait(self._crashes)
+        self._log(f"starting it again in {seconds:.0f} s")
+        heard = signal.sigtimedwait(set(WISHES), seconds)
+        if heard is not None:
+            self._asked = signal.Signals(heard.si_signo)
+        return heard is None
+
+    def _log(self, text: str) -> None:
+        self._say(text)
+        with suppress(OSError), (self._folder / LOG).open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+
+@contextmanager
+def _blocked() -> Iterator[set[signal.Signals]]:
+    """Hold back the signals that `sigtimedwait` takes; yields the mask a child is to start with."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*WISHES, signal.SIGCHLD})
+    mask = {signal.Signals(number) for number in before}
+    try:
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,78 @@
+"""A branch is what led to its checkpoint and nothing that came later."""
+
+import json
+
+import pytest
+
+from prorl.run.branch import copy_to
+from prorl.run.files import StorageError
+from prorl.run.store import RunStore
+
+
+def save(text):
+    return lambda folder: (folder / "model").write_text(text)
+
+
+@pytest.fixture
+def parent(tmp_path):
+    """A run of five saved steps, with a reference born at 0 and at 3, whose best exam was that of step 1."""
+    with RunStore.create(tmp_path / "parent", {"name": "parent"}) as store:
+        for step in range(5):
+            store.journal.append({"began": step})
+            if step in (0, 3):
+                store.write_reference(f"ref_{step}", save(f"reference {step}"))
+            store.journal.append({"step": step})
+            store.write_checkpoint(step, {"step": step, "best_step": min(step, 1)}, save(f"weights {step}"))
+        (store.folder / "tokenizer").mkdir()
+        (store.folder / "tokenizer" / "tokenizer.json").write_text("{}")
+        (store.folder / "evals").mkdir()
+        for name in ("base", "step_000004"):
+            (store.folder / "evals" / f"{name}.json").write_text(name)
+        store.write_samples(4, [{"text": "of the parent"}])
+        (store.folder / "inbox.jsonl").write_text("orders to the parent\n")
+        yield store
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_holds_what_led_to_its_checkpoint(parent, tmp_path):
+    copy_to(parent, tmp_path / "branch", parent.checkpoint(2), {"name": "branch"})
+    branch = tmp_path / "branch"
+    assert names(branch / "checkpoints") == ["step_000000", "step_000001", "step_000002"]
+    assert names(branch / "references") == ["ref_0"]
+    assert names(branch / "evals") == ["base.json"]
+    assert names(branch / "samples") == []
+    assert names(branch / "tokenizer") == ["tokenizer.json"]
+    assert not (branch / "inbox.jsonl").exists()
+    assert json.loads((branch / "config.json").read_bytes()) == {"name": "branch"}
+    with RunStore.open(branch) as store:
+        assert [record["step"] for record in store.journal.read() if "step" in record] == [0, 1, 2]
+        assert store.latest_checkpoint().step == 2
+
+
+def test_a_best_checkpoint_that_is_gone_is_not_missed(parent, tmp_path):
+    for file in parent.checkpoint_folder(1).iterdir():
+        file.unlink()
+    copy_to(parent, tmp_path / "branch", parent.checkpoint(4), {})
+    assert names(tmp_path / "branch" / "checkpoints") == ["step_000000", "step_000004"]
+
+
+def test_a_step_without_checkpoint_is_refused_with_those_there_are(parent):
+    with pytest.raises(StorageError, match="no checkpoint of step 9; it has those of: 0, 1, 2, 3, 4"):
+        parent.checkpoint(9)
+
+
+def test_the_parent_may_be_training(parent, tmp_path):
+    reader = RunStore.open(parent.folder)  # `parent` holds the lock
+    copy_to(reader, tmp_path / "branch", reader.checkpoint(2), {})
+    assert RunStore.open(tmp_path / "branch").latest_checkpoint().step == 2
+
+
+def test_what_vanishes_meanwhile_is_said_and_leaves_nothing(parent, tmp_path, monkeypatch):
+    checkpoint = parent.checkpoint(2)
+    (parent.folder / "journal.jsonl").rename(parent.folder / "elsewhere")
+    with pytest.raises(StorageError, match="try again"):
+        copy_to(parent, tmp_path / "branch", checkpoint, {})
+    assert names(tmp_path) == ["parent"]

@@ -1,0 +1,112 @@
+"""How a run is doing, from its files."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from prorl.director.events import Started, Stopped, to_record
+from prorl.run.heartbeat import WAITING, Deadlines, Heart
+from prorl.run.status import holder, runs_below, status
+from prorl.run.store import RunStore
+from support.events import evaluated, reset, stepped
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of three steps of ten seconds each, with an exam and a reset; nobody trains it."""
+    folder = tmp_path / "runs" / "nano"
+    with RunStore.create(folder, {"steps": 100}) as store:
+        for event in (
+            Started(config_hash="c", reference_hash="a"),
+            stepped(1),
+            evaluated(1, 0.25),
+            reset(1),
+            stepped(2),
+            stepped(3),
+        ):
+            store.journal.append(to_record(event))
+    return folder
+
+
+def now(run, later=0.0):
+    return (run / "journal.jsonl").stat().st_mtime + later
+
+
+def append(run, event):
+    with RunStore.open(run) as store:
+        store.journal.append(to_record(event))
+
+
+def test_progress_rate_age_exam_and_decisions(run):
+    seen = status(run, now=now(run, 90))
+    assert (seen.name, seen.step, seen.steps) == ("nano", 3, 100)
+    assert seen.steps_per_hour == pytest.approx(360)
+    assert seen.age == pytest.approx(90)
+    assert (seen.exam.step, seen.exam.score) == (1, 0.25)
+    assert [event.kind for event in seen.decisions] == ["reference_reset"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "health"), [("done", "done"), ("interrupted", "stopped: interrupted"), (None, "crashed")]
+)
+def test_a_run_that_nobody_trains(run, reason, health):
+    if reason:
+        append(run, Stopped(step=3, reason=reason))
+    assert status(run).health == health
+
+
+def test_a_run_that_has_only_a_folder(tmp_path):
+    RunStore.create(tmp_path / "run", {"steps": 1})
+    seen = status(tmp_path / "run")
+    assert (seen.health, seen.step, seen.steps_per_hour, seen.exam) == ("not begun", 0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "later", "health"),
+    [
+        ("learn", 0, "running: process {pid}, learn"),
+        ("learn", 100, "hung? process {pid} has been silent for 100 s in phase learn"),
+        (WAITING, 1e6, "waiting: process {pid}, waiting"),
+    ],
+)
+def test_a_run_that_is_trained(run, phase, later, health):
+    with RunStore.open(run):
+        heart = Heart(run / "heartbeat.json", Deadlines(least={"learn": 50.0}))
+        heart(phase)
+        heart.close()
+        at = json.loads((run / "heartbeat.json").read_bytes())["at"]
+        assert status(run, now=at + later).health == health.format(pid=os.getpid())
+    assert status(run).health == "crashed"
+
+
+def test_the_beat_of_a_dead_trainer_says_nothing_about_the_living(run):
+    code = (
+        "import sys; from pathlib import Path; from prorl.run.heartbeat import Deadlines, Heart\n"
+        "Heart(Path(sys.argv[1]) / 'heartbeat.json', Deadlines(least={'learn': 1.0}))('learn')"
+    )
+    subprocess.run([sys.executable, "-c", code, run], check=True)
+    with RunStore.open(run):
+        assert status(run).health == f"running: process {os.getpid()}"
+
+
+def test_looking_takes_no_lock(run):
+    with RunStore.open(run):
+        assert holder(run) == os.getpid()
+    assert holder(run) is None
+    with RunStore.open(run):  # and left none behind
+        pass
+
+
+@pytest.mark.parametrize("damage", ["config.json", "journal.jsonl"])
+def test_what_cannot_be_read_is_said(run, damage):
+    (run / damage).write_bytes(b"{\n{}\n")
+    assert status(run).health.startswith("unreadable")
+
+
+def test_runs_are_found_below_a_folder(run, tmp_path):
+    (tmp_path / "runs" / "notes").mkdir()
+    assert runs_below(tmp_path / "runs") == [run]
+    assert runs_below(tmp_path / "nowhere") == []

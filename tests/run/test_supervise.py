@@ -1,0 +1,252 @@
+"""The supervisor, over small processes that stand for trainers and die in every way."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from prorl.run.heartbeat import Beat
+from prorl.run.layout import CHECKPOINTS, HEARTBEAT, LOG
+from prorl.run.supervise import CRASH_LOOP, Ending, Patience, Supervisor
+
+QUICK = Patience(first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
+
+TRAINER = """
+import faulthandler, os, signal, sys, time
+from pathlib import Path
+from prorl.run.heartbeat import Deadlines, Heart
+folder = Path({folder!r})
+life = len(list(folder.glob("life-*")))
+(folder / f"life-{{life}}").write_text(" ".join([str(os.getpid()), *sys.argv[1:]]))
+def heart(step, deadline=60.0):
+    beating = Heart(folder / "heartbeat.json", Deadlines(least={{"learn": deadline}}), step=step)
+    beating("learn")
+    return beating
+def die(number=signal.SIGKILL):
+    os.kill(os.getpid(), number)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def supervisor(folder, said):
+    """A supervisor over a trainer that runs some code; `life` is how often it was started before."""
+
+    def make(code: str, patience: Patience = QUICK) -> Supervisor:
+        script = folder / "trainer.py"
+        script.write_text(TRAINER.format(folder=str(folder)) + textwrap.dedent(code))
+        command = [sys.executable, str(script)]
+        return Supervisor(
+            [*command, "first"], [*command, "again"], folder, say=said.append, patience=patience
+        )
+
+    return make
+
+
+def lives(folder: Path) -> list[str]:
+    """With which argument the trainer was started each time."""
+    paths = sorted(folder.glob("life-*"))
+    return [path.read_text().split()[1] for path in paths]
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 75, 130, 143])
+def test_an_end_that_was_meant_is_the_end(supervisor, folder, said, status):
+    assert supervisor(f"sys.exit({status})").run() == status
+    assert lives(folder) == ["first"]
+    assert said == []
+
+
+@pytest.mark.parametrize("death", ["die()", "die(signal.SIGSEGV)", "sys.exit(70)", "sys.exit(71)"])
+def test_a_crash_is_followed_by_another_trainer(supervisor, folder, said, death):
+    assert supervisor(f"if life == 0: {death}").run() == 0
+    assert lives(folder) == ["first", "first"]
+    assert len(said) == 2
+    assert (folder / LOG).read_text().count("\n") == 2
+
+
+def test_it_resumes_as_soon_as_there_is_a_checkpoint(supervisor, folder):
+    (folder / CHECKPOINTS).mkdir()
+    code = """
+        if life == 1: (folder / "checkpoints" / "step_000000").mkdir()
+        if life < 3: die()
+    """
+    assert supervisor(code).run() == 0
+    assert lives(folder) == ["first", "first", "again", "again"]
+
+
+def test_a_train_command_never_resumes_what_was_there_before(supervisor, folder):
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    assert supervisor("sys.exit(1)").run() == 1
+    assert lives(folder) == ["first"]
+
+
+def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(supervisor, folder, said):
+    assert supervisor("heart(7); die()").run() == CRASH_LOOP
+    assert len(lives(folder)) == QUICK.crashes
+    assert "gave up after 4 crashes" in said[-1]
+    assert "SIGKILL at step 7 in phase 'learn'" in said[-1]
+    assert str(folder / LOG) in said[-1]
+
+
+def test_crashes_with_progress_between_them_are_no_loop(supervisor, folder):
+    assert supervisor("heart(life); life < 7 and die()").run() == 0
+    assert len(lives(folder)) == 8
+
+
+def test_falling_back_and_crashing_at_the_same_step_again_is_no_progress(supervisor, folder):
+    assert supervisor("heart(2); heart(5); die()").run() == CRASH_LOOP
+    assert len(lives(folder)) == QUICK.crashes
+
+
+def test_a_hang_is_dumped_killed_and_followed_by_another_trainer(supervisor, folder, said):
+    code = """
+        def sleeping_beauty(): time.sleep(60)
+        if life == 0:
+            faulthandler.register(signal.SIGUSR2, file=(folder / "stacks.txt").open("w"))
+            heart(0, deadline=0.2)
+            sleeping_beauty()
+    """
+    assert supervisor(code).run() == 0
+    (stacks,) = folder.glob("stacks-*.txt")
+    assert "sleeping_beauty" in stacks.read_text()
+    assert "no sign of life for 0 s in phase 'learn'" in said[0]
+    assert said[1] == "the trainer hung at step 0 in phase 'learn'"
+
+
+def test_the_beat_of_an_earlier_trainer_condemns_nobody(supervisor, folder):
+    code = """
+        if life == 0:
+            heart(0, deadline=0.1)
+            die()
+        time.sleep(1)
+    """
+    assert supervisor(code).run() == 0
+    assert len(lives(folder)) == 2
+
+
+def run_apart(supervisor_code: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", supervisor_code], start_new_session=True)
+
+
+APART = """
+from pathlib import Path
+import sys
+from prorl.run.supervise import Supervisor
+command = [sys.executable, {script!r}]
+sys.exit(Supervisor([*command, "first"], [*command, "again"], Path({folder!r}), say=print).run())
+"""
+
+
+@pytest.fixture
+def apart(folder):
+    """A supervisor in a process of its own, once its trainer is at work."""
+    started = []
+
+    def start(code: str) -> subprocess.Popen:
+        script = folder / "trainer.py"
+        script.write_text(TRAINER.format(folder=str(folder)) + textwrap.dedent(code))
+        process = run_apart(APART.format(script=str(script), folder=str(folder)))
+        started.append(process)
+        eventually((folder / HEARTBEAT).exists)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def eventually(true) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+POLITE = """
+    asked = []
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(kind, lambda number, frame: asked.append(number))
+    heart(1)
+    while not asked: time.sleep(0.02)
+    time.sleep(0.2)
+    (folder / "asked").write_text(" ".join(map(str, asked)))
+    sys.exit({signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}[asked[0]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 75)]
+)
+def test_a_signal_is_passed_on_and_the_documented_status_comes_back(apart, folder, kind, status):
+    process = apart(POLITE)
+    process.send_signal(kind)
+    assert process.wait(timeout=20) == status
+    assert (folder / "asked").read_text() == str(int(kind))
+
+
+def test_a_trainer_that_is_asked_to_stop_and_crashes_is_not_started_again(apart, folder):
+    process = apart("heart(1); time.sleep(60)")  # it does not listen: the signal kills it
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 143
+    assert lives(folder) == ["first"]
+
+
+def test_the_trainer_dies_with_its_supervisor(apart, folder):
+    process = apart("heart(1); time.sleep(60)")
+    pid = int((folder / "life-0").read_text().split()[0])
+    assert alive(pid)
+    process.kill()
+    eventually(lambda: not alive(pid))
+
+
+def test_the_trainer_starts_with_no_signal_held_back(apart, folder):
+    code = """
+        (folder / "mask").write_text(str(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+        heart(1)
+        time.sleep(60)
+    """
+    apart(code)
+    assert (folder / "mask").read_text() == "set()"
+
+
+def test_waits_double_up_to_the_longest():
+    patience = Patience(first_wait=1, longest_wait=60)
+    assert [patience.wait(crashes) for crashes in (1, 2, 3, 6, 7, 99)] == [1, 2, 4, 32, 60, 60]
+
+
+def test_an_ending_says_what_is_known():
+    beat = Beat(pid=1, count=1, phase="sync", deadline=1.0, step=9, at=0.0)
+    assert str(Ending(status=-9, beat=None, hung=False)) == "the trainer was killed by SIGKILL"
+    assert str(Ending(status=70, beat=beat, hung=False)) == (
+        "the trainer ended with status 70 at step 9 in phase 'sync'"
+    )
+    assert "for want of memory, saved" in str(Ending(status=71, beat=beat, hung=False))
+
+
+def test_the_signals_of_the_caller_are_as_before(supervisor):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    supervisor("sys.exit(0)").run()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert os.getpid()

@@ -1,0 +1,79 @@
+"""Tiny random checkpoints, and a recipe that runs on them in a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import GenerationConfig, GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedModel
+
+from prorl.learn.model import ModelShape, build_model
+from prorl.learn.tokenizer import train_tokenizer
+
+CONTEXT, WIDE_CONTEXT = 192, 2048
+ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "seed": 1,
+    "steps": 3,
+    "threads": 1,
+    "device": "cpu",
+    "tasks": {"arithmetic": {"levels": {1: 1}}, "word_list": {}},
+    "sampling": {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16},
+    "dynamic_sampling": {"min_spread": 0},  # a random model is never right, so no group has a spread
+    "length_penalty": {"weight": 1.0},  # what it can learn is to be brief
+    "optimizer": {"lr": 1e-2},
+    "kl": {"coef": 1e-2},
+    "reset": {"every": 2, "cooldown": 0},
+    "exam": {"every": 2, "per_domain": 2, "samples": 2},
+    "evaluation": {"per_domain": 2, "ood_per_domain": 2, "samples": 2},
+    "save": {"every": 2},
+    "sample_every": 1,
+}
+"""A recipe without its model."""
+
+
+def write_model(folder: Path, architecture: str, *, layers: int = 2) -> Path:
+    """A random checkpoint with a tokenizer."""
+    tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
+    model = _random_model(architecture, len(tokenizer), layers)
+    model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_recipe(folder: Path, model: Path, /, **settings: Any) -> Path:
+    """The tiny recipe, with other settings if given; its file is named like the recipe."""
+    recipe = TINY | {"model": {"path": str(model)}} | settings
+    path = folder / f"{recipe['name']}.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def _random_model(architecture: str, vocabulary: int, layers: int) -> PreTrainedModel:
+    if architecture != "gpt_neox":
+        shape = ModelShape(
+            architecture="qwen3" if architecture == "qwen3" else "llama",
+            hidden_size=32,
+            layers=layers,
+            heads=2,
+            kv_heads=1,
+            intermediate_size=48,
+            context=WIDE_CONTEXT if architecture == "wide" else CONTEXT,
+        )
+        return build_model(shape, vocabulary, seed=0)
+    config = GPTNeoXConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=CONTEXT,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return GPTNeoXForCausalLM(config).eval()
