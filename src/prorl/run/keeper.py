@@ -61,8 +61,8 @@ class Keeper:
     def keep(self, state: RunState, *, due: bool, good_step: int) -> None:
         """Save at this boundary if a checkpoint is due, by step or by clock, or is owed since the disk was full.
 
-        The end of a run, and a run that is paused, are saved before this returns. The newest checkpoint of `good_step`
-        or before is kept, as a detector in doubt may yet roll back to it.
+        The end of a run, and a run that is paused, are saved before this returns. The newest checkpoint of
+        `good_step` or before is kept, as a detector in doubt may yet roll back to it.
 
         Raises:
             NoRoomError: the end of the run cannot be saved.
