@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -215,12 +216,13 @@ def test_status_and_lineage_do_without_torch(run):
 
 
 @pytest.fixture
-def training(workplace, write_recipe) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def training(workplace, write_recipe) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a training that would take long and wait until it has said something."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(until: str) -> subprocess.Popen[str]:
-        recipe = write_recipe(workplace, steps=30, save={"every": 1000}, exam={"every": 0}, sample_every=0)
+    def start(until: str, **settings: Any) -> subprocess.Popen[str]:
+        rare = {"save": {"every": 1000}, "exam": {"every": 0}, "sample_every": 0}
+        recipe = write_recipe(workplace, steps=30, **(rare | settings))
         process = subprocess.Popen(
             [sys.executable, "-m", "prorl", "train", recipe],
             stdout=subprocess.PIPE,
@@ -275,7 +277,9 @@ def test_a_running_training_obeys_what_it_is_told(training, workplace):
     assert "go on with: prorl resume runs/tiny" in stdout
 
 
-@pytest.mark.parametrize(("kind", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
+@pytest.mark.parametrize(
+    ("kind", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow)]
+)
 def test_a_scheduler_that_wants_the_machine_back_gets_a_saved_run(training, workplace, kind, status):
     process = training(until="step 1/30")
     process.send_signal(kind)  # the supervisor alone: it passes it on
@@ -295,3 +299,15 @@ def test_a_trainer_that_is_killed_is_started_again_and_the_run_ends(training, wo
     assert "was killed by SIGKILL at step" in (run / "supervisor.log").read_text()
     assert [step.step for step in of_kind(run, Stepped)] == list(range(1, 31))
     assert len(of_kind(run, Resumed)) == 1
+
+
+@pytest.mark.slow
+def test_a_trainer_that_hangs_is_killed_and_the_run_ends(training, workplace):
+    phases = ("generate", "judge", "learn", "sync", "exam", "measure", "save", "between")
+    process = training(until="step 3/30", deadlines=dict.fromkeys(phases, 5.0))
+    run = workplace / "runs" / "tiny"
+    os.kill(holder(run), signal.SIGSTOP)
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    assert "no sign of life for 5 s in phase" in (run / "supervisor.log").read_text()
+    assert [step.step for step in of_kind(run, Stepped)] == list(range(1, 31))
