@@ -249,12 +249,11 @@ def _supervised(arguments: Sequence[str], folder: Path) -> int:
     from prorl.run.supervise import Supervisor
 
     prorl = [sys.executable, "-m", "prorl"]
-    return Supervisor(
-        [*prorl, *arguments, "--no-supervise"],
-        [*prorl, "resume", str(folder), "--no-supervise"],
-        folder,
-        say=_say,
-    ).run()
+    again = [*prorl, "resume", str(folder), "--no-supervise"]
+    try:
+        return Supervisor([*prorl, *arguments, "--no-supervise"], again, folder, say=_say).run()
+    finally:
+        RichConsole().show_cursor()  # a trainer that was killed has left it hidden
 
 
 def _trained(trainer: Trainer) -> int:

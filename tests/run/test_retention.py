@@ -104,6 +104,15 @@ def test_a_reference_stays_while_a_checkpoint_needs_it(with_references, rule, le
     assert on_disk(store, "references") == left
 
 
+def test_nothing_goes_while_a_checkpoint_does_not_say_what_it_needs(with_references, reports):
+    store = with_references
+    (store.checkpoint_folder(5) / "state.json").write_text("{")
+    rules = Retention(keep_last=1, keep_references="needed")
+    prune(store, rules, position=store.journal.size, best=5, live="ref_3")
+    assert len(on_disk(store, "references")) == 4
+    assert "no reference is deleted" in reports[-1]
+
+
 def test_the_live_reference_stays_although_no_checkpoint_holds_it_yet(with_references):
     store = with_references
     rules = Retention(keep_last=1, keep_references="needed")

@@ -46,7 +46,7 @@ def write_model(folder: Path, architecture: str, *, layers: int = 2) -> Path:
     return folder
 
 
-def write_recipe(folder: Path, model: Path, **settings: Any) -> Path:
+def write_recipe(folder: Path, model: Path, /, **settings: Any) -> Path:
     """The tiny recipe, with other settings if given; its file is named like the recipe."""
     recipe = TINY | {"model": {"path": str(model)}} | settings
     path = folder / f"{recipe['name']}.yaml"

@@ -30,7 +30,12 @@ def prune(store: RunStore, rules: Retention, *, position: int, best: int | None,
     """
     prune_checkpoints(store, rules, keep={0} if best is None else {0, best})
     if rules.keep_references == "needed":
-        _prune_references(store, _needed(store) | {live}, position)
+        try:
+            needed = _needed(store)
+        except (OSError, ValueError) as error:  # a damaged checkpoint does not say what it needs
+            store.report(f"no reference is deleted while a checkpoint cannot be read: {error}")
+            return
+        _prune_references(store, needed | {live}, position)
 
 
 def prune_checkpoints(store: RunStore, rules: Retention, *, keep: Collection[int]) -> None:
