@@ -124,7 +124,7 @@ def test_a_base_is_warmed_up_once(write_recipe, tmp_path, monkeypatch):
         "context": 192,
     }
     warmup = {"shape": shape, "vocab_size": 300, "steps": 3, "batch_size": 4, "corpus_problems": 50}
-    config = load_recipe(str(write_recipe(tmp_path, steps=1, model={"warmup": warmup})))
+    config = load_recipe(str(write_recipe(tmp_path, model={"warmup": warmup}, steps=1)))
     said = []
     for name in ("first", "second"):
         output = StringIO()

@@ -112,7 +112,8 @@ class ReasoningGym(ProceduralTask):
         """
         level, entry = payload
         scratch = {**entry, "metadata": dict(entry["metadata"])}  # some scorers write into their entry
-        return self.counted(float(self._dataset(level).score_answer(answer, scratch)))
+        with redirect_stdout(None):  # some print what they think of an answer
+            return self.counted(float(self._dataset(level).score_answer(answer, scratch)))
 
     def counted(self, score: float) -> float:
         """A scorer's value as this task counts it."""

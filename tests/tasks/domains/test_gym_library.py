@@ -293,3 +293,10 @@ def test_the_librarys_holes_are_closed():
 
 if __name__ == "__main__":
     print(digest())
+
+
+def test_what_a_scorer_prints_is_not_for_the_terminal(capsys):
+    task = make_task("rg_tower_of_hanoi")
+    problem = task.problem(0, "train")
+    task.verify(problem, respond("", "Move disk 3 from Peg 2 to Peg 4"))
+    assert capsys.readouterr().out == ""
