@@ -49,9 +49,9 @@ class Timed:
         """From now on every boundary is timed."""
         keep, timed = Keeper.keep, self
 
-        def timing(keeper: Keeper, state: RunState, *, due: bool) -> None:
+        def timing(keeper: Keeper, state: RunState, *, due: bool, good_step: int) -> None:
             begin = time.perf_counter()
-            keep(keeper, state, due=due)
+            keep(keeper, state, due=due, good_step=good_step)
             if state.step and state.stopped is None:
                 (timed.saving if due else timed.others).append(time.perf_counter() - begin)
 

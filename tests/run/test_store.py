@@ -216,6 +216,15 @@ def test_a_damaged_checkpoint_of_the_same_moment_is_written_again(store):
     assert (store.checkpoint_path(1) / "model.safetensors").read_text() == "whole"
 
 
+@pytest.mark.parametrize("name", ["checkpoints", "references", "samples", "evals"])
+def test_a_file_that_a_killed_trainer_half_wrote_is_removed(folder, store, name):
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / ".base.json.tmp-0badf00d").write_text("half")
+    store.__exit__(None, None, None)
+    with RunStore.open(folder):
+        assert list((folder / name).iterdir()) == []
+
+
 def test_a_kill_between_the_renames_of_a_replacement_keeps_the_old_one(folder, store):
     train(store, 1)
     path = store.checkpoint_path(1)

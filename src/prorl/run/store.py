@@ -33,6 +33,7 @@ from prorl.run.layout import (
     CHECKPOINTS,
     CONFIG,
     DISCARDED,
+    EVALS,
     JOURNAL,
     LOCK,
     REFERENCES,
@@ -111,7 +112,7 @@ class RunStore:
         """
         with ExitStack() as stack:
             stack.enter_context(hold_lock(self.folder / LOCK))
-            for name in (CHECKPOINTS, REFERENCES, SAMPLES):
+            for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
                 sealed.tidy(self.folder / name)
             self._journal = Journal(self.folder / JOURNAL)
             stack.callback(self._journal.close)

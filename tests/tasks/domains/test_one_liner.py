@@ -282,3 +282,20 @@ def test_any_answer_gets_a_score(answer):
 @given(answers)
 def test_ten_thousand_answers_get_a_score(answer):
     holds(answer)
+
+
+def test_an_answer_is_run_once_and_an_error_is_tried_again():
+    task = OneLiner()
+    problem = task.problem(0, "train")
+    jobs = []
+
+    def flaky(job):
+        jobs.append(job)
+        if len(jobs) == 1:
+            return (CaseResult(status="sandbox_error", note="lost"),) * len(job.inputs)
+        return (CaseResult(status="ok", value=0),) * len(job.inputs)
+
+    task.use_sandbox(flaky)
+    verdicts = [task.verify(problem, respond("", "x*0")) for _ in range(4)]
+    assert [verdict.status for verdict in verdicts] == ["error", "wrong", "wrong", "wrong"]
+    assert len(jobs) == 2

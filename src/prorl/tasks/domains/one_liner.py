@@ -39,6 +39,7 @@ HIDDEN = 8
 MAX_EQUAL = 2  # hidden tests with the same output: what a constant can pass
 MIN_VALUES = 5  # that an expression has on all inputs: with fewer, constants would pass
 MAX_CHARS = 60
+REMEMBERED = 4096  # verdicts
 LIMITS = Limits(seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 16)
 
 _OPERATORS: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
@@ -65,6 +66,7 @@ class OneLiner(ProceduralTask):
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         super().__init__(weights)
         self._run: Runner = OwnSandbox()
+        self._judged: dict[tuple[Any, str], Verdict] = {}
 
     def use_sandbox(self, run: Runner) -> None:
         """Run answers with `run` instead of a sandbox of this task's own."""
@@ -91,6 +93,18 @@ class OneLiner(ProceduralTask):
         return NO_ANSWER if answer is None else self._judge(problem.payload, answer)
 
     def _judge(self, payload: Any, answer: str) -> Verdict:
+        """Rollouts of one problem often agree, and a program in the sandbox is as good as a function: ask once."""
+        known = self._judged.get((payload, answer))
+        if known is not None:
+            return known
+        verdict = self._run_tests(payload, answer)
+        if verdict.status != "error":
+            if len(self._judged) >= REMEMBERED:
+                self._judged.clear()
+            self._judged[payload, answer] = verdict
+        return verdict
+
+    def _run_tests(self, payload: Any, answer: str) -> Verdict:
         if len(answer) > MAX_CHARS or len(answer.splitlines()) != 1:
             return Verdict(score=0.0, status="wrong", note="not one short line")
         inputs, expected = zip(*payload, strict=True)
