@@ -40,7 +40,7 @@ MATRIX = {
         syscall("clone3", 435, 435, bytes(64), 64)
     """,
     "files of others": """
-        paths = [A["canary"], "/etc/shadow", "/etc/passwd", "/root/.bashrc", "/etc/hostname", "/boot", "/var/log"]
+        paths = [A["canary"], "/etc/shadow", "/etc/passwd", "/etc/gshadow", "/etc/hostname", "/boot", "/var/log"]
         for path in paths:
             attempt(path, lambda: open(path).read() if not os.path.isdir(path) else os.listdir(path))
         attempt("listing", os.listdir, A["folder"])
