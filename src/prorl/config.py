@@ -198,7 +198,7 @@ class JudgeConfig(Model):
     workers: Count = 1
     deadline: float = Field(8.0, gt=0)
     memory_gib: float = Field(4.0, gt=0)
-    items_per_worker: Count = 50_000
+    items_per_worker: Count = 200_000
 
 
 class SandboxConfig(Model):

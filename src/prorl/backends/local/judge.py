@@ -91,7 +91,7 @@ class LocalJudge:
         deadline: float = 8.0,
         workers: int = 1,
         memory: int = 4 << 30,
-        items_per_worker: int = 50_000,
+        items_per_worker: int = 200_000,
     ) -> None:
         """Start the workers; they import and build their verifiers while the caller goes on.
 
