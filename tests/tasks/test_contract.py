@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from prorl.tasks.base import belongs, canonical
 from prorl.tasks.baseline import constant_baseline
+from prorl.tasks.check import TRICKS
 from prorl.tasks.domains.gym_library import LIBRARY_TASKS
 from prorl.tasks.extract import respond
 from prorl.tasks.reasoning_gym import ReasoningGym
@@ -30,21 +31,7 @@ BASELINES = {  # exceptions: few possible answers
     "rg_family_relationships": 0.3,  # a small family has few relations
 }
 LONG_PROMPTS = {"rg_knights_knaves": 640}
-WORTHLESS = (
-    "0",
-    "1",
-    "yes",
-    "A",
-    "?",
-    "[]",
-    "None",
-    "True False",
-    " ".join(map(str, range(100))),
-    ", ".join(map(str, range(-9, 10))),
-    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
-    "</answer>" * 3,
-    "answer",
-)
+WORTHLESS = ("0", "1", "yes", "A", "answer", *TRICKS)
 HOSTILE = (
     "9" * 3900,
     "-" * 3900,

@@ -15,13 +15,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prorl.tasks.verifiers.choice import choice_of
+from prorl.tasks.verifiers.instructions import Instruction, score
 from prorl.tasks.verifiers.math import gold_verifies, math_equal
+from prorl.tasks.verifiers.programs import same_output
 from prorl.tasks.verifiers.quantity import quantity_equal
 
 GOLDS = ["42", r"\frac{3}{4}", r"x^2+\sqrt{2}", "(1, 2)", r"(-\infty,1)\cup(2,\infty)", "2x+y=3", "x>2", "1, 2, 3",
          r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"5\text{ cm}", "50%", "Tuesday", r"\lfloor x\rfloor"]  # fmt: skip
 OPTIONS = ["2 m/s", "4 m/s", "All of them", r"$\frac{1}{2}$"]
 
+RULES = tuple(
+    Instruction(id=name, kwargs=kwargs)
+    for name, kwargs in (
+        ("keywords:frequency", {"keyword": "rain", "frequency": 2, "relation": "at least"}),
+        ("detectable_format:json_format", {}),
+        ("language:response_language", {"language": "de"}),
+        ("punctuation:no_comma", {}),
+        ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "less than"}),
+    )
+)
 VERIFIERS = {
     "math": lambda answer: max(math_equal(answer, gold) for gold in GOLDS),
     "math, evaluated": lambda answer: max(
@@ -32,6 +44,8 @@ VERIFIERS = {
     "quantity": lambda answer: max(
         quantity_equal(answer, gold) for gold in ("12 m/s", "25 °C", "3.5", "50 %")
     ),
+    "instructions": lambda answer: score(RULES, answer, mode="loose"),
+    "program": lambda answer: same_output(answer, "12\n3.5 0.25\n", 1e-6),
 }
 MOST_SECONDS = 2.0
 
@@ -94,14 +108,14 @@ answers = st.one_of(
 def warm():
     """Imports and caches of sympy belong to no answer."""
     for seed in SEEDS:
-        for score in VERIFIERS.values():
-            score(seed)
+        for verify in VERIFIERS.values():
+            verify(seed)
 
 
 def check(name, answer):
     begin = time.process_time()
-    score = float(VERIFIERS[name](answer))
-    assert 0 <= score <= 1
+    value = float(VERIFIERS[name](answer))
+    assert 0 <= value <= 1
     assert time.process_time() - begin < MOST_SECONDS
 
 
