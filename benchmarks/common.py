@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from prorl import compose
-from prorl.config import RunConfig
+from prorl.config.recipe import load_recipe
+from prorl.config.schema import RunConfig
 from prorl.director.events import Stepped
 from prorl.director.state import RunState, evolve
-from prorl.recipe import load_recipe
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import collect
 from prorl.rollout.outage import wait_silently

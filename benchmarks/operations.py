@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import median
 
 from common import add_arguments, load_config, markdown, write_json
-from prorl.config import RunConfig
+from prorl.config.recipe import config_hash
+from prorl.config.schema import RunConfig
 from prorl.director.events import Stepped, from_record
 from prorl.director.state import RunState
 from prorl.launch import start_run
-from prorl.recipe import config_hash
 from prorl.run.journal import read_journal
 from prorl.run.keeper import Keeper
 from prorl.watch.console import Console

@@ -20,7 +20,7 @@ from itertools import chain
 from common import Stepper, add_arguments, load_config, make_base, markdown, write_json
 from prorl import compose
 from prorl.backends.local.engine import LocalEngine
-from prorl.config import RunConfig
+from prorl.config.schema import RunConfig
 from prorl.director.plan import knobs_at
 from prorl.planning import make_plan
 from prorl.types import Knobs

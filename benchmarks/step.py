@@ -36,7 +36,7 @@ from trl import GRPOConfig, GRPOTrainer
 from common import NO_REFERENCE, Stepper, add_arguments, load_config, make_base, markdown, write_json
 from prorl import compose
 from prorl.algo.dynamic_sampling import is_informative
-from prorl.config import RunConfig
+from prorl.config.schema import RunConfig
 from prorl.director.events import Stepped
 from prorl.director.plan import Plan, knobs_at
 from prorl.planning import make_plan

@@ -1,6 +1,28 @@
-"""Hypothesis draws the same examples on every run, and never fails a test because the machine is busy."""
+"""What all tests share: examples drawn the same way on every run, and a disk that is full on demand."""
 
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
 from hypothesis import settings
 
+# No deadline: a test must not fail because the machine is busy.
 settings.register_profile("deterministic", derandomize=True, deadline=None)
 settings.load_profile("deterministic")
+
+
+@contextmanager
+def _files_limited_to(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def files_limited_to() -> Callable[[int], AbstractContextManager[None]]:
+    """A real limit of the system: a write beyond it fails half-way, as on a full disk."""
+    return _files_limited_to

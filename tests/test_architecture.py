@@ -1,6 +1,7 @@
 """What keeps the tree light: who may do without torch, how fast it answers, how long a file may be."""
 
 import pkgutil
+import re
 import resource
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import prorl
+import prorl.dashboard
 import prorl.director
+import prorl.report
 import prorl.run
 import prorl.tasks
 
@@ -27,13 +30,19 @@ LIGHT = [
     "prorl.cli",
     "prorl.loop",
     "prorl.planning",
+    "prorl.data",
+    "prorl.evals.creativity",
     "prorl.steering",
     "prorl.estimate",
     "prorl.backends.fake",
     "prorl.watch.console",
+    "prorl.report.compare",
+    "prorl.export.card",
     *modules(prorl.tasks),
     *modules(prorl.run),
     *modules(prorl.director),
+    *modules(prorl.dashboard),
+    *modules(prorl.report),
 ]
 
 
@@ -57,6 +66,10 @@ def test_what_needs_no_torch_imports_none():
     assert imported(LIGHT, HEAVY) == ""
 
 
+def test_the_dashboard_stays_small():
+    assert imported(modules(prorl.dashboard), (*HEAVY, "numpy", "pyarrow", "pandas", "plotly")) == ""
+
+
 def test_the_check_sees_an_import_where_there_is_one():
     assert imported(["prorl.types", "prorl.watch.console"], ("rich",)) == "prorl.watch.console"
 
@@ -74,6 +87,14 @@ def test_help_answers_at_once_and_without_torch():
     for command in ("train", "resume", "eval", "tell"):
         assert command in done.stdout
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_SECONDS
+
+
+def test_only_the_cluster_backend_knows_ray_and_vllm():
+    imports = re.compile(r"^\s*(?:import|from) (?:ray|vllm)\b", re.MULTILINE)
+    knowing = {
+        path.parent for path in SOURCE.rglob("*.py") if imports.search(path.read_text(encoding="utf-8"))
+    }
+    assert knowing == {SOURCE / "backends" / "ray"}
 
 
 @pytest.mark.parametrize(

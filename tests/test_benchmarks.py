@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -85,6 +90,67 @@ def test_rollout_compares_both_engines(benchmark, capsys):
     assert "eos: median of 1 pairs" in printed
 
 
+def test_creativity_finds_what_was_copied_and_nothing_else(benchmark, capsys):
+    benchmark("creativity").main(["--megabytes", "0.1", "--texts", "8"])
+    printed = capsys.readouterr().out
+    assert "| mean index of copied texts | 0.000 |" in printed
+    assert "| mean index of new texts | 8.000 |" in printed
+    assert "words/s (2,400 words in" in printed
+
+
+def on_gpu(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, because it forks, which a process with busy threads must not."""
+    command = [sys.executable, BENCHMARKS / "gpu.py", "--shape", "tiny", "--device", "cpu", "--out", out]
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+
+
+def test_what_a_gpu_is_asked_runs_on_a_cpu(tmp_path):
+    out = tmp_path / "gpu.json"
+    done = on_gpu(out, "--parts", "correctness,decode,learn")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(out.read_text())
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["command"].endswith("--parts correctness,decode,learn")
+    parts = {name: outcome["results"] for name, outcome in record["parts"].items()}
+    assert parts["correctness"]["float32 within tolerance"]
+    gaps = parts["correctness"]["log-prob gap to the plain forward, nats"]
+    assert 0 < gaps["decoder float32"]["max"] < gaps["decoder bfloat16"]["max"] < 0.1
+    assert [(row["dtype"], row["rows"]) for row in parts["decode"]["rows"]] == [
+        ("float32", 8),
+        ("float32", 16),
+        ("bfloat16", 8),
+        ("bfloat16", 16),
+    ]
+    assert [row["packed tokens"] for row in parts["learn"]["rows"]] == [64, 128]
+    assert all(row["tokens/s"] > 0 for part in ("decode", "learn") for row in parts[part]["rows"])
+
+
+def fails(load, device):
+    raise RuntimeError("out of memory")
+
+
+def test_a_part_that_fails_hangs_or_dies_costs_only_itself(benchmark, monkeypatch, tmp_path):
+    gpu = benchmark("gpu")
+    for part in ("decode", "nano"):
+        monkeypatch.setitem(gpu.PARTS, part, fails)
+    out = tmp_path / "gpu.json"
+    assert gpu.main(["--parts", "decode,nano", "--device", "cpu", "--out", str(out)]) == 1
+    parts = json.loads(out.read_text())["parts"]
+    assert [outcome["error"] for outcome in parts.values()] == ["RuntimeError: out of memory"] * 2
+    monkeypatch.setitem(gpu.PARTS, "decode", lambda load, device: time.sleep(60))
+    assert gpu.measured("decode", "tiny", "cpu", deadline=0.2)["error"] == "not done after 0 s"
+    monkeypatch.setitem(gpu.PARTS, "decode", lambda load, device: os._exit(9))
+    assert gpu.measured("decode", "tiny", "cpu", deadline=20)["error"] == "the process ended with status 9"
+
+
+@pytest.mark.slow
+def test_a_nano_run_is_part_of_it(tmp_path):
+    done = on_gpu(tmp_path / "gpu.json", "--parts", "nano")
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "gpu.json").read_text())["parts"]["nano"]["results"]
+    assert (results["steps"], results["updates"]) == (3, 3)
+
+
 @pytest.mark.slow
 def test_operations_measures_checkpoints_and_a_resume(benchmark, recipe, capsys):
     few = ["--steps", "4", "--every", "2", "--threads", "1", "--recipe", str(recipe)]
@@ -125,3 +191,21 @@ def test_prorl_and_trl_take_turns(benchmark, recipe, tmp_path, capsys):
         assert turn["informative"] == 2 * 3 * 2  # without a filter every rollout counts, on both sides
         assert 0 < turn["tokens"] <= 4 * turn["rollouts"]
     assert "informative rollouts trained on per second" in capsys.readouterr().out
+
+
+def test_the_long_run_is_a_run_with_all_its_curves(benchmark: Load, tmp_path: Path) -> None:
+    report = benchmark("report")
+    report.synthesise(tmp_path / "long", steps=60, records=120)
+    path, parts = report.write_report([tmp_path / "long"])
+    assert path.stat().st_size > 1_000_000
+    assert {"exam", "entropy", "kl", "seconds"} <= {figure.key for figure in report.figures(parts)}
+    samples = (tmp_path / "long" / "samples").glob("step_*.jsonl")
+    assert sum(len(file.read_text().splitlines()) for file in samples) == 120
+
+
+def test_the_dashboard_sends_the_steps_that_arrive(benchmark, capsys):
+    benchmark("dashboard").main(["--steps", "20", "--records", "40", "--readers", "2", "--seconds", "6"])
+    told = capsys.readouterr().out
+    assert re.search(r"at most +\d+\.\d MB", told)
+    assert int(re.search(r"(\d+) further messages", told)[1]) > 0
+    assert "3 streams open" in told

@@ -2,9 +2,10 @@
 
 import pytest
 
-from prorl.estimate import dry_run, estimates, model_size
+from prorl.config.recipe import RecipeError
+from prorl.estimate import dry_run, estimates, model_size, placement
+from prorl.placement import Cluster
 from prorl.planning import make_plan
-from prorl.recipe import RecipeError
 from support.recipes import recipe
 
 SHAPE = {"hidden_size": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 128, "context": 512}
@@ -46,10 +47,14 @@ def test_memory_is_weights_activations_and_cache():
     text = said(learner={"micro_batch_tokens": 2**20}, engine={"max_rows": 2**14})
     # float32: weights, gradients, two moments, reference, the engine's copy = 6 times 1 GiB
     assert "optimizer and copies 6.00 GiB" in text
-    # 2^20 tokens x 64 hidden x 2 layers x 20 floats x 4 bytes
-    assert "activations of a micro-batch about 10.00 GiB" in text
+    # 2^20 tokens x 2 layers x (32 bytes x 64 hidden + 16 x 128 feed-forward + 8 x 32 key-value)
+    assert "activations of a micro-batch about 8.50 GiB" in text
     # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
     assert "key-value cache at most 0.78 GiB" in text
+
+
+def test_autocast_keeps_a_copy_of_the_weights():
+    assert "copies 6.50 GiB" in said(learner={"dtype": "bfloat16"})
 
 
 def test_without_a_reference_there_is_one_copy_less():
@@ -58,7 +63,7 @@ def test_without_a_reference_there_is_one_copy_less():
 
 @pytest.mark.parametrize(
     ("learner", "activations"),
-    [({"dtype": "bfloat16"}, "5.00"), ({"activation_checkpointing": True}, "1.00")],
+    [({"dtype": "bfloat16"}, "6.00"), ({"activation_checkpointing": True}, "4.75")],
 )
 def test_half_precision_and_checkpointing_save_activations(learner, activations):
     text = said(learner={"micro_batch_tokens": 2**20, **learner})
@@ -104,3 +109,15 @@ def test_a_dry_run_is_yaml_and_comments():
     lines = dry_run(recipe(**SMALL)).splitlines()
     assert lines[0] == "name: r"
     assert sum(line.startswith("# ") for line in lines) == len(said().splitlines())
+
+
+def test_a_backend_on_a_cluster_is_told_where_everything_goes():
+    config = recipe(**SMALL).model_copy(update={"backend": "ray"})
+    text = "\n".join(estimates(config, make_plan(config)))
+    assert "placement on 8 GPUs of 80 GiB in 1 node" in text
+    assert "key-value cache at most" not in text  # what one process would hold
+
+
+def test_a_model_of_unknown_size_is_not_placed():
+    with pytest.raises(RecipeError, match=r"model\.shape and model\.parameters"):
+        placement(recipe(), Cluster())

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from prorl.config.recipe import to_json
 from prorl.director.decide import TOLD_TO_STOP
 from prorl.director.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
 from prorl.director.plan import ResetRules
 from prorl.director.state import RunState, fold, from_json
-from prorl.recipe import to_json
-from prorl.run.files import encode_json, write_atomic
+from prorl.files import encode_json, write_atomic
 from prorl.run.inbox import INBOX, new_order, send
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.algo.schedule import on_off
-from prorl.config import KNOBS
+from prorl.config.recipe import RecipeError
+from prorl.config.schema import KNOBS
 from prorl.director.plan import ExamRules, ResetRules, knobs_at
 from prorl.director.schedules import Cycle, Piecewise, Ramp
 from prorl.planning import make_plan
-from prorl.recipe import RecipeError
 from support.recipes import recipe
 
 OFF = {"length_penalty": {"weight": 0}}

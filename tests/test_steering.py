@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.config import KNOBS
+from prorl.config.schema import KNOBS
 from prorl.director.events import Ordered
 from prorl.director.state import Reference, RunState, evolve
 from prorl.run.inbox import Letter, Order

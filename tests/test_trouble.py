@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
-from prorl.detecting import DetectorsConfig, rules
+from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import TOLD_TO_STOP, decide
 from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
 from prorl.director.plan import ExamRules, ResetRules

@@ -4,43 +4,52 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 import torch
 import transformers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from prorl.backends.local.backend import LocalBackend
 from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
-from prorl.config import RunConfig
-from prorl.data import cache_folder, data_folder, data_requests, sandbox_policy
+from prorl.backends.ray.settings import ClusterSettings, EngineSettings, require_packages
+from prorl.config.recipe import RecipeError
+from prorl.config.schema import RunConfig
+from prorl.data import cache_folder, data_folder, data_requests, mixture, sandbox_policy, warmup_mixture
 from prorl.learn.learner import LearnerSettings, TorchLearner
-from prorl.learn.model import ModelError, ModelShape, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.learn.model import (
+    ModelError,
+    ModelShape,
+    context_limit,
+    eos_ids,
+    load_model,
+    load_tokenizer,
+    pad_id,
+)
 from prorl.learn.warmup import WarmupSettings, build_base
-from prorl.ports import Task
-from prorl.recipe import RecipeError
+from prorl.ports import Backend
 from prorl.rollout.outage import Wait
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
 from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
 from prorl.seeds import derive
 from prorl.tasks.datasets.prepare import require_prepared
-from prorl.tasks.datasets.task import DatasetTask
-from prorl.tasks.instructed import Instructed
 from prorl.tasks.mixture import Mixture
-from prorl.tasks.registry import make_task
 from prorl.tasks.verifier import VerifierSpec, make_verifier
 from prorl.types import Split
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
 
 PROBE_TOKENS = 8
+CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 FINGERPRINT_PROBLEMS = 500
 FEW_PROBLEMS = 100  # for a check at every start
 
@@ -49,7 +58,7 @@ FEW_PROBLEMS = 100  # for a check at every start
 class Parts:
     """What a run computes with."""
 
-    backend: LocalBackend
+    backend: Backend
     renderer: ChatRenderer
     tokenizer: PreTrainedTokenizerBase
     context: int  # of the model, tokens
@@ -68,7 +77,7 @@ def build_tasks(config: RunConfig) -> Mixture:
     """
     require_prepared(data_requests(config), data_folder(config))
     levels = {name: task.levels for name, task in config.tasks.items()}
-    tasks = _mixture(config, levels, derive(config.seed, "data"), config.instruction)
+    tasks = mixture(config, levels, derive(config.seed, "data"), config.instruction)
     try:
         _require_problems(tasks, config)
     except ValueError as error:
@@ -82,8 +91,7 @@ def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> 
     if warmup is None:
         assert config.model.path is not None, "checked by the recipe"
         return config.model.path
-    levels = {name: task.levels for name, task in config.tasks.items()} | warmup.levels
-    problems = _mixture(config, levels, derive(config.seed, "warm-up"))
+    problems = warmup_mixture(config, warmup)
     settings = WarmupSettings(
         shape=ModelShape(**warmup.shape.model_dump()),
         vocab_size=warmup.vocab_size,
@@ -115,33 +123,97 @@ def build_parts(
         RecipeError: the response limit does not fit into the model's context.
     """
     set_threads(config)
-    device = _device(config)
     tokens = load_tokenizer(tokenizer or source)
-    model = load_model(source, dtype=torch.float32, device=device)
-    _check_context(config, model)
-    pad_id = tokens.pad_token_id if tokens.pad_token_id is not None else tokens.eos_token_id
     settings = LearnerSettings(
         **config.learner.model_dump(),
+        offload=config.cluster.offload,
         betas=config.optimizer.betas,
         weight_decay=config.optimizer.weight_decay,
     )
+    build = _ray_backend if config.backend == "ray" else _local_backend
     try:
-        learner = TorchLearner(model, settings, with_reference=with_reference, pad_id=pad_id)
-        engine = LocalEngine(
-            model, eos_ids=eos_ids(model, tokens), pad_id=pad_id, max_rows=config.engine.max_rows
-        )
+        backend, context = build(config, source, tokens, settings, with_reference)
     except ValueError as error:  # an architecture that learner or engine cannot compute
         raise ModelError(f"{source} cannot be trained: {error}") from None
-    judge = LocalJudge(
+    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens), context=context)
+
+
+def _local_backend(
+    config: RunConfig,
+    source: str | Path,
+    tokens: PreTrainedTokenizerBase,
+    settings: LearnerSettings,
+    with_reference: bool,
+) -> tuple[Backend, int]:
+    model = load_model(source, dtype=torch.float32, device=_device(config))
+    _check_context(config, context_limit(model))
+    pad = pad_id(tokens)
+    learner = TorchLearner(model, settings, with_reference=with_reference, pad_id=pad)
+    engine = LocalEngine(model, eos_ids=eos_ids(model, tokens), pad_id=pad, max_rows=config.engine.max_rows)
+    return LocalBackend(engine, _judge(config), learner, probe=_probe(tokens)), context_limit(model)
+
+
+def _ray_backend(
+    config: RunConfig,
+    source: str | Path,
+    tokens: PreTrainedTokenizerBase,
+    settings: LearnerSettings,
+    with_reference: bool,
+) -> tuple[Backend, int]:
+    require_packages()
+    from prorl.backends.ray.backend import RayBackend
+    from prorl.backends.ray.cluster import Cluster
+    from prorl.backends.ray.engine import RayEngine
+    from prorl.backends.ray.learner import Origin, RayLearner
+
+    asked = config.cluster
+    device: Literal["cpu", "cuda"] = "cuda" if _device(config).type == "cuda" else "cpu"
+    places = asked.model_dump(include={"address", "learners", "engines", "room_deadline"})
+    cluster = Cluster(ClusterSettings(**places, device=device, threads=config.threads))
+    with ExitStack() as stack:
+        stack.callback(cluster.close)
+        model = _everywhere(source)
+        origin = Origin(
+            model=model,
+            tokenizer=_everywhere(tokens.name_or_path),
+            settings=settings,
+            with_reference=with_reference,
+        )
+        learner = RayLearner(
+            [cluster.start_rank(rank) for rank in range(asked.learners)], origin, device=device
+        )
+        _check_context(config, learner.facts.context)
+        cache = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
+        engines = EngineSettings(
+            model=model,
+            eos_ids=learner.facts.eos_ids,
+            context=learner.facts.context,
+            dtype=settings.dtype,
+            max_rows=config.engine.max_rows,
+            cache_bytes=round(cache * 2**30) if cache else None,
+        )
+        engine = RayEngine(
+            lambda index: cluster.start_engine(index, engines),
+            asked.engines,
+            engines,
+            deadline=asked.engine_deadline,
+        )
+        stack.pop_all()
+    return RayBackend(cluster, engine, _judge(config), learner, probe=_probe(tokens)), learner.facts.context
+
+
+def _everywhere(source: str | Path) -> str:
+    """A directory by a name that other processes know too; a hub id as it is."""
+    return str(Path(source).absolute()) if Path(source).is_dir() else str(source)
+
+
+def _judge(config: RunConfig) -> LocalJudge:
+    return LocalJudge(
         partial(make_verifier, verifier_spec(config)),
         deadline=config.judge.deadline,
         workers=config.judge.workers,
         memory=round(config.judge.memory_gib * 2**30),
         items_per_worker=config.judge.items_per_worker,
-    )
-    backend = LocalBackend(engine, judge, learner, probe=_probe(tokens))
-    return Parts(
-        backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens), context=context_limit(model)
     )
 
 
@@ -161,8 +233,11 @@ def settled(config: RunConfig) -> RunConfig:
     """The recipe with thread count and device said, as the bits of a result depend on them.
 
     Raises:
+        MissingError: the backend is not installed.
         RecipeError: the device cannot be used on this machine.
     """
+    if config.backend == "ray":
+        require_packages()
     threads = config.threads or os.cpu_count() or 1
     return config.model_copy(update={"threads": threads, "device": str(_device(config))})
 
@@ -170,12 +245,15 @@ def settled(config: RunConfig) -> RunConfig:
 def surroundings(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str, str]:
     """What else the bits of a result depend on; `tokenizer` is the folder it is loaded from on resume."""
     device = _device(config)
-    processor = (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else torch.backends.cpu.get_cpu_capability()
-    )
+    if device.type == "cuda":
+        processor = torch.cuda.get_device_name(device) if torch.cuda.is_available() else "GPUs elsewhere"
+    else:
+        processor = torch.backends.cpu.get_cpu_capability()
+    cluster = config.cluster
     return {
+        "backend": f"ray with {cluster.learners} learners and {cluster.engines} engines"
+        if config.backend == "ray"
+        else config.backend,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -188,26 +266,6 @@ def surroundings(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str
 def set_threads(config: RunConfig) -> None:
     """Fix the number of CPU threads, on which the bits of a result depend."""
     torch.set_num_threads(config.threads)
-
-
-def _mixture(
-    config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed: int, instruction: str = ""
-) -> Mixture:
-    """The recipe's tasks; rows of data sets already say how to answer, problems of the others are told to."""
-    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
-    tasks: list[tuple[Task, float]] = []
-    for name, task in config.tasks.items():
-        made: Task
-        if name in datasets:
-            made = DatasetTask(name, folder)
-        else:
-            try:
-                made = make_task(name, levels[name] or None)
-            except ValueError as error:
-                raise RecipeError(str(error)) from None
-            made = Instructed(made, instruction) if instruction else made
-        tasks.append((made, task.weight))
-    return Mixture(tasks, seed=seed)
 
 
 def _require_problems(tasks: Mixture, config: RunConfig) -> None:
@@ -240,7 +298,8 @@ def _device(config: RunConfig) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(config.device)
-        torch.empty(0, device=device)
+        if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs
+            torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # the latter from a torch that was built without the device
         raise RecipeError(
             f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
@@ -248,8 +307,7 @@ def _device(config: RunConfig) -> torch.device:
     return device
 
 
-def _check_context(config: RunConfig, model: PreTrainedModel) -> None:
-    limit = context_limit(model)
+def _check_context(config: RunConfig, limit: int) -> None:
     asked = [config.sampling.response_limit]
     asked += [stage.set.get("sampling.response_limit", 0) for stage in config.stages]
     if max(asked) >= limit:

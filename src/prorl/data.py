@@ -1,15 +1,28 @@
-"""What a recipe says of its data: the sets it asks for, where they lie prepared, what keeps their programs in."""
+"""What a recipe says of its data: sets and tasks, where the sets lie prepared, what keeps their programs in.
+
+No torch: what a base is warmed up on can be read again without a model.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from hashlib import blake2b
+from itertools import count, islice
 from pathlib import Path
 
-from prorl.config import RunConfig
+from prorl.config.recipe import RecipeError
+from prorl.config.schema import RunConfig, WarmupConfig
+from prorl.evals.corpus import Corpus, corpus_of_texts
+from prorl.ports import Task
 from prorl.sandbox.sandbox import Policy, Sandbox
+from prorl.seeds import derive
 from prorl.tasks.datasets.catalogue import SOURCES, resolve
 from prorl.tasks.datasets.records import SourceRequest
+from prorl.tasks.datasets.task import DatasetTask
+from prorl.tasks.extract import respond
+from prorl.tasks.instructed import Instructed
+from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task
 from prorl.tasks.verifiers.programs import NeedsSandbox
 
@@ -62,3 +75,62 @@ def check_sandbox(config: RunConfig) -> str:
         return ""
     with Sandbox.open(sandbox_policy(config)) as sandbox:
         return sandbox.warning
+
+
+def mixture(
+    config: RunConfig, levels: Mapping[str, Mapping[int, float]], seed: int, instruction: str = ""
+) -> Mixture:
+    """The recipe's tasks; rows of data sets already say how to answer, problems of the others are told to.
+
+    Raises:
+        RecipeError: an unknown task, or a level that it does not have.
+    """
+    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
+    tasks: list[tuple[Task, float]] = []
+    for name, task in config.tasks.items():
+        made: Task
+        if name in datasets:
+            made = DatasetTask(name, folder)
+        else:
+            try:
+                made = make_task(name, levels[name] or None)
+            except ValueError as error:
+                raise RecipeError(str(error)) from None
+            made = Instructed(made, instruction) if instruction else made
+        tasks.append((made, task.weight))
+    return Mixture(tasks, seed=seed)
+
+
+def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
+    """What the recipe's tiny base is warmed up on, without instructions.
+
+    Raises:
+        RecipeError: as `mixture`.
+    """
+    levels = {name: task.levels for name, task in config.tasks.items()} | warmup.levels
+    return mixture(config, levels, derive(config.seed, "warm-up"))
+
+
+def warmup_corpus(config: RunConfig) -> Corpus:
+    """Everything that the recipe's tiny base has read: prompts and shown responses, each a document of its own.
+
+    As the warm-up saw it, but for examples that did not fit the model's context, which it left out.
+
+    Raises:
+        RecipeError: the run began with a model whose training text is not known here.
+    """
+    warmup = config.model.warmup
+    if warmup is None:
+        raise RecipeError(
+            f"{config.name} began with the model {config.model.path}, and what that was trained on is not known "
+            "here: name a corpus with --corpus"
+        )
+    problems = warmup_mixture(config, warmup)
+    drawn = (problems.problem(draw, "train") for draw in count())
+    shown = ((problem.prompt, problem.witness) for problem in drawn if problem.witness is not None)
+    texts = [
+        text
+        for prompt, witness in islice(shown, warmup.steps * warmup.batch_size)
+        for text in (prompt, respond(witness.steps, witness.answer))
+    ]
+    return corpus_of_texts("the warm-up of its base", texts)

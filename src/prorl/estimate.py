@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import yaml
 
-from prorl.config import RunConfig, shape_of
+from prorl.config.recipe import RecipeError, to_json
+from prorl.config.schema import RunConfig, shape_of
 from prorl.data import data_folder, data_requests
 from prorl.director.plan import Plan, knobs_at
+from prorl.footprint import (
+    ADAM_MOMENTS,
+    FLOAT32,
+    Size,
+    activations,
+    cast_copy,
+    kv_cache,
+    learner_state,
+)
+from prorl.placement import Cluster, Demand, Placement, describe, place, place_as_told
 from prorl.planning import make_plan
-from prorl.recipe import RecipeError, to_json
 from prorl.tasks.datasets.prepare import describe_needs
 from prorl.tasks.registry import make_task
 from prorl.types import Knobs
-
-FLOAT32 = 4  # bytes
-ADAM_MOMENTS = 2
-ACTIVATION_FLOATS = (
-    20  # per hidden unit, layer and token: what a Llama-like block keeps for its backward pass
-)
-CHECKPOINTED_FLOATS = 2  # the same with activation checkpointing: a layer's input and its share of one layer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """What the estimates need to know about a model."""
-
-    parameters: float
-    hidden_size: int
-    layers: int
-    kv_width: int  # KV heads times head width
 
 
 def dry_run(config: RunConfig) -> str:
@@ -104,25 +96,80 @@ def model_size(config: RunConfig) -> Size | None:
     return Size(
         parameters=parameters,
         hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
         layers=shape.layers,
-        kv_width=shape.kv_heads * head,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_width=head,
     )
 
 
-def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
-    copies = (
-        2 + ADAM_MOMENTS + plan.needs_reference + 1
-    )  # weights, gradients, moments, reference, engine's fused weights
-    floats = CHECKPOINTED_FLOATS if config.learner.activation_checkpointing else ACTIVATION_FLOATS
-    width = 2 if config.learner.dtype == "bfloat16" else FLOAT32
-    activations = config.learner.micro_batch_tokens * size.hidden_size * size.layers * floats * width
+def placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) -> Placement:
+    """Where a recipe's engines and learner ranks would go on a cluster, and what each GPU would hold.
+
+    Raises:
+        RecipeError: as `make_plan`, or the model's size is not known on this machine.
+        PlacementError: GPUs that cannot be shared out.
+    """
+    return place(_known_size(config), _demand(config, make_plan(config)), cluster, separate=separate)
+
+
+def asked_placement(config: RunConfig, *, nodes: int, gpu_memory: float) -> Placement:
+    """What each GPU holds under the learners and engines that a recipe asks for; memory in GiB.
+
+    Raises:
+        RecipeError: as `placement`.
+    """
+    asked = config.cluster
+    cluster = Cluster(gpus=asked.learners + asked.engines, nodes=nodes, gpu_memory=gpu_memory)
+    demand = _demand(config, make_plan(config))
+    return place_as_told(_known_size(config), demand, cluster, learners=asked.learners)
+
+
+def _known_size(config: RunConfig) -> Size:
+    size = model_size(config)
+    if size is None:
+        raise RecipeError(
+            f"the size of {config.model.path} is not known on this machine: give model.shape and model.parameters"
+        )
+    return size
+
+
+def _demand(config: RunConfig, plan: Plan) -> Demand:
+    return Demand(
+        response_limit=_longest_limit(plan),
+        micro_batch_tokens=config.learner.micro_batch_tokens,
+        activation_checkpointing=config.learner.activation_checkpointing,
+        half=config.learner.dtype == "bfloat16",
+        reference=plan.needs_reference,
+    )
+
+
+def _longest_limit(plan: Plan) -> int:
     starts = (0, *(stage.at for stage in plan.stages))
-    limit = max(knobs_at(plan, step).response_limit for step in starts)
-    cache = config.engine.max_rows * limit * size.layers * 2 * size.kv_width * FLOAT32
+    return max(knobs_at(plan, step).response_limit for step in starts)
+
+
+def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
+    if config.backend != "local":
+        yield from describe(place(size, _demand(config, plan), Cluster()))
+        yield "  for other GPUs: prorl doctor --recipe RECIPE --gpus N --nodes M --gpu-memory GIB"
+        return
+    half = config.learner.dtype == "bfloat16"
+    state = learner_state(size, reference=plan.needs_reference)
+    fused = FLOAT32 * size.parameters  # the engine's
+    held = state.resident + state.gradients + fused + cast_copy(size, half=half)
+    kept = activations(
+        size,
+        config.learner.micro_batch_tokens,
+        half=half,
+        checkpointed=config.learner.activation_checkpointing,
+    )
+    cache = kv_cache(size, config.engine.max_rows * _longest_limit(plan), half=False)
     yield (
-        f"memory: weights, gradients, optimizer and copies {_gib(size.parameters * FLOAT32 * copies)}, "
-        f"activations of a micro-batch about {_gib(activations)}, "
+        f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
+        f"activations of a micro-batch about {_gib(kept)}, "
         f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
         f"host memory while a checkpoint is written {_gib(size.parameters * FLOAT32 * (1 + ADAM_MOMENTS))}"
     )
@@ -158,8 +205,11 @@ def _stored_size(path: str) -> Size | None:
     return Size(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         hidden_size=text.hidden_size,
+        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
         layers=text.num_hidden_layers,
-        kv_width=kv_heads * head,
+        heads=text.num_attention_heads,
+        kv_heads=kv_heads,
+        head_width=head,
     )
 
 

@@ -8,15 +8,16 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from prorl import compose
-from prorl.config import RunConfig
+from prorl.config.recipe import RecipeError, changed, check, config_hash, differences, essence, to_json
+from prorl.config.schema import RunConfig
 from prorl.director.state import RunState
+from prorl.files import encode_json, explain_no_room, write_atomic
 from prorl.loop import Run, train
-from prorl.measurement import Work, build_tasks, compare_with_base, measure_base, newest, work_at
+from prorl.measurement.around import conclude, forget_other_questions, measure_base
+from prorl.measurement.work import Work, build_tasks, newest, work_at
 from prorl.planning import make_plan
-from prorl.recipe import RecipeError, changed, check, config_hash, differences, essence, to_json
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
-from prorl.run.files import encode_json, explain_no_room, write_atomic
 from prorl.run.guards import GuardRules
 from prorl.run.heartbeat import Deadlines, Heart
 from prorl.run.inbox import INBOX
@@ -121,6 +122,7 @@ def branch_run(
     with ExitStack() as stack:
         stack.enter_context(closing(work.parts.backend))
         copy_to(parent, target, checkpoint, to_json(config))
+        forget_other_questions(target, work)
         store = stack.enter_context(RunStore.open(target, report=console.say, hold=interrupt.hold))
         origin = f"{folder.name}@{checkpoint.step}"
         return _go_on(work, store, newest(store), console, interrupt, branched_from=origin)
@@ -161,7 +163,13 @@ def _train(work: Work, store: RunStore, recorder: Recorder, interrupt: Interrupt
         store=store,
         recorder=recorder,
         keeper=Keeper(
-            store, learner, recorder, _rules(work.config), alarm=interrupt.out_of_memory, pulse=heart
+            store,
+            learner,
+            recorder,
+            _rules(work.config),
+            alarm=interrupt.out_of_memory,
+            incidents=work.parts.backend.incidents,
+            pulse=heart,
         ),
         wait=interrupt.wait,
         next_order=next_order(work.config, store.folder / INBOX, context=work.parts.context),
@@ -197,7 +205,7 @@ def _watched(work: Work, store: RunStore, console: Console, heart: Heart) -> Ite
 def _conclude(state: RunState, work: Work, store: RunStore, console: Console, heart: Heart) -> RunState:
     """A finished run is measured and compared with its base; an unfinished one says how to go on."""
     if state.stopped == "done":
-        compare_with_base(store, state.step, work, console, heart)
+        conclude(store, state.step, work, console, heart)
     else:
         console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
     return state

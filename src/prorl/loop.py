@@ -29,6 +29,7 @@ from prorl.director.knobs import knobs_now
 from prorl.director.plan import Plan
 from prorl.director.state import RunState
 from prorl.evals.exams import sit_exam
+from prorl.evals.rates import domain_rates, unanswered_share
 from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import collect
@@ -152,22 +153,23 @@ def examine(run: Run, state: RunState) -> Evaluated:
     rules = run.plan.exam
     knobs = knobs_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="exam")
-    result = sit_exam(
+    results = sit_exam(
         run.worker,
         run.tasks.exam_problems("exam", rules.per_domain),
+        part="exam",
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=knobs.response_limit),
         seed=derive(run.plan.seed, "exam"),
         pass_threshold=run.tasks.pass_threshold,
         clock=clock,
     )
-    domains = result.pass_at(1)
+    domains = domain_rates(results, 1)
     return Evaluated(
         step=state.step,
         score=fmean(domains.values()),
         domains=domains,
-        pass_at_n=fmean(result.pass_at(rules.samples).values()),
-        unanswered=result.unanswered,
+        pass_at_n=fmean(domain_rates(results, rules.samples).values()),
+        unanswered=unanswered_share(results),
         seconds=clock.seconds()["total"],
     )
 

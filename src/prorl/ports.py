@@ -32,8 +32,15 @@ class Task(Protocol):
     def splits(self) -> frozenset[Split]:
         """The splits for which `problem` works."""
 
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """Difficulty levels from easy to hard, trained and beyond; empty for a task without."""
+
     def problem(self, index: int, split: Split) -> Problem:
         """The problem at `index` of `split`: pure, the same in every process."""
+
+    def rung(self, index: int, level: int) -> Problem:
+        """The problem at `index` of one level of the ladder, held out whatever is trained; pure."""
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response text: by definition of the problem, not by comparison with the witness.
@@ -112,6 +119,9 @@ class Backend(Protocol):
 
     def sync(self, version: int) -> None:
         """Publish the learner's weights to the engine as `version` and prove by a probe that they agree."""
+
+    def incidents(self) -> list[str]:
+        """What failed and was mended since this was last asked: a sentence each, to be journalled."""
 
     def close(self) -> None:
         """Release processes and devices; nothing may be in flight."""

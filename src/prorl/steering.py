@@ -15,13 +15,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from prorl.config import KNOBS, RunConfig
+from prorl.config.recipe import RecipeError, check
+from prorl.config.schema import KNOBS, RunConfig
 from prorl.director.events import Ordered, from_record
 from prorl.director.state import RunState, evolve, fold
 from prorl.errors import ProrlError
+from prorl.files import StorageError
 from prorl.planning import apply_stage
-from prorl.recipe import RecipeError, check
-from prorl.run.files import StorageError
 from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send
 from prorl.run.journal import read_journal
 from prorl.run.layout import JOURNAL

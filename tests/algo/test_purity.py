@@ -38,6 +38,7 @@ def test_every_idea_has_its_file():
         "reference_reset",
         "reinforce_baseline",
         "schedule",
+        "t_interval",
         "truncation",
         "unusual",
     ]

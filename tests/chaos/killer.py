@@ -116,7 +116,7 @@ def attempt(train: Callable[[], Any], dice: random.Random) -> tuple[str, int]:
 def main(recipe: str, folder: Path, seed: int, kills: int) -> None:
     """Kill until there were enough, and let the last run end."""
     from prorl import launch
-    from prorl.recipe import load_recipe
+    from prorl.config.recipe import load_recipe
     from prorl.run.layout import is_born
     from prorl.run.store import RunStore
     from support.runs import quiet

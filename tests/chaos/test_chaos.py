@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from prorl.config.recipe import load_recipe
 from prorl.director.events import Evaluated, ReferenceReset, Stepped
 from prorl.launch import start_run
-from prorl.recipe import load_recipe
 from support.runs import contents, folders, of_kind, quiet, timeless
 from support.tiny import write_model, write_recipe
 

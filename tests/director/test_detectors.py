@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.detecting import DetectorsConfig, rules
+from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import ResetReference, Stop, decide
 from prorl.director.detectors import Intervene, intervened, interventions
 from prorl.director.events import Intervened, Started

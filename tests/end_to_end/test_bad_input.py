@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
+from importlib.util import find_spec
 
 import pytest
 
@@ -54,6 +54,15 @@ def test_a_broken_recipe_is_refused(workplace, text, said):
 def test_a_wrong_setting_is_refused(recipe, workplace, changes, said, extra):
     before = tree(workplace)
     assert said in refused("train", recipe, *changes, *extra)
+    assert tree(workplace) == before
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="a machine that has them")
+def test_a_backend_that_is_not_installed_is_told_before_anything_begins(recipe, workplace):
+    before = tree(workplace)
+    said = refused("train", recipe, "backend=ray")
+    assert "backend=ray needs" in said
+    assert "make cluster-env" in said
     assert tree(workplace) == before
 
 
@@ -188,7 +197,10 @@ def test_a_run_without_a_whole_checkpoint_is_refused(run):
     assert "none of the 3 checkpoints" in refused("resume", "tiny")
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("[")])
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_text("["), lambda path: path.write_bytes(b"PAR1")]
+)
 def test_a_lost_measurement_is_said(run, damage):
-    damage(run / "evals" / "base.json")
-    assert "base.json cannot be read" in refused("eval", "tiny")
+    damage(run / "evals" / "measurement" / "base.parquet")
+    asked = ("--name", "measurement", "--k", 2, "--ladder-per-level", 0)
+    assert "base.parquet cannot be read" in refused("eval", "tiny", *asked)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -33,8 +34,13 @@ COMMANDS = (
     "train",
     "resume",
     "eval",
+    "creativity",
+    "report",
+    "dashboard",
     "status",
     "lineage",
+    "compare",
+    "export",
     "tell",
     "doctor",
     "tasks list",
@@ -79,6 +85,29 @@ def test_the_doctor_names_the_tier_that_a_run_would_use():
     assert f"tier {probe().tier} " in done("doctor")
 
 
+def test_the_doctor_places_a_recipe_on_gpus_that_are_not_here():
+    text = done(
+        "doctor", "--recipe", "prorl_v2", "--gpus", "16", "--nodes", "2", "sampling.response_limit=16384"
+    )
+    assert "16 engines of 1 GPU, 16 learner ranks" in text
+    assert "everything fits" in text
+    assert "--recipe" in refused("doctor", "sampling.response_limit=16384")
+    assert "3 GPUs do not spread evenly over 2 nodes" in refused(
+        "doctor", "--recipe", "prorl_v2", "--gpus", "3", "--nodes", "2"
+    )
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="a machine that has it")
+def test_the_doctor_of_clusters_says_what_is_missing():
+    assert "needs ray" in refused("doctor", "--backend", "ray")
+    assert "make cluster-env" in refused("doctor", "--backend", "ray", "--recipe", "nano")
+
+
+def test_the_doctor_refuses_what_means_nothing():
+    assert "--backend ray" in refused("doctor", "--address", "auto")
+    assert "local or ray" in refused("doctor", "--backend", "slurm")
+
+
 def test_a_recipe_without_data_sets_has_nothing_to_prepare():
     assert "names no data sets" in done("data", "prepare", "nano")
 
@@ -99,25 +128,6 @@ def test_train_names_the_run_after_its_recipe_and_ends_with_a_comparison(recipe,
     assert "step 1/1" in text
     assert "base → step 000001: held-out problems" in text
     assert events(workplace / "runs" / "tiny")[-1] == Stopped(step=1, reason="done")
-
-
-def test_eval_of_a_run_repeats_its_last_measurement(run):
-    measured = (run / "evals" / "step_000003.json").read_bytes()
-    (run / "evals" / "step_000003.json").unlink()
-    journal = (run / "journal.jsonl").read_bytes()
-    text = done("eval", "tiny")
-    assert "base → step 000003: held-out problems" in text
-    assert "out of domain" in text
-    assert (run / "evals" / "step_000003.json").read_bytes() == measured
-    assert (run / "journal.jsonl").read_bytes() == journal
-
-
-def test_eval_of_a_model_asks_the_problems_of_a_recipe(recipe, models, workplace):
-    before = tree(workplace)
-    text = done("eval", models["qwen3"], "--recipe", recipe)
-    assert "held-out problems" in text
-    assert "pass@2" in text
-    assert tree(workplace) == before
 
 
 def test_resume_of_a_finished_run_changes_no_weight(run):

@@ -40,7 +40,7 @@ def test_no_room_for_a_branch_leaves_no_branch(run, workplace):
 
 FULL = """
 set -e
-mount -t tmpfs -o size=400k tmpfs disk
+mount -t tmpfs -o size=450k tmpfs disk
 {python} -m prorl train {recipe} --run disk/tiny && exit 9
 ls disk/tiny/checkpoints
 mount -o remount,size=10m disk
@@ -57,7 +57,7 @@ def test_a_disk_that_fills_up_and_is_made_larger(recipe, workplace):
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("this machine does not let us mount a small disk")
     script = FULL.format(python=sys.executable, recipe=recipe)
-    process = subprocess.run([*apart, script], capture_output=True, text=True)
+    process = subprocess.run([*apart, script], capture_output=True, text=True, timeout=120)
     assert process.returncode == 0, process.stderr
     assert "no space left for a checkpoint" in sentence(1, process.stderr)
     assert process.stdout.splitlines()[-1] == "step_000000"

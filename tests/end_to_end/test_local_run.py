@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +15,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, CohereForCausalLM
 
 from prorl.backends.local.decoder import unsupported_reason
+from prorl.config.recipe import load_recipe
 from prorl.director.events import Stepped
 from prorl.director.state import fold, from_json
+from prorl.evals.shelf import studies
+from prorl.evals.study import read_study
 from prorl.launch import start_run
 from prorl.learn.model import ModelError
-from prorl.recipe import load_recipe
 from prorl.watch.console import Console
 from support.runs import events, folders, of_kind, quiet, timeless
 
@@ -100,9 +103,10 @@ def test_the_tokenizer_lies_in_the_run(architecture, finished, models):
 
 
 def test_measurements_samples_and_scalars_are_there(finished):
-    for name in ("base", "step_000003"):
-        results = json.loads((finished / "evals" / f"{name}.json").read_bytes())
-        assert {split: len(counts) for split, counts in results.items()} == {"test": 4, "ood": 4}
+    ((name, files),) = studies(finished)
+    assert (name, [path.stem for path in files]) == ("measurement", ["base", "step_000003"])
+    for path in files:
+        assert Counter(problem.part for problem in read_study(path).problems) == {"test": 4, "ood": 4}
     assert folders(finished / "samples") == [f"step_{step:06d}.jsonl" for step in range(3)]
     for line in (finished / "samples" / "step_000002.jsonl").read_text().splitlines():
         assert json.loads(line).keys() >= {"task", "prompt", "response", "score", "finish"}

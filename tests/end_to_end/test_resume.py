@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from prorl.config import RunConfig
+from prorl.config.recipe import RecipeError, load_recipe
+from prorl.config.schema import RunConfig
 from prorl.director.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
 from prorl.director.state import fold
+from prorl.files import StorageError
 from prorl.launch import branch_run, resume_run, start_run
-from prorl.recipe import RecipeError, load_recipe
-from prorl.run.files import StorageError
 from prorl.tasks.mixture import Mixture
 from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
 
@@ -117,9 +117,10 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     )
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert folders(run / "checkpoints") == []
-    measured = (run / "evals" / "base.json").stat().st_mtime_ns
+    base = run / "evals" / "measurement" / "base.parquet"
+    measured = base.stat().st_mtime_ns
     assert start_run(load_recipe(str(recipe)), run, quiet()).stopped == "done"
-    assert (run / "evals" / "base.json").stat().st_mtime_ns == measured, "what was measured is not again"
+    assert base.stat().st_mtime_ns == measured, "what was measured is not again"
     assert contents(run) == contents(uninterrupted)
     assert timeless(run) == timeless(uninterrupted)
 

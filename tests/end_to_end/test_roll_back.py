@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console as RichConsole
 
+from prorl.config.recipe import load_recipe
 from prorl.director.events import Event, Intervened
 from prorl.director.state import RunState, fold
 from prorl.launch import resume_run, start_run
 from prorl.learn.optim import GuardedAdamW
-from prorl.recipe import load_recipe
 from prorl.watch.console import Console
-from support.runs import events, of_kind, quiet, timeless
+from support.runs import content, events, of_kind, quiet, timeless
 
 SETTINGS = {"name": "sick", "steps": 6, "detectors": {"non_finite": {"threshold": 2, "steps": 9}}}
 BEARABLE = 6e-3  # the learning rate from which on updates are refused, between the recipe's and half of it
@@ -61,8 +61,8 @@ def sicken(monkeypatch) -> Callable[[Sickbed], Sickbed]:
 def contents(run: Path) -> dict[str, bytes]:
     kept = ("checkpoints/step_000006", "references", "samples", "evals")
     files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
-    of_this_run = ("manifest.json", "state.json")  # how long the journal is, and what happened
-    return {p.relative_to(run).as_posix(): p.read_bytes() for p in files if p.name not in of_this_run}
+    of_this_run = ("manifest.json", "state.json", "lock")  # how long the journal is, and what happened
+    return {p.relative_to(run).as_posix(): content(p) for p in files if p.name not in of_this_run}
 
 
 @pytest.fixture(scope="module")

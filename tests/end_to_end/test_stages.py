@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from prorl.config.recipe import load_recipe
 from prorl.director.events import Ordered, ReferenceReset, StageEntered, Stepped
 from prorl.director.state import fold
 from prorl.launch import resume_run, start_run
-from prorl.recipe import load_recipe
 from prorl.run.inbox import INBOX, new_order, send
 from support.runs import CtrlC, events, of_kind, quiet, timeless
 

@@ -1,126 +1,169 @@
-"""Base against trained, on the same problems."""
+"""One model's study: every part on its own problems, repeatable, and interrupted without a trace."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import fmean
+from pathlib import Path
 
 import pytest
 
-from prorl.backends.fake import FakeBackend, FakeRenderer
-from prorl.evals.exams import ExamResult, ProblemCount
-from prorl.evals.measure import PROBLEMS_AT_A_TIME, compare, measure
+from prorl.backends.fake import FakeBackend, FakeJudge, FakeRenderer
+from prorl.evals.exams import VerifierError
+from prorl.evals.measure import PROBLEMS_AT_A_TIME, Subject, measure
+from prorl.evals.questions import questions
+from prorl.evals.rates import domain_rates
+from prorl.evals.shelf import Rules, digest
+from prorl.evals.study import Study, read_study
 from prorl.rollout.pipeline import Worker
 from prorl.tasks.extract import respond
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task
-from prorl.types import Sampling
+from prorl.types import Problem, Sampling, Verdict
 
 NAMES = ("arithmetic", "word_list", "blicket")
 TASKS = Mixture([(make_task(name), 1.0) for name in NAMES], seed=3)
+ASKED = questions(TASKS, per_domain=20, ood=4, per_level=2)
+BASE = Subject(model="base", step=0, weights="w")
 
 
-def counted(domain: str, solved: list[int], *, samples: int = 4, task: str = "t") -> list[ProblemCount]:
-    return [
-        ProblemCount(
-            task=task,
-            domain=domain,
-            index=index,
-            split="test",
-            level=1,
-            samples=samples,
-            solved=number,
-            unanswered=0,
-            length=5.0,
-        )
-        for index, number in enumerate(solved)
-    ]
+class Killed(BaseException):
+    """What a test ends a measurement with."""
 
 
-def result(**domains: list[int]) -> ExamResult:
-    counts = [count for domain, solved in domains.items() for count in counted(domain, solved, task=domain)]
-    return ExamResult(counts=tuple(counts))
-
-
-def measured(sizes, *, skill=0.5, seed=1, progress=lambda done, total, note: None):
+def measured(
+    folder: Path,
+    *,
+    asked=ASKED,
+    subject=BASE,
+    skill=0.5,
+    seed=1,
+    progress: Callable[[int, int, str], None] = lambda done, total, note: None,
+    judge: FakeJudge | None = None,
+) -> Study:
     answers = {
         FakeRenderer().encode(problem.prompt): respond("", problem.witness.answer)
-        for split, size in sizes.items()
-        if size
-        for problem in TASKS.exam_problems(split, size)
+        for problems in asked.values()
+        for problem in problems
     }
     backend = FakeBackend({name: make_task(name) for name in NAMES}, answers, skill)
     backend.sync(0)
-    return measure(
-        Worker(engine=backend.engine, judge=backend.judge, renderer=FakeRenderer()),
-        TASKS,
-        sizes=sizes,
+    rules = Rules(
+        sizes={},
+        ladders={},
         samples=4,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=500),
         seed=seed,
+        problems=digest(asked),
+    )
+    return measure(
+        Worker(engine=backend.engine, judge=judge or backend.judge, renderer=FakeRenderer()),
+        folder,
+        subject,
+        asked,
+        rules,
+        pass_threshold=TASKS.pass_threshold,
         progress=progress,
     )
 
 
-def test_every_split_is_measured_on_its_own_problems():
-    results = measured({"test": 5, "ood": 3})
-    asked = {split: [(c.task, c.index) for c in result.counts] for split, result in results.items()}
-    for split, size in (("test", 5), ("ood", 3)):
-        assert asked[split] == [(p.task, p.index) for p in TASKS.exam_problems(split, size)]
-        assert {c.split for c in results[split].counts} == {split}
+def killed_after(chunks: int) -> Callable[[int, int, str], None]:
+    calls = []
+
+    def progress(done: int, total: int, note: str) -> None:
+        calls.append(done)
+        if len(calls) == chunks:
+            raise Killed
+
+    return progress
 
 
-def test_a_split_of_size_zero_is_not_measured():
-    assert list(measured({"test": 2, "ood": 0})) == ["test"]
+def test_every_part_is_measured_on_its_own_problems(tmp_path):
+    study = measured(tmp_path)
+    for part, problems in ASKED.items():
+        of_part = [result for result in study.problems if result.part == part]
+        assert [(r.task, r.level, r.index) for r in of_part] == [(p.task, p.level, p.index) for p in problems]
+    assert read_study(tmp_path / "base.parquet") == study
+    assert [path.name for path in tmp_path.iterdir()] == ["base.parquet"]
 
 
-def test_a_measurement_can_be_repeated():
-    assert measured({"test": 20}) == measured({"test": 20})
-    assert measured({"test": 20}) != measured({"test": 20}, seed=2)
+def test_a_measurement_can_be_repeated(tmp_path):
+    first, second = (replace(measured(tmp_path), seconds=0.0) for _ in range(2))
+    assert first == second
+    assert measured(tmp_path, seed=2).problems != first.problems
 
 
-def test_a_better_policy_measures_better():
-    weak, strong = (measured({"test": 40}, skill=skill)["test"] for skill in (0.2, 0.8))
-    assert fmean(weak.pass_at(1).values()) == pytest.approx(0.2, abs=0.1)
-    assert fmean(strong.pass_at(1).values()) == pytest.approx(0.8, abs=0.1)
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_an_interrupted_one_goes_on_and_ends_with_the_same_results(tmp_path, chunks):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    whole = measured(tmp_path / "whole")
+    with pytest.raises(Killed):
+        measured(tmp_path / "cut", progress=killed_after(chunks))
+    parts = tmp_path / "cut" / "base.parts"
+    assert len(list(parts.iterdir())) == chunks
+    assert not (tmp_path / "cut" / "base.parquet").exists()
+    kept = {path: path.stat().st_mtime_ns for path in parts.iterdir()}
+
+    def untouched(done, total, note):
+        assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+
+    assert measured(tmp_path / "cut", progress=untouched).problems == whole.problems
+    assert not parts.exists()
 
 
-def test_progress_counts_up_to_all_problems_of_all_splits():
+def test_what_other_weights_left_behind_is_not_taken_up(tmp_path):
+    with pytest.raises(Killed):
+        measured(tmp_path, skill=0.01, progress=killed_after(2))
+    other = replace(BASE, weights="other")
+    study = measured(tmp_path, subject=other, skill=0.99)
+    assert min(domain_rates(study.problems, 1).values()) > 0.9
+    assert study.weights == "other"
+
+
+def test_progress_counts_up_to_all_problems_of_all_parts(tmp_path):
     seen = []
-    measured({"test": 20, "ood": 4}, progress=lambda done, total, note: seen.append((done, total)))
+    asked = questions(TASKS, per_domain=20, ood=4, per_level=0)
+    measured(tmp_path, asked=asked, progress=lambda done, total, note: seen.append((done, total)))
     assert [done for done, _ in seen] == [PROBLEMS_AT_A_TIME, 40, 52]
     assert {total for _, total in seen} == {52}
 
 
-def test_the_table_has_a_row_per_domain_and_their_mean():
-    base, trained = result(math=[0, 2, 4, 2], code=[0, 0]), result(math=[4, 4, 4, 4], code=[0, 2])
-    math, code, mean = compare(base, trained, ks=[1, 4])
-    assert [row.label for row in (math, code, mean)] == ["math", "code", "mean"]
-    assert [row.problems for row in (math, code, mean)] == [4, 2, 6]
-    assert (math.base, math.trained, math.gain) == ({1: 0.5, 4: 0.75}, {1: 1.0, 4: 1.0}, 0.5)
-    assert (code.base, code.trained, code.gain) == ({1: 0.0, 4: 0.0}, {1: 0.25, 4: 0.5}, 0.25)
-    assert (mean.base[1], mean.trained[1], mean.gain) == (0.25, 0.625, 0.375)
+def test_a_better_policy_measures_better(tmp_path):
+    asked = questions(TASKS, per_domain=40, ood=0, per_level=0)
+    for skill in (0.2, 0.8):
+        found = domain_rates(measured(tmp_path, asked=asked, skill=skill).problems, 1)
+        assert sum(found.values()) / len(found) == pytest.approx(skill, abs=0.1)
 
 
-def test_the_interval_of_the_mean_is_that_of_the_domains_however_unequal_they_are():
-    base, trained = result(math=[0], code=[0] * 20), result(math=[4], code=[0, 4] * 10)
-    math, code, mean = compare(base, trained, ks=[1])
-    assert (math.interval, mean.gain) == ((1.0, 1.0), 0.75)
-    assert code.interval[0] < 0.5 < code.interval[1] < mean.gain
-    assert mean.interval[0] < mean.gain < mean.interval[1]
+class Broken(FakeJudge):
+    """A judge whose verifiers fail on every response to these problems."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__({name: make_task(name) for name in NAMES})
+        self._broken = {problem.prompt for problem in problems}
+
+    def submit(self, ticket: int, problem: Problem, text: str) -> None:
+        if problem.prompt in self._broken:
+            self._ready.append((ticket, Verdict(score=0.0, status="error", note="no luck")))
+        else:
+            super().submit(ticket, problem, text)
 
 
-def test_a_model_gains_nothing_on_itself():
-    same = result(math=[0, 2, 4], code=[1])
-    assert {(row.gain, row.interval) for row in compare(same, same, ks=[1])} == {(0.0, (0.0, 0.0))}
+LOST = ASKED["ood"][:1]  # too few responses for its verifiers to count as out, which are waited for
+WITH_LOST = {"ood": LOST, "test": ASKED["test"]}
 
 
-def test_only_problems_that_both_were_judged_on_are_compared():
-    base, trained = result(math=[0, 4, 2], code=[1]), result(math=[4, 4, 0], code=[1])
-    base = replace(base, counts=base.counts[1:])
-    trained = replace(trained, counts=(trained.counts[3], *trained.counts[:2]))
-    math, code, mean = compare(base, trained, ks=[1])
-    assert (math.problems, math.gain) == (1, 0.0)
-    assert (code.problems, mean.problems) == (1, 2)
+def test_a_chunk_that_cannot_be_judged_costs_the_study_nothing_else(tmp_path):
+    study = measured(tmp_path, asked=WITH_LOST, judge=Broken(LOST))
+    assert [problem.prompt for problem in study.problems] == [problem.prompt for problem in ASKED["test"]]
 
 
-def test_without_a_common_problem_there_is_nothing_to_compare():
-    assert compare(result(math=[1]), result(code=[1]), ks=[1]) == []
+def test_a_chunk_that_could_not_be_judged_is_asked_again(tmp_path):
+    with pytest.raises(Killed):
+        measured(tmp_path, asked=WITH_LOST, judge=Broken(LOST), progress=killed_after(1))
+    assert len(measured(tmp_path, asked=WITH_LOST).problems) == 1 + len(ASKED["test"])
+
+
+def test_a_study_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):
+    with pytest.raises(VerifierError, match="no luck"):
+        measured(tmp_path, asked={"ood": LOST}, judge=Broken(LOST))
+    assert not (tmp_path / "base.parquet").exists()

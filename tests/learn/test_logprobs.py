@@ -73,6 +73,20 @@ def reference_scores(model, groups, temperature):
     return torch.cat(logps), torch.cat(entropies)
 
 
+def test_half_precision_products_leave_log_probs_and_entropy_float32():
+    torch.manual_seed(0)
+    hidden_ND, head, targets_N = torch.randn(6, 16), nn.Linear(16, 1000), torch.arange(6)
+
+    def scores():
+        return token_logprobs(hidden_ND, head, targets_N, temperature=1.0, logits_elements=2**20)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logps_N, entropy_N = scores()
+        table_NV = head(hidden_ND).double().log_softmax(-1)
+    assert logps_N.dtype == entropy_N.dtype == torch.float32
+    torch.testing.assert_close(entropy_N.double(), -(table_NV.exp() * table_NV).sum(-1), rtol=1e-5, atol=0.0)
+
+
 @pytest.mark.parametrize(
     ("name", "pair_cost"), [(name, None) for name in MODELS] + [(name, 0.0) for name in SHARING]
 )

@@ -55,8 +55,8 @@ def test_a_task_that_is_out_is_judged_again_until_it_heals():
     }
 
 
-def test_waits_grow_to_a_minute_and_no_further():
-    judge, asked, waits = FlakyJudge(failing=9), items(code=8), []
+def test_waits_grow_to_a_minute_and_no_further_in_a_day():
+    judge, asked, waits = FlakyJudge(failing=1440), items(code=8), []
     heal(judge, asked, judged(judge, asked), lambda _, seconds: waits.append(seconds))
     assert waits[-1] == LONGEST_WAIT == max(waits)
 

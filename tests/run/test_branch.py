@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from prorl.files import StorageError
 from prorl.run.branch import copy_to
-from prorl.run.files import StorageError
 from prorl.run.store import RunStore
 
 
@@ -25,9 +25,10 @@ def parent(tmp_path):
             store.write_checkpoint(step, {"step": step, "best_step": min(step, 1)}, save(f"weights {step}"))
         (store.folder / "tokenizer").mkdir()
         (store.folder / "tokenizer" / "tokenizer.json").write_text("{}")
-        (store.folder / "evals").mkdir()
-        for name in ("base", "step_000004"):
-            (store.folder / "evals" / f"{name}.json").write_text(name)
+        measurement = store.folder / "evals" / "measurement"
+        measurement.mkdir(parents=True)
+        for name in ("rules.json", "base.parquet", "step_000004.parquet"):
+            (measurement / name).write_text(name)
         store.write_samples(4, [{"text": "of the parent"}])
         (store.folder / "inbox.jsonl").write_text("orders to the parent\n")
         yield store
@@ -42,7 +43,7 @@ def test_it_holds_what_led_to_its_checkpoint(parent, tmp_path):
     branch = tmp_path / "branch"
     assert names(branch / "checkpoints") == ["step_000000", "step_000001", "step_000002"]
     assert names(branch / "references") == ["ref_0"]
-    assert names(branch / "evals") == ["base.json"]
+    assert names(branch / "evals" / "measurement") == ["base.parquet", "rules.json"]
     assert names(branch / "samples") == []
     assert names(branch / "tokenizer") == ["tokenizer.json"]
     assert not (branch / "inbox.jsonl").exists()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prorl.run.files import StorageError, encode_json
+from prorl.files import StorageError, encode_json
 from prorl.run.journal import Journal, read_journal
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from prorl.director.events import Started, Stopped, Warned, from_record
 from prorl.director.state import RunState
-from prorl.run.files import NoRoomError
+from prorl.files import NoRoomError
 from prorl.run.guards import GuardRules
 from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.recorder import Recorder
@@ -219,3 +219,15 @@ def test_want_of_memory_raises_the_alarm_once_per_boundary(store, learner, recor
     keep.keep(replace(state), due=False, good_step=0)  # the same boundary again, of a paused run
     assert alarms == [1]
     assert "memory is nearly used up" in warnings(store)[0].text
+
+
+def test_what_was_mended_is_journalled_once_at_the_next_boundary(store, learner, recorder):
+    told = [["engine 1 has died", "engine 0 was silent"], []]
+    keep = Keeper(store, learner, recorder, incidents=lambda: told.pop(0))
+    go(keep, recorder, learner, 1)
+    go(keep, recorder, learner, 2, due=False)
+    assert warnings(store) == [
+        Warned(step=1, text="engine 1 has died"),
+        Warned(step=1, text="engine 0 was silent"),
+    ]
+    store.finish_writing()

@@ -1,9 +1,13 @@
 """How a run is doing, from its files."""
 
+import errno
+import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -98,6 +102,41 @@ def test_looking_takes_no_lock(run):
     assert holder(run) is None
     with RunStore.open(run):  # and left none behind
         pass
+
+
+def test_a_trainer_is_not_kept_out_by_who_only_looks(run):
+    descriptor = os.open(run / "lock", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    looking = threading.Timer(0.03, os.close, [descriptor])
+    looking.start()
+    with RunStore.open(run):
+        assert holder(run) == os.getpid()
+    looking.join()
+
+
+def test_a_trainer_on_another_machine_is_known_by_its_files_alone(run):
+    (run / "lock").write_text("process 7 on elsewhere.example\n")
+    assert status(run, now=now(run, 30)).health == "elsewhere: last written 30 s ago by elsewhere.example"
+    Heart(run / "heartbeat.json", Deadlines(least={})).close()
+    os.utime(run / "heartbeat.json", (now(run, 20), now(run, 20)))
+    assert status(run, now=now(run, 30)).health == "elsewhere: last written 10 s ago by elsewhere.example"
+    (run / "lock").write_text(f"process 7 on {socket.gethostname()}\n")
+    assert status(run).health == "crashed"
+
+
+def test_a_mounted_directory_without_locks_is_read_all_the_same(run, monkeypatch):
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (run / "lock").write_text("process 7 on elsewhere.example\n")
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert status(run, now=now(run, 30)).health.startswith("elsewhere: ")
+
+
+def test_what_a_run_elsewhere_says_itself_is_believed(run):
+    append(run, Stopped(step=3, reason="done"))
+    (run / "lock").write_text("process 7 on elsewhere.example\n")
+    assert status(run).health == "done"
 
 
 @pytest.mark.parametrize("damage", ["config.json", "journal.jsonl"])

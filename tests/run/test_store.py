@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prorl.run.files import StorageError
+from prorl.files import StorageError
+from prorl.run.lock import hold_lock
 from prorl.run.retention import Retention, prune_checkpoints
 from prorl.run.store import RunStore
 
@@ -216,7 +217,7 @@ def test_a_damaged_checkpoint_of_the_same_moment_is_written_again(store):
     assert (store.checkpoint_path(1) / "model.safetensors").read_text() == "whole"
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "references", "samples", "evals"])
+@pytest.mark.parametrize("name", ["checkpoints", "references", "samples"])
 def test_a_file_that_a_killed_trainer_half_wrote_is_removed(folder, store, name):
     (folder / name).mkdir(exist_ok=True)
     (folder / name / ".base.json.tmp-0badf00d").write_text("half")
@@ -340,6 +341,43 @@ def test_rewind_twice_replaces_what_was_discarded_before(store):
     assert (store.folder / "discarded" / "checkpoints" / "step_000002" / "manifest.json").exists()
 
 
+def measure(store, *names):
+    for name in names:
+        path = store.folder / "evals" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def measured(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*") if path.name != "lock")
+
+
+def test_rewind_sets_aside_what_was_measured_of_later_steps(store, reports):
+    own = ["study/base.parquet", "study/rules.json", "study/step_000001.parquet", "study/step_x.parquet"]
+    later = ["measurement/step_000003.parquet", "study/step_000002.parquet"]
+    measure(store, *own, *later)
+    (store.folder / "evals" / "study" / "step_000003.parts").mkdir()
+    train(store, 1)
+    found = store.latest_checkpoint()
+    train(store, 2, 3)
+    store.rewind(found)
+    assert measured(store.folder / "evals") == own
+    assert measured(store.folder / "discarded" / "evals") == [*later, "study/step_000003.parts"]
+    measure(store, later[1])
+    store.rewind(found)
+    assert measured(store.folder / "evals") == own
+
+
+def test_rewind_leaves_a_study_whole_that_is_being_measured(store, reports):
+    measure(store, "held/step_000002.parquet", "study/step_000002.parquet")
+    train(store, 1)
+    with hold_lock(store.folder / "evals" / "held" / "lock"):
+        store.rewind(store.latest_checkpoint())
+    assert measured(store.folder / "evals") == ["held/step_000002.parquet"]
+    assert "is being measured by process" in reports[0]
+    assert "delete step_000002.parquet" in reports[0]
+
+
 def test_rewind_to_the_start(store):
     train(store, 1)
     store.rewind(None)
@@ -407,5 +445,5 @@ def test_samples_of_a_repeated_step_replace_the_first(store):
 
 
 def test_importing_the_store_does_not_import_torch():
-    code = "import sys, prorl.run.store, prorl.run.journal, prorl.run.files; sys.exit('torch' in sys.modules)"
+    code = "import sys, prorl.run.store, prorl.run.journal, prorl.files; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from prorl.config import RunConfig
-from prorl.recipe import check
+from prorl.config.recipe import check
+from prorl.config.schema import RunConfig
 
 SMALLEST: Mapping[str, Any] = {
     "name": "r",

@@ -14,6 +14,7 @@ from rich.console import Console as RichConsole
 
 from prorl.director.events import Evaluated, Event, Stepped, from_record
 from prorl.director.state import RunState
+from prorl.evals.study import read_study
 from prorl.run.journal import read_journal
 from prorl.watch.console import Console
 from prorl.watch.interrupt import ECHO
@@ -71,7 +72,14 @@ def contents(run: Path) -> dict[str, bytes]:
     kept = (f"checkpoints/{last}", "references", "samples", "evals", "tokenizer")
     files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
     return {
-        path.relative_to(run).as_posix(): path.read_bytes()
+        path.relative_to(run).as_posix(): content(path)
         for path in files
-        if path.name != "manifest.json"  # it holds the length of the journal
+        if path.name not in ("manifest.json", "lock")  # the length of the journal; a process
     }
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file; of a study, without how long it took."""
+    if path.suffix != ".parquet":
+        return path.read_bytes()
+    return repr(replace(read_study(path), seconds=0.0)).encode()

@@ -108,6 +108,25 @@ def test_a_problem_says_where_it_comes_from(name):
 
 
 @each_task
+def test_every_rung_of_its_ladder_has_problems_that_are_held_out(name):
+    for level in task(name).ladder:
+        problem = task(name).rung(0, level)
+        assert (problem.task, problem.level) == (name, level)
+        assert problem == make_task(name).rung(0, level)
+        assert belongs(problem.prompt, "test")
+        assert not belongs(problem.prompt, "train")
+        answer = respond(problem.witness.steps, problem.witness.answer)
+        assert task(name).verify(problem, answer).score == 1.0
+    assert set(task(name).ladder) >= {p.level for p in all_problems(name)}, "trained and beyond"
+
+
+@each_task
+def test_a_rung_that_it_lacks_is_refused(name):
+    with pytest.raises(ValueError, match="no level 99"):
+        task(name).rung(0, 99)
+
+
+@each_task
 def test_a_split_that_a_task_lacks_is_refused(name):
     for split in set(SPLITS) - task(name).splits:
         with pytest.raises(ValueError, match=f"no {split} problems"):

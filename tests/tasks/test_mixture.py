@@ -157,3 +157,38 @@ def test_a_domain_that_is_too_small_is_an_error():
         Mixture([(Few(), 1.0)], 0).exam_problems("exam", 60)
     with pytest.raises(ValueError, match="at least one"):
         mixture().exam_problems("exam", 0)
+
+
+def test_the_heaviest_task_of_a_domain_with_three_rungs_is_its_ladder():
+    assert mixture().ladder_tasks() == ("linear_equation", "list_trace", "word_list")
+    assert mixture(arithmetic=2.0, linear_equation=2.0).ladder_tasks() == ("arithmetic",)
+    assert mixture(arithmetic=2.0, linear_equation=0.0).ladder_tasks() == ("arithmetic",)
+    assert mixture(rg_lcm=1.0, rg_knights_knaves=5.0).ladder_tasks() == ("rg_lcm",)
+
+
+def test_graph_colouring_by_size_is_always_a_ladder():
+    mixed = mixture(countdown=9.0, rg_graph_color=0.1)
+    assert mixed.ladder_tasks() == ("countdown", "rg_graph_color")
+    asked = mixed.ladder_problems("rg_graph_color", 2)
+    assert [problem.level for problem in asked] == [n for n in range(6, 21, 2) for _ in range(2)]
+    for problem in asked:
+        assert len(problem.payload[1]["metadata"]["puzzle"]["vertices"]) == problem.level
+        assert mixed.verify(problem, respond("", problem.witness.answer)).score == 1.0
+
+
+def test_every_level_of_a_ladder_gets_equally_many_distinct_problems():
+    asked = mixture().ladder_problems("linear_equation", 5)
+    assert set(Counter(p.level for p in asked).values()) == {5}
+    assert len({canonical(p.prompt) for p in asked}) == len(asked)
+
+
+def test_a_small_level_makes_all_levels_of_its_ladder_as_small():
+    class Uneven(Few):
+        levels = (1, 2)
+
+        def generate(self, rng, level):
+            return super().generate(rng, level) if level == 1 else make_task("arithmetic").generate(rng, 1)
+
+    asked = Mixture([(Uneven(), 1.0)], 0).ladder_problems("few", 60)
+    sizes = Counter(p.level for p in asked)
+    assert sizes[1] == sizes[2] < 30

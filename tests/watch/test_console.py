@@ -7,17 +7,9 @@ from rich.console import Console as RichConsole
 
 from prorl.director.events import Started
 from prorl.director.state import RunState, evolve
-from prorl.evals.exams import ExamResult, ProblemCount
-from prorl.evals.measure import compare
 from prorl.watch.console import Console, LivePanel
 from prorl.watch.lines import line
 from support.events import evaluated, one_of_each, reset, stepped
-
-
-def result(*solved: int) -> ExamResult:
-    about = {"task": "t", "domain": "math", "split": "test", "level": 1, "unanswered": 0, "length": 9.0}
-    counts = (ProblemCount(index=i, samples=4, solved=s, **about) for i, s in enumerate(solved))
-    return ExamResult(counts=tuple(counts))
 
 
 @pytest.fixture
@@ -120,20 +112,3 @@ def test_progress_on_a_terminal_shows_title_count_and_note(terminal):
     assert "warming up" in text
     assert "3/7" in text
     assert "loss 1.0" in text
-
-
-def test_the_table_shows_base_trained_and_the_gain_with_its_interval(terminal):
-    terminal.table("base → step 9", compare(result(0, 2), result(2, 4), ks=[1, 4]))
-    text = terminal.rich.export_text()
-    assert "base → step 9" in text
-    assert "25.0% → 75.0%" in text
-    assert "50.0% → 100.0%" in text
-    assert "+50.0% [+50.0%, +50.0%]" in text
-    assert "mean" in text
-
-
-def test_the_rates_of_one_model(terminal):
-    terminal.rates("a model", result(0, 2, 4, 2), ks=[1, 4])
-    text = terminal.rich.export_text()
-    assert "50.0%" in text
-    assert "75.0%" in text

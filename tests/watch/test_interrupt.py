@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from prorl.files import NoRoomError
 from prorl.rollout.outage import WaitEnded
-from prorl.run.files import NoRoomError
 from prorl.run.heartbeat import WAITING
 from prorl.stopwatch import BETWEEN
 from prorl.watch import interrupt as module

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console as RichConsole
 
-from prorl.run.files import StorageError
+from prorl.files import StorageError
 from prorl.run.status import Status
 from prorl.watch.overview import decisions, duration, lineage_lines, overview
 from support.events import evaluated, reset

@@ -1,4 +1,4 @@
-"""Unbiased pass@k (https://arxiv.org/abs/2107.03374) and a bootstrap interval over problems."""
+"""Unbiased pass@k (https://arxiv.org/abs/2107.03374), of many problems at once, and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -24,34 +27,52 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return (draws - math.comb(n - c, k)) / draws
 
 
-def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
-    """pass@k averaged over problems, each given as (responses, passes); problems may differ in responses.
+def pass_rates(counts: Sequence[tuple[int, int]], ks: Sequence[int]) -> Array:
+    """pass@k of every problem, given as (responses, passes), for every k: shape (problems, ks).
+
+    A problem with fewer than k responses counts with all it has: errors of a verifier may have cost some.
 
     Raises:
-        ValueError: no problems, or as `pass_at_k`.
+        ValueError: as `pass_at_k`.
     """
-    if not counts:
-        raise ValueError("pass@k over no problems is not defined")
-    return math.fsum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
+    known = {(n, c): [pass_at_k(n, c, min(k, n)) for k in ks] for n, c in set(counts)}
+    return np.array([known[pair] for pair in counts], dtype=np.float64).reshape(len(counts), len(ks))
 
 
-def bootstrap_interval(
-    values: Sequence[float], *, seed: int, resamples: int = 2000, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of per-problem values, resampling problems.
+def bootstrap_means(
+    values_PK: Array, *, seed: int, strata: Sequence[object] | None = None, resamples: int = 2000
+) -> Array:
+    """Means over resampled problems, all columns of a resample from the same problems: shape (resamples, K).
 
-    For a paired comparison of two models, give the per-problem differences. The result is a function of the
-    arguments: the same seed gives the same interval.
+    Each stratum (a domain, say) is resampled by itself, and the mean is over strata, weighed alike. The result is a
+    function of the arguments.
 
     Raises:
-        ValueError: no values or one that is not finite, fewer than one resample, or a level outside (0, 1).
+        ValueError: no values or one that is not finite, or fewer than one resample.
     """
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or not sample.size or not np.isfinite(sample).all():
+    if values_PK.ndim != 2 or not values_PK.size or not np.isfinite(values_PK).all():
         raise ValueError("a bootstrap needs one finite value per problem, and at least one problem")
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"need resamples >= 1 and a level in (0, 1): got {resamples} and {level}")
+    if resamples < 1:
+        raise ValueError(f"need resamples >= 1: got {resamples}")
+    labels = [None] * len(values_PK) if strata is None else list(strata)
+    names = list(dict.fromkeys(labels))
     rng = np.random.default_rng(seed)
-    means = [sample[rng.integers(sample.size, size=sample.size)].mean() for _ in range(resamples)]
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    means_RK = np.zeros((resamples, values_PK.shape[1]))
+    for name in names:
+        members_PK = values_PK[[label == name for label in labels]]
+        size = len(members_PK)
+        times_RP = rng.multinomial(size, np.full(size, 1 / size), size=resamples)
+        means_RK += times_RP @ members_PK / size
+    return means_RK / len(names)
+
+
+def percentiles(means_RK: Array, *, level: float = 0.95) -> tuple[Array, Array]:
+    """Lower and upper ends of the percentile intervals of bootstrapped means, one per column.
+
+    Raises:
+        ValueError: a level outside (0, 1).
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"an interval of resamples needs a level in (0, 1): got {level}")
+    low, high = np.quantile(means_RK, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high

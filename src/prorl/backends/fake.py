@@ -165,6 +165,10 @@ class FakeBackend:
         """Publish the skill."""
         self.engine.publish(self.learner.skill, version)
 
+    def incidents(self) -> list[str]:
+        """None."""
+        return []
+
     def close(self) -> None:
         """Nothing to release."""
 

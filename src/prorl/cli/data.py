@@ -34,8 +34,8 @@ def prepare(
     """
 
     def work() -> None:
+        from prorl.config.recipe import load_recipe
         from prorl.data import data_folder, data_requests, sandbox_policy
-        from prorl.recipe import load_recipe
         from prorl.tasks.datasets.prepare import prepare as prepare_data
         from prorl.tasks.verifiers.programs import OwnSandbox
         from prorl.watch.console import Console

@@ -1,16 +1,78 @@
-"""`prorl doctor`: what this machine can do for a run, and what each missing piece costs."""
+"""`prorl doctor`: what this machine or a Ray cluster can do for a run, and where a recipe would go on GPUs."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from prorl.cli.outcome import FAILED, fail
+from prorl.cli.outcome import FAILED, fail, finish
+from prorl.run.layout import RUNS
+
+if TYPE_CHECKING:
+    from prorl.backends.ray.checks import Node
+    from prorl.config.schema import RunConfig
+    from prorl.placement import Cluster, Placement
+
+EXAMPLES = (
+    "Examples: `prorl doctor` · `prorl doctor --recipe prorl_v2 --gpus 32 --nodes 4` · "
+    "`prorl doctor --backend ray --address auto --recipe prorl_v2 cluster.learners=8 cluster.engines=24`"
+)
 
 
-def doctor() -> None:
-    """Probe this machine: how safely it can run the programs that models write."""
+def doctor(
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes to the recipe of --recipe.")] = None,
+    backend: Annotated[
+        str, typer.Option(help="What to look at: local, this machine; ray, a cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster, or auto; default: one started here.")
+    ] = None,
+    run: Annotated[
+        Path, typer.Option(help="Run directory that all nodes of the cluster must see; need not exist.")
+    ] = RUNS,
+    recipe: Annotated[
+        str | None, typer.Option(help="Plan this recipe on GPUs; without --backend ray nothing is started.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="Plan for so many GPUs, over all nodes; default: 8.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="Nodes that hold them.")] = 1,
+    gpu_memory: Annotated[float, typer.Option(help="Memory of each of them in GiB.")] = 80.0,
+    separate: Annotated[bool, typer.Option(help="Engines and learner on GPUs of their own.")] = False,
+) -> None:
+    """Probe this machine or a Ray cluster for what a run needs; plan a recipe on GPUs, there or not."""
+    if overrides and recipe is None:
+        fail(f"{overrides[0]!r} changes no recipe: name one with --recipe", FAILED)
+    if backend not in ("local", "ray"):
+        fail(f"--backend is local or ray, not {backend!r}", FAILED)
+    if backend == "local" and address is not None:
+        fail("--address names a Ray cluster: add --backend ray", FAILED)
+    if backend == "local" and recipe is None:
+        _probe()
+        return
+
+    def work() -> int:
+        from prorl.placement import Cluster
+
+        planned = None if gpus is None else Cluster(gpus=gpus, nodes=nodes, gpu_memory=gpu_memory)
+        if backend == "ray":
+            return _examine(recipe, overrides or (), address, run, planned, separate=separate)
+        assert recipe is not None, "else this machine was probed"
+        from prorl.config.recipe import load_recipe
+        from prorl.estimate import placement
+
+        cluster = planned or Cluster(nodes=nodes, gpu_memory=gpu_memory)
+        return _described(placement(load_recipe(recipe, overrides or ()), cluster, separate=separate))
+
+    finish(work)
+
+
+def _probe() -> None:
     from prorl.sandbox.probe import probe
 
     report = probe()
@@ -21,3 +83,67 @@ def doctor() -> None:
     if report.tier is None:
         fail("programs of models cannot be run safely here; docs/sandbox.md says how to change that", FAILED)
     typer.echo(f"programs of models run at tier {report.tier} (docs/sandbox.md)")
+
+
+def _examine(
+    recipe: str | None,
+    overrides: Sequence[str],
+    address: str | None,
+    run: Path,
+    planned: Cluster | None,
+    *,
+    separate: bool,
+) -> int:
+    """Look at a cluster, and at what a recipe asks of it; the exit status."""
+    from prorl.backends.ray.settings import require_packages
+    from prorl.config.recipe import load_recipe
+
+    config = None if recipe is None else load_recipe(recipe, ["backend=ray", *overrides])
+    require_packages()
+    from prorl.backends.ray.checks import findings, installed
+    from prorl.backends.ray.survey import survey
+
+    address = address or (config.cluster.address if config else None)
+    found = survey(address, run)
+    status = 0
+    for finding in findings(found, installed()):
+        typer.echo(str(finding))
+        status = status if finding.fits else FAILED
+    if config is None:
+        return status
+    if planned is not None:
+        from prorl.estimate import placement
+
+        return _described(placement(config, planned, separate=separate)) or status
+    return _asked(config, found, claimed=address is not None) or status
+
+
+def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
+    """What a recipe asks of these nodes: room, and memory of GPUs; the exit status."""
+    from prorl.backends.ray.checks import Wanted, room
+    from prorl.compose import settled
+    from prorl.estimate import asked_placement
+
+    config = settled(config)
+    asked = config.cluster
+    cuda = config.device.startswith("cuda")
+    threads = config.threads if claimed else 0
+    wanted = Wanted(learners=asked.learners, engines=asked.engines, cuda=cuda, threads=threads)
+    places = room(nodes, wanted)
+    typer.echo(str(places))
+    status = 0 if places.fits else FAILED
+    memory = [gpu for node in nodes for gpu in node.devices]
+    if not cuda or not memory:
+        typer.echo("no placement: memory is planned for GPUs only")
+        return status
+    holding = sum(node.gpus > 0 for node in nodes)
+    return _described(asked_placement(config, nodes=holding, gpu_memory=min(memory))) or status
+
+
+def _described(planned: Placement) -> int:
+    """Print a placement; the exit status."""
+    from prorl.placement import describe
+
+    for line in describe(planned):
+        typer.echo(line)
+    return FAILED if planned.problems else 0

@@ -13,16 +13,18 @@ import typer
 from rich.console import Console as RichConsole
 
 from prorl import __version__
-from prorl.cli import data, doctor, tasks
+from prorl.cli import compare, creativity, dashboard, data, doctor, evaluate, export, report, tasks
 from prorl.cli.outcome import CRASHED, finish, say
+from prorl.cli.places import RunFolder, run_at
+from prorl.cli.report import report_at_the_end
 from prorl.errors import ProrlError
+from prorl.run.layout import RUNS, run_folder
 
 if TYPE_CHECKING:
     from prorl.director.state import RunState
     from prorl.watch.console import Console
     from prorl.watch.interrupt import Interrupt
 
-RUNS = Path("runs")
 STATUSES = (
     "Exit status: 0 done · 1 failed, with a sentence · 70 crashed again and again · 75 stopped by SIGUSR1, saved: "
     "start again with `prorl resume` · 130 stopped by Ctrl-C, saved · 143 stopped by SIGTERM, saved"
@@ -39,7 +41,13 @@ app = typer.Typer(
 
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(data.app, name="data")
-app.command(epilog="Example: `prorl doctor`")(doctor.doctor)
+app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command(epilog=report.EXAMPLES)(report.report)
+app.command(epilog=dashboard.EXAMPLES)(dashboard.dashboard)
+app.command(epilog=creativity.EXAMPLES)(creativity.creativity)
+app.command(epilog=export.EXAMPLES)(export.export)
+app.command(epilog=compare.EXAMPLES)(compare.compare)
 
 Recipe = Annotated[
     str | None, typer.Argument(help="A recipe by name (nano, prorl_v2, …) or a YAML file; none for a branch.")
@@ -47,13 +55,18 @@ Recipe = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Changes to the recipe, as in optimizer.lr=1e-4 steps=500.")
 ]
-RunFolder = Annotated[Path, typer.Argument(help="A run directory, or its name below runs/.")]
 Supervise = Annotated[
     bool,
     typer.Option(
         "--supervise/--no-supervise",
         help="Restart the trainer when it crashes or hangs; without, run plainly.",
     ),
+]
+Backend = Annotated[
+    str | None, typer.Option(help="Where it is computed, local or ray; the same as backend=….")
+]
+Address = Annotated[
+    str | None, typer.Option(help="A running Ray cluster, or auto; the same as cluster.address=….")
 ]
 Trainer = Callable[["Console", "Interrupt"], "RunState"]
 
@@ -75,19 +88,23 @@ def train(
     dry_run: Annotated[
         bool, typer.Option(help="Print the resolved recipe and estimates, then stop.")
     ] = False,
+    backend: Backend = None,
+    address: Address = None,
     supervise: Supervise = True,
 ) -> None:
     """Train a model by a recipe from its beginning, or as a branch of another run."""
 
     def work() -> int:
+        changes = _changes(overrides, backend, address)
         if branch is not None:
-            changes = [*([] if recipe is None else [recipe]), *(overrides or ())]
-            return _branch(branch, changes, run, supervise=supervise)
+            return _branch(
+                branch, [*([] if recipe is None else [recipe]), *changes], run, supervise=supervise
+            )
         if recipe is None:
             raise ProrlError("say what to train: the name of a recipe, or --branch RUN@STEP")
-        from prorl.recipe import load_recipe
+        from prorl.config.recipe import load_recipe
 
-        config = load_recipe(recipe, overrides or ())
+        config = load_recipe(recipe, changes)
         if dry_run:
             from prorl.estimate import dry_run as describe
 
@@ -95,10 +112,10 @@ def train(
             return 0
         folder = run or RUNS / config.name
         if supervise:
-            return _supervised(["train", recipe, *(overrides or ()), "--run", str(folder)], folder)
+            return _supervised(["train", recipe, *changes, "--run", str(folder)], folder)
         from prorl.launch import start_run
 
-        return _trained(lambda console, interrupt: start_run(config, folder, console, interrupt))
+        return _trained(folder, lambda console, interrupt: start_run(config, folder, console, interrupt))
 
     finish(work, refused=CRASHED)
 
@@ -108,19 +125,25 @@ def resume(
     run: RunFolder,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="Changes to save, deadlines or guards; for others there is `train --branch`."),
+        typer.Argument(
+            help="Changes to save, deadlines, guards, backend or cluster; for others there is `train --branch`."
+        ),
     ] = None,
+    backend: Backend = None,
+    address: Address = None,
     supervise: Supervise = True,
 ) -> None:
     """Go on with a run from its newest good checkpoint, exactly where it was."""
 
     def work() -> int:
-        folder, changes = _folder(run), overrides or ()
+        folder, changes = run_folder(run), _changes(overrides, backend, address)
         if supervise:
             return _supervised(["resume", str(folder), *changes], folder)
         from prorl.launch import resume_run
 
-        return _trained(lambda console, interrupt: resume_run(folder, console, interrupt, overrides=changes))
+        return _trained(
+            folder, lambda console, interrupt: resume_run(folder, console, interrupt, overrides=changes)
+        )
 
     finish(work, refused=CRASHED)
 
@@ -139,7 +162,7 @@ def status(
         from prorl.run.status import status as look
         from prorl.watch.overview import decisions, overview
 
-        folder = None if run is None else _folder(run)
+        folder = None if run is None else run_folder(run)
         if folder is not None and not (folder / JOURNAL).exists():
             raise ProrlError(f"{run} is no run: it has no {JOURNAL}; check the name")
         found = [look(path) for path in (runs_below(RUNS) if folder is None else [folder])]
@@ -163,40 +186,8 @@ def lineage(run: RunFolder) -> None:
     def work() -> int:
         from prorl.watch.overview import lineage_lines
 
-        for text in lineage_lines(_folder(run)):
+        for text in lineage_lines(run_folder(run)):
             typer.echo(text)
-        return 0
-
-    finish(work)
-
-
-@app.command("eval", epilog="Examples: `prorl eval nano` · `prorl eval path/to/model --recipe nano`")
-def evaluate(
-    subject: Annotated[
-        str, typer.Argument(help="A run (directory or name), or a model directory or hub id.")
-    ],
-    recipe: Annotated[
-        str | None, typer.Option(help="For a model: the recipe whose held-out problems are asked.")
-    ] = None,
-    overrides: Overrides = None,
-) -> None:
-    """Measure pass@k on held-out and out-of-domain problems, for a run against its base."""
-
-    def work() -> int:
-        from prorl.measurement import evaluate_model, evaluate_run
-        from prorl.recipe import load_recipe
-        from prorl.run.layout import JOURNAL
-        from prorl.watch.console import Console
-
-        folder = _folder(Path(subject))
-        if recipe is not None:
-            evaluate_model(subject, load_recipe(recipe, overrides or ()), Console())
-        elif (folder / JOURNAL).exists():
-            evaluate_run(folder, Console())
-        else:
-            raise ProrlError(
-                f"{subject} is no run; for a model, say whose problems it is asked: --recipe NAME"
-            )
         return 0
 
     finish(work)
@@ -221,7 +212,7 @@ def tell(
     def work() -> None:
         from prorl.steering import tell as give
 
-        folder = _folder(run)
+        folder = run_folder(run)
         given = give(folder, order)
         typer.echo(
             f"order {given.id} is in the inbox of {folder}: obeyed at the next boundary between two steps"
@@ -253,25 +244,27 @@ def main() -> None:
         sys.exit(CRASHED)
 
 
+def _changes(overrides: Sequence[str] | None, backend: str | None, address: str | None) -> list[str]:
+    """All changes to a recipe, the options among them."""
+    options = {"backend": backend, "cluster.address": address}
+    return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
+
+
 def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> int:
-    name, at, step = origin.partition("@")
-    if at and not step.isdigit():
-        raise ProrlError(f"--branch {origin}: say RUN@STEP, with the number of a step")
+    parent, step = run_at(origin)
     for change in overrides:
         if "=" not in change:
             raise ProrlError(
                 f"{change!r}: a branch has its parent's recipe; give changes as section.key=value"
             )
-    parent = _folder(Path(name))
-    target = run or RUNS / f"{parent.name}_{step or 'branch'}"
+    target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     if supervise:
         return _supervised(["train", "--branch", origin, *overrides, "--run", str(target)], target)
     from prorl.launch import branch_run
 
     return _trained(
-        lambda console, interrupt: branch_run(
-            parent, target, overrides, console, interrupt, step=int(step) if at else None
-        )
+        target,
+        lambda console, interrupt: branch_run(parent, target, overrides, console, interrupt, step=step),
     )
 
 
@@ -287,8 +280,8 @@ def _supervised(arguments: Sequence[str], folder: Path) -> int:
         RichConsole().show_cursor()  # a trainer that was killed has left it hidden
 
 
-def _trained(trainer: Trainer) -> int:
-    """Train in this process; returns the exit status that goes with how it ended."""
+def _trained(folder: Path, trainer: Trainer) -> int:
+    """Train in this process and report on a run that is over; returns the exit status for how it ended."""
     from prorl.director.decide import TOLD_TO_STOP
     from prorl.watch.console import Console
     from prorl.watch.interrupt import Interrupt
@@ -297,12 +290,8 @@ def _trained(trainer: Trainer) -> int:
     interrupt = Interrupt(console)
     stopped = trainer(console, interrupt).stopped
     if stopped in ("done", TOLD_TO_STOP):
+        report_at_the_end(folder)
         return 0
     if stopped == "interrupted":
         return interrupt.status
     raise ProrlError(f"the run stopped: {stopped}")
-
-
-def _folder(run: Path) -> Path:
-    """A run directory as given, or by name below runs/."""
-    return run if run.exists() or not (RUNS / run).exists() else RUNS / run

@@ -100,8 +100,8 @@ def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
     """Every task by name, not yet built: some take a second."""
     if recipe is None:
         return {name: partial(make_task, name) for name in task_names()}
+    from prorl.config.recipe import load_recipe
     from prorl.data import data_folder, data_requests
-    from prorl.recipe import load_recipe
     from prorl.tasks.datasets.task import DatasetTask
 
     config = load_recipe(recipe)

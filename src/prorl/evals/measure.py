@@ -1,125 +1,135 @@
-"""The measurement before and after: the same held-out problems for the base and the trained model, paired.
+"""One model's study: its questions in chunks, each stored once it is done, so that an interruption costs one chunk.
 
-`test` problems are seen by nothing in the run; `ood` problems are larger sizes and families never trained.
+Every chunk has a seed of its own, so a study that was interrupted ends with the results of one that was not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from prorl.algo.pass_at_k import bootstrap_interval, pass_at_k
-from prorl.evals.exams import ExamResult, ProblemCount, sit_exam
+from prorl.evals.exams import VerifierError, sit_exam
+from prorl.evals.shelf import Questions, Rules, model_file
+from prorl.evals.study import Part, Study, read_study, write_study
 from prorl.rollout.pipeline import Worker
+from prorl.run import sealed
 from prorl.seeds import derive
 from prorl.stopwatch import Stopwatch
-from prorl.tasks.mixture import Mixture
-from prorl.types import Sampling, Split
+from prorl.types import Problem
 
-PROBLEMS_AT_A_TIME = 32
+PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
+Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """One row of the table base → trained. Gains are trained minus base on the same problems."""
+class Subject:
+    """Who is asked: a model's name in its study, and the run's step if it is a checkpoint."""
 
-    label: str
-    problems: int
-    base: Mapping[int, float]  # k → pass@k
-    trained: Mapping[int, float]
-    gain: float  # in pass@1
-    interval: tuple[float, float]  # 95 %, bootstrap over problems
+    model: str
+    step: int | None = None
+    weights: str = ""  # hash, where it is known
+
+    def is_of(self, study: Study) -> bool:
+        """Whether a study, or a part of one, measured this very model, as far as is known."""
+        weights = {self.weights, study.weights} - {""}
+        return self.model == study.model and len(weights) < 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    part: Part
+    start: int
+    problems: Sequence[Problem]
 
 
 def measure(
     worker: Worker,
-    tasks: Mixture,
+    folder: Path,
+    subject: Subject,
+    questions: Questions,
+    rules: Rules,
     *,
-    sizes: Mapping[Split, int],
-    samples: int,
-    sampling: Sampling,
-    seed: int,
-    progress: Callable[[int, int, str], None],
+    pass_threshold: Callable[[str], float],
+    progress: Progress,
     clock: Stopwatch | None = None,
-) -> dict[Split, ExamResult]:
-    """Sit the final exams: `sizes` says how many problems per domain each split has."""
-    problems = {split: tasks.exam_problems(split, size) for split, size in sizes.items() if size}
-    total, done = sum(map(len, problems.values())), 0
-    results: dict[Split, ExamResult] = {}
-    for split, chosen in problems.items():
-        counts: list[ProblemCount] = []
-        for start in range(0, len(chosen), PROBLEMS_AT_A_TIME):
-            part = chosen[start : start + PROBLEMS_AT_A_TIME]
-            counts += sit_exam(
-                worker,
-                part,
-                samples=samples,
-                sampling=sampling,
-                seed=derive(seed, "measure", split, start),
-                pass_threshold=tasks.pass_threshold,
-                clock=clock,
-            ).counts
-            done += len(part)
-            progress(done, total, f"problems, {samples} samples each")
-        results[split] = ExamResult(counts=tuple(counts))
-    return results
+) -> Study:
+    """Ask a model all questions of the study in `folder`, beginning where an earlier try stopped.
 
+    Only for whoever holds the study (`shelf.held`). Problems of which no response could be judged are left out; a
+    chunk of nothing else is not stored, so that a later try asks it again.
 
-def compare(base: ExamResult, trained: ExamResult, *, ks: Sequence[int], seed: int = 0) -> list[Comparison]:
-    """A row per domain, and last the mean over domains, on the problems that both results hold; none without any."""
-    base, trained = _paired(base, trained)
-    gains = _gains(base, trained)
-    if not gains:
-        return []
-    before = {k: base.pass_at(k) for k in ks}
-    after = {k: trained.pass_at(k) for k in ks}
-    rows = [
-        Comparison(
-            label=domain,
-            problems=len(values),
-            base={k: before[k][domain] for k in ks},
-            trained={k: after[k][domain] for k in ks},
-            gain=fmean(values),
-            interval=bootstrap_interval(values, seed=derive(seed, domain)),
-        )
-        for domain, values in gains.items()
-    ]
-    mean = Comparison(
-        label="mean",
-        problems=len(base.counts),
-        base={k: fmean(before[k].values()) for k in ks},
-        trained={k: fmean(after[k].values()) for k in ks},
-        gain=fmean(row.gain for row in rows),
-        interval=bootstrap_interval(_domains_alike(gains), seed=derive(seed, "mean")),
+    Raises:
+        VerifierError: not one response to any problem could be judged.
+        StorageError: no room, or a damaged part.
+    """
+    path = model_file(folder, subject.model)
+    aside = path.with_suffix(".parts")
+    aside.mkdir(exist_ok=True)
+    sealed.tidy(aside)
+    total, done = sum(map(len, questions.values())), 0
+    parts: list[Study] = []
+    failures: list[VerifierError] = []
+    for number, chunk in enumerate(_chunks(questions, rules.samples)):
+        stored = aside / f"part_{number:03d}.parquet"
+        part = read_study(stored) if stored.exists() else None
+        done += len(chunk.problems)
+        if part is None or not subject.is_of(part):
+            try:
+                part = _asked(worker, subject, chunk, rules, pass_threshold, clock)
+            except VerifierError as error:
+                failures.append(error)
+                continue
+            write_study(stored, part)
+        parts.append(part)
+        judged = sum(len(part.problems) for part in parts)
+        rate = rules.samples * judged / sum(part.seconds for part in parts)
+        progress(done, total, f"problems × {rules.samples} responses, {rate:.0f} responses/s")
+    if not parts:
+        raise failures[0]
+    study = replace(
+        parts[0],
+        seconds=sum(part.seconds for part in parts),
+        problems=tuple(problem for part in parts for problem in part.problems),
     )
-    return [*rows, mean]
+    write_study(path, study)
+    shutil.rmtree(aside)
+    return study
 
 
-def _paired(base: ExamResult, trained: ExamResult) -> tuple[ExamResult, ExamResult]:
-    """Both results on their common problems, in one order: a verifier's error may have cost either a problem."""
-    old = {(count.task, count.split, count.index): count for count in base.counts}
-    new = {(count.task, count.split, count.index): count for count in trained.counts}
-    common = [key for key in old if key in new]
-    return (
-        ExamResult(counts=tuple(old[key] for key in common)),
-        ExamResult(counts=tuple(new[key] for key in common)),
+def _chunks(questions: Questions, samples: int) -> Iterator[_Chunk]:
+    size = min(PROBLEMS_AT_A_TIME, max(1, RESPONSES_AT_A_TIME // samples))
+    for part, problems in questions.items():
+        for start in range(0, len(problems), size):
+            yield _Chunk(part=part, start=start, problems=problems[start : start + size])
+
+
+def _asked(
+    worker: Worker,
+    subject: Subject,
+    chunk: _Chunk,
+    rules: Rules,
+    pass_threshold: Callable[[str], float],
+    clock: Stopwatch | None,
+) -> Study:
+    begin = time.perf_counter()
+    results = sit_exam(
+        worker,
+        chunk.problems,
+        part=chunk.part,
+        samples=rules.samples,
+        sampling=rules.sampling,
+        seed=derive(rules.seed, "measure", chunk.part, chunk.start),
+        pass_threshold=pass_threshold,
+        clock=clock,
     )
-
-
-def _gains(base: ExamResult, trained: ExamResult) -> dict[str, list[float]]:
-    """Per domain, each problem's gain in pass@1."""
-    after = trained.domains()
-    return {
-        domain: [
-            pass_at_k(new.samples, new.solved, 1) - pass_at_k(old.samples, old.solved, 1)
-            for old, new in zip(counts, after[domain], strict=True)
-        ]
-        for domain, counts in base.domains().items()
-    }
-
-
-def _domains_alike(gains: Mapping[str, Sequence[float]]) -> list[float]:
-    """Every problem's gain, scaled so that their mean is the mean over domains of different sizes."""
-    share = sum(map(len, gains.values())) / len(gains)
-    return [gain * share / len(values) for values in gains.values() for gain in values]
+    return Study(
+        model=subject.model,
+        step=subject.step,
+        samples=rules.samples,
+        seconds=time.perf_counter() - begin,
+        problems=results,
+        weights=subject.weights,
+    )

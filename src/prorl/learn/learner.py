@@ -1,34 +1,32 @@
-"""The learner of one process: policy, optimizer and reference of any Hugging Face causal language model.
+"""The learner: policy, optimizer and reference of any Hugging Face causal language model, on one rank or many.
 
-Invariants: the result of an update does not depend on how its rows fall into micro-batches, since every sum is
-divided by the mini-batch's own count of action tokens; a non-finite update is counted and changes nothing; the
-policy stays in evaluation mode, since dropout would make the learner's log-probs differ from the engine's.
+Invariants: the result of an update does not depend on how its rows fall into micro-batches and over ranks, since
+every sum is divided by the mini-batch's own count of action tokens; a non-finite update is counted and changes
+nothing; the policy stays in evaluation mode, since dropout would make the learner's log-probs differ from the
+engine's. With several ranks each method is a collective: all call it, with the same arguments.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors.torch import load_model
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from prorl.learn.logprobs import Scoring, check_head, score
+from prorl.learn.logprobs import Scoring, check_head
 from prorl.learn.objective import TokenScores, UpdateTotals, objective
 from prorl.learn.optim import GuardedAdamW
-from prorl.learn.packing import MicroBatch, attention_cost, gather_rows, micro_batch, plan_rows
-from prorl.learn.snapshot import host_copy
+from prorl.learn.packing import MicroBatch, Row, attention_cost, gather_rows, micro_batch, plan_rows
+from prorl.learn.parallel import Ranks, Scorer, deal, shard
+from prorl.learn.snapshot import host_weights, read_weights, write_model
 from prorl.types import Action, Batch, Knobs, PromptActions, UpdateStats
-
-WEIGHTS = "model.safetensors"
-OPTIMIZER = "optimizer.pt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +36,7 @@ class LearnerSettings:
     micro_batch_tokens: int = 16384  # token positions computed per forward pass, padding included
     share_prefix: Literal["auto", "never"] = "auto"  # compute a prompt once for its rollouts where it pays
     activation_checkpointing: bool = False
+    offload: bool = False  # with several ranks: parameters and moments in host memory between their uses
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; the weights are float32
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -49,26 +48,41 @@ class LearnerSettings:
 
 
 class TorchLearner:
-    """`prorl.ports.Learner` for one process, on the device the model lies on.
+    """`prorl.ports.Learner` on the device the model lies on, or one rank of several that share the work.
 
-    `model` is taken over: its weights become float32 and are updated in place; `policy` gives them to an engine.
-    `pad_id` fills rows; what it says does not matter, since nothing attends to padding.
+    `model` is taken over: its weights become float32, are sharded over `ranks`, and are updated in place; `policy`
+    gives them to an engine. `pad_id` fills rows; what it says does not matter, since nothing attends to padding.
     Raises ValueError for a model whose logits are not its output embedding applied to the last hidden state.
     """
 
     def __init__(
-        self, model: PreTrainedModel, settings: LearnerSettings, *, with_reference: bool, pad_id: int
+        self,
+        model: PreTrainedModel,
+        settings: LearnerSettings,
+        *,
+        with_reference: bool,
+        pad_id: int,
+        ranks: Ranks | None = None,
     ) -> None:
         self.policy = model.float().eval()
         check_head(model, logits_elements=settings.logits_elements)
         self._settings = settings
         self._pad_id = pad_id
+        self._ranks = ranks or Ranks()
+        mesh = self._ranks.mesh
+        self._device = model.device if mesh is None else torch.device(mesh.device_type)
         self._pair_cost = attention_cost(model) if settings.share_prefix == "auto" else None
-        self._reference = copy.deepcopy(model).requires_grad_(False) if with_reference else None
+        reference = copy.deepcopy(model).requires_grad_(False) if with_reference else None
         if settings.activation_checkpointing:
             _checkpoint_activations(model)
+        self._score = self._scorer(model)
+        self._score_reference = self._scorer(reference) if reference is not None else None
         self._optimizer = GuardedAdamW(
-            model.parameters(), betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay
+            model.named_parameters(),
+            self._ranks,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
         )
 
     def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
@@ -96,11 +110,11 @@ class TorchLearner:
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt` at temperature 1 in float32: the probe of a sync."""
         action = Action(tokens=tuple(tokens), engine_logps=(0.0,) * len(tokens), advantage=0.0)
-        (micro,) = self._mini_batch([PromptActions(prompt=tuple(prompt), actions=(action,))]).micros
+        micro = self._micro_batch([Row(prompt=tuple(prompt), actions=(action,))])  # the same on all ranks
         scoring = Scoring(
             temperature=1.0, logits_elements=self._settings.logits_elements, dtype=torch.float32
         )
-        logps_BT, _ = score(self.policy, micro, scoring)
+        logps_BT, _ = self._score(micro, scoring)
         values: list[float] = logps_BT[0].tolist()
         return values
 
@@ -113,7 +127,7 @@ class TorchLearner:
         if source is None:
             reference.load_state_dict(self.policy.state_dict())
         else:
-            load_model(reference, source / WEIGHTS)
+            read_weights(reference, source)
         if clear_optimizer:
             self._optimizer.clear()
 
@@ -123,56 +137,68 @@ class TorchLearner:
         The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
         run in another thread while the learner goes on.
         """
-        weights = host_copy(self.policy.state_dict())
-        optimizer = self._optimizer.snapshot()
+        weights = host_weights(self.policy, self._ranks)
+        write_optimizer = self._optimizer.snapshot()
 
         def write(folder: Path) -> None:
-            _write(self.policy, folder, weights)
-            optimizer(folder / OPTIMIZER)
+            write_model(self.policy, folder, weights)
+            write_optimizer(folder)
 
         return write
 
     def restore(self, folder: Path) -> None:
         """Load what a snapshot wrote."""
-        load_model(self.policy, folder / WEIGHTS)
-        self._optimizer.restore(folder / OPTIMIZER)
+        read_weights(self.policy, folder)
+        self._optimizer.restore(folder)
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
         reference = self._held_reference()
-        _write(reference, folder, reference.state_dict())
+        write_model(reference, folder, host_weights(reference, self._ranks))
 
     def restore_reference(self, folder: Path) -> None:
         """Load what `save_reference` wrote."""
-        load_model(self._held_reference(), folder / WEIGHTS)
+        read_weights(self._held_reference(), folder)
+
+    def _scorer(self, model: PreTrainedModel) -> Scorer:
+        scorer, settings = Scorer(model), self._settings
+        shard(scorer, self._ranks, dtype=getattr(torch, settings.dtype), offload=settings.offload)
+        return scorer
 
     def _held_reference(self) -> PreTrainedModel:
-        if self._reference is None:
+        if self._score_reference is None:
             raise ValueError("the learner holds no reference; build it with one to reset or save it")
-        return self._reference
+        return self._score_reference.model
 
     def _check(self, knobs: Knobs) -> None:
         if knobs.kl_coef == 0:
             return
-        if self._reference is None:
+        if self._score_reference is None:
             raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
         if knobs.kl_estimator == "k1":
             raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
 
     def _mini_batch(self, groups: Sequence[PromptActions]) -> _MiniBatch:
+        """What this rank computes of `groups`; ranks that have less to do fill up with idle rows."""
         budget = self._settings.micro_batch_tokens
         rows = plan_rows(groups, budget=budget, pair_cost=self._pair_cost)
-        micros = [
-            micro_batch(part, pad_id=self._pad_id, device=self.policy.device)
-            for part in gather_rows(rows, budget=budget)
-        ]
-        return _MiniBatch(micros=micros, action_tokens=sum(group.action_tokens for group in groups))
+        plans = [gather_rows(hand, budget=budget) for hand in deal(rows, self._ranks.count)]
+        mine, passes = plans[self._ranks.index], max(map(len, plans))
+        idle = [Row(prompt=(self._pad_id,), actions=())]
+        return _MiniBatch(
+            micros=[self._micro_batch(part) for part in (*mine, *[idle] * (passes - len(mine)))],
+            action_tokens=sum(group.action_tokens for group in groups),
+            positions=sum(len(part) * part[0].positions for plan in plans for part in plan),
+        )
+
+    def _micro_batch(self, rows: Sequence[Row]) -> MicroBatch:
+        return micro_batch(rows, pad_id=self._pad_id, device=self._device)
 
     @torch.no_grad()
     def _old_logps(self, micro: MicroBatch, scoring: Scoring) -> Tensor:
         if self._settings.old_logprobs == "engine":
             return micro.engine_logps_BT
-        return score(self.policy, micro, scoring)[0]
+        return self._score(micro, scoring)[0]
 
     def _update_once(
         self,
@@ -190,18 +216,18 @@ class TorchLearner:
             loss, measured = objective(scores, micro, knobs, denominator=mini.action_tokens)
             torch.autograd.backward(loss)
             sums.append(measured.stacked())
-        total = torch.stack(sums).sum(0)
+        total = self._ranks.total(torch.stack(sums).sum(0))
         norm = self._optimizer.step(total[0], learning_rate=knobs.learning_rate, grad_clip=knobs.grad_clip)
-        totals.add(mini.micros, total, action_tokens=mini.action_tokens, grad_norm=norm)
+        totals.add(total, positions=mini.positions, action_tokens=mini.action_tokens, grad_norm=norm)
 
     def _scores(
         self, micro: MicroBatch, old_BT: Tensor, knobs: Knobs, scoring: Scoring, *, first: bool
     ) -> TokenScores:
         reference_BT = None
-        if self._reference is not None and knobs.kl_coef != 0:
+        if self._score_reference is not None and knobs.kl_coef != 0:
             with torch.no_grad():
-                reference_BT, _ = score(self._reference, micro, scoring)
-        logps_BT, entropy_N = score(self.policy, micro, scoring)
+                reference_BT, _ = self._score_reference(micro, scoring)
+        logps_BT, entropy_N = self._score(micro, scoring)
         # Where the engine's log-probs serve as the old ones, only the first update still sees the policy of the
         # step's start, so only it can say how far the two disagree.
         own_BT = logps_BT.detach() if first else None
@@ -216,10 +242,11 @@ class TorchLearner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MiniBatch:
-    """What one optimizer update learns from."""
+    """What one optimizer update learns from: this rank's part, and counts over all ranks."""
 
     micros: list[MicroBatch]
     action_tokens: int
+    positions: int  # computed, padding included
 
 
 def _split(groups: Sequence[PromptActions], parts: int) -> list[Sequence[PromptActions]]:
@@ -227,11 +254,6 @@ def _split(groups: Sequence[PromptActions], parts: int) -> list[Sequence[PromptA
     parts = min(parts, len(groups))
     bounds = [part * len(groups) // parts for part in range(parts + 1)] if parts else []
     return [groups[start:end] for start, end in pairwise(bounds)]
-
-
-def _write(model: PreTrainedModel, folder: Path, weights: Mapping[str, Tensor]) -> None:
-    # One file however large, because weights are read back by that name.
-    model.save_pretrained(folder, state_dict=dict(weights), max_shard_size="1TB")
 
 
 def _checkpoint_activations(model: PreTrainedModel) -> None:

@@ -102,6 +102,7 @@ def _score_chunk(
     if temperature != 1.0:  # a pass over all logits that is worth sparing
         logits_nV = logits_nV / temperature
     table_nV = logits_nV.log_softmax(-1)
-    with torch.no_grad():
+    # Autocast would take this product, and so the entropy, to half precision.
+    with torch.no_grad(), torch.autocast(table_nV.device.type, enabled=False):
         entropy_n = -torch.linalg.vecdot(table_nV.exp(), table_nV)
     return table_nV.gather(1, targets_n[:, None])[:, 0], entropy_n

@@ -27,6 +27,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     LlamaConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -126,9 +127,22 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Every id that ends a response: the tokenizer's own first, then those that only the generation config lists."""
-    listed = model.generation_config.eos_token_id if model.generation_config is not None else None
+    return listed_eos_ids(model.generation_config, tokenizer)
+
+
+def listed_eos_ids(
+    generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase
+) -> tuple[int, ...]:
+    """`eos_ids` where the model itself is not loaded."""
+    listed = generation.eos_token_id if generation is not None else None
     extra = listed if isinstance(listed, list) else [] if listed is None else [listed]
     return tuple(dict.fromkeys([tokenizer.eos_token_id, *extra]))
+
+
+def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """An id to fill rows with; nothing attends to it."""
+    own: int | None = tokenizer.pad_token_id
+    return tokenizer.eos_token_id if own is None else own
 
 
 def context_limit(model: PreTrainedModel) -> int:

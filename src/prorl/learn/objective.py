@@ -6,7 +6,6 @@ Invariant: every number is a sum over tokens, so micro-batches, mini-batches and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -110,11 +109,9 @@ class UpdateTotals:
         self._applied_tokens = 0
         self._sums = torch.zeros(len(Sums.__slots__), dtype=torch.float64)
 
-    def add(
-        self, micros: Sequence[MicroBatch], sums: Tensor, *, action_tokens: int, grad_norm: float | None
-    ) -> None:
+    def add(self, sums: Tensor, *, positions: int, action_tokens: int, grad_norm: float | None) -> None:
         """One mini-batch: its sums as `Sums.stacked`, and its gradient norm, None where the step was refused."""
-        self._positions += sum(micro.positions for micro in micros)
+        self._positions += positions
         if grad_norm is None:
             self._skipped += 1
             return

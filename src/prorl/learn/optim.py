@@ -1,30 +1,49 @@
 """AdamW on float32 master weights: a guarded step, and optimizer state on disk.
 
-A step whose gradient is not finite changes neither parameters nor moments.
+A step whose gradient is not finite changes neither parameters nor moments, on any rank. Moments are written by a
+rank alone as one file, and by several as shards of torch's distributed checkpoint; both are read whatever the
+number of ranks.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
+from torch.distributed.tensor import DTensor
 
+from prorl.learn.parallel import Ranks, sharded_like
 from prorl.learn.snapshot import host_copy
+
+FILE, SHARDS = "optimizer.pt", "optimizer"
 
 
 class GuardedAdamW:
     """AdamW that clips the gradient norm and refuses a gradient that is not finite."""
 
     def __init__(
-        self, weights: Iterable[nn.Parameter], *, betas: tuple[float, float], eps: float, weight_decay: float
+        self,
+        weights: Iterable[tuple[str, nn.Parameter]],
+        ranks: Ranks,
+        *,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
     ) -> None:
-        self._weights = [weight for weight in weights if weight.requires_grad]
+        """`weights` by name, which must be the same on all ranks."""
+        self._weights = {name: weight for name, weight in weights if weight.requires_grad}
+        self._ranks = ranks
         # The learning rate is a knob of every step, so none is kept here.
         self._adamw = torch.optim.AdamW(
-            self._weights, lr=0.0, betas=betas, eps=eps, weight_decay=weight_decay, fused=True
+            self._weights.values(), lr=0.0, betas=betas, eps=eps, weight_decay=weight_decay, fused=True
         )
 
     def zero_grad(self) -> None:
@@ -32,15 +51,20 @@ class GuardedAdamW:
         self._adamw.zero_grad(set_to_none=True)
 
     def step(self, loss: Tensor, *, learning_rate: float, grad_clip: float) -> float | None:
-        """Apply the accumulated gradient of `loss`; its norm before clipping, or None where the step was refused."""
-        gradients = [weight.grad for weight in self._weights if weight.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
+        """Apply the accumulated gradient of `loss`; its norm before clipping, or None where the step was refused.
+
+        With several ranks both are global, and so is the decision.
+        """
+        weights = self._weights.values()
+        norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
         # One transfer for both: a device-to-host copy waits for all queued work.
         value, length = torch.stack([loss.detach().to(norm), norm]).tolist()
         if not (abs(value) < float("inf") and length < float("inf")):
             self.zero_grad()
             return None
-        nn.utils.clip_grads_with_norm_(self._weights, grad_clip, norm)
+        nn.utils.clip_grads_with_norm_(weights, grad_clip, norm)
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate
         self._adamw.step()
@@ -52,7 +76,9 @@ class GuardedAdamW:
         self._adamw.state.clear()
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Copy moments and step counts to host memory; the returned function writes them to a file."""
+        """Copy moments and step counts to host memory; the returned function writes them into a folder."""
+        if self._ranks.mesh is not None:
+            return self._shards()
         state = self._adamw.state_dict()
         kept = {
             "state": {index: host_copy(moments) for index, moments in state["state"].items()},
@@ -60,14 +86,68 @@ class GuardedAdamW:
             "param_groups": [copy.deepcopy(group) | {"lr": 0.0} for group in state["param_groups"]],
         }
 
-        def write(path: Path) -> None:
-            with path.open("wb") as file:  # given a path, torch would not say why it cannot write
+        def write(folder: Path) -> None:
+            with (folder / FILE).open("wb") as file:  # given a path, torch would not say why it cannot write
                 torch.save(kept, file)
 
         return write
 
-    def restore(self, path: Path) -> None:
+    def restore(self, folder: Path) -> None:
         """Read what a snapshot wrote; betas, eps and weight decay stay those this optimizer was made with."""
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        state = (
+            self._read_shards(folder / SHARDS) if (folder / SHARDS).exists() else _read_file(folder / FILE)
+        )
+        weights = list(self._weights.values())
         own = self._adamw.state_dict()["param_groups"]
-        self._adamw.load_state_dict({"state": saved["state"], "param_groups": own})
+        moments = {
+            index: {key: _placed(value, weights[index]) for key, value in saved.items()}
+            for index, saved in state.items()
+        }
+        self._adamw.load_state_dict({"state": moments, "param_groups": own})
+
+    def _shards(self) -> Callable[[Path], None]:
+        kept = {
+            f"{name}/{key}": value
+            for name, weight in self._weights.items()
+            for key, value in host_copy(self._adamw.state.get(weight, {})).items()
+        }
+
+        def write(folder: Path) -> None:
+            save_shards(kept, checkpoint_id=folder / SHARDS, process_group=self._ranks.files)
+
+        return write
+
+    def _read_shards(self, folder: Path) -> dict[int, dict[str, Tensor]]:
+        listed = FileSystemReader(folder).read_metadata().state_dict_metadata
+        sizes = {key: entry.size for key, entry in listed.items() if isinstance(entry, TensorStorageMetadata)}
+        state: dict[int, dict[str, Tensor]] = {}
+        wanted: dict[str, Tensor] = {}
+        for index, (name, weight) in enumerate(self._weights.items()):
+            kinds = [key for key in sizes if key.rpartition("/")[0] == name]
+            moments = {key: _room(sizes[key], weight) for key in kinds}
+            wanted |= moments
+            state[index] = {key.rpartition("/")[2]: moment for key, moment in moments.items()}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # it is, where a rank is alone
+            load_shards(
+                wanted,
+                checkpoint_id=folder,
+                process_group=self._ranks.files,
+                no_dist=self._ranks.mesh is None,
+            )
+        return {index: moments for index, moments in state.items() if moments}
+
+
+def _read_file(path: Path) -> dict[int, dict[str, Tensor]]:
+    state: dict[int, dict[str, Tensor]] = torch.load(path, map_location="cpu", weights_only=True)["state"]
+    return state
+
+
+def _room(size: torch.Size, weight: nn.Parameter) -> Tensor:
+    """Where a stored tensor is read to: a moment lies over the ranks as its weight does, a step count does not."""
+    return torch.zeros_like(weight, requires_grad=False) if size == weight.shape else torch.zeros(size)
+
+
+def _placed(value: Tensor, weight: nn.Parameter) -> Tensor:
+    whole = value.shape == weight.shape and not isinstance(value, DTensor)
+    return sharded_like(value, weight) if whole else value

@@ -55,11 +55,6 @@ class MicroBatch:
     engine_logps_BT: Tensor
     advantages_BT: Tensor
 
-    @property
-    def positions(self) -> int:
-        """Token positions computed, padding included."""
-        return self.tokens_RS.numel()
-
 
 def attention_cost(model: PreTrainedModel) -> float | None:
     """Cost of one query-key pair, in units of one token's share of the linear layers; None forbids sharing.
@@ -117,16 +112,19 @@ def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
 
 
 def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch:
-    """Tensors for `rows` on `device`, right-padded."""
+    """Tensors for `rows` on `device`, right-padded. A row without actions is computed and predicts nothing."""
     width = max(row.positions for row in rows)
     actions = [action for row in rows for action in row.actions]
-    lengths_B = torch.tensor([len(action.tokens) for action in actions])
-    mask_BT = torch.arange(int(lengths_B.max())) < lengths_B[:, None]
+    lengths_B = torch.tensor([len(action.tokens) for action in actions], dtype=torch.long)
+    mask_BT = torch.arange(max((len(action.tokens) for action in actions), default=0)) < lengths_B[:, None]
     shared = any(len(row.actions) > 1 for row in rows)
 
     def filled(values: list[list[float]]) -> Tensor:
         flat_N = torch.tensor([value for row in values for value in row], dtype=torch.float32)
         return torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, flat_N).to(device)
+
+    def flat(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=device)
 
     def padded(values: list[list[int]], padding: int) -> Tensor:
         return torch.tensor([row + [padding] * (width - len(row)) for row in values], device=device)
@@ -135,10 +133,8 @@ def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> Mi
         tokens_RS=padded([_tokens(row) for row in rows], pad_id),
         positions_RS=padded([_position_ids(row) for row in rows], 0) if shared else None,
         segments_RS=padded([_segments(row) for row in rows], -1) if shared else None,
-        sources_N=torch.tensor(
-            [index * width + at for index, row in enumerate(rows) for at in _sources(row)], device=device
-        ),
-        targets_N=torch.tensor([token for action in actions for token in action.tokens], device=device),
+        sources_N=flat([index * width + at for index, row in enumerate(rows) for at in _sources(row)]),
+        targets_N=flat([token for action in actions for token in action.tokens]),
         mask_BT=mask_BT.to(device),
         engine_logps_BT=filled([list(action.engine_logps) for action in actions]),
         advantages_BT=filled([[action.advantage] * len(action.tokens) for action in actions]),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 
 from prorl.ports import Judge
 from prorl.types import Problem, Verdict
@@ -57,12 +56,10 @@ def heal(
         WaitEnded: from `wait`.
     """
     healed = dict(verdicts)
-    for attempt in count():
-        failed = failures(items, healed)
-        if not failed:
-            break
-        seconds = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT)
+    seconds = FIRST_WAIT
+    while failed := failures(items, healed):
         wait(_describe(items, healed, failed, seconds), seconds)
+        seconds = min(2 * seconds, LONGEST_WAIT)
         healed |= judge_all(judge, {ticket: items[ticket] for ticket in failed})
     return healed
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prorl.run import sealed
-from prorl.run.files import (
+from prorl.files import (
     StorageError,
     encode_json,
     explain_no_room,
@@ -16,10 +15,11 @@ from prorl.run.files import (
     temporary_name,
     write_atomic,
 )
+from prorl.run import sealed
 from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
 from prorl.run.store import Checkpoint, RunStore
 
-BASE_RESULTS = "base.json"
+BASE_RESULTS = ("measurement/rules.json", "measurement/base.parquet")
 
 
 def copy_to(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
@@ -39,7 +39,7 @@ def copy_to(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapp
         for path in sorted((parent.folder / REFERENCES).glob("[!.]*"))
         if sealed.sealed_by(path, checkpoint.journal_size)
     ]
-    chosen += [parent.folder / TOKENIZER, parent.folder / EVALS / BASE_RESULTS]
+    chosen += [parent.folder / TOKENIZER, *(parent.folder / EVALS / name for name in BASE_RESULTS)]
     aside = temporary_name(folder)
     try:
         with explain_no_room(folder):
@@ -65,4 +65,5 @@ def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         shutil.copytree(source, target)
     elif source.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prorl.director.events import Event, Resumed, Started, Warned, from_record
 from prorl.director.state import RunState, fold, from_json
+from prorl.files import StorageError
 from prorl.ports import Learner
-from prorl.run.files import StorageError
 from prorl.run.recorder import Recorder, Watcher
 from prorl.run.store import Checkpoint, RunStore, step_of
 from prorl.run.surroundings import changes, require_same

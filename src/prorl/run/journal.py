@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from prorl.run.files import StorageError, decode_json, encode_json, explain_no_room, fsync
+from prorl.files import StorageError, decode_json, encode_json, explain_no_room, fsync
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a step boundary owes to the disk and to the machine: checkpoints, and a look at memory and space.
+"""What a step boundary owes to disk and machine: checkpoints, incidents, and a look at memory and space.
 
 Saving never changes what is computed: the learner is copied at the boundary and written beside the next steps. A
 full disk costs checkpoints, each said, and never the run.
@@ -7,14 +7,14 @@ full disk costs checkpoints, each said, and never the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from prorl.director.events import Warned
 from prorl.director.state import RunState, to_json
+from prorl.files import NoRoomError, StorageError, free_bytes, readable
 from prorl.ports import Learner
 from prorl.run import sealed
-from prorl.run.files import NoRoomError, StorageError, free_bytes, readable
 from prorl.run.guards import Guard, GuardRules, take_sample
 from prorl.run.recorder import Recorder
 from prorl.run.retention import Retention, prune
@@ -25,6 +25,9 @@ MARGIN = 1.1  # room wanted, in checkpoints like the newest: journal, samples an
 
 Alarm = Callable[[], None]
 """Asks the loop to stop, saved, for want of memory."""
+
+Incidents = Callable[[], Sequence[str]]
+"""What failed in the backend and was mended since this was last asked, as sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +51,13 @@ class Keeper:
         rules: KeepRules | None = None,
         *,
         alarm: Alarm = lambda: None,
+        incidents: Incidents = lambda: (),
         pulse: Pulse = unheard,
     ) -> None:
         self._store, self._learner, self._recorder = store, learner, recorder
         self._rules = rules or KeepRules()
         self._guard = Guard(self._rules.guard)
-        self._alarm, self._pulse = alarm, pulse
+        self._alarm, self._incidents, self._pulse = alarm, incidents, pulse
         self._looked: int | None = None
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
@@ -67,6 +71,8 @@ class Keeper:
         Raises:
             NoRoomError: the end of the run cannot be saved.
         """
+        for text in self._incidents():
+            self._warn(state, text)
         self._look(state)
         self._notice(state)
         if state.stopped is not None:

@@ -8,13 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prorl.run.files import StorageError, decode_json, encode_json, write_atomic
+from prorl.files import StorageError, decode_json, encode_json, write_atomic
 from prorl.run.lock import hold_lock
 
+RUNS = Path("runs")  # where runs lie, by name
 CONFIG, JOURNAL, LOCK, STATE = "config.json", "journal.jsonl", "lock", "state.json"
 CHECKPOINTS, REFERENCES, SAMPLES, DISCARDED = "checkpoints", "references", "samples", "discarded"
 TOKENIZER, EVALS = "tokenizer", "evals"
 HEARTBEAT, STACKS, LOG = "heartbeat.json", "stacks.txt", "supervisor.log"
+
+
+def run_folder(run: Path) -> Path:
+    """A run directory as given, or by name below RUNS."""
+    return run if run.exists() or not (RUNS / run).exists() else RUNS / run
 
 
 def require_new(folder: Path, config: Mapping[str, Any]) -> None:

@@ -1,20 +1,26 @@
-"""One trainer per run: a lock that the kernel releases when its holder dies, however it dies."""
+"""One trainer per run, one measurer per study: locks that the kernel releases when a holder dies, however it dies."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prorl.run.files import StorageError, explain_no_room
+from prorl.files import StorageError, explain_no_room
+
+TRIES, PAUSE = (
+    5,
+    0.02,
+)  # seconds; who only asks whether it is held (`status.holder`) holds it for some microseconds
 
 
 @contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock inside the block; the file says who holds it.
+def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
+    """Hold the lock inside the block; the file says who holds it, and `used` what for.
 
     Raises:
         StorageError: somebody else holds it; the message says which process.
@@ -22,11 +28,11 @@ def hold_lock(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(descriptor)
         except BlockingIOError as error:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
             raise StorageError(
-                f"{path.parent} is being trained by {holder or 'another process'}; stop that first"
+                f"{path.parent} is being {used} by {holder or 'another process'}; stop that first"
             ) from error
         with explain_no_room(path):
             os.ftruncate(descriptor, 0)
@@ -34,3 +40,19 @@ def hold_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int) -> None:
+    """Lock exclusively.
+
+    Raises:
+        BlockingIOError: somebody else holds the lock, and not only for a moment.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(PAUSE)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from prorl.director.events import Event, to_record
 from prorl.director.state import RunState, evolve
-from prorl.run.files import Hold, give_up, insist
+from prorl.files import Hold, give_up, insist
 from prorl.run.journal import Journal
 
 Watcher = Callable[[Event, RunState], None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prorl.run.files import (
+from prorl.files import (
     TEMPORARY,
     StorageError,
     encode_json,

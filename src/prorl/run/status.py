@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from prorl.director.events import Evaluated, Event, Started, Stepped, Stopped, from_record
-from prorl.run.files import StorageError, decode_json
+from prorl.files import StorageError, decode_json
 from prorl.run.heartbeat import WAITING, Beat, read_beat
 from prorl.run.journal import read_journal
 from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, LOCK
 
 RECENT = 20  # steps over which the rate is taken
 DECISIONS = 3
+LOCK_WORDS = 4  # `process 123 on host`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,7 @@ class Status:
     """One run at a glance."""
 
     name: str
-    health: str  # running, waiting, hung?, stopped, done, crashed, not begun, unreadable; with particulars
+    health: str  # running, waiting, hung?, stopped, done, crashed, elsewhere, not begun, unreadable; with particulars
     step: int = 0
     steps: int = 0
     steps_per_hour: float | None = None
@@ -37,7 +40,7 @@ class Status:
 
 def runs_below(folder: Path) -> list[Path]:
     """Every run directory in a folder, by name."""
-    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}") if (path.parent / JOURNAL).exists())
+    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}") if os.path.exists(path.parent / JOURNAL))
 
 
 def status(folder: Path, *, now: float | None = None) -> Status:
@@ -54,7 +57,12 @@ def status(folder: Path, *, now: float | None = None) -> Status:
     seconds = [event.seconds["total"] for event in steps[-RECENT:]]
     return Status(
         name=folder.name,
-        health=_health(folder, events, now),
+        health=health(
+            folder,
+            begun=bool(events),
+            stopped=events[-1].reason if events and isinstance(events[-1], Stopped) else None,
+            now=now,
+        ),
         step=steps[-1].step if steps else 0,
         steps=config["steps"],
         steps_per_hour=3600 / fmean(seconds) if seconds and sum(seconds) else None,
@@ -69,14 +77,34 @@ def _decisions(events: list[Event]) -> Iterator[Event]:
     yield from told[-DECISIONS:]
 
 
-def _health(folder: Path, events: list[Event], now: float) -> str:
+def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str:
+    """How a run is, in a few words: `begun` if its journal holds events, `stopped` the reason if the last says so."""
     pid = holder(folder)
     if pid is not None:
         return _alive(pid, read_beat(folder / HEARTBEAT), now)
-    if events and isinstance(events[-1], Stopped):
-        reason = events[-1].reason
-        return reason if reason == "done" else f"stopped: {reason}"
-    return "crashed" if events else "not begun"
+    if stopped is not None:
+        return stopped if stopped == "done" else f"stopped: {stopped}"
+    host = _host(folder)
+    if begun and host not in ("", socket.gethostname()):
+        return f"elsewhere: last written {_silence(folder, now)} by {host}"
+    return "crashed" if begun else "not begun"
+
+
+def _host(folder: Path) -> str:
+    """The machine of the last trainer. Its lock may not reach here, and its processes do not: only files tell."""
+    try:
+        words = (folder / LOCK).read_text(errors="replace").split()
+    except OSError:
+        return ""
+    return words[-1] if len(words) == LOCK_WORDS else ""
+
+
+def _silence(folder: Path, now: float) -> str:
+    written = 0.0
+    for path in (folder / JOURNAL, folder / HEARTBEAT):
+        with suppress(OSError):
+            written = max(written, path.stat().st_mtime)
+    return f"{max(0.0, now - written):,.0f} s ago"
 
 
 def _alive(pid: int, beat: Beat | None, now: float) -> str:
@@ -89,7 +117,10 @@ def _alive(pid: int, beat: Beat | None, now: float) -> str:
 
 
 def holder(folder: Path) -> int | None:
-    """The process that holds a run's lock, 0 where the lock does not say which; None where nobody does."""
+    """The process that holds a run's lock, 0 where the lock does not say which; None where nobody is seen to.
+
+    Some mounted directories have no locks: there nobody is ever seen.
+    """
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:
@@ -99,6 +130,8 @@ def holder(folder: Path) -> int | None:
     except BlockingIOError:
         words = os.pread(descriptor, 200, 0).split()
         return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
     return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from prorl.run import sealed
-from prorl.run.files import (
+from prorl.files import (
     Hold,
     NoRoomError,
     StorageError,
@@ -28,12 +26,11 @@ from prorl.run.files import (
     insist,
     write_atomic,
 )
+from prorl.run import sealed
 from prorl.run.journal import Journal
 from prorl.run.layout import (
     CHECKPOINTS,
     CONFIG,
-    DISCARDED,
-    EVALS,
     JOURNAL,
     LOCK,
     REFERENCES,
@@ -42,6 +39,7 @@ from prorl.run.layout import (
     prepare,
 )
 from prorl.run.lock import hold_lock
+from prorl.run.rewind import discard_measured, discard_sealed
 from prorl.run.writer import Writer
 
 Report = Callable[[str], None]
@@ -112,7 +110,7 @@ class RunStore:
         """
         with ExitStack() as stack:
             stack.enter_context(hold_lock(self.folder / LOCK))
-            for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
+            for name in (CHECKPOINTS, REFERENCES, SAMPLES):
                 sealed.tidy(self.folder / name)
             self._journal = Journal(self.folder / JOURNAL)
             stack.callback(self._journal.close)
@@ -241,8 +239,9 @@ class RunStore:
     def rewind(self, checkpoint: Checkpoint | None) -> None:
         """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.
 
-        The journal behind it moves to its discarded file; damaged or later checkpoints and references move to
-        `discarded/`, where a later one of the same name replaces an earlier one.
+        The journal behind it moves to its discarded file; damaged or later checkpoints and references, and what
+        studies measured of later steps, move to `discarded/`, where a later one of the same name replaces an earlier
+        one.
 
         Raises:
             StorageError: the journal does not reach the checkpoint.
@@ -250,10 +249,8 @@ class RunStore:
         self.finish_writing()
         position = checkpoint.journal_size if checkpoint else 0
         self.journal.truncate(position)
-        for kind in (CHECKPOINTS, REFERENCES):
-            for path in sorted((self.folder / kind).glob("[!.]*")):
-                if not sealed.sealed_by(path, position):
-                    self._discard(path, self.folder / DISCARDED / kind)
+        discard_sealed(self.folder, position, self.report)
+        discard_measured(self.folder, checkpoint.step if checkpoint else 0, self.report)
 
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights once under a name; returns the hash of their content.
@@ -308,14 +305,6 @@ class RunStore:
         if not _REFERENCE.fullmatch(name):
             raise ValueError(f"reference name {name!r}: use letters, digits, '_', '-' and '.'")
         return self.folder / REFERENCES / name
-
-    def _discard(self, path: Path, into: Path) -> None:
-        into.mkdir(parents=True, exist_ok=True)
-        target = into / path.name
-        if target.exists():
-            shutil.rmtree(target)
-        path.rename(target)
-        self.report(f"{path} is not part of what the run continues from; moved to {target}")
 
 
 def step_of(path: Path) -> int:

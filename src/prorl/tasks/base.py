@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -85,6 +86,11 @@ class ProceduralTask(ABC):
         trained: tuple[Split, ...] = ("train", "exam", "test") if self.levels else ()
         return frozenset((*trained, "ood") if self.ood_levels else trained)
 
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """Every level from the easiest to the hardest, trained or not."""
+        return tuple(sorted((*self.levels, *self.ood_levels)))
+
     @abstractmethod
     def generate(self, rng: Random, level: int) -> Draft:
         """Draw one problem of a difficulty level, using no other randomness than `rng`."""
@@ -101,9 +107,23 @@ class ProceduralTask(ABC):
         """
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
-        rng = generator(self.name, split, index)
+        return self._drawn(
+            generator(self.name, split, index), index, split, partial(self._level, split=split)
+        )
+
+    def rung(self, index: int, level: int) -> Problem:
+        """The problem at `index` of one level of the ladder; held out like the `test` split, whatever is trained.
+
+        Raises:
+            ValueError: the ladder has no such level, or its space is too small.
+        """
+        if level not in self.ladder:
+            raise ValueError(f"task {self.name} has no level {level}; its ladder is {list(self.ladder)}")
+        return self._drawn(generator(self.name, "ladder", level, index), index, "test", lambda _rng: level)
+
+    def _drawn(self, rng: Random, index: int, split: Split, level_of: Callable[[Random], int]) -> Problem:
         for _ in range(MAX_REDRAWS):
-            level = self._level(rng, split)
+            level = level_of(rng)
             draft = self.generate(rng, level)
             if belongs(draft.prompt, split):
                 return Problem(

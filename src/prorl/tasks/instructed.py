@@ -35,11 +35,22 @@ class Instructed:
         """The task's splits."""
         return self._task.splits
 
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """The task's ladder."""
+        return self._task.ladder
+
     def problem(self, index: int, split: Split) -> Problem:
         """The task's problem, its prompt followed by the instruction."""
-        problem = self._task.problem(index, split)
-        return replace(problem, prompt=problem.prompt + self._ending)
+        return self._told(self._task.problem(index, split))
+
+    def rung(self, index: int, level: int) -> Problem:
+        """The task's problem of a level, its prompt followed by the instruction."""
+        return self._told(self._task.rung(index, level))
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """The task's verdict."""
         return self._task.verify(problem, text)
+
+    def _told(self, problem: Problem) -> Problem:
+        return replace(problem, prompt=problem.prompt + self._ending)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from itertools import accumulate, count, islice
 from types import MappingProxyType
 
@@ -21,6 +22,8 @@ from prorl.types import Problem, Split, Verdict
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
+MIN_RUNGS = 3
+ALWAYS_LADDERS = ("rg_graph_color",)  # the ladder that ProRL shows
 
 
 class Mixture:
@@ -105,6 +108,30 @@ class Mixture:
             exam.extend(problems)
         return tuple(exam)
 
+    def ladder_tasks(self) -> tuple[str, ...]:
+        """Of every domain the trained task of the largest weight with three rungs; and graph colouring by its size.
+
+        Tasks of weight zero do not count, and of equal ones the first.
+        """
+        best: dict[str, str] = {}
+        for name, task in self._tasks.items():
+            weight = self.weights[name]
+            if weight > 0 and "train" in task.splits and len(task.ladder) >= MIN_RUNGS:
+                holder = best.setdefault(task.domain, name)
+                best[task.domain] = name if weight > self.weights[holder] else holder
+        chosen = {*best.values(), *ALWAYS_LADDERS}
+        return tuple(name for name, task in self._tasks.items() if name in chosen and self.weights[name] > 0)
+
+    def ladder_problems(self, name: str, per_level: int) -> tuple[Problem, ...]:
+        """`per_level` problems with distinct prompts of every level of a task, the easiest level first.
+
+        Where a level has fewer, all levels get as few.
+        """
+        task = self._tasks[name]
+        rungs = [list(islice(_distinct(partial(task.rung, level=level)), per_level)) for level in task.ladder]
+        size = min(map(len, rungs))
+        return tuple(problem for rung in rungs for problem in rung[:size])
+
     def _overridden(self, weights: Mapping[str, float] | None) -> Mapping[str, float]:
         if not weights:
             return self.weights
@@ -129,7 +156,7 @@ def _check(weights: Mapping[str, float]) -> None:
 
 def _shared_out(weighted: Sequence[tuple[Task, float]], split: Split) -> Iterator[Problem]:
     """Problems of several tasks in turn, at every moment as near to their weights as whole numbers allow."""
-    streams = {task.name: _distinct_problems(task, split) for task, _ in weighted}
+    streams = {task.name: _distinct(partial(task.problem, split=split)) for task, _ in weighted}
     weights = {task.name: weight for task, weight in weighted}
     taken = dict.fromkeys(streams, 0)
     while streams:
@@ -142,11 +169,11 @@ def _shared_out(weighted: Sequence[tuple[Task, float]], split: Split) -> Iterato
         yield problem
 
 
-def _distinct_problems(task: Task, split: Split) -> Iterator[Problem]:
+def _distinct(problem_at: Callable[[int], Problem]) -> Iterator[Problem]:
     seen: set[str] = set()
     repeats = 0
     for index in count():
-        problem = task.problem(index, split)
+        problem = problem_at(index)
         key = canonical(problem.prompt)
         repeats = repeats + 1 if key in seen else 0
         if repeats > MAX_REPEATS:

@@ -61,6 +61,11 @@ class ReasoningGym(ProceduralTask):
         """As for every task; but level 0 can draw what out-of-domain levels ask, so with it there are none."""
         return super().splits - ({"ood"} if self.weights.get(DEFAULTS) else set())
 
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """As for every task; the library's default configuration is no rung of it."""
+        return tuple(sorted(level for level in self.configs if level != DEFAULTS))
+
     @abstractmethod
     def steps(self, entry: Entry) -> str:
         """Short working for one entry of a level from 1 up; empty where there is no natural one."""

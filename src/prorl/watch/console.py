@@ -5,7 +5,7 @@ Where there is no terminal, plain lines. Watching never changes a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console as RichConsole
@@ -17,8 +17,6 @@ from rich.table import Table
 
 from prorl.director.events import Evaluated, Event, Stepped
 from prorl.director.state import RunState
-from prorl.evals.exams import ExamResult
-from prorl.evals.measure import Comparison
 from prorl.watch.lines import line, overhead
 
 PLAIN_PROGRESS_EVERY = 0.1  # of the total, between two plain lines
@@ -81,36 +79,6 @@ class Console:
                 panel.update(event, state)
 
             yield watch
-
-    def table(self, title: str, rows: Sequence[Comparison]) -> None:
-        """The table base → trained; nothing where there is nothing to compare."""
-        if not rows:
-            return
-        table = Table(title=title, title_justify="left")
-        table.add_column("domain")
-        table.add_column("problems", justify="right")
-        ks = list(rows[0].base)
-        for k in ks:
-            table.add_column(f"pass@{k}", justify="right")
-        table.add_column(f"gain in pass@{ks[0]} [95 % interval]", justify="right")
-        for row in rows:
-            low, high = row.interval
-            table.add_row(
-                row.label,
-                str(row.problems),
-                *(f"{row.base[k]:.1%} → {row.trained[k]:.1%}" for k in ks),
-                f"{row.gain:+.1%} [{low:+.1%}, {high:+.1%}]",
-                style="bold" if row.label == "mean" else None,
-            )
-        self.rich.print(table)
-
-    def rates(self, title: str, result: ExamResult, *, ks: Sequence[int]) -> None:
-        """Pass rates of one model per domain."""
-        table = Table("domain", *(f"pass@{k}" for k in ks), title=title, title_justify="left")
-        rates = {k: result.pass_at(k) for k in ks}
-        for domain in result.domains():
-            table.add_row(domain, *(f"{rates[k][domain]:.1%}" for k in ks))
-        self.rich.print(table)
 
     def _plain_progress(self, title: str) -> Callable[[int, int, str], None]:
         said = -1.0

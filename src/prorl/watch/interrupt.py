@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from prorl.files import NoRoomError
 from prorl.rollout.outage import WaitEnded
-from prorl.run.files import NoRoomError
 from prorl.run.heartbeat import WAITING
 from prorl.run.supervise import INTERRUPTED, NO_MEMORY, WISHES
 from prorl.stopwatch import BETWEEN, Pulse, unheard

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.table import Table
 
 from prorl.director.events import from_record
+from prorl.files import StorageError
 from prorl.run import lineage
-from prorl.run.files import StorageError
 from prorl.run.journal import read_journal
 from prorl.run.layout import JOURNAL
 from prorl.run.status import Status

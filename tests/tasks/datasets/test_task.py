@@ -55,6 +55,13 @@ def test_known_answers_score_one_and_tricks_nothing(name, task):
                 assert opened.verify(problem, trick).score == 0, (problem, trick)
 
 
+def test_rows_have_no_ladder(task):
+    opened = task("aime24")
+    assert opened.ladder == ()
+    with pytest.raises(ValueError, match="a data set has no ladder"):
+        opened.rung(0, 1)
+
+
 def test_the_answer_may_stand_in_a_box_and_only_after_the_thinking(task):
     opened = task("aime24")
     problem = opened.problem(1, "test")  # 1 squared plus one

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
-from prorl.errors import ProrlError
+from prorl.backends.probe import halves, require_agreement
 from prorl.learn.learner import TorchLearner
 
 PROBE_TOLERANCE = 1e-3  # nats; float32 decoders agree to 1e-5, so more than this is another model
-
-
-class SyncError(ProrlError):
-    """Engine and learner disagree about the policy after a sync."""
 
 
 class LocalBackend:
@@ -33,16 +29,13 @@ class LocalBackend:
             SyncError: the engine's log-probs of the probe differ from the learner's.
         """
         self.engine.publish(version)
-        half = len(self._probe) // 2
-        prompt, tokens = self._probe[:half], self._probe[half:]
-        decoded = self.engine.score(prompt, tokens)
-        learned = self.learner.score(prompt, tokens)
-        gap = max(abs(a - b) for a, b in zip(decoded, learned, strict=True))
-        if not gap <= PROBE_TOLERANCE:
-            raise SyncError(
-                f"after the sync to policy version {version} engine and learner differ by {gap:.2g} nats on the "
-                "probe: the engine does not serve the learner's weights"
-            )
+        prompt, tokens = halves(self._probe)
+        decoded, learned = self.engine.score(prompt, tokens), self.learner.score(prompt, tokens)
+        require_agreement(version, decoded, learned, tolerance=PROBE_TOLERANCE)
+
+    def incidents(self) -> list[str]:
+        """None: what fails in this process ends it."""
+        return []
 
     def close(self) -> None:
         """Stop the judge's processes."""

@@ -18,6 +18,7 @@ class DatasetTask:
     """The rows of one source that `prepare` has stored."""
 
     pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
+    ladder: tuple[int, ...] = ()
 
     def __init__(self, name: str, folder: Path) -> None:
         """The source called `name` among those prepared into `folder`; it is opened at first use.
@@ -67,6 +68,14 @@ class DatasetTask:
             payload={"row": row, "key": self._stored.key(row)},
             witness=self._stored.witness(row),
         )
+
+    def rung(self, index: int, level: int) -> Problem:
+        """Rows have no difficulty.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"task {self.name} has no level {level}: a data set has no ladder")
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response by the row that the problem came from."""

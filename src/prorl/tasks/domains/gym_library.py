@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from prorl.tasks.domains import gym_repairs as repairs
 from prorl.tasks.domains.gym_scorers import algebra, arithmetic, boards, formula, integral, numbers, text
-from prorl.tasks.reasoning_gym import DEFAULTS, PREFIX, Entry, ReasoningGym
+from prorl.tasks.reasoning_gym import DEFAULTS, PREFIX, Config, Entry, ReasoningGym
 
 Scorer = Callable[[Entry, str], float]
 
@@ -48,6 +48,7 @@ class Source:
     size: int = sys.maxsize
     item_bits: int = 63
     careless: bool = False
+    rungs: Mapping[int, Config] = field(default_factory=dict)  # of a ladder, from level 1; never trained
 
 
 def _from(field: str) -> Callable[[Entry], str | None]:
@@ -118,7 +119,13 @@ SOURCES = (
     Source(name="game_of_life", scorer=text.same_json),
     Source(name="game_of_life_halting", scorer=text.folded),
     Source(name="gcd", scorer=numbers.number),
-    Source(name="graph_color", scorer=None, fields=("puzzle",), solution=_colouring),
+    Source(
+        name="graph_color",
+        scorer=None,
+        fields=("puzzle",),
+        solution=_colouring,
+        rungs={n: {"min_num_vertices": n, "max_num_vertices": n} for n in range(6, 21, 2)},
+    ),
     Source(name="group_anagrams", scorer=None, fields=("solution",)),
     Source(name="gsm_symbolic", scorer=numbers.number, repair=repairs.draw_templates, size=10_000),
     Source(
@@ -230,7 +237,6 @@ class LibraryTask(ReasoningGym):
 
     domain = "logic"
     source: ClassVar[Source]
-    configs = MappingProxyType({DEFAULTS: MappingProxyType({})})
 
     def steps(self, entry: Entry) -> str:
         """None at the library's default configuration."""
@@ -268,6 +274,7 @@ def _task(row: Source) -> type[LibraryTask]:
     class Task(LibraryTask):
         __doc__ = f"`{row.name}` of reasoning-gym."
         source = row
+        configs: ClassVar = MappingProxyType({DEFAULTS: {}, **row.rungs})
         name = PREFIX + row.name
         levels: ClassVar = () if held_out else (DEFAULTS,)
         ood_levels: ClassVar = (DEFAULTS,) if held_out else ()

@@ -1,0 +1,279 @@
+"""A discrete-event model of one training step on a cluster: who waits for what, from stated assumptions.
+
+Engines sample wave after wave (`engine_model.py`) until enough groups teach, ranks learn from those, weights are
+synced. Invariants: every accepted response is learned from exactly once, and equal seeds give equal steps. Memory is
+not modelled here again: `prorl.placement` says how many responses an engine holds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine_model import Engine, Lengths, judged
+from prorl.footprint import FLOAT32, HALF, Size, kv_cache
+from prorl.placement import Cluster, Demand, place
+
+GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one step of a recipe does."""
+
+    prompts: int  # informative groups
+    samples: int
+    limit: int  # tokens of a response
+    updates: int  # optimizer updates per step
+    micro_batch_tokens: int
+    prompt_tokens: int = 300
+    exam_every: int = 50  # steps; a checkpoint is written as often
+    exam_responses: int = 5 * 64 * 4
+    max_draw_factor: float = 4.0
+    margin: float = 0.0  # standard deviations of its yield by which a wave is larger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """What is not known without the machine; docs/scaling.md gives the range and the source of each."""
+
+    flops: float = 989e12  # dense bfloat16, of one GPU
+    bandwidth: float = 3.35e12  # of its memory, bytes/s
+    nvlink: float = 300e9  # between the GPUs of a node, bytes/s of each
+    network: float = 40e9  # between nodes, bytes/s of each GPU
+    host_link: float = 25e9  # to host memory, bytes/s of each GPU
+    bandwidth_share: float = 0.6  # of `bandwidth` that decoding reaches
+    iteration: float = 4e-3  # s of scheduling and launching per decoded token of a batch
+    prefill_share: float = 0.4  # of `flops`
+    learn_share: float = 0.35  # of `flops`, all passes and recomputation counted
+    exposed: float = 0.1  # share of the learner's communication that no computation hides, at least
+    rows: int = 512  # responses that an engine decodes together at most
+    informative: float = 0.41  # share of groups that teach
+    median_length: float = 3000.0
+    length_sigma: float = 0.8  # of the logarithm
+    sibling_correlation: float = 0.5  # of log-lengths inside a group
+    code_share: float = 0.18  # of responses, whose programs are run
+    code_seconds: float = 1.0  # mean of an exponential
+    other_seconds: float = 0.02
+    judges: int = 8  # processes per GPU
+    switch: float = 5.0  # s per step to put colocated engines to sleep and wake them
+    sync: float = 2.0  # s per step beside the transfer: names, repacking, cache reset, probe
+    save: float = 2.0  # s that training waits for a checkpoint beside the copy to host memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A model on GPUs, and who has which of them."""
+
+    size: Size
+    gpus: int
+    learners: int  # ranks; all GPUs where colocated
+    engines: int
+    rows: int  # responses that one engine decodes together
+    colocated: bool
+    overlap: bool = False  # generate the next step while learning this one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Seconds of one step by phase, and what was done in it."""
+
+    decode: float  # what engines that are always full would take
+    tail: float  # what longer ones add: the last responses of a wave, rows that are empty
+    judge: float  # after the last response
+    learn: float
+    sync: float
+    switch: float
+    rest: float  # exams and checkpoints, spread over the steps between them
+    hidden: float  # of all these, done while something else is
+    waves: int
+    tokens: int  # decoded
+
+    @property
+    def total(self) -> float:
+        """The step from begin to end."""
+        parts = (self.decode, self.tail, self.judge, self.learn, self.sync, self.switch, self.rest)
+        return sum(parts) - self.hidden
+
+
+def colocated(size: Size, work: Work, gpus: int, assumptions: Assumptions) -> Setup:
+    """Every GPU is an engine and a learner rank in turn."""
+    rows = _rows(size, work, gpus, assumptions, separate=False)
+    return Setup(size=size, gpus=gpus, learners=gpus, engines=gpus, rows=rows, colocated=True)
+
+
+def separate(
+    size: Size, work: Work, gpus: int, learners: int, assumptions: Assumptions, *, overlap: bool
+) -> Setup:
+    """`learners` of the GPUs learn, the others sample."""
+    rows = _rows(size, work, gpus, assumptions, separate=True)
+    return Setup(
+        size=size,
+        gpus=gpus,
+        learners=learners,
+        engines=gpus - learners,
+        rows=rows,
+        colocated=False,
+        overlap=overlap,
+    )
+
+
+def _rows(size: Size, work: Work, gpus: int, assumptions: Assumptions, *, separate: bool) -> int:
+    demand = Demand(
+        response_limit=work.limit,
+        micro_batch_tokens=work.micro_batch_tokens,
+        activation_checkpointing=True,
+        half=True,
+        reference=True,
+    )
+    nodes = math.ceil(gpus / GPUS_PER_NODE)
+    placed = place(size, demand, Cluster(gpus=gpus, nodes=nodes), separate=separate)
+    assert not placed.problems
+    return min(assumptions.rows, placed.rows)
+
+
+# -- sampling
+
+
+def make_engine(setup: Setup, work: Work, assumptions: Assumptions) -> Engine:
+    """The engine that these assumptions make of a GPU."""
+    reach = assumptions.bandwidth * assumptions.bandwidth_share
+    token = 2 * setup.size.parameters
+    return Engine(
+        fixed=assumptions.iteration,
+        per_row=token / (assumptions.flops * assumptions.prefill_share),
+        weights=HALF * setup.size.parameters / reach,
+        per_token=kv_cache(setup.size, 1, half=True) / reach,
+        prefill=token * work.prompt_tokens / (assumptions.flops * assumptions.prefill_share) / work.samples,
+        rows=setup.rows,
+    )
+
+
+def draw_lengths(rng: np.random.Generator, groups: int, work: Work, assumptions: Assumptions) -> Lengths:
+    """Log-normal response lengths, alike inside a group, cut at the limit."""
+    shared = rng.standard_normal((groups, 1)) * math.sqrt(assumptions.sibling_correlation)
+    own = rng.standard_normal((groups, work.samples)) * math.sqrt(1 - assumptions.sibling_correlation)
+    lengths = assumptions.median_length * np.exp(assumptions.length_sigma * (shared + own))
+    return np.clip(lengths, 1, work.limit).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Groups that were sampled together."""
+
+    full: float
+    sampled: float
+    judged: float
+
+
+def sample(
+    rng: np.random.Generator, lengths: Lengths, setup: Setup, work: Work, assumptions: Assumptions
+) -> Wave:
+    """Groups dealt to the engines in turn, each response judged as it ends."""
+    engine = make_engine(setup, work, assumptions)
+    ends = [
+        end
+        for number in range(setup.engines)
+        for end in engine.decode(work.prompt_tokens, lengths[number :: setup.engines].ravel().tolist())
+    ]
+    programs = rng.random(len(ends)) < assumptions.code_share
+    services = np.where(
+        programs, rng.exponential(assumptions.code_seconds, len(ends)), assumptions.other_seconds
+    )
+    return Wave(
+        full=engine.full(work.prompt_tokens, lengths) / setup.engines,
+        sampled=max(ends),
+        judged=judged(ends, services.tolist(), assumptions.judges * setup.engines),
+    )
+
+
+def collect(
+    rng: np.random.Generator, setup: Setup, work: Work, assumptions: Assumptions
+) -> tuple[list[Wave], Lengths, int]:
+    """Waves until enough groups teach; the lengths of those that do, and tokens decoded in all."""
+    waves: list[Wave] = []
+    accepted: list[Lengths] = []
+    missing, budget, tokens = work.prompts, math.ceil(work.prompts * work.max_draw_factor), 0
+    while missing and budget:
+        groups = min(budget, _wave(missing, work, assumptions))
+        lengths = draw_lengths(rng, groups, work, assumptions)
+        waves.append(sample(rng, lengths, setup, work, assumptions))
+        teach = lengths[rng.random(groups) < assumptions.informative][:missing]
+        accepted.append(teach)
+        missing -= len(teach)
+        budget -= groups
+        tokens += int(lengths.sum())
+    return waves, np.concatenate(accepted), tokens
+
+
+def _wave(missing: int, work: Work, assumptions: Assumptions) -> int:
+    """Groups to draw, as `prorl.rollout.collect` does, plus a margin where it is asked for."""
+    share = max(assumptions.informative, 0.2)
+    return math.ceil((missing + work.margin * math.sqrt(missing * (1 - share))) / share)
+
+
+# -- learning
+
+
+def learn(lengths: Lengths, setup: Setup, work: Work, assumptions: Assumptions) -> float:
+    """Seconds of all updates of a step; ranks meet after each, so the fullest one counts."""
+    return sum(
+        _update(part, setup, work, assumptions) for part in np.array_split(lengths, work.updates) if part.size
+    )
+
+
+def _update(lengths: Lengths, setup: Setup, work: Work, assumptions: Assumptions) -> float:
+    size, ranks = setup.size, setup.learners
+    positions = np.sort(lengths.ravel() + work.prompt_tokens)[::-1]
+    load = [0.0] * ranks
+    for flops in _pass_flops(size, positions).tolist():  # longest first, to the emptiest rank
+        heapq.heapreplace(load, load[0] + flops)
+    # Old log-probs, reference, forward, its recomputation, and a backward pass of two.
+    compute = 6 * max(load) / (assumptions.flops * assumptions.learn_share)
+    micro_batches = math.ceil(float(positions.sum()) / ranks / work.micro_batch_tokens)
+    link = assumptions.nvlink if ranks <= GPUS_PER_NODE else assumptions.network
+    # Weights are gathered for each forward and the backward pass; gradients are spread in float32.
+    moved = (4 * HALF + FLOAT32) * size.parameters * (1 - 1 / ranks) / link * micro_batches
+    step = 7 * FLOAT32 * size.parameters / ranks / assumptions.bandwidth  # AdamW reads four, writes three
+    return compute + max(assumptions.exposed * moved, moved - compute) + step
+
+
+def _pass_flops(size: Size, positions: Lengths) -> NDArray[np.float64]:
+    """Of one forward pass over each sequence, causal attention included."""
+    tokens = positions.astype(float)
+    attention = 2 * size.layers * size.heads * size.head_width * tokens**2
+    return 2 * size.parameters * tokens + attention
+
+
+# -- a step
+
+
+def simulate(setup: Setup, work: Work, assumptions: Assumptions, *, seed: int) -> Step:
+    """One step."""
+    rng = np.random.default_rng(seed)
+    waves, accepted, tokens = collect(rng, setup, work, assumptions)
+    learning = learn(accepted, setup, work, assumptions)
+    inside = setup.gpus <= GPUS_PER_NODE
+    link = assumptions.nvlink if inside else assumptions.network
+    transfer = HALF * setup.size.parameters / link
+    exam = draw_lengths(rng, work.exam_responses // work.samples, work, assumptions)
+    saved = 3 * FLOAT32 * setup.size.parameters / setup.learners / assumptions.host_link + assumptions.save
+    sampling = sum(wave.judged for wave in waves)
+    # Overlap ends at every exam and checkpoint, and begins anew.
+    hidden = min(sampling, learning) * (1 - 1 / work.exam_every) if setup.overlap else 0.0
+    return Step(
+        decode=sum(min(wave.full, wave.sampled) for wave in waves),
+        tail=sum(max(0.0, wave.sampled - wave.full) for wave in waves),
+        judge=sampling - sum(wave.sampled for wave in waves),
+        learn=learning,
+        sync=transfer + assumptions.sync,
+        switch=assumptions.switch if setup.colocated else 0.0,
+        rest=(sample(rng, exam, setup, work, assumptions).judged + saved) / work.exam_every,
+        hidden=hidden,
+        waves=len(waves),
+        tokens=tokens,
+    )

@@ -1,0 +1,126 @@
+"""What one GPU does with a 1.5B model: correctness, decoding, learning, memory, a short nano run; nine minutes.
+
+Every part runs in a process of its own with a deadline, so one that fails, hangs or runs out of memory costs only
+itself; what is done is written after each.
+
+    python benchmarks/gpu.py --out docs/results/gpu.json
+    python benchmarks/gpu.py --shape tiny --device cpu --out tiny.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpu_load import LOADS
+from gpu_parts import PARTS
+
+DEADLINES = {"correctness": 90.0, "decode": 150.0, "learn": 150.0, "nano": 140.0}  # seconds
+
+
+def measured(part: str, shape: str, device: str, deadline: float) -> dict[str, Any]:
+    """One part in a process of its own: its results, or why there are none."""
+    # Forked, for the imports are paid once; the parent never touches a device, so each child may.
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(part, shape, device, sender))
+    start = time.monotonic()
+    child.start()
+    sender.close()
+    outcome: dict[str, Any] = {"error": f"not done after {deadline:.0f} s"}
+    if receiver.poll(deadline):
+        try:
+            outcome = receiver.recv()
+        except EOFError:
+            child.join()
+            outcome = {"error": f"the process ended with status {child.exitcode}"}
+    if child.is_alive():
+        child.join(5)
+        child.kill()
+    child.join()
+    return {"seconds": round(time.monotonic() - start, 1), **outcome}
+
+
+def _work(part: str, shape: str, device: str, sender: Connection) -> None:
+    try:
+        outcome = {"results": PARTS[part](LOADS[shape], torch.device(device))}
+    except Exception as error:  # whatever it is, the other parts go on
+        traceback.print_exc()
+        outcome = {"error": f"{type(error).__name__}: {error}"}
+    sender.send(outcome)
+
+
+def surroundings(device: str, argv: Sequence[str]) -> dict[str, Any]:
+    """What the numbers depend on; the device is asked for by another program, as the parent may not touch it."""
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,memory.total,clocks.max.sm",
+        "--format=csv,noheader",
+    ]
+    return {
+        "device": _said(query) if device.startswith("cuda") else platform.processor() or platform.machine(),
+        "versions": {
+            "python": platform.python_version(),
+            "cuda": torch.version.cuda,
+            **{name: version(name) for name in ("prorl", "torch", "transformers")},
+        },
+        "commit": _said(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]),
+        "command": " ".join(["python benchmarks/gpu.py", *argv]),
+    }
+
+
+def _said(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)} (default all)")
+    parser.add_argument("--shape", choices=LOADS, default="1.5b", help="size of the model (default 1.5b)")
+    parser.add_argument("--device", default="cuda", help="cuda (default) or cpu")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON")
+    arguments = parser.parse_args(argv)
+    arguments.parts = arguments.parts.split(",")
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}: choose from {','.join(PARTS)}")
+    return arguments
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = parse(argv)
+    record: dict[str, Any] = {
+        **surroundings(arguments.device, argv),
+        "shape": arguments.shape,
+        "parts": {},
+    }
+    for part in arguments.parts:
+        print(f"{part}:", flush=True)
+        outcome = measured(part, arguments.shape, arguments.device, DEADLINES[part])
+        record["parts"][part] = outcome
+        print(f"  {outcome.get('error') or 'done'} in {outcome['seconds']} s", flush=True)
+        if arguments.out is not None:
+            arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    return int(any("error" in outcome for outcome in record["parts"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

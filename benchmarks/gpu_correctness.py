@@ -1,0 +1,100 @@
+"""Whether decoder and learner compute on a device what the module's own float32 passes compute there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_prompts
+from prorl.learn.logprobs import Scoring, score
+from prorl.learn.packing import gather_rows, micro_batch, plan_rows
+from prorl.types import Action, Completion, PromptActions
+
+TOLERANCE = 1e-3  # nats, and relative gradient error: what a float32 path may differ from another one
+
+
+def correctness(load: Load, device: torch.device) -> dict[str, Any]:
+    """Native decoder and learner against the module's own float32 forward and backward pass."""
+    model = make_model(load, device)
+    completions = decode_all(make_engine(model, SAMPLES), load, SAMPLES, limit=min(load.response, 64))
+    prompt = random_prompts(load, 1)[0]
+    expected = [_reference(model, prompt, completion.tokens) for completion in completions]
+    half = make_engine(copy.deepcopy(model).bfloat16(), SAMPLES)
+    gaps = {
+        "decoder float32": _gap([completion.logps for completion in completions], expected),
+        "decoder bfloat16": _gap([half.score(prompt, c.tokens) for c in completions], expected),
+        "learner float32": _gap(_learned(model, prompt, completions, torch.float32), expected),
+        "learner bfloat16": _gap(_learned(model, prompt, completions, torch.bfloat16), expected),
+    }
+    gradient = _gradient_error(model, prompt, completions)
+    exact = (gaps["decoder float32"]["max"], gaps["learner float32"]["max"], gradient)
+    return {
+        "log-prob gap to the plain forward, nats": gaps,
+        "relative gradient error, packed and chunked against plain": gradient,
+        "float32 within tolerance": all(error <= TOLERANCE for error in exact),
+    }
+
+
+@torch.no_grad()
+def _reference(model: PreTrainedModel, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    return _plain_logps(model, prompt, tokens).tolist()
+
+
+def _plain_logps(model: PreTrainedModel, prompt: Sequence[int], tokens: Sequence[int]) -> Tensor:
+    device = model.get_input_embeddings().weight.device
+    ids = torch.tensor([[*prompt, *tokens]], device=device)
+    logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    return logits.log_softmax(-1).gather(1, torch.tensor(tokens, device=device)[:, None])[:, 0]
+
+
+def _packed_logps(
+    model: PreTrainedModel, prompt: Sequence[int], completions: Sequence[Completion], dtype: torch.dtype
+) -> list[Tensor]:
+    """By the learner's path: the prompt shared, logits in several chunks."""
+    actions = tuple(Action(tokens=c.tokens, engine_logps=c.logps, advantage=1.0) for c in completions)
+    groups = [PromptActions(prompt=tuple(prompt), actions=actions)]
+    rows = plan_rows(groups, budget=2**16, pair_cost=0.0)
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    scoring = Scoring(temperature=1.0, logits_elements=32 * vocabulary, dtype=dtype)
+    logps = []
+    for part in gather_rows(rows, budget=2**16):
+        batch = micro_batch(part, pad_id=0, device=model.device)
+        logps_BT, _ = score(model, batch, scoring)
+        logps += [logps_T[mask_T] for logps_T, mask_T in zip(logps_BT, batch.mask_BT, strict=True)]
+    return logps
+
+
+@torch.no_grad()
+def _learned(
+    model: PreTrainedModel, prompt: Sequence[int], completions: Sequence[Completion], dtype: torch.dtype
+) -> list[list[float]]:
+    return [logps.tolist() for logps in _packed_logps(model, prompt, completions, dtype)]
+
+
+def _gap(found: Sequence[Sequence[float]], expected: Sequence[Sequence[float]]) -> dict[str, float]:
+    gaps = [
+        abs(a - b)
+        for mine, theirs in zip(found, expected, strict=True)
+        for a, b in zip(mine, theirs, strict=True)
+    ]
+    return {"mean": sum(gaps) / len(gaps), "max": max(gaps)}
+
+
+def _gradient_error(
+    model: PreTrainedModel, prompt: Sequence[int], completions: Sequence[Completion]
+) -> float:
+    """Norm of the difference of both gradients of the summed log-probs over the plain one's norm."""
+    for completion in completions:
+        torch.autograd.backward(_plain_logps(model, prompt, completion.tokens).sum())
+    plain = [weight.grad for weight in model.parameters()]
+    model.zero_grad()
+    packed = torch.cat(_packed_logps(model, prompt, completions, torch.float32))
+    torch.autograd.backward(packed.sum())
+    difference = [weight.grad - grad for weight, grad in zip(model.parameters(), plain, strict=True)]
+    model.zero_grad()
+    return float(torch.nn.utils.get_total_norm(difference) / torch.nn.utils.get_total_norm(plain))

@@ -1,0 +1,119 @@
+"""The models and loads of `gpu.py`, and what all of its parts do with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from prorl.backends.local.engine import LocalEngine
+from prorl.footprint import Size
+from prorl.learn.model import ModelShape, build_model, parameter_count
+from prorl.types import Completion, Request, Sampling
+
+SAMPLES = 8  # responses per prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A model and how hard to try it."""
+
+    shape: ModelShape
+    vocabulary: int
+    prompt: int  # tokens
+    response: int
+    batches: tuple[int, ...]  # rows decoded together
+    packed: tuple[int, ...]  # tokens of a micro-batch
+    repeats: int
+    nano: tuple[str, ...]  # overrides of the nano run
+
+
+LOADS = {
+    "1.5b": Load(
+        shape=ModelShape(
+            architecture="qwen2",
+            hidden_size=1536,
+            layers=28,
+            heads=12,
+            kv_heads=2,
+            intermediate_size=8960,
+            context=32_768,
+        ),
+        vocabulary=151_936,
+        prompt=256,
+        response=256,
+        batches=(64, 128, 256, 512),
+        packed=(8192, 16_384),
+        repeats=3,
+        nano=("steps=20", "model.warmup.steps=100", "threads=8"),
+    ),
+    "tiny": Load(
+        shape=ModelShape(
+            architecture="qwen2",
+            hidden_size=32,
+            layers=2,
+            heads=4,
+            kv_heads=2,
+            intermediate_size=64,
+            context=512,
+        ),
+        vocabulary=500,
+        prompt=12,
+        response=16,
+        batches=(8, 16),
+        packed=(64, 128),
+        repeats=1,
+        nano=(
+            "steps=3",
+            "threads=1",
+            "model.warmup.steps=1",
+            "model.warmup.corpus_problems=200",
+            "model.warmup.shape.layers=1",
+            "model.warmup.shape.hidden_size=32",
+            "sampling.prompts_per_step=4",
+            "sampling.response_limit=8",
+            "dynamic_sampling.min_spread=0",
+        ),
+    ),
+}
+
+
+def make_model(load: Load, device: torch.device) -> PreTrainedModel:
+    with device:  # initialised where it will live: a minute faster than on the host
+        return build_model(load.shape, load.vocabulary, seed=0)
+
+
+def size_of(model: PreTrainedModel, shape: ModelShape) -> Size:
+    return Size(
+        parameters=parameter_count(model),
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_width=shape.hidden_size // shape.heads,
+    )
+
+
+def random_tokens(load: Load, count: int, seed: int) -> tuple[int, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(0, load.vocabulary, (count,), generator=generator).tolist())
+
+
+def random_prompts(load: Load, count: int) -> list[tuple[int, ...]]:
+    return [random_tokens(load, load.prompt, seed) for seed in range(count)]
+
+
+def make_engine(model: PreTrainedModel, rows: int) -> LocalEngine:
+    return LocalEngine(model, eos_ids=(), pad_id=0, max_rows=rows)
+
+
+def decode_all(engine: LocalEngine, load: Load, rows: int, *, limit: int) -> list[Completion]:
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=limit)
+    for draw, prompt in enumerate(random_prompts(load, rows // SAMPLES)):
+        engine.submit(Request(draw=draw, prompt=prompt, samples=SAMPLES, seed=draw, sampling=sampling))
+    completions: list[Completion] = []
+    while finished := engine.poll():
+        completions += finished
+    return completions

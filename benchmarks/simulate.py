@@ -1,0 +1,237 @@
+"""Step time of the 1.5B recipe against GPUs, by simulation: prints the tables of docs/scaling.md, draws its figure.
+
+Nothing is measured here. `cluster_model.py` computes a step from assumptions; this script reads the recipe, averages
+steps over seeds, compares placements, and says how much each assumption matters.
+
+    python benchmarks/simulate.py --figure docs/scaling.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from cluster_model import Assumptions, Setup, Work, colocated, separate, simulate
+from common import markdown
+from prorl.config.recipe import load_recipe
+from prorl.director.plan import knobs_at
+from prorl.estimate import model_size
+from prorl.footprint import Size
+from prorl.planning import make_plan
+
+GPUS = (1, 8, 16, 32, 64)
+SPLITS = (0.125, 0.25, 0.375, 0.5)  # shares of the GPUs that learn, tried where placement is separate
+PHASES = ("decode", "tail", "judge", "learn", "sync", "switch", "rest")
+COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee", "#aa3377", "#bbbbbb")
+MARGIN = 1.5  # standard deviations, of the what-if about larger waves
+RANGES: dict[str, tuple[float, float]] = {
+    "bandwidth_share": (0.4, 0.75),
+    "iteration": (2e-3, 8e-3),
+    "rows": (128, 512),
+    "learn_share": (0.2, 0.45),
+    "network": (20e9, 45e9),
+    "informative": (0.3, 0.6),
+    "median_length": (2000.0, 5000.0),
+    "length_sigma": (0.5, 1.0),
+    "sibling_correlation": (0.0, 0.8),
+    "code_seconds": (0.3, 5.0),
+    "switch": (1.0, 15.0),
+    "sync": (0.5, 10.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A recipe's step and its model."""
+
+    size: Size
+    work: Work
+    steps: int
+    seeds: int
+
+    def mean(self, setup: Setup, assumptions: Assumptions) -> dict[str, float]:
+        """Seconds by phase, waves and total, averaged over the seeds."""
+        steps = [simulate(setup, self.work, assumptions, seed=seed) for seed in range(self.seeds)]
+        names = [*PHASES, "hidden", "waves", "tokens", "total"]
+        return {name: fmean(float(getattr(step, name)) for step in steps) for name in names}
+
+    def colocated(self, gpus: int, assumptions: Assumptions) -> dict[str, float]:
+        """As `mean`, every GPU sampling and learning in turn."""
+        return self.mean(colocated(self.size, self.work, gpus, assumptions), assumptions)
+
+    def separate(self, gpus: int, assumptions: Assumptions, *, overlap: bool) -> tuple[int, dict[str, float]]:
+        """The number of learner ranks that is fastest, and its means."""
+        tried = {
+            ranks: self.mean(
+                separate(self.size, self.work, gpus, ranks, assumptions, overlap=overlap), assumptions
+            )
+            for ranks in sorted({max(1, round(gpus * share)) for share in SPLITS})
+        }
+        return min(tried.items(), key=lambda item: item[1]["total"])
+
+
+def make_case(recipe: str, seeds: int) -> Case:
+    """The first step of a recipe."""
+    config = load_recipe(recipe)
+    plan = make_plan(config)
+    knobs = knobs_at(plan, 0)
+    size = model_size(config)
+    if size is None:
+        raise SystemExit(f"{recipe}: give model.shape and model.parameters")
+    work = Work(
+        prompts=knobs.prompts_per_step,
+        samples=knobs.samples_per_prompt,
+        limit=knobs.response_limit,
+        updates=knobs.updates_per_step,
+        micro_batch_tokens=config.learner.micro_batch_tokens,
+        max_draw_factor=knobs.max_draw_factor,
+        exam_every=config.exam.every,
+    )
+    return Case(size=size, work=work, steps=plan.steps, seeds=seeds)
+
+
+def by_phase(case: Case) -> tuple[str, dict[int, dict[str, float]]]:
+    """Colocated placement, the recipe's own: seconds by phase."""
+    found = {gpus: case.colocated(gpus, Assumptions()) for gpus in GPUS}
+    rows = [
+        [
+            str(gpus),
+            *(f"{mean[phase]:,.0f}" for phase in ("decode", "tail", "learn")),
+            f"{mean['judge'] + mean['sync'] + mean['switch'] + mean['rest']:,.0f}",
+            f"**{mean['total']:,.0f}**",
+            f"{mean['waves']:.1f}",
+            f"{mean['total'] * case.steps / 86_400:,.0f}",
+            f"{mean['total'] * case.steps * gpus / 3600:,.0f}",
+        ]
+        for gpus, mean in found.items()
+    ]
+    header = ["GPUs", "decode", "tail", "learn", "other", "s/step", "waves", "days", "GPU-hours"]
+    return markdown(header, rows), found
+
+
+def by_placement(case: Case, found: dict[int, dict[str, float]]) -> str:
+    """Colocated against separate, without and with overlap, and against larger waves."""
+    larger = replace(case, work=replace(case.work, margin=MARGIN))
+    rows = []
+    for gpus in GPUS[1:]:
+        ranks, apart = case.separate(gpus, Assumptions(), overlap=False)
+        ranks_overlapped, overlapped = case.separate(gpus, Assumptions(), overlap=True)
+        wave = larger.colocated(gpus, Assumptions())
+        _, both = larger.separate(gpus, Assumptions(), overlap=True)
+        rows.append(
+            [
+                str(gpus),
+                f"{found[gpus]['total']:,.0f}",
+                f"{apart['total']:,.0f} ({ranks})",
+                f"{overlapped['total']:,.0f} ({ranks_overlapped})",
+                f"{wave['total']:,.0f}",
+                f"{both['total']:,.0f}",
+            ]
+        )
+    header = ["GPUs", "colocated", "separate", "separate, overlap", "colocated, larger waves", "both"]
+    return markdown(header, rows)
+
+
+def sensitivity(case: Case, gpus: int) -> str:
+    """What the two ends of each range do to a colocated step, largest swing first."""
+    middle = case.colocated(gpus, Assumptions())["total"]
+    swings = []
+    for name, ends in RANGES.items():
+        low, high = (
+            case.colocated(gpus, replace(Assumptions(), **{name: type(getattr(Assumptions(), name))(end)}))[
+                "total"
+            ]
+            for end in ends
+        )
+        swings.append((abs(high - low), name, ends, low, high))
+    rows = [
+        [
+            f"`{name}`",
+            f"{ends[0]:g} … {ends[1]:g}",
+            f"{low:,.0f}",
+            f"{high:,.0f}",
+            f"{low / middle - 1:+.0%} … {high / middle - 1:+.0%}",
+        ]
+        for _, name, ends, low, high in sorted(swings, reverse=True)
+    ]
+    return markdown(["assumption", "range", "s/step, low end", "high end", f"to {middle:,.0f} s"], rows)
+
+
+def published(case: Case) -> str:
+    """Steps that NVIDIA timed, beside what the model says of them."""
+    known = [
+        ("v1, 8k, 256 prompts, 32 GPUs", 32, 256, 8192, 16_000 * 3600 / 32 / 2450),
+        ("v2 continued, 16k, 512 prompts, 64 GPUs", 64, 512, 16_384, 56.3 * 3600 / 225),
+    ]
+    rows = []
+    for name, gpus, prompts, limit, seconds in known:
+        work = replace(case.work, prompts=prompts, limit=limit)
+        mean = replace(case, work=work).colocated(gpus, Assumptions())
+        rows.append([name, f"{seconds:,.0f}", f"{mean['total']:,.0f}", f"{seconds / mean['total']:.1f}×"])
+    return markdown(["run", "published s/step", "this model", "ratio"], rows)
+
+
+def figure(found: dict[int, dict[str, float]]) -> str:
+    """GPU-hours of a step by phase as an SVG: what more GPUs cost is what makes a bar longer."""
+    left, top, width, height, gap = 70, 46, 560, 26, 14
+    longest = max(mean["total"] * gpus for gpus, mean in found.items()) / 3600
+    parts = [*_legend(left)]
+    for number, (gpus, mean) in enumerate(found.items()):
+        y, x = top + number * (height + gap), float(left)
+        parts.append(
+            f'<text x="{left - 8}" y="{y + 18}" text-anchor="end">{gpus} GPU{"s" * (gpus > 1)}</text>'
+        )
+        for phase, colour in zip(PHASES, COLOURS, strict=True):
+            length = mean[phase] * gpus / 3600 / longest * width
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{length:.1f}" height="{height}" fill="{colour}">'
+                f"<title>{phase}: {mean[phase]:,.1f} s</title></rect>"
+            )
+            x += length
+        hours = mean["total"] * gpus / 3600
+        parts.append(f'<text x="{x + 6:.1f}" y="{y + 18}">{hours:.2f} GPU-h, {mean["total"]:,.0f} s</text>')
+    bottom = top + len(found) * (height + gap)
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {bottom}" font-family="sans-serif" '
+        'font-size="12">\n'
+        f'<rect width="800" height="{bottom}" fill="white"/>\n{body}\n</svg>\n'
+    )
+
+
+def _legend(left: int) -> Iterator[str]:
+    for number, (phase, colour) in enumerate(zip(PHASES, COLOURS, strict=True)):
+        x = left + number * 80
+        yield f'<rect x="{x}" y="14" width="12" height="12" fill="{colour}"/>'
+        yield f'<text x="{x + 17}" y="24">{phase}</text>'
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--recipe", default="prorl_v2", help="recipe with a model's shape (default prorl_v2)")
+    parser.add_argument("--seeds", type=int, default=12, help="steps to average over (default 12)")
+    parser.add_argument("--gpus", type=int, default=32, help="GPUs of the sensitivity table (default 32)")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="write the figure as SVG")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> None:
+    arguments = parse(argv)
+    case = make_case(arguments.recipe, arguments.seeds)
+    table, found = by_phase(case)
+    print(f"seconds per step, colocated\n\n{table}\n", flush=True)
+    print(f"seconds per step by placement (learner ranks)\n\n{by_placement(case, found)}\n", flush=True)
+    print(f"sensitivity on {arguments.gpus} GPUs\n\n{sensitivity(case, arguments.gpus)}\n", flush=True)
+    print(f"against published steps\n\n{published(case)}")
+    if arguments.figure is not None:
+        arguments.figure.write_text(figure(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Trains a recipe on all nodes of a Slurm job. Before the time is up the run saves itself, and the job is queued again to
+# go on with it. Submit it from the folder that holds the environment and the runs, on storage that every node sees:
+#
+#   sbatch --nodes=4 deploy/slurm.sh prorl_v2 cluster.learners=8 cluster.engines=24 threads=8 [section.key=value ...]
+#
+# RUN (default: runs/RECIPE), PORT (6379) and VENV (.venv) come from the environment.
+#SBATCH --job-name=prorl
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR1@1800
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=prorl-%j.log
+set -euo pipefail
+
+readonly PREEMPTED=75 # stopped by SIGUSR1, saved: docs/operations.md
+recipe=${1:?say which recipe: sbatch deploy/slurm.sh RECIPE}
+shift
+run=${RUN:-runs/$recipe}
+here=${SLURM_SUBMIT_DIR:?not in a Slurm job: use sbatch}
+cd "$here"
+export PATH="$here/${VENV:-.venv}/bin:$PATH"
+
+# This script runs on the first node, which therefore is the head.
+mapfile -t nodes < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?}")
+ip=$(hostname --ip-address)
+address=${ip%% *}:${PORT:-6379}
+workers=$((${#nodes[@]} - 1))
+
+srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" \
+    ray start --head --node-ip-address="${ip%% *}" --port="${PORT:-6379}" --disable-usage-stats --block &
+head=$!
+until ray health-check --address "$address" 2> /dev/null; do
+    kill -0 "$head" 2> /dev/null || { echo "Ray did not start on ${nodes[0]}: see above" >&2 && exit 1; }
+    sleep 2
+done
+if ((workers > 0)); then
+    srun --overlap --nodes="$workers" --ntasks="$workers" --exclude="${nodes[0]}" \
+        ray start --address="$address" --disable-usage-stats --block &
+fi
+python - "$address" "${#nodes[@]}" << 'WAIT'
+import sys, time
+import ray
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+deadline = time.monotonic() + 600
+while (alive := sum(node["Alive"] for node in ray.nodes())) < int(sys.argv[2]):
+    if time.monotonic() > deadline:
+        sys.exit(f"only {alive} of {sys.argv[2]} nodes joined the Ray cluster at {sys.argv[1]} in ten minutes")
+    time.sleep(2)
+WAIT
+
+deploy/start.sh "$recipe" "$run" "$address" "$@" &
+trainer=$!
+trap 'kill -USR1 "$trainer"' USR1
+while kill -0 "$trainer" 2> /dev/null; do # a trapped signal ends `wait` early
+    wait "$trainer" || true
+done
+status=0
+wait "$trainer" || status=$?
+if ((status == PREEMPTED)); then
+    scontrol requeue "${SLURM_JOB_ID:?}"
+fi
+exit "$status"

@@ -1,0 +1,57 @@
+"""A run on a Ray cluster: learner ranks and vLLM engines as actors, judges beside the driver.
+
+The driver holds plain data; tensors stay in the actors and in Ray's object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prorl.backends.local.judge import LocalJudge
+from prorl.backends.probe import halves
+from prorl.backends.ray.cluster import Cluster
+from prorl.backends.ray.engine import Published, RayEngine
+from prorl.backends.ray.learner import RayLearner
+
+
+class RayBackend:
+    """`ports.Backend` on the actors of a cluster, which it takes over."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        engine: RayEngine,
+        judge: LocalJudge,
+        learner: RayLearner,
+        *,
+        probe: Sequence[int],
+    ) -> None:
+        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync."""
+        self.engine = engine
+        self.judge = judge
+        self.learner = learner
+        self._cluster = cluster
+        self._probe = halves(probe)
+
+    def sync(self, version: int) -> None:
+        """Let the engines serve the learner's weights as `version`, and prove by the probe that they do.
+
+        Raises:
+            SyncError: an engine's log-probs of the probe differ from the learner's.
+            EngineLostError: as `RayEngine.publish`.
+        """
+        prompt, tokens = self._probe
+        weights = self.learner.publish(version)
+        logps = self.learner.score(prompt, tokens)
+        self.engine.publish(
+            Published(version=version, weights=weights, prompt=prompt, tokens=tokens, logps=logps)
+        )
+
+    def incidents(self) -> list[str]:
+        """What happened to the engines; a rank that dies ends the run, so there is nothing to tell of."""
+        return self.engine.incidents()
+
+    def close(self) -> None:
+        """Stop the judge's processes and the actors."""
+        self.judge.close()
+        self._cluster.close()

@@ -1,0 +1,48 @@
+"""Answers of actors, with the project's own errors as they were raised there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayTaskError
+
+from prorl.errors import ProrlError
+
+
+class OverdueError(Exception):
+    """An actor has not answered within its deadline. No `ProrlError`: whoever supervises may start again."""
+
+
+def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:
+    """What the calls returned, in their order; the first failure is raised at once, whoever else waits for it.
+
+    `within` so many seconds all of them must answer.
+
+    Raises:
+        ProrlError, ValueError: raised by one of the actors.
+        RayTaskError: anything else that one of them raised.
+        RayActorError: one of them has died.
+        OverdueError: one of them has not answered in time.
+    """
+    end = None if within is None else time.monotonic() + within
+    try:
+        waiting = list(references)
+        while waiting:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            ready, waiting = ray.wait(waiting, timeout=left)
+            if not ready:
+                raise OverdueError("an actor has not answered in time")
+            ray.get(ready)
+        return list(ray.get(list(references)))
+    except RayTaskError as error:
+        if isinstance(error.cause, (ProrlError, ValueError)):
+            raise error.cause from None
+        raise
+
+
+def result(reference: Any, *, within: float | None = None) -> Any:
+    """What one call returned; raises as `results`."""
+    return results([reference], within=within)[0]

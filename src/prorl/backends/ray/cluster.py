@@ -1,0 +1,107 @@
+"""The processes of a run on a Ray cluster: attached or started, placed together, and given back."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Any
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from prorl.backends.ray.engine import EngineActor
+from prorl.backends.ray.learner import LearnerRank
+from prorl.backends.ray.settings import (
+    ClusterSettings,
+    EngineSettings,
+    engine_environment,
+    learner_environment,
+)
+from prorl.errors import ProrlError
+
+CONNECT_SECONDS = 10.0
+
+
+class ClusterError(ProrlError):
+    """The cluster cannot be reached, or has no room for the run."""
+
+
+class Cluster:
+    """A place for every learner rank and every engine; places 0 … learners - 1 are the ranks'."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        """Raises ClusterError where the places are not to be had."""
+        self._settings = settings
+        processes = settings.learners + settings.engines
+        place = {"CPU": float(settings.threads)} | ({"GPU": 1.0} if settings.device == "cuda" else {})
+        # What a process asks for is a promise about its own threads, not a claim on this machine's cores.
+        join(settings.address, cpus=processes * settings.threads)
+        self._group = placement_group([place] * processes, strategy="PACK")
+        if not self._group.wait(settings.room_deadline):
+            self.close()
+            raise ClusterError(
+                f"the Ray cluster had no room for {processes} processes with {place} each for "
+                f"{settings.room_deadline:.0f} s: lower cluster.learners, cluster.engines or threads, add machines, "
+                "or where lost ones come back by themselves raise cluster.room_deadline"
+            )
+        self._place = place
+
+    def start_rank(self, index: int) -> Any:
+        """A handle of a new `LearnerRank`; it writes checkpoints in a second thread."""
+        rank = ray.remote(LearnerRank).options(
+            **self._options(index),
+            runtime_env={"env_vars": learner_environment(self._settings.threads)},
+            max_concurrency=2,
+        )
+        return rank.remote(index, self._settings.learners)
+
+    def start_engine(self, index: int, settings: EngineSettings) -> Any:
+        """A handle of a new `EngineActor`, in the place of an earlier one of this index that has died."""
+        engine = ray.remote(EngineActor).options(
+            **self._options(self._settings.learners + index),
+            runtime_env={"env_vars": engine_environment(self._settings.threads, self._settings.device)},
+        )
+        return engine.remote(settings)
+
+    def close(self) -> None:
+        """Give the places back, which ends their processes, and leave the cluster."""
+        if ray.is_initialized():
+            remove_placement_group(self._group)
+            ray.shutdown()
+
+    def _options(self, place: int) -> dict[str, Any]:
+        return {
+            "num_cpus": self._place["CPU"],
+            "num_gpus": self._place.get("GPU", 0),
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                placement_group=self._group, placement_group_bundle_index=place
+            ),
+        }
+
+
+def join(address: str | None, *, cpus: int | None = None) -> None:
+    """Enter the cluster at an address; without one, start one on this machine with so many CPUs to give.
+
+    Raises:
+        ClusterError: nobody answers there.
+    """
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
+        return
+    try:
+        _require_listener(address)
+        ray.init(address=address, **options)
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, or leave "
+            "cluster.address out to use this machine alone"
+        ) from None
+
+
+def _require_listener(address: str) -> None:
+    """Raise OSError at once where nobody listens: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "://" not in address:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()

@@ -1,0 +1,269 @@
+"""Data-parallel engines behind one `ports.Engine`: who serves what, and what happens when one dies or hangs.
+
+Invariants: which engine serves a request follows from the order of `submit` alone, and every engine has all of its
+work before it decodes the first token; so what is sampled does not depend on which engine is faster. No wait for an
+engine is without end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import ObjectLostError, RayActorError
+
+from prorl.backends.probe import require_agreement
+from prorl.backends.ray.calls import OverdueError, result
+from prorl.backends.ray.settings import EngineSettings, check_request
+from prorl.backends.ray.weights import Weights
+from prorl.types import Completion, Request
+
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}  # nats, between engine and learner on the probe
+MOST_RESTARTS = 3  # of one engine, between two syncs
+
+TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here
+
+_LOST = (RayActorError, ObjectLostError, OverdueError)
+_LOG = logging.getLogger(__name__)
+_Key = tuple[int, int]  # draw, sample
+
+
+class EngineLostError(Exception):
+    """Engines are lost faster than they are replaced. No `ProrlError`: whoever supervises starts the run again."""
+
+
+class EngineActor:
+    """vLLM in a process of its own."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        from prorl.backends.ray.vllm_engine import VLLMEngine
+
+        self._engine = VLLMEngine(settings)
+
+    def install(self, weights: Weights) -> None:
+        """Serve these weights."""
+        self._engine.install(weights)
+
+    def add(self, work: Sequence[tuple[Request, int]]) -> None:
+        """Queue samples of requests."""
+        for request, sample in work:
+            self._engine.add(request, sample)
+
+    def poll(self) -> list[Completion]:
+        """Decode until something has finished."""
+        return self._engine.poll()
+
+    def cancel(self) -> None:
+        """Drop everything."""
+        self._engine.cancel()
+
+    def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """The engine's side of the probe."""
+        return self._engine.score(prompt, tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What the engines serve, and how the learner scores a probe with it."""
+
+    version: int
+    weights: Any  # reference to `Weights`
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    logps: Sequence[float]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Slot:
+    """An engine, what it owes, and the answer it was asked for last."""
+
+    index: int
+    actor: Any
+    owed: dict[_Key, Request] = field(default_factory=dict)
+    pending: Any = None
+    due: float = 0.0  # monotonic time at which `pending` is overdue
+    restarts: int = 0
+
+    @property
+    def load(self) -> int:
+        return sum(request.sampling.limit for request in self.owed.values())
+
+
+class RayEngine:
+    """`ports.Engine` over several engine actors."""
+
+    def __init__(
+        self, start: Callable[[int], Any], engines: int, settings: EngineSettings, *, deadline: float
+    ) -> None:
+        """`start(index)` gives a handle of a new `EngineActor`, in the place of the one before it.
+
+        `deadline` is in seconds: an engine that takes longer to start, to take new weights or to finish another
+        response is replaced as if it had died.
+        """
+        self._start = start
+        self._settings = settings
+        self._deadline = deadline
+        self._slots = [_Slot(index=index, actor=start(index)) for index in range(engines)]
+        self._queue: list[Request] = []
+        self._published: Published | None = None
+        self._incidents: list[str] = []
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that serve requests now; -1 before the first."""
+        return self._published.version if self._published else -1
+
+    def publish(self, published: Published) -> None:
+        """Let all engines serve other weights, and prove by the probe that they do.
+
+        Raises:
+            SyncError: an engine does not serve the learner's weights.
+            EngineLostError: an engine and all that took its place died or hung.
+            RuntimeError: requests are in flight.
+        """
+        if self._queue or any(slot.owed for slot in self._slots):
+            raise RuntimeError(
+                "weights cannot change while requests are in flight: poll to the end or cancel"
+            )
+        self._published = published
+        installing = [(slot, slot.actor.install.remote(published.weights)) for slot in self._slots]
+        due = self._due()
+        for slot, installed in installing:
+            slot.restarts = 0
+            with self._replacing(slot):
+                result(installed, within=_left(due))
+                self._prove(slot)
+
+    def submit(self, request: Request) -> None:
+        """Queue one prompt with its n samples.
+
+        Raises:
+            RequestError, ValueError: as `check_request`.
+        """
+        check_request(request, self._settings)
+        self._queue.append(request)
+
+    def poll(self) -> list[Completion]:
+        """Wait until at least one response has finished; an empty list means that nothing is in flight.
+
+        An engine that has died or hangs is replaced, and what it owed is asked of the new one.
+
+        Raises:
+            EngineLostError: an engine and all that took its place died or hung.
+        """
+        self._hand_out()
+        while busy := [slot for slot in self._slots if slot.owed]:
+            for slot in busy:
+                if slot.pending is None:
+                    slot.pending, slot.due = slot.actor.poll.remote(), self._due()
+            done = [completion for slot in _answered(busy) for completion in self._take(slot)]
+            if done:
+                return sorted(done, key=lambda completion: (completion.draw, completion.sample))
+        return []
+
+    def cancel(self) -> None:
+        """Drop everything in flight."""
+        self._queue.clear()
+        cancelling = [(slot, slot.actor.cancel.remote()) for slot in self._slots if slot.owed]
+        due = self._due()
+        for slot, cancelled in cancelling:
+            slot.owed.clear()
+            slot.pending = None
+            with self._replacing(slot):
+                result(cancelled, within=_left(due))
+
+    def incidents(self) -> list[str]:
+        """Which engines were replaced, and why, since this was last asked: a sentence each."""
+        told, self._incidents = self._incidents, []
+        return told
+
+    def _hand_out(self) -> None:
+        """Give every queued request, whole, to the engine that owes the fewest tokens."""
+        work: dict[int, list[tuple[Request, int]]] = {}
+        for request in self._queue:
+            index = min(range(len(self._slots)), key=lambda index: self._slots[index].load)
+            samples = range(request.samples)
+            self._slots[index].owed |= {(request.draw, sample): request for sample in samples}
+            work.setdefault(index, []).extend((request, sample) for sample in samples)
+        self._queue.clear()
+        given = [(self._slots[index], self._slots[index].actor.add.remote(work[index])) for index in work]
+        due = self._due()
+        for slot, added in given:
+            with self._replacing(slot):
+                result(added, within=_left(due))
+
+    def _take(self, slot: _Slot) -> list[Completion]:
+        answer, slot.pending = slot.pending, None
+        completions: list[Completion] = []
+        with self._replacing(slot):
+            completions = result(answer, within=_left(slot.due))
+        for completion in completions:
+            del slot.owed[completion.draw, completion.sample]
+        return completions
+
+    @contextmanager
+    def _replacing(self, slot: _Slot) -> Iterator[None]:
+        """Replace the engine if it turns out to be lost while inside; the rest of the block is then skipped."""
+        try:
+            yield
+        except _LOST as error:
+            lost: Exception | None = error
+            while lost is not None:
+                lost = self._replace(slot, lost)
+
+    def _replace(self, slot: _Slot, lost: Exception) -> Exception | None:
+        """Put a new engine in the place of a lost one: same weights, proven, asked for what the old one owed.
+
+        Returns why the new one is lost too, if it is.
+        """
+        slot.restarts += 1
+        how = f"was silent for {self._deadline:.0f} s" if isinstance(lost, OverdueError) else "has died"
+        if slot.restarts > MOST_RESTARTS:
+            raise EngineLostError(
+                f"engine {slot.index} {how}, the {slot.restarts}th since the last sync: see what its machine lacks; "
+                "where it only needs longer, raise cluster.engine_deadline"
+            ) from lost
+        self._tell(f"engine {slot.index} {how} and is replaced, {len(slot.owed)} responses are asked again")
+        assert self._published is not None, "an engine is asked for nothing before it has weights"
+        ray.kill(slot.actor)  # what hangs holds its place
+        slot.actor, slot.pending = self._start(slot.index), None
+        due = self._due()
+        owed = [(request, sample) for (_, sample), request in slot.owed.items()]
+        try:
+            result(slot.actor.install.remote(self._published.weights), within=_left(due))
+            self._prove(slot)
+            result(slot.actor.add.remote(owed), within=_left(due))
+        except _LOST as error:
+            return error
+        return None
+
+    def _prove(self, slot: _Slot) -> None:
+        assert self._published is not None, "called once there are weights"
+        told = self._published
+        decoded = result(slot.actor.score.remote(told.prompt, told.tokens), within=self._deadline)
+        require_agreement(told.version, decoded, told.logps, tolerance=TOLERANCE[self._settings.dtype])
+
+    def _tell(self, incident: str) -> None:
+        """Now to the log, as a step may take long, and by `incidents` to the journal."""
+        _LOG.warning(incident)
+        self._incidents.append(incident)
+
+    def _due(self) -> float:
+        return time.monotonic() + self._deadline
+
+
+def _answered(busy: Sequence[_Slot]) -> list[_Slot]:
+    """Wait for the first answer or the first deadline; engines that have either behind them."""
+    first = min(slot.due for slot in busy)
+    ready, _ = ray.wait([slot.pending for slot in busy], num_returns=1, timeout=_left(first))
+    return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
+
+
+def _left(due: float) -> float:
+    """Seconds until then; where it has passed, those in which a ready answer gets here."""
+    return max(TRANSFER_SECONDS, due - time.monotonic())

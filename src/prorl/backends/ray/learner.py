@@ -1,0 +1,177 @@
+"""The learner group: one actor per rank, each with the same `TorchLearner`, behind one `ports.Learner`.
+
+Every method is called on all ranks with the same arguments, and rank 0 speaks for them. Folders must be reachable
+from the driver and from every rank. A rank that dies takes the run with it: whoever supervises resumes it.
+
+No wait here has a deadline of its own. Every call is made within a phase of the trainer's heartbeat (`learn`, `sync`,
+`save` or `between`), and where a rank hangs the supervisor ends the trainer once that phase is overdue
+(`run/heartbeat.py`); the ranks go with it. Only `build` comes before the first beat: ranks that do not meet there are
+given up by torch's process group after half an hour.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+import torch.distributed as dist
+
+from prorl.backends.ray.calls import result, results
+from prorl.backends.ray.settings import Device
+from prorl.backends.ray.weights import collect
+from prorl.learn.learner import LearnerSettings, TorchLearner
+from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
+from prorl.learn.parallel import Ranks, full_weights
+from prorl.types import Batch, Knobs, UpdateStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a learner is made from."""
+
+    model: str  # transformers directory or hub id
+    tokenizer: str
+    settings: LearnerSettings
+    with_reference: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the driver needs to know about the model that only the ranks hold."""
+
+    eos_ids: tuple[int, ...]
+    context: int  # tokens
+
+
+class LearnerRank:
+    """One rank, in a process of its own."""
+
+    def __init__(self, index: int, size: int) -> None:
+        self._index, self._count = index, size
+        self._snapshot: tuple[int, Callable[[Path], None]] | None = None
+        self._learner: TorchLearner
+
+    def meeting(self) -> str:
+        """An address of this machine at which the ranks can find each other."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"tcp://{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+    def build(self, origin: Origin, device: Device, meeting: str) -> Facts:
+        """Load and shard the model; a collective. A rank alone joins nobody.
+
+        Raises:
+            ModelError: the model or its tokenizer cannot be used.
+            ValueError: as `TorchLearner`.
+        """
+        ranks = None
+        if self._count > 1:
+            backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+            dist.init_process_group(backend, init_method=meeting, rank=self._index, world_size=self._count)
+            ranks = Ranks.joined(device)
+        tokens = load_tokenizer(origin.tokenizer)
+        # With several ranks a GPU never holds the whole model: it is sharded on its way there.
+        model = load_model(origin.model, dtype=torch.float32, device=device if ranks is None else "cpu")
+        facts = Facts(eos_ids=eos_ids(model, tokens), context=context_limit(model))
+        self._learner = TorchLearner(
+            model,
+            origin.settings,
+            with_reference=origin.with_reference,
+            pad_id=pad_id(tokens),
+            ranks=ranks,
+        )
+        return facts
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """A method of the learner."""
+        return getattr(self._learner, method)(*arguments, **options)
+
+    def publish(self, version: int) -> list[Any]:
+        """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""
+        if self._index:
+            for _ in full_weights(self._learner.policy):
+                pass
+            return []
+        return [ray.put(collect(self._learner.policy, version))]
+
+    def snapshot(self, ticket: int) -> None:
+        """Copy the state now, to be written under this ticket; an earlier copy is forgotten."""
+        self._snapshot = None
+        self._snapshot = (ticket, self._learner.snapshot())
+
+    def write(self, ticket: int, folder: Path) -> None:
+        """Write the snapshot; beside the learning, in a thread of the actor.
+
+        Raises:
+            RuntimeError: a later snapshot has been taken.
+        """
+        held, self._snapshot = self._snapshot, None
+        if held is None or held[0] != ticket:
+            raise RuntimeError("this snapshot is gone: write one before the next is taken")
+        held[1](folder)
+
+
+class RayLearner:
+    """`ports.Learner` over the ranks."""
+
+    def __init__(self, ranks: Sequence[Any], origin: Origin, *, device: Device) -> None:
+        """`ranks` are handles of `LearnerRank` actors. Raises as `LearnerRank.build`."""
+        self._ranks = list(ranks)
+        self._tickets = count()
+        meeting = result(self._ranks[0].meeting.remote())
+        self.facts: Facts = self._all("build", origin, device, meeting)
+
+    def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
+        """One step on all ranks; the batch is stored once and read by each."""
+        stats: UpdateStats = self._call("update", ray.put(batch), knobs)
+        return stats
+
+    def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
+        logps: list[float] = self._call("score", prompt, tokens)
+        return logps
+
+    def publish(self, version: int) -> Any:
+        """A reference to the policy's `Weights`, which lie in Ray's object store."""
+        (weights,) = self._all("publish", version)
+        return weights
+
+    def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
+        """Make the policy, or the weights in a checkpoint folder, the reference."""
+        folder = None if source is None else source.absolute()
+        self._call("reset_reference", folder, clear_optimizer=clear_optimizer)
+
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copy policy and optimizer as they are now; the returned function has the ranks write them."""
+        ticket = next(self._tickets)
+        self._all("snapshot", ticket)
+
+        def write(folder: Path) -> None:
+            self._all("write", ticket, folder.absolute())
+
+        return write
+
+    def restore(self, folder: Path) -> None:
+        """Load what a snapshot wrote, here or on one process."""
+        self._call("restore", folder.absolute())
+
+    def save_reference(self, folder: Path) -> None:
+        """Write the reference weights."""
+        self._call("save_reference", folder.absolute())
+
+    def restore_reference(self, folder: Path) -> None:
+        """Load what `save_reference` wrote."""
+        self._call("restore_reference", folder.absolute())
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return self._all("call", method, *arguments, **options)
+
+    def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Rank 0's answer, once all have answered."""
+        return results([getattr(rank, method).remote(*arguments, **options) for rank in self._ranks])[0]

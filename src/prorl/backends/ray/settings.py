@@ -1,0 +1,91 @@
+"""What the processes of a cluster are told before they import anything heavy: plain settings and environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from prorl.backends.local.engine import RequestError
+from prorl.errors import ProrlError
+from prorl.types import Request
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Where a run is computed."""
+
+    address: str | None  # of a running Ray cluster; None: one of its own on this machine
+    learners: int
+    engines: int
+    device: Device  # of every learner rank and every engine
+    threads: int  # CPU threads of each of them
+    room_deadline: float  # seconds in which there must be room for all of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What a run fixes about its engines."""
+
+    model: str  # transformers directory: the shape is taken from it, the weights are not
+    eos_ids: tuple[int, ...]
+    context: int  # tokens, prompt and response together
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    max_rows: int = 512  # responses that decode at a time
+    cache_bytes: int | None = None  # for keys and values; None: what vLLM finds free
+
+
+class MissingError(ProrlError):
+    """This Python has not what the backend needs."""
+
+
+def require_packages() -> None:
+    """Raises MissingError where Ray or vLLM is not installed."""
+    missing = [name for name in ("ray", "vllm") if find_spec(name) is None]
+    if missing:
+        raise MissingError(
+            f"backend=ray needs {' and '.join(missing)}, which this Python has not: `make cluster-env` makes an "
+            "environment that has, for CPUs; docs/cluster.md says what to install for GPUs"
+        )
+
+
+def check_request(request: Request, settings: EngineSettings) -> None:
+    """Check that an engine can serve a request.
+
+    Raises:
+        RequestError: it does not fit into the context.
+        ValueError: vLLM cannot say what the log-probs of this distribution are.
+    """
+    sampling = request.sampling
+    if len(request.prompt) + sampling.limit > settings.context:
+        raise RequestError(
+            f"a prompt of {len(request.prompt)} tokens and a response of up to {sampling.limit} exceed the "
+            f"model's {settings.context} positions: lower sampling.response_limit or shorten the prompt"
+        )
+    if sampling.top_p < 1.0:
+        raise ValueError("vLLM reports log-probs after truncation: sample with top_p 1")
+
+
+def learner_environment(threads: int) -> dict[str, str]:
+    """For a process that learns."""
+    return {"OMP_NUM_THREADS": str(threads)}
+
+
+def engine_environment(threads: int, device: Device) -> dict[str, str]:
+    """For a process that runs vLLM."""
+    common = {
+        **learner_environment(threads),
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the actor is the process
+    }
+    if device == "cuda":
+        return common
+    return {
+        **common,
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # left alone it binds one thread and ignores OMP_NUM_THREADS
+        # Without it the first log-probs wait half a minute for the compilation of one comparison.
+        "TORCHDYNAMO_DISABLE": "1",
+    }

@@ -1,0 +1,75 @@
+"""The learner's weights on their way to the engines: named, versioned, checksummed, in shared memory.
+
+They travel as one object of Ray's store, which engines on the same machine read in place. Every name of a weight is
+listed, also of one that is tied to another, because vLLM renews the output head only where it is named.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from prorl.backends.probe import SyncError
+from prorl.learn.parallel import full_weights
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """One version of the policy: transformers' names, float32."""
+
+    version: int
+    arrays: Mapping[str, Array]  # names that are tied share one array
+    checksum: int
+
+
+def collect(model: nn.Module, version: int) -> Weights:
+    """The whole weights of a model that may be sharded; then a collective, and every rank gets them.
+
+    They may share the model's memory: send them on before it learns.
+    """
+    arrays = {name: whole.float().cpu().numpy() for name, whole in full_weights(model)}
+    first: dict[int, str] = {}
+    named = {
+        name: arrays[first.setdefault(id(weight), name)]
+        for name, weight in model.state_dict(keep_vars=True).items()
+    }
+    return Weights(version=version, arrays=named, checksum=crc(named))
+
+
+def unpack(weights: Weights) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors, to be read only.
+
+    Raises:
+        SyncError: what arrived is not what was sent.
+    """
+    if crc(weights.arrays) != weights.checksum:
+        raise SyncError(
+            f"the weights of policy version {weights.version} were damaged on their way to an engine: check the "
+            "memory and network of this machine, then resume"
+        )
+    for name, array in weights.arrays.items():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nobody writes
+            tensor = torch.from_numpy(array)
+        yield name, tensor
+
+
+def crc(arrays: Mapping[str, Array]) -> int:
+    """CRC-32 over names, shapes and contents; arrays under two names count once."""
+    value, seen = 0, set()
+    for name, array in arrays.items():
+        value = zlib.crc32(f"{name} {array.shape}".encode(), value)
+        place = array.__array_interface__["data"]
+        if place not in seen:
+            seen.add(place)
+            value = zlib.crc32(np.ascontiguousarray(array).data, value)
+    return value

@@ -1,0 +1,66 @@
+"""What a recipe says about where a run's processes are and how they are cared for, and not about the result.
+
+Care changes not a bit of it; another place rounds differently, which is said and journalled.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from prorl.config.dials import Model
+
+SECTIONS = ("save", "deadlines", "guards", "backend", "cluster")
+"""Keys of a recipe that `prorl resume` may change, as the run stays the same."""
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class SaveConfig(Model):
+    """Checkpoints. The base and the best exam's are always kept."""
+
+    every: int = Field(50, gt=0)  # steps
+    minutes: float = Field(60.0, ge=0)  # a checkpoint at least so often, whatever a step takes; 0: off
+    keep_last: int = Field(2, gt=0)
+    keep_every: int = Field(0, ge=0)  # keep those of every so many steps for good; 0: none
+    keep_references: Literal["all", "needed"] = "all"  # needed: by the run now or by a kept checkpoint
+
+
+class DeadlinesConfig(Model):
+    """Seconds without a sign of life after which the supervisor calls a phase hung and restarts the trainer.
+
+    A phase that usually takes long may take `factor` times its median, if that is more. Decoding beats whenever a
+    response ends, judging and exams likewise.
+    """
+
+    generate: Seconds = 3600.0
+    judge: Seconds = 1800.0
+    learn: Seconds = 7200.0
+    sync: Seconds = 1800.0
+    exam: Seconds = 3600.0
+    measure: Seconds = 3600.0
+    save: Seconds = 7200.0
+    between: Seconds = 3600.0  # phases: decisions, references, the journal
+    factor: float = Field(20.0, ge=2)
+
+
+class GuardsConfig(Model):
+    """Warnings about memory and disk, and the stop before the machine dies. The zeros switch each off."""
+
+    warn_steps: int = Field(200, ge=0)  # warn where the trend uses either up within so many steps
+    memory_stop: float = Field(0.02, ge=0, lt=1)  # share of the memory below which the run stops, saved
+
+
+class ClusterConfig(Model):
+    """Where `backend: ray` computes. Another number of learners or engines changes results by rounding alone."""
+
+    address: str | None = None  # of a running Ray cluster; default: one of its own on this machine
+    learners: int = Field(1, gt=0)  # ranks over which the learner is sharded
+    engines: int = Field(1, gt=0)  # copies of the policy that sample
+    room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
+    engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
+    offload: bool = False  # keep the learner's parameters and moments in host memory between their uses
+    cache_gib: float | None = Field(
+        None, gt=0
+    )  # keys and values of an engine; default: 1 on a CPU, else all free

@@ -1,0 +1,76 @@
+"""Settings of a recipe that are each fine and mean nothing together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prorl.config.schema import RunConfig, ShapeConfig
+
+
+def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
+    """One sentence per contradiction; `shape` is that of the model, as far as the recipe knows it."""
+    sampling, reset, kl = config.sampling, config.reset, config.kl
+    resets = reset.every or reset.stalled_exams or reset.kl_ceiling is not None
+    if kl.coef == 0 and (resets or any(stage.reset_reference for stage in config.stages)):
+        yield (
+            "a reference reset means nothing with kl.coef 0, as no reference is held: "
+            "set reset.every=0 reset.stalled_exams=0 reset.kl_ceiling=null, or a kl.coef above 0"
+        )
+    if sampling.samples_per_prompt < 2:
+        yield (
+            "sampling.samples_per_prompt must be at least 2: the baseline is the mean of a prompt's own group"
+        )
+    if sampling.prompts_per_step % config.optimizer.updates_per_step:
+        yield (
+            f"sampling.prompts_per_step ({sampling.prompts_per_step}) does not divide into "
+            f"optimizer.updates_per_step ({config.optimizer.updates_per_step}) equal mini-batches"
+        )
+    if shape is not None and sampling.response_limit >= shape.context:
+        yield (
+            f"sampling.response_limit ({sampling.response_limit}) leaves no room for a prompt in the model's "
+            f"context of {shape.context} tokens"
+        )
+    if config.backend == "ray" and sampling.top_p < 1:
+        yield (
+            "backend=ray needs sampling.top_p 1: below it vLLM reports log-probs of the truncated distribution, "
+            "which the learner cannot compute"
+        )
+    phases = config.deadlines
+    patience = min(phases.generate, phases.sync, phases.exam, phases.measure)
+    if config.backend == "ray" and config.cluster.engine_deadline >= patience:
+        yield (
+            f"cluster.engine_deadline ({config.cluster.engine_deadline:g} s) is not below the least of "
+            f"deadlines.generate, sync, exam and measure ({patience:g} s): the trainer would be ended before it "
+            "could replace an engine"
+        )
+    if config.clip.high < config.clip.low:
+        yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
+    if config.length_penalty.eta_min > config.length_penalty.eta_max:
+        yield (
+            f"length_penalty.eta_min ({config.length_penalty.eta_min}) is above length_penalty.eta_max "
+            f"({config.length_penalty.eta_max}), which would pay for length"
+        )
+    if config.mismatch.kind != "none" and config.learner.old_logprobs == "engine":
+        yield "mismatch correction compares engine and learner: it needs learner.old_logprobs=learner"
+    if config.mismatch.low > config.mismatch.high:
+        yield f"mismatch.low ({config.mismatch.low}) is above mismatch.high ({config.mismatch.high})"
+    if (reset.stalled_exams or reset.target == "best") and not config.exam.every:
+        yield "reset.stalled_exams and reset.target=best need exams: set exam.every above 0"
+    if reset.kl_count > reset.kl_window:
+        yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
+    detectors = dict(config.detectors)
+    if kl.coef == 0 and any(
+        (row.mode, row.action) == ("act", "reset_reference") for row in detectors.values()
+    ):
+        yield "a detector that resets the reference means nothing with kl.coef 0: give it another action"
+    if not any(task.weight for task in config.tasks.values()):
+        yield "every task has weight 0: give at least one a positive weight"
+    starts = [stage.at for stage in config.stages]
+    if starts != sorted(set(starts)):
+        yield f"stages must begin at ascending steps, not {starts}"
+    for stage in config.stages:
+        unknown = set(stage.mixture) - set(config.tasks)
+        if unknown:
+            yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"

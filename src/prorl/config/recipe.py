@@ -1,0 +1,209 @@
+"""From a recipe's name and overrides to a checked `RunConfig`; every mistake is one sentence with the way out."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from yaml import YAMLError
+
+from prorl.config.care import SECTIONS
+from prorl.config.dials import DIAL_MODELS
+from prorl.config.schema import RunConfig
+from prorl.errors import ProrlError
+
+MAX_EXTENDS = 8
+
+YOUNGER: Mapping[str, Mapping[str, Any]] = {
+    "evaluation": {"ladder_per_level": 0, "temperature": 1.0, "top_p": 1.0},
+}
+"""Keys that recipes got after runs had been hashed without them: at these values they leave the hash as it was."""
+
+OLDER: Mapping[str, Any] = {"backend": "local"}
+"""Keys that were hashed before they stopped counting: hashed for ever at the one value that runs had then."""
+
+
+class RecipeError(ProrlError):
+    """A recipe that cannot be used, said in one sentence."""
+
+
+def recipe_folders() -> tuple[Path, ...]:
+    """Where recipes are looked for by name: the working directory's, the source tree's, the installed ones."""
+    package = Path(__file__).parent.parent
+    return Path("recipes"), package.parent.parent / "recipes", package / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Names of all recipes at hand."""
+    return sorted({path.stem for folder in recipe_folders() for path in folder.glob("*.yaml")})
+
+
+def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Load a recipe by path or name, follow `extends`, apply `section.key=value` overrides, and check it all.
+
+    Raises:
+        RecipeError: missing or broken file, unknown key, wrong value, or settings that contradict each other.
+    """
+    merged = _merge_chain(_find(recipe, Path()))
+    if "name" not in merged:
+        merged.name = Path(recipe).stem
+    return check(_overridden(merged, overrides, recipe), recipe)
+
+
+def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
+    """A resolved recipe with top-level settings and dotted overrides replaced, checked again.
+
+    Raises:
+        RecipeError: as `load_recipe`.
+    """
+    data = OmegaConf.create(to_json(config) | dict(settings))
+    return check(_overridden(data, overrides, config.name), config.name)
+
+
+def check(data: Mapping[Any, Any], source: str) -> RunConfig:
+    """Plain data as a `RunConfig`.
+
+    Raises:
+        RecipeError: naming the key, what is wrong with it, and the nearest known key if it is unknown.
+    """
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise RecipeError(f"{source}: {'; '.join(_explain(error))}") from None
+
+
+def to_json(config: RunConfig) -> dict[str, Any]:
+    """The resolved recipe as plain JSON data, every default written out."""
+    data = config.model_dump(mode="json")
+    assert isinstance(data, dict)
+    return data
+
+
+def essence(config: RunConfig) -> dict[str, Any]:
+    """What a resolved recipe says about the result, without how the process is cared for meanwhile."""
+    return {key: value for key, value in to_json(config).items() if key not in SECTIONS}
+
+
+def config_hash(config: RunConfig) -> str:
+    """Identity of everything that a resolved recipe says about the result."""
+    said = {**essence(config), **OLDER}
+    for section, defaults in YOUNGER.items():
+        said[section] = dict(item for item in said[section].items() if item not in defaults.items())
+    text = json.dumps(said, sort_keys=True)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys on which two resolved recipes differ, with both values."""
+    found: list[str] = []
+    for key in sorted(mine.keys() | theirs.keys()):
+        left, right = mine.get(key), theirs.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            found += differences(left, right, f"{prefix}{key}.")
+        elif left != right:
+            found.append(f"{prefix}{key}: {right!r} → {left!r}")
+    return found
+
+
+def _find(recipe: str, beside: Path) -> Path:
+    direct = [Path(recipe), beside / recipe, beside / f"{recipe}.yaml"]
+    named = [folder / f"{recipe}.yaml" for folder in recipe_folders()]
+    for path in (*direct, *named):
+        if path.is_file():
+            return path
+    names = recipe_names()
+    near = difflib.get_close_matches(recipe, names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise RecipeError(f"no recipe {recipe!r}: {hint}known recipes are {', '.join(names)}")
+
+
+def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
+    if depth == MAX_EXTENDS:
+        raise RecipeError(f"{path}: `extends` goes deeper than {MAX_EXTENDS}; does a recipe extend itself?")
+    try:
+        loaded = OmegaConf.load(path)
+    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+        raise RecipeError(f"{path} cannot be read as YAML settings: {_first_line(error)}") from None
+    if not isinstance(loaded, DictConfig):
+        raise RecipeError(f"{path} is not a mapping of settings")
+    parent = loaded.pop("extends", None)
+    if parent is None:
+        return loaded
+    base = _merge_chain(_find(str(parent), path.parent), depth + 1)
+    if "name" not in loaded:
+        loaded.name = path.stem
+    return _override(base, loaded, str(path))
+
+
+def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> dict[Any, Any]:
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals or not key:
+            raise RecipeError(f"override {override!r} is not of the form section.key=value")
+    try:
+        merged = _override(recipe, OmegaConf.from_dotlist(list(overrides)), source)
+        data = OmegaConf.to_container(merged, resolve=True)
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise RecipeError(f"{source}: {_first_line(error)}") from None
+    assert isinstance(data, dict)
+    return data
+
+
+def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
+    try:
+        merged = OmegaConf.merge(base, top)
+    except (TypeError, OmegaConfBaseException) as error:  # a list where a section was, or the other way round
+        raise RecipeError(f"{source}: {_first_line(error)}") from None
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def _explain(error: ValidationError) -> Iterator[str]:
+    for detail in error.errors():
+        # Pydantic names the branch of a union in the place; a reader of the recipe knows only the key.
+        where = ".".join(str(part) for part in detail["loc"] if part not in DIAL_MODELS)
+        if detail["type"] == "extra_forbidden":
+            yield f"unknown key {where!r}{_nearest(detail)}"
+        elif detail["type"] == "missing":
+            yield f"key {where!r} is missing"
+        elif detail["type"] == "value_error":
+            yield detail["msg"].removeprefix("Value error, ")
+        else:
+            yield f"{where}: {detail['msg']}, not {detail['input']!r}"
+
+
+def _nearest(detail: ErrorDetails) -> str:
+    *path, unknown = (str(part) for part in detail["loc"])
+    model: type[BaseModel] = RunConfig
+    for part in path:
+        if part in model.model_fields:  # else it is a key of a mapping, and the model stays
+            model = _model_of(model.model_fields[part].annotation) or model
+        model = DIAL_MODELS.get(part) or model
+    known = list(model.model_fields)
+    near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
+    if near:
+        place = [part for part in path if part not in DIAL_MODELS]
+        return f": did you mean {'.'.join([*place, near[0]])!r}?"
+    return f"; known here: {', '.join(known)}"
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The first pydantic model inside a field's annotation, through optionals and containers."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (Union, types.UnionType, dict, tuple):
+        return next(filter(None, map(_model_of, get_args(annotation))), None)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split("\n")[:2]).strip()

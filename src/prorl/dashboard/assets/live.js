@@ -1,0 +1,124 @@
+// Keeps the page up to date by server-sent events, and sends the operator's orders. page.js draws.
+"use strict";
+
+(() => {
+  const TOKEN = "prorl.token";
+  const AGAIN = 5000; // milliseconds
+  const page = location.pathname.replace(/^\/(run\/)?/, ""); // as in the address: still percent-encoded
+  const sections = new Map(); // key → section as last seen, whole
+  let source = null;
+
+  // The token comes in the fragment, which no server sees; from there it moves out of sight and out of the history.
+  function keepToken() {
+    const given = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (!given) return;
+    sessionStorage.setItem(TOKEN, given);
+    history.replaceState(null, "", location.pathname);
+  }
+
+  function take({ outline, parts }) {
+    const touched = new Set();
+    for (const part of parts) {
+      const known = sections.get(part.key) || { figures: [] };
+      if (part.figure) {
+        const others = known.figures.filter((figure) => figure.key !== part.figure.key);
+        sections.set(part.key, { ...known, figures: [...others, part.figure] });
+      } else {
+        sections.set(part.key, { ...part, figures: known.figures });
+      }
+      touched.add(part.key);
+    }
+    for (const key of [...sections.keys()]) {
+      if (key in outline) continue;
+      prorl.remove(key);
+      sections.delete(key);
+    }
+    for (const [key, figures] of Object.entries(outline)) {
+      const section = sections.get(key);
+      const wanted = figures.map((name) => section.figures.find((figure) => figure.key === name));
+      if (wanted.length !== section.figures.length) touched.add(key);
+      sections.set(key, { ...section, figures: wanted });
+    }
+    prorl.apply([...touched].filter((key) => sections.has(key)).map((key) => sections.get(key)));
+    arrange(Object.keys(outline));
+    unlock();
+  }
+
+  // Sections that came later than others may belong before them.
+  function arrange(keys) {
+    const main = document.getElementById("sections");
+    const shown = [...main.children].map((element) => element.id).filter((id) => keys.includes(id));
+    if (shown.join() === keys.join()) return;
+    const links = document.getElementById("contents");
+    for (const key of keys) {
+      main.append(document.getElementById(key));
+      links.append(document.getElementById(`link-${key}`));
+    }
+  }
+
+  function connected(yes) {
+    document.documentElement.dataset.live = yes ? "yes" : "no";
+  }
+
+  // A browser keeps six connections to one server: pages in the background give theirs back.
+  function listen() {
+    if (document.hidden) {
+      source?.close();
+      source = null;
+    } else if (!source || source.readyState === EventSource.CLOSED) {
+      source = new EventSource(`/events/${page}`);
+      source.onopen = () => connected(true);
+      source.onerror = () => {
+        connected(false);
+        // A browser asks again by itself, but not after an answer that is no stream, as of a run that was moved away.
+        if (source?.readyState === EventSource.CLOSED) setTimeout(listen, AGAIN);
+      };
+      source.onmessage = (event) => take(JSON.parse(event.data));
+    }
+  }
+
+  function unlock() {
+    const fieldset = document.querySelector(".orders fieldset");
+    if (!fieldset || !fieldset.disabled || !sessionStorage.getItem(TOKEN)) return;
+    fieldset.disabled = false;
+    tell("Obeyed at the next boundary between two steps.", "soft");
+  }
+
+  function tell(sentence, kind) {
+    const output = document.querySelector(".orders output");
+    output.textContent = sentence;
+    output.className = kind;
+  }
+
+  async function order(words) {
+    const headers = { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem(TOKEN)}` };
+    try {
+      const answer = await fetch(`/order/${page}`, { method: "POST", headers, body: JSON.stringify({ words }) });
+      const { said } = await answer.json();
+      tell(said, answer.ok ? "good" : "bad");
+      return answer.ok;
+    } catch (error) {
+      tell(`The order was not given: ${error.message}`, "bad");
+      return false;
+    }
+  }
+
+  document.addEventListener("click", (event) => {
+    const word = event.target.closest(".orders .words button")?.value;
+    if (!word) return;
+    if (word === "stop" && !confirm("Stop this run? It saves a checkpoint and ends; `prorl resume` goes on.")) return;
+    order([word]);
+  });
+
+  document.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const line = event.target.elements.line;
+    if (line.value.trim() && (await order(line.value.trim().split(/\s+/)))) line.value = "";
+  });
+
+  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/assets/live.css" }));
+  keepToken();
+  listen();
+  document.addEventListener("visibilitychange", listen);
+  window.addEventListener("hashchange", () => { keepToken(); unlock(); });
+})();

@@ -1,0 +1,1 @@
+"""Measuring models: base and trained around a run, and studies of any checkpoint or model."""

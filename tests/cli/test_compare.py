@@ -1,0 +1,89 @@
+"""`prorl compare` on run directories, in the state that a user finds them in."""
+
+import json
+
+import pytest
+
+from support.commands import done, refused
+from support.events import evaluated, stepped
+from support.stories import STARTED, keep, recipe, result, study, write_run
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Two seeds of a recipe and a longer run of another one, below runs/."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    for seed, score in ((1, 0.4), (2, 0.6)):
+        events = [STARTED, evaluated(0, 0.2), *map(stepped, (1, 2)), evaluated(2, score)]
+        write_run(tmp_path / "runs" / f"seed{seed}", events, seed=seed)
+    longer = [STARTED, *map(stepped, (1, 2, 3, 4)), evaluated(4, 0.9)]
+    write_run(tmp_path / "runs" / "longer", longer, kl=recipe()["kl"] | {"coef": 0.5})
+    return tmp_path / "runs"
+
+
+def line(text, title):
+    """The first row of this title and the one below it."""
+    lines = text.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.strip().startswith(title))
+    return [lines[at].split(), lines[at + 1].split()]
+
+
+def test_seeds_share_a_column_with_mean_interval_and_each_run(runs):
+    text = done("compare", "seed1", "seed2", "longer")
+    assert "mean ± 95 %, n = 2" in text
+    assert line(text, "kl.coef")[0] == ["kl.coef", "0.001", "0.5"]
+    last = text[text.index("last exam") :]
+    assert line(last, "pass@1") == [["pass@1", "50.0%", "±", "127.1%", "90.0%"], ["40.0%,", "60.0%"]]
+
+
+def test_a_run_alone_keeps_the_interval_of_its_measurement(runs):
+    keep(runs / "longer", study([result(0, 0), result(1, 1)], step=None), study([result(0, 2), result(1, 1)]))
+    text = done("compare", "longer", "seed1")
+    assert line(text, "pass@1, gain")[0] == ["pass@1,", "gain", "+25.0", "[+0.0,", "+50.0]", "–"]
+
+
+def test_json_has_every_value_of_every_run(runs):
+    data = json.loads(done("compare", "seed1", "longer", "seed2", "--json"))
+    assert data["runs"] == ["seed1", "longer", "seed2"]
+    assert data["groups"] == [["seed1", "seed2"], ["longer"]]
+    last = next(row for row in data["rows"] if (row["section"], row["title"]) == ("last exam", "pass@1"))
+    assert last["values"] == [0.4, 0.9, 0.6]
+    assert last["spreads"][0]["mean"] == 0.5
+    assert last["spreads"][1] is None
+
+
+def test_at_an_earlier_step_later_events_are_not_told(runs):
+    data = json.loads(done("compare", "seed1", "longer", "--step", "2", "--json"))
+    values = {(row["section"], row["title"]): row["values"] for row in data["rows"]}
+    assert values["run", "steps"] == [2, 2]
+    assert values["last exam", "pass@1"] == [0.4, None]
+
+
+def test_a_step_that_a_run_has_not_reached_is_refused(runs):
+    assert "seed1 has only 2 steps" in refused("compare", "longer", "seed1", "--step", "3")
+
+
+def test_runs_that_are_called_the_same_are_told_by_their_paths(runs):
+    write_run(runs / "old" / "seed1")
+    data = json.loads(done("compare", "seed1", runs / "old" / "seed1", "--json"))
+    assert data["runs"] == ["runs/seed1", str(runs / "old" / "seed1")]
+
+
+def test_a_folder_without_a_run_is_refused(runs):
+    assert "check the name" in refused("compare", "seed1", "nowhere")
+
+
+def test_a_narrow_terminal_cuts_no_key_and_no_value_off(runs, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "a long instruction on how to answer, which has no end"
+    write_run(runs / "told", [], model={"path": "x", "warmup": {"corpus_problems": 12345}}, instruction=text)
+    shown = done("compare", "seed1", "told", "longer", "seed2")
+    assert "…" not in shown
+    assert "model.warmup.corpus_problems" in shown
+    assert "answer" in shown
+
+
+def test_a_recipe_cannot_mark_up_the_terminal(runs):
+    write_run(runs / "loud", [], instruction="[bold]x[/bold] [link=http://x]y")
+    assert "[bold]x[/bold] [link=http://x]y" in done("compare", "seed1", "loud")

@@ -1,0 +1,233 @@
+"""From a file and overrides to a checked recipe; every mistake is one sentence that says where and what instead."""
+
+import json
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from prorl.config.care import SECTIONS
+from prorl.config.recipe import (
+    OLDER,
+    RecipeError,
+    changed,
+    check,
+    config_hash,
+    differences,
+    load_recipe,
+    recipe_names,
+    to_json,
+)
+from prorl.config.schema import TaskConfig
+from support.recipes import recipe
+
+BASE = "model: {path: m}\ntasks: {arithmetic: {}}\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Writes a recipe file and returns its path."""
+
+    def written(name: str, text: str) -> str:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return written
+
+
+def test_a_recipe_is_called_after_its_file_unless_it_says_otherwise(write):
+    assert load_recipe(write("small", BASE)).name == "small"
+    assert load_recipe(write("small", BASE + "name: other\n")).name == "other"
+
+
+def test_what_a_recipe_does_not_say_is_the_default(write):
+    assert to_json(load_recipe(write("r", BASE + "steps: 5\n"))) == to_json(recipe()) | {
+        "tasks": {"arithmetic": TaskConfig().model_dump(mode="json")},
+        "steps": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("stepz: 5\n", "unknown key 'stepz': did you mean 'steps'?"),
+        ("kl: {coeff: 1}\n", "unknown key 'kl.coeff': did you mean 'kl.coef'?"),
+        ("model: {path: m, shape: {layer: 1}}\n", "'model.shape.layer': did you mean 'model.shape.layers'?"),
+        ("tasks: {arithmetic: {wieght: 1}}\n", "did you mean 'tasks.arithmetic.weight'?"),
+        ("stages: [{at: 1}, {at: 5, mix: {}}]\n", "'stages.1.mix': did you mean 'stages.1.mixture'?"),
+        ("kl: {coef: {ramp: linear, strat: 0}}\n", "'kl.coef.strat': did you mean 'kl.coef.start'?"),
+        ("kl: {coef: {points: [[0, 1]], zzz: 0}}\n", "unknown key 'kl.coef.zzz'; known here: points"),
+        ("clip: {zzz: 1}\n", "unknown key 'clip.zzz'; known here: low, high, dual"),
+    ],
+)
+def test_an_unknown_key_is_told_the_nearest_one(write, text, told):
+    kept = "".join(line for line in BASE.splitlines(keepends=True) if line[:5] != text[:5])
+    with pytest.raises(RecipeError) as error:
+        load_recipe(write("r", kept + text))
+    assert told in str(error.value)
+
+
+def test_an_unknown_key_on_the_command_line_too(write):
+    with pytest.raises(RecipeError, match=r"'sampling.temprature': did you mean 'sampling.temperature'\?"):
+        load_recipe(write("r", BASE), ["sampling.temprature=2"])
+
+
+def test_a_missing_key_is_named(write):
+    with pytest.raises(RecipeError, match="key 'tasks' is missing"):
+        load_recipe(write("r", "model: {path: m}\n"))
+
+
+def test_all_mistakes_are_told_at_once(write):
+    with pytest.raises(RecipeError, match=r"steps: .*, not 0; unknown key 'zzz'"):
+        load_recipe(write("r", BASE + "steps: 0\nzzz: 1\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [", "cannot be read"),
+        ("a: 1\na: 2\n", "cannot be read"),
+        ("\tx: 1\n", "cannot be read"),
+        ("3\n", "cannot be read"),
+        ("[1, 2]\n", "is not a mapping of settings"),
+        ("", "key 'model' is missing"),
+        (BASE + "name: ${nowhere}\n", "nowhere"),
+    ],
+)
+def test_a_broken_file_is_told_by_its_name(write, text, told):
+    path = write("broken", text)
+    with pytest.raises(RecipeError) as error:
+        load_recipe(path)
+    assert told in str(error.value)
+    assert str(error.value).startswith(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_text_is_told_so(tmp_path):
+    (tmp_path / "r.yaml").write_bytes(b"\xff\xfe\x00a")
+    with pytest.raises(RecipeError, match=r"r\.yaml cannot be read"):
+        load_recipe(str(tmp_path / "r.yaml"))
+
+
+@pytest.mark.parametrize(("name", "told"), [("nanoo", "did you mean 'nano'"), ("zzzz", "known recipes are")])
+def test_a_missing_recipe_is_told_the_nearest_and_all(name, told):
+    with pytest.raises(RecipeError) as error:
+        load_recipe(name)
+    assert told in str(error.value)
+    assert ", ".join(recipe_names()) in str(error.value)
+
+
+def test_a_recipe_takes_up_another_one_and_says_what_differs(write):
+    write("parent", BASE + "name: p\nkl: {coef: 0.5, estimator: k3}\nclip: {dual: 3}\n")
+    child = load_recipe(write("child", "extends: parent\nkl: {coef: 0.25}\nclip: {dual: null}\n"))
+    assert (child.name, child.kl.coef, child.kl.estimator, child.clip.dual) == ("child", 0.25, "k3", None)
+
+
+def test_extending_goes_through_generations_and_adds_tasks(write):
+    write("a", BASE + "steps: 1\nseed: 1\n")
+    write("b", "extends: a\nsteps: 2\ntasks: {countdown: {}}\n")
+    grandchild = load_recipe(write("c", "extends: b\n"))
+    assert (grandchild.name, grandchild.steps, grandchild.seed) == ("c", 2, 1)
+    assert list(grandchild.tasks) == ["arithmetic", "countdown"]
+
+
+def test_extending_in_a_circle_is_told_so(write):
+    path = write("x", "extends: y\n")
+    write("y", "extends: x\n")
+    with pytest.raises(RecipeError, match="does a recipe extend itself"):
+        load_recipe(path)
+
+
+def test_extending_nothing_is_told_so(write):
+    with pytest.raises(RecipeError, match="no recipe 'nowhere_to_be_found'"):
+        load_recipe(write("x", "extends: nowhere_to_be_found\n"))
+
+
+def test_a_list_cannot_take_the_place_of_a_section(write):
+    write("parent", BASE + "sampling: {temperature: 1.5}\n")
+    with pytest.raises(RecipeError, match=r"child\.yaml: "):
+        load_recipe(write("child", "extends: parent\nsampling: [1]\n"))
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("steps=7", "steps", 7),
+        ("kl.coef=1e-2", "kl.coef", 0.01),
+        ("reset.kl_ceiling=null", "reset.kl_ceiling", None),
+        ("tasks.arithmetic.levels={1: 2}", "tasks.arithmetic.levels", {"1": 2.0}),
+        ("kl.coef={ramp: linear, start: 0, end: 1, steps: 5}", "kl.coef.steps", 5),
+        ("stages=[{at: 3, mixture: {arithmetic: 2}}]", "stages", 1),
+    ],
+)
+def test_an_override_replaces_one_key(write, override, key, value):
+    data = to_json(load_recipe(write("r", BASE + "reset: {kl_ceiling: 0.5}\n"), [override]))
+    for part in key.split("."):
+        data = data[part]
+    assert (len(data) if isinstance(data, list) else data) == value
+
+
+def test_the_last_override_wins(write):
+    assert load_recipe(write("r", BASE), ["steps=7", "steps=8"]).steps == 8
+
+
+@pytest.mark.parametrize("override", ["steps", "=5", "steps 5"])
+def test_an_override_has_a_key_and_a_value(write, override):
+    with pytest.raises(RecipeError, match=r"not of the form section\.key=value"):
+        load_recipe(write("r", BASE), [override])
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["name=[", "sampling=3", "sampling.temperature.x=3", "name=${x", "stages.0.at=5", "steps=many"],
+)
+def test_an_override_that_makes_no_sense_is_told_in_one_sentence(write, override):
+    with pytest.raises(RecipeError) as error:
+        load_recipe(write("r", BASE + "stages: [{at: 3}]\n"), [override])
+    assert "\n" not in str(error.value)
+
+
+def test_a_resolved_recipe_can_be_stored_and_read_back():
+    config = recipe(kl={"coef": {"points": [[0, 1], [5, 2]]}}, stages=[{"at": 3, "set": {"kl.coef": 1}}])
+    assert check(to_json(config), "stored") == config
+
+
+def test_a_changed_recipe_is_checked_again():
+    config = recipe()
+    renamed = changed(config, {"name": "branch"}, ["kl.coef=0.5"])
+    assert (renamed.name, renamed.kl.coef, renamed.steps) == ("branch", 0.5, config.steps)
+    assert changed(config, {}, []) == config
+    with pytest.raises(RecipeError, match=r"clip\.high"):
+        changed(config, {}, ["clip.high=0.1"])
+
+
+def test_the_hash_is_of_all_that_is_said_and_not_of_how():
+    assert config_hash(recipe(steps=3000)) == config_hash(recipe())
+    assert config_hash(recipe(steps=3001)) != config_hash(recipe())
+    assert config_hash(recipe(kl={"coef": 2e-4})) != config_hash(recipe())
+
+
+def test_differences_are_told_by_dotted_keys():
+    mine, theirs = to_json(recipe(kl={"coef": 0.5}, steps=5)), to_json(recipe())
+    assert differences(mine, theirs) == ["kl.coef: 0.0001 → 0.5", "steps: 3000 → 5"]
+    assert differences(mine, mine) == []
+
+
+def test_a_key_that_is_younger_than_a_run_leaves_its_hash_as_it_was():
+    older = to_json(recipe())
+    for key in ("ladder_per_level", "temperature", "top_p"):
+        del older["evaluation"][key]
+    assert config_hash(check(older, "an older config.json")) == config_hash(recipe())
+    said = {key: value for key, value in older.items() if key not in SECTIONS} | OLDER
+    text = json.dumps(said, sort_keys=True)
+    assert config_hash(recipe()) == blake2b(text.encode(), digest_size=8).hexdigest()
+    for changed_key in ({"ladder_per_level": 5}, {"temperature": 0.6}, {"samples": 64}):
+        assert config_hash(recipe(evaluation=changed_key)) != config_hash(recipe())
+
+
+def test_a_run_from_before_there_was_another_backend_keeps_its_hash():
+    earlier = json.loads(Path(__file__).with_name("nano_of_an_earlier_run.json").read_text())
+    assert earlier["backend"] == "local"
+    assert config_hash(check(earlier, "config.json")) == "6b278f1126e9c4c8"
+    assert config_hash(check(earlier | {"backend": "ray"}, "config.json")) == "6b278f1126e9c4c8"

@@ -1,0 +1,140 @@
+"""What a recipe may say, and every contradiction that is refused."""
+
+from dataclasses import fields
+
+import pytest
+
+from prorl.config.recipe import RecipeError, config_hash
+from prorl.config.schema import KNOBS, RunConfig, shape_of
+from prorl.director.schedules import Piecewise, Ramp
+from prorl.types import Knobs
+from support.recipes import recipe
+
+NO_RESETS = {"every": 0}
+SHAPE = {"context": 8192}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"kl": {"coef": 0}}, "a reference reset means nothing with kl.coef 0"),
+        ({"kl": {"coef": 0}, "reset": {"every": 0, "kl_ceiling": 0.5}}, "a reference reset means nothing"),
+        ({"kl": {"coef": 0}, "reset": {"every": 0, "stalled_exams": 2}}, "a reference reset means nothing"),
+        (
+            {"kl": {"coef": 0}, "reset": NO_RESETS, "stages": [{"at": 5, "reset_reference": True}]},
+            "a reference reset means nothing",
+        ),
+        ({"sampling": {"samples_per_prompt": 1}}, "samples_per_prompt must be at least 2"),
+        (
+            {"sampling": {"prompts_per_step": 10}, "optimizer": {"updates_per_step": 4}},
+            r"prompts_per_step \(10\) does not divide into optimizer.updates_per_step \(4\)",
+        ),
+        (
+            {"model": {"path": "m", "shape": SHAPE}},
+            r"response_limit \(8192\) leaves no room .* of 8192 tokens",
+        ),
+        ({"model": {"warmup": {"shape": {"context": 100}}}}, "leaves no room for a prompt"),
+        ({"backend": "ray", "sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
+        ({"backend": "ray", "deadlines": {"exam": 500.0}}, r"engine_deadline \(600 s\) is not below"),
+        ({"clip": {"high": 0.1}}, r"clip.high \(0.1\) is below clip.low \(0.2\)"),
+        ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
+        ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),
+        ({"mismatch": {"low": 3}}, r"mismatch.low \(3.0\) is above mismatch.high \(2.0\)"),
+        ({"exam": {"every": 0}, "reset": {"stalled_exams": 2}}, "need exams: set exam.every above 0"),
+        ({"exam": {"every": 0}, "reset": {"target": "best"}}, "need exams: set exam.every above 0"),
+        ({"reset": {"kl_count": 6}}, r"reset.kl_count \(6\) is above reset.kl_window \(5\)"),
+        ({"tasks": {"arithmetic": {"weight": 0}}}, "every task has weight 0"),
+        ({"stages": [{"at": 5}, {"at": 5}]}, r"stages must begin at ascending steps, not \[5, 5\]"),
+        ({"stages": [{"at": 5}, {"at": 3}]}, r"ascending steps, not \[5, 3\]"),
+        ({"stages": [{"at": 5, "mixture": {"sudoku": 1}}]}, r"step 5: the mixture names \['sudoku'\]"),
+    ],
+)
+def test_settings_that_mean_nothing_together_are_refused(settings, sentence):
+    with pytest.raises(RecipeError, match=sentence):
+        recipe(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kl": {"coef": 0}, "reset": NO_RESETS},
+        {"kl": {"coef": {"points": [[0, 0], [9, 0.1]]}}},
+        {"sampling": {"prompts_per_step": 12}, "optimizer": {"updates_per_step": 4}},
+        {"model": {"path": "m", "shape": {"context": 8193}}},
+        {"clip": {"high": 0.2}},
+        {"length_penalty": {"eta_min": 0}},
+        {"mismatch": {"kind": "tis"}, "learner": {"old_logprobs": "learner"}},
+        {"mismatch": {"low": 2}},
+        {"exam": {"every": 0}},
+        {"reset": {"kl_count": 5}},
+        {"tasks": {"arithmetic": {"weight": 0}, "countdown": {}}},
+        {"stages": [{"at": 0}, {"at": 5, "mixture": {"countdown": 0}}]},
+    ],
+)
+def test_settings_at_the_edge_of_meaning_are_not(settings):
+    assert isinstance(recipe(**settings), RunConfig)
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({"steps": 0}, "steps"),
+        ({"sampling": {"temperature": 0}}, "sampling.temperature"),
+        ({"sampling": {"temperature": float("nan")}}, "sampling.temperature"),
+        ({"optimizer": {"grad_clip": float("inf")}}, "optimizer.grad_clip"),
+        ({"dynamic_sampling": {"min_spread": 1.5}}, "dynamic_sampling.min_spread"),
+        ({"clip": {"dual": 1}}, "clip.dual"),
+        ({"kl": {"coef": -1}}, "kl.coef"),
+        ({"kl": {"estimator": "k1"}}, "kl.estimator"),
+        ({"optimizer": {"lr": {"points": [[0, -1]]}}}, "optimizer.lr"),
+        ({"optimizer": {"lr": {"ramp": "linear", "start": -1, "end": 1, "steps": 3}}}, "optimizer.lr.start"),
+        ({"optimizer": {"lr": {"ramp": "steep", "start": 0, "end": 1, "steps": 3}}}, "optimizer.lr"),
+        ({"reset": {"kl_window": 33}}, "reset.kl_window"),
+        ({"backend": "cloud"}, "backend"),
+        ({"model": {"path": "m", "shape": {"layers": 0}}}, "model.shape.layers"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_its_place(settings, place):
+    with pytest.raises(RecipeError, match=rf"^r: {place}[.:\d]"):
+        recipe(**settings)
+
+
+@pytest.mark.parametrize("model", [{}, {"path": "m", "warmup": {}}])
+def test_a_policy_has_exactly_one_source(model):
+    with pytest.raises(RecipeError, match="exactly one"):
+        recipe(model=model)
+
+
+@pytest.mark.parametrize("points", [[[5, 1]], [[0, 1], [5, 2], [5, 3]], [[0, 1], [9, 2], [5, 3]], []])
+def test_points_begin_at_zero_and_ascend(points):
+    with pytest.raises(RecipeError, match=r"begin at step 0 and ascend|at least 1"):
+        recipe(kl={"coef": {"points": points}})
+
+
+def test_a_dial_is_a_number_or_a_schedule():
+    points = recipe(kl={"coef": {"points": [[0, 1], [5, 2]]}}).kl.coef
+    assert points.schedule() == Piecewise(points=((0, 1.0), (5, 2.0)))
+    ramp = recipe(optimizer={"lr": {"ramp": "cosine", "start": 0, "end": 1, "steps": 5}}).optimizer.lr
+    assert ramp.schedule() == Ramp(start=0, end=1, steps=5, shape="cosine")
+    assert recipe(kl={"coef": 0.5}).kl.coef == 0.5
+
+
+def test_the_shape_is_that_of_the_base_or_the_one_told():
+    assert shape_of(recipe()) is None
+    assert shape_of(recipe(model={"path": "m", "shape": {"layers": 7, "context": 9000}})).layers == 7
+    assert shape_of(recipe(model={"warmup": {"shape": {"layers": 7, "context": 9000}}})).layers == 7
+
+
+def test_every_knob_but_the_mixture_is_a_key_of_the_recipe():
+    assert set(KNOBS.values()) == {knob.name for knob in fields(Knobs)} - {"mixture"}
+
+
+def test_a_checked_recipe_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        recipe().steps = 5
+
+
+def test_where_a_run_is_computed_is_no_part_of_what_it_is():
+    elsewhere = recipe(backend="ray", cluster={"learners": 8, "engines": 8}, save={"every": 7})
+    assert config_hash(elsewhere) == config_hash(recipe())
+    assert config_hash(recipe(seed=1)) != config_hash(recipe())

@@ -1,0 +1,117 @@
+"""`prorl creativity` on a run with studies: its default corpus, corpora of one's own, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prorl.config.recipe import to_json
+from prorl.data import warmup_corpus
+from prorl.evals.creativity import read_creativity
+from prorl.evals.study import Kept, ProblemResult, Study, write_study
+from prorl.run.layout import prepare
+from support.commands import done, refused
+from support.recipes import recipe
+
+CONFIG = recipe(
+    model={"warmup": {"steps": 5, "batch_size": 4}},
+    sampling={"response_limit": 16},
+    tasks={"countdown": {}},
+)
+NEW = "nobody ever wrote these seven odd words"
+
+
+def write(path: Path, step: int | None, text: str) -> None:
+    kept = Kept(sample=0, text=text, tokens=9, finish="stop", score=0.0, status="wrong", note="")
+    problems = [
+        ProblemResult(
+            task="countdown",
+            domain="logic",
+            part="test",
+            level=1,
+            index=index,
+            prompt="?",
+            samples=2,
+            solved=0,
+            unanswered=0,
+            truncated=0,
+            errors=0,
+            length=9.0,
+            kept=(kept,),
+        )
+        for index in range(3)
+    ]
+    study = Study(model=path.stem, step=step, samples=2, seconds=1.0, problems=tuple(problems))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_study(path, study)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose base repeats what it was warmed up on, and whose last checkpoint does not."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "runs" / "tiny"
+    prepare(folder, to_json(CONFIG))
+    shown = max(warmup_corpus(CONFIG).documents(), key=len)
+    for step, text in ((9, shown), (10, NEW)):
+        write(folder / "evals" / "study" / f"step_{step:06d}.parquet", step, text)
+    write(folder / "evals" / "study" / "base.parquet", 0, shown)
+    write(folder / "evals" / "measurement" / "base.parquet", 0, NEW)
+    return folder
+
+
+def test_a_run_is_compared_with_what_its_base_was_warmed_up_on(run):
+    text = done("creativity", "tiny")
+    assert "base [95 % interval]" in text
+    assert "+8.00 [+8.00, +8.00]" in text
+    found = read_creativity(run / "evals" / "study" / "creativity.json")
+    assert [responses.model for responses in found.models] == ["base", "step_000009", "step_000010"]
+    assert {row.model: row.index.mean for row in found.rows if row.domain == "mean"} == {
+        "base": 0,
+        "step_000009": 0,
+        "step_000010": 8,
+    }
+    assert (found.corpus, found.corpus_documents) == ("the warm-up of its base", 40)
+
+
+def test_the_second_time_the_index_is_there(run, tmp_path):
+    assert "corpus: words read" in done("creativity", "tiny")
+    assert "corpus: words read" not in done("creativity", "tiny")
+    (stored,) = (tmp_path / "cache" / "prorl" / "corpora").iterdir()
+    stored.write_bytes(stored.read_bytes()[:-50])
+    assert "is damaged" in done("creativity", "tiny")
+
+
+def test_a_study_and_a_corpus_of_ones_own(run, tmp_path):
+    (tmp_path / "mine.txt").write_text(f"Before. {NEW.upper()}! Behind.")
+    arguments = ("--name", "measurement", "--corpus", "mine.txt", "--longest", "6")
+    text = done("creativity", "tiny", *arguments)
+    assert "corpus: mine.txt, 12 words, documents: 1" in text
+    found = read_creativity(run / "evals" / "measurement" / "creativity.json")
+    assert [(row.domain, row.index.mean) for row in found.rows] == [("logic", 0), ("mean", 0)]
+    assert found.lengths.longest == 6
+
+
+def test_files_of_studies_side_by_side(run, tmp_path):
+    (tmp_path / "mine.txt").write_text(NEW)
+    write(tmp_path / "other.parquet", None, NEW)
+    base = run / "evals" / "measurement" / "base.parquet"
+    text = done("creativity", tmp_path / "other.parquet", base, "--corpus", "mine.txt")
+    assert text.index("base [95 % interval]") < text.index("other [95 % interval]")
+    assert (tmp_path / "creativity.json").exists()
+    said = refused("creativity", tmp_path / "other.parquet")
+    assert "lies in no run, so there is no default corpus" in said
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(run, tmp_path):
+    assert "there is no run and no study file nowhere" in refused("creativity", "nowhere")
+    assert "has no study mine: it has measurement, study" in refused("creativity", "tiny", "--name", "mine")
+    assert "give one run, or files of studies" in refused("creativity", "tiny", "tiny")
+    assert "choose two lengths" in refused("creativity", "tiny", "--longest", "99")
+    assert "there is no corpus missing.txt" in refused("creativity", "tiny", "--corpus", "missing.txt")
+    empty = tmp_path / "runs" / "empty"
+    prepare(empty, to_json(CONFIG))
+    assert "measure it first, with `prorl eval`" in refused("creativity", "empty")

@@ -1,0 +1,280 @@
+"""`prorl eval` as a person uses it: against the base, again, interrupted, beside a trainer, and for any model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from dataclasses import replace
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+import pytest
+
+from prorl.cli.evaluate import read_ks
+from prorl.errors import ProrlError
+from prorl.evals import measure as measuring
+from prorl.evals.shelf import BASE, model_file
+from prorl.evals.shelf import models as models_of
+from prorl.evals.study import Study, read_study, write_study
+from prorl.measurement import work
+from prorl.run.layout import LOCK
+from prorl.run.lock import hold_lock
+from prorl.run.status import status
+from support.commands import done, prorl, refused, tree
+
+FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--ladder-per-level", 1)
+
+
+def timeless(path: Path) -> Study:
+    return replace(read_study(path), seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def studied(trained, tmp_path_factory) -> Path:
+    """The finished run with a study; tests that change it take a copy."""
+    folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("studied") / "tiny"))
+    assert "base → step 000003: held-out problems" in done("eval", folder, *FEW)
+    return folder
+
+
+def test_a_study_measures_the_base_and_the_newest_checkpoint(studied):
+    base, trained = models_of(studied / "evals" / "study")
+    assert [path.stem for path in (base, trained)] == ["base", "step_000003"]
+    for path in (base, trained):
+        study = read_study(path)
+        assert Counter(problem.part for problem in study.problems)["test"] == 4
+        assert {problem.part for problem in study.problems} == {"test", "ood", "ladder"}
+        assert {problem.samples for problem in study.problems} == {4}
+    assert [problem.key for problem in read_study(base).problems] == [
+        p.key for p in read_study(trained).problems
+    ]
+    rules = json.loads((studied / "evals" / "study" / "rules.json").read_bytes())
+    assert rules["sizes"] == {"test": 2, "ood": 1, "ladder": 1}
+    assert rules["ladders"]["arithmetic"] == sorted(rules["ladders"]["arithmetic"])
+
+
+def test_it_says_who_solves_what_and_where_it_lies(studied):
+    text = done("eval", studied, *FEW)
+    for words in (
+        "was measured before",
+        "pattern",
+        "who solves what in 4 tries",
+        "difficulty ladders",
+        "maj@4",
+    ):
+        assert words in text
+    assert f"prorl report {studied}" in text
+
+
+def test_a_second_checkpoint_joins_and_nothing_is_measured_twice(studied, tmp_path):
+    run = Path(shutil.copytree(studied, tmp_path / "tiny"))
+    before = tree(run)
+    done("eval", f"{run}@2", *FEW)
+    after = tree(run)
+    assert set(after) - set(before) == {"evals/study/step_000002.parquet"}
+    assert {path: after[path] for path in before} == before
+
+
+def test_step_zero_is_the_base(studied):
+    assert "base: held-out problems" in done("eval", f"{studied}@0", *FEW)
+
+
+def test_the_first_reference_is_the_base_where_its_checkpoint_is_gone(trained, studied, tmp_path):
+    run = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    shutil.rmtree(run / "checkpoints" / "step_000000")
+    done("eval", run, *FEW)
+    assert timeless(model_file(run / "evals" / "study", BASE)) == timeless(
+        model_file(studied / "evals" / "study", BASE)
+    )
+    shutil.rmtree(run / "references" / "ref_000")
+    assert "say what to compare with, --against MODEL" in refused("eval", run, *FEW)
+
+
+def test_an_interrupted_study_goes_on_and_ends_with_the_same_results(trained, studied, tmp_path, monkeypatch):
+    run = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    sit, calls = measuring.sit_exam, []
+
+    def interrupted(*arguments, **named):
+        calls.append(named["part"])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return sit(*arguments, **named)
+
+    monkeypatch.setattr(measuring, "sit_exam", interrupted)
+    stopped = prorl("eval", run, *FEW)
+    assert stopped.exit_code == 130
+    assert "give the same command again to go on" in stopped.stderr
+    assert models_of(run / "evals" / "study") == ()
+    done("eval", run, *FEW)
+    assert calls.count("test") == 2, "one for each model: what was measured is not again"
+    for ours, theirs in zip(
+        models_of(run / "evals" / "study"), models_of(studied / "evals" / "study"), strict=True
+    ):
+        assert timeless(ours) == timeless(theirs)
+
+
+def test_another_question_belongs_to_another_study(studied, tmp_path):
+    run = Path(shutil.copytree(studied, tmp_path / "tiny"))
+    said = refused("eval", run, *FEW, "--samples", 8)
+    assert "samples was 4, not 8" in said
+    assert "--name" in said
+    done("eval", run, *FEW, "--samples", 8, "--name", "longer")
+    assert len(models_of(run / "evals" / "longer")) == 2
+    assert "temperature was 1.0, not 0.5" in refused("eval", run, *FEW, "evaluation.temperature=0.5")
+
+
+def test_a_checkpoint_that_is_no_longer_the_same_is_measured_again(studied, tmp_path):
+    """As after a roll back, when a step is reached a second time."""
+    run = Path(shutil.copytree(studied, tmp_path / "tiny"))
+    path = model_file(run / "evals" / "study", "step_000003")
+    stored = read_study(path)
+    write_study(path, replace(stored, weights="of another history", problems=stored.problems[:1]))
+    done("eval", run, *FEW)
+    assert timeless(path) == replace(stored, seconds=0.0)
+
+
+def test_a_run_can_be_studied_while_it_trains(trained, tmp_path):
+    run = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    before = tree(run)
+    with hold_lock(run / LOCK):  # as its trainer does
+        done("eval", run, *FEW)
+    after = tree(run)
+    assert {path for path in after if path not in before} == {
+        "evals/study",
+        *(f"evals/study/{name}" for name in ("rules.json", "base.parquet", "step_000003.parquet")),
+    }
+    assert {path: after[path] for path in before} == before
+
+
+def test_a_trainer_that_starts_leaves_a_study_in_progress_alone(trained, tmp_path):
+    run = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    part = run / "evals" / "study" / "base.parts" / ".part_000.parquet.tmp-1234"
+    part.parent.mkdir(parents=True)
+    part.write_text("just being written")
+    done("resume", run)
+    assert part.exists()
+
+
+def test_training_that_is_done_does_not_fail_by_its_measurement(trained, tmp_path):
+    run = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    study = run / "evals" / "measurement"
+    with hold_lock(study / "lock"):
+        assert f"`prorl eval {run} --name other`" in " ".join(done("resume", run).split())
+    rules = study / "rules.json"
+    rules.write_text(rules.read_text().replace('"samples": ', '"samples": 9'))
+    (run / "report.html").unlink(missing_ok=True)
+    said = " ".join(done("resume", run).split())
+    assert "training is done, but step 3 was not compared with its base" in said
+    assert "asked otherwise (samples was 9" in said
+    assert (run / "report.html").exists()
+    assert status(run).health == "done"
+
+
+def test_a_model_is_asked_the_problems_of_a_recipe(recipe, models, workplace):
+    text = done("eval", models["qwen3"], "--recipe", recipe, "--against", models["llama"], *FEW)
+    assert "held-out problems" in text
+    (folder,) = (workplace / "evals").glob("*/study")
+    assert len(list(folder.glob("*.parquet"))) == 2
+    assert folder.parent.name.endswith("qwen3")
+
+
+def test_a_run_may_be_compared_with_any_model(studied, models, tmp_path):
+    out = tmp_path / "elsewhere"
+    text = done("eval", studied, *FEW, "--against", models["llama"], "--out", out)
+    assert "→ step 000003: held-out problems" in text
+    assert len(list((out / "study").glob("*.parquet"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("no-such-run",),
+            "no-such-run is no run; for a model, say whose problems it is asked: --recipe NAME",
+        ),
+        (("RUN@77",), "has no checkpoint of step 77"),
+        (("RUN@last",), "say RUN@STEP, with the number of a step"),
+        (("RUN@²",), "say RUN@STEP, with the number of a step"),
+        (("RUN", "--k", "4,2"), "in ascending order"),
+        (("RUN", "--k", 99_999_999_999), "and none above 65536"),
+        (("RUN", "--k", "9" * 5000), "and none above 65536"),
+        (("RUN", "--samples", 99_999_999_999), "evaluation.samples"),
+        (("RUN", "--per-domain", 99_999_999_999), "evaluation.per_domain"),
+        (("RUN", "--ood", 99_999_999_999), "evaluation.ood_per_domain"),
+        (("RUN", "--ladder-per-level", 99_999_999_999), "evaluation.ladder_per_level"),
+        (("RUN", "--k", 8, "--samples", 4), "pass@8 needs as many responses per problem, not 4"),
+        (("RUN", "--name", "../up"), "a study cannot be called"),
+        (("RUN", "--per-domain", 0, "--ood", 0, "--ladder-per-level", 0), "this asks nothing"),
+        (("RUN", "evaluation.sampels=3"), "did you mean 'evaluation.samples'?"),
+    ],
+)
+def test_mistakes_are_one_sentence(run, arguments, said):
+    first = str(arguments[0]).replace("RUN", "tiny")
+    assert said in refused("eval", first, *arguments[1:])
+    assert not (run / "evals" / "study").exists()
+
+
+class CtrlCOnImport(MetaPathFinder):
+    """A person who presses Ctrl-C while the program is loading."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname == "prorl.measurement.studies":
+            raise KeyboardInterrupt
+        return
+
+
+def test_ctrl_c_while_the_program_loads_says_how_to_go_on(workplace, monkeypatch):
+    monkeypatch.delitem(sys.modules, "prorl.measurement.studies", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [CtrlCOnImport(), *sys.meta_path])
+    stopped = prorl("eval", "nano")
+    assert stopped.exit_code == 130
+    assert "give the same command again to go on" in stopped.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "ks"),
+    [("256", tuple(2**p for p in range(9))), ("1,4,16", (1, 4, 16)), ("1", (1,)), ("3", (1, 2, 3))],
+)
+def test_ks_are_a_list_or_the_largest(text, ks):
+    assert read_ks(text) == ks
+
+
+@pytest.mark.parametrize("text", ["", "0", "a", "1,,2", "2,1", "1,1", "-4", "1.5"])
+def test_other_ks_are_refused(text):
+    with pytest.raises(ProrlError, match="say one number, or several"):
+        read_ks(text)
+
+
+def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run, workplace):
+    same = done("train", "--branch", "tiny@2", "optimizer.lr=1e-3", "--run", workplace / "same")
+    assert "base → step 000003: held-out problems" in same
+    other = done("train", "--branch", "tiny@2", "evaluation.samples=3", "--run", workplace / "other")
+    assert "base →" not in other
+    assert "step 000003: held-out problems" in other
+    assert [path.stem for path in models_of(workplace / "other" / "evals" / "measurement")] == ["step_000003"]
+
+
+def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(trained, tmp_path, monkeypatch):
+    run = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    sit = measuring.sit_exam
+
+    def deleting(*arguments, **named):
+        shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
+        return sit(*arguments, **named)
+
+    monkeypatch.setattr(measuring, "sit_exam", deleting)
+    assert "base → step 000003: held-out problems" in done("eval", run, *FEW)
+
+
+def test_a_checkpoint_that_was_deleted_meanwhile_is_told(trained, tmp_path, monkeypatch):
+    run = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    build = work.compose.build_tasks
+
+    def deleting(config):
+        shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
+        return build(config)
+
+    monkeypatch.setattr(work.compose, "build_tasks", deleting)
+    assert "step_000003 was deleted meanwhile" in refused("eval", run, *FEW)

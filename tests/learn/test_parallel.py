@@ -1,0 +1,173 @@
+"""One learner over several ranks is the same learner: real processes, gloo, float32."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.learn.optim import FILE
+from prorl.learn.packing import Row
+from prorl.learn.parallel import deal
+from prorl.learn.snapshot import WEIGHTS
+from prorl.types import Action, Batch, PromptActions
+from support.learners import KNOBS, PLAIN, batch, learner, with_advantage
+from support.ranks import ranks
+from support.sharded import on_ranks, probe, train
+
+TIGHT = dataclasses.replace(KNOBS, clip_low=0.05, clip_high=0.05, grad_clip=0.05, learning_rate=1.0)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    with ranks(2, tmp_path_factory.mktemp("pair")) as everywhere:
+        yield everywhere
+
+
+def flat(weights):
+    return [value for values in weights.values() for value in values]
+
+
+def assert_agree(found, expected):
+    weights, stats = found
+    assert weights.keys() == expected[0].keys()
+    assert flat(weights) == pytest.approx(flat(expected[0]), rel=0, abs=1e-6)
+    for one, other in zip(stats, expected[1], strict=True):
+        assert without_positions(one) == pytest.approx(without_positions(other), rel=1e-4, abs=1e-6)
+
+
+def without_positions(stats):
+    return {name: value for name, value in stats.items() if name != "tokens"}  # padding differs
+
+
+def long_and_short():
+    """One response longer than all others together, so that the split cannot be even."""
+    long = Action(tokens=tuple(range(1, 29)), engine_logps=(-3.4,) * 28, advantage=0.7)
+    return Batch(groups=(PromptActions(prompt=(5, 6), actions=(long,)), *batch(groups=2, samples=1).groups))
+
+
+def single():
+    """One row in all: the other rank has nothing."""
+    return Batch(groups=batch(groups=1, samples=1).groups)
+
+
+CASES = {
+    "even": ([batch(seed=seed) for seed in range(2)], {}, {}),
+    "uneven": ([long_and_short(), batch(seed=1)], {}, {}),
+    "an empty rank": ([single(), batch(seed=1, groups=1, samples=1)], {}, {}),
+    "many micro-batches": ([batch(seed=seed) for seed in range(2)], {}, {"micro_batch_tokens": 25}),
+    "untied": ([batch(), long_and_short()], {"tie_word_embeddings": False}, {}),
+    "checkpointed": ([batch(), long_and_short()], {}, {"activation_checkpointing": True, "logits_elements": 100}),
+    "offloaded": ([batch()], {}, {"offload": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("old_logprobs", ["engine", "learner"])
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_update_as_one_does(pair, case, old_logprobs):
+    batches, model, settings = CASES[case]
+    knobs = dataclasses.replace(TIGHT, mismatch="sequence_mask", updates_per_step=2)
+    work = {
+        "model": model,
+        "settings": {**PLAIN, **settings, "old_logprobs": old_logprobs},
+        "steps": [(data, knobs) for data in batches],
+    }
+    first, second = pair(on_ranks, work)
+    expected = train(**work, alone=True)
+    assert first == second
+    assert_agree(first, expected)
+    if len(batches) > 1:
+        assert expected[1][-1]["kl"] > 0
+        assert expected[1][-1]["grad_norm"] > knobs.grad_clip
+
+
+def test_bfloat16_products_over_ranks_stay_close(pair):
+    work = {"model": {}, "settings": PLAIN, "steps": [(batch(), KNOBS)]}
+    low = pair(on_ranks, work | {"settings": {**PLAIN, "dtype": "bfloat16"}})[0]
+    high = train(**work, alone=True)
+    assert low[1][0]["loss"] == pytest.approx(high[1][0]["loss"], abs=0.01)
+    assert flat(low[0]) == pytest.approx(flat(high[0]), rel=0, abs=1e-3)
+    assert flat(low[0]) != flat(high[0])
+
+
+def test_what_one_rank_cannot_compute_all_refuse(pair):
+    broken = Batch(groups=(with_advantage(batch().groups[0], math.nan), *batch(seed=3).groups[:1]))
+    steps = [(batch(seed=1), KNOBS), (broken, KNOBS)]
+    first, second = pair(on_ranks, {"model": {}, "settings": PLAIN, "steps": steps})
+    assert first[1][-1]["skipped"] == second[1][-1]["skipped"] == 1
+    assert_agree((first[0], first[1][:1]), train({}, PLAIN, steps[:1], alone=True))
+
+
+def test_all_ranks_say_the_same_about_a_response(pair):
+    expected = learner().score((3, 1, 4), (1, 5, 9))
+    for found in pair(probe, (3, 1, 4), (1, 5, 9)):
+        assert found == pytest.approx(expected, abs=1e-6)
+
+
+STEPS = [(batch(seed=seed), KNOBS) for seed in range(3)]
+
+
+@pytest.mark.parametrize(("before", "after"), [("one", "two"), ("two", "one"), ("two", "two")])
+def test_a_state_goes_on_over_another_number_of_ranks(pair, tmp_path, before, after):
+    """The stored numbers are exact; what is computed from them afterwards agrees to rounding."""
+    run = {
+        "one": lambda work: train(**work, alone=True),
+        "two": lambda work: pair(on_ranks, work)[0],
+    }
+    common = {"model": {}, "settings": PLAIN | {"betas": (0.9, 0.95)}}
+    saved, _ = run[before]({**common, "steps": STEPS[:2], "save": tmp_path})
+    loaded, _ = run[after]({**common, "steps": [], "restore": tmp_path})
+    assert loaded == saved
+    whole = train(**common, steps=STEPS, alone=True)
+    rest = run[after]({**common, "steps": STEPS[2:], "restore": tmp_path})
+    assert_agree(rest, (whole[0], whole[1][2:]))
+
+
+def test_a_state_that_changed_hands_twice_is_the_same(pair, tmp_path):
+    common = {"model": {}, "settings": {}}
+    train(**common, steps=STEPS[:1], alone=True, save=tmp_path / "first")
+    pair(on_ranks, {**common, "steps": [], "restore": tmp_path / "first", "save": tmp_path / "second"})
+    train(**common, steps=[], alone=True, restore=tmp_path / "second", save=tmp_path / "third")
+    for name in (WEIGHTS, "config.json"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "third" / name).read_bytes()
+    first, third = (torch.load(tmp_path / folder / FILE)["state"] for folder in ("first", "third"))
+    assert first.keys() == third.keys()
+    for index, moments in first.items():
+        assert moments.keys() == third[index].keys()
+        assert all(torch.equal(moment, third[index][name]) for name, moment in moments.items())
+
+
+def test_a_state_of_a_learner_that_has_not_learnt_yet(pair, tmp_path):
+    pair(on_ranks, {"model": {}, "settings": PLAIN, "steps": [], "save": tmp_path})
+    weights, _ = train({}, PLAIN, [], alone=True, restore=tmp_path)
+    assert weights == train({}, PLAIN, [], alone=True)[0]
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    train({}, PLAIN, [], alone=True, save=tmp_path)
+    with pytest.raises(ValueError, match="does not hold the weights"):
+        train({"num_hidden_layers": 1}, PLAIN, [], alone=True, restore=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_state_of_two_ranks_goes_on_over_three(pair, tmp_path):
+    common = {"model": {}, "settings": {}}
+    saved = pair(on_ranks, {**common, "steps": STEPS[:1], "save": tmp_path})[0]
+    with ranks(3, tmp_path) as everywhere:
+        results = everywhere(on_ranks, {**common, "steps": [], "restore": tmp_path})
+    assert all(result[0] == saved[0] for result in results)
+
+
+def rows_of(lengths):
+    return [Row(prompt=(1,) * length, actions=()) for length in lengths]
+
+
+@given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 6))
+def test_rows_are_dealt_evenly_and_each_once(lengths, ranks):
+    hands = deal(rows_of(lengths), ranks)
+    assert sorted(row.positions for hand in hands for row in hand) == sorted(lengths)
+    loads = [sum(row.positions for row in hand) for hand in hands]
+    assert max(loads) - min(loads) <= max(lengths, default=0)
+    assert deal(rows_of(lengths), ranks) == hands

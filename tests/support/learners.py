@@ -1,0 +1,77 @@
+"""Tiny learners and batches to train them on."""
+
+import dataclasses
+import math
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from prorl.learn.learner import LearnerSettings, TorchLearner
+from prorl.types import Action, Batch, Knobs, PromptActions
+
+VOCABULARY = 30
+UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says
+PLAIN = {"betas": (0.0, 0.0), "eps": 1.0}  # steps in proportion to the gradient rather than its sign
+KNOBS = Knobs(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
+
+
+def qwen2(**changes):
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 32,
+        "tie_word_embeddings": True,
+    }
+    return Qwen2ForCausalLM(Qwen2Config(**{**sizes, **changes}))
+
+
+def learner(model=None, *, with_reference=True, ranks=None, **settings):
+    return TorchLearner(
+        model or qwen2(), LearnerSettings(**settings), with_reference=with_reference, pad_id=0, ranks=ranks
+    )
+
+
+def batch(groups=4, samples=3, seed=0, engine_logp=UNIFORM):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low, high):
+        length = int(torch.randint(low, high, (1,), generator=generator))
+        return tuple(torch.randint(1, VOCABULARY, (length,), generator=generator).tolist())
+
+    def action():
+        tokens = draw(1, 8)
+        advantage = float(torch.randn(1, generator=generator))
+        return Action(tokens=tokens, engine_logps=(engine_logp,) * len(tokens), advantage=advantage)
+
+    return Batch(
+        groups=tuple(
+            PromptActions(prompt=draw(3, 9), actions=tuple(action() for _ in range(samples)))
+            for _ in range(groups)
+        )
+    )
+
+
+def weights(model):
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+def assert_same(found, expected, **tolerance):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **tolerance)
+
+
+def bits_equal(found, expected):
+    return all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def numbers(stats):
+    return {k: v for k, v in dataclasses.asdict(stats).items() if k != "tokens"}
+
+
+def with_advantage(group, advantage):
+    actions = tuple(dataclasses.replace(action, advantage=advantage) for action in group.actions)
+    return dataclasses.replace(group, actions=actions)

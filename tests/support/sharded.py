@@ -1,0 +1,54 @@
+"""What a rank is asked to do in tests of a learner over several ranks; everything it returns is plain."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prorl.learn.learner import TorchLearner
+from prorl.learn.parallel import Ranks, full_weights
+from prorl.types import Batch, Knobs
+from support.learners import learner, qwen2
+
+
+def made(model: dict[str, Any], settings: dict[str, Any], *, alone: bool) -> TorchLearner:
+    """A learner of this process alone, or a rank of one over the whole group."""
+    return learner(qwen2(**model), ranks=None if alone else Ranks.joined("cpu"), **settings)
+
+
+def outcome(one: TorchLearner) -> dict[str, list[float]]:
+    """The whole weights."""
+    return {name: weight.flatten().tolist() for name, weight in full_weights(one.policy)}
+
+
+def train(
+    model: dict[str, Any],
+    settings: dict[str, Any],
+    steps: Sequence[tuple[Batch, Knobs]],
+    *,
+    alone: bool = False,
+    restore: Path | None = None,
+    save: Path | None = None,
+) -> tuple[dict[str, list[float]], list[dict[str, Any]]]:
+    """Weights and statistics after some steps, from a stored state and into one if asked to."""
+    one = made(model, settings, alone=alone)
+    if restore is not None:
+        one.restore(restore)
+        one.restore_reference(restore / "reference")
+    stats = [dataclasses.asdict(one.update(batch, knobs)) for batch, knobs in steps]
+    if save is not None:
+        (save / "reference").mkdir(parents=True, exist_ok=True)
+        write = one.snapshot()
+        one.save_reference(save / "reference")
+        write(save)
+    return outcome(one), stats
+
+
+def on_ranks(arguments: dict[str, Any]) -> Any:
+    """`train` with keyword arguments."""
+    return train(**arguments)
+
+
+def probe(prompt: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:
+    """What the ranks say about a response."""
+    return made({}, {}, alone=False).score(prompt, tokens)

@@ -1,0 +1,74 @@
+"""Run directories written by hand: a recipe, a journal, studies; read by whatever only reads files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from prorl.config.recipe import load_recipe, to_json
+from prorl.director.events import Event, Started, Stopped, to_record
+from prorl.evals.study import ProblemResult, Study, write_study
+from prorl.files import encode_json
+from prorl.report.story import Story
+from support.events import evaluated, reset, stepped
+
+STARTED = Started(config_hash="c0ffee", reference_hash="abc")
+
+
+def recipe(**settings: Any) -> dict[str, Any]:
+    """The resolved nano recipe with other top-level settings."""
+    return to_json(load_recipe("nano")) | settings
+
+
+def history(steps: int = 4) -> tuple[Event, ...]:
+    """A run that was examined at both ends and reset its reference once."""
+    return (
+        STARTED,
+        evaluated(0, 0.25),
+        *(stepped(step) for step in range(1, steps)),
+        reset(steps - 1),
+        stepped(steps),
+        evaluated(steps, 0.5),
+        Stopped(step=steps, reason="done"),
+    )
+
+
+def story(events: Iterable[Event] = (), *, name: str = "nano", **settings: Any) -> Story:
+    return Story(folder=Path("runs") / name, config=recipe(**settings), events=tuple(events))
+
+
+def write_run(folder: Path, events: Iterable[Event] | None = None, /, **settings: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(encode_json(recipe(**settings)))
+    told = history() if events is None else events
+    (folder / "journal.jsonl").write_bytes(b"".join(encode_json(to_record(event)) for event in told))
+    return folder
+
+
+def result(index: int, solved: int, *, samples: int = 4, **changes: Any) -> ProblemResult:
+    plausible: Mapping[str, Any] = {
+        "task": "countdown",
+        "domain": "math",
+        "part": "test",
+        "level": 1,
+        "prompt": "make 24",
+        "unanswered": 0,
+        "truncated": 0,
+        "errors": 0,
+        "length": 20.0,
+    }
+    return ProblemResult(index=index, solved=solved, samples=samples, **{**plausible, **changes})
+
+
+def study(problems: Iterable[ProblemResult], *, step: int | None = 4, samples: int = 4) -> Study:
+    model = "base" if step is None else f"step_{step:06d}"
+    return Study(model=model, step=step, samples=samples, seconds=1.0, problems=tuple(problems))
+
+
+def keep(folder: Path, *studies: Study, name: str = "measurement") -> None:
+    """Store studies of a run's models where its readers look for them."""
+    place = folder / "evals" / name
+    place.mkdir(parents=True, exist_ok=True)
+    for one in studies:
+        write_study(place / f"{one.model}.parquet", one)

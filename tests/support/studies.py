@@ -1,0 +1,46 @@
+"""Problems and how they went, with only what a test cares about said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prorl.evals.study import ProblemResult, Study, Vote
+
+
+def result(solved: int, samples: int = 16, *, index: int = 0, **about: Any) -> ProblemResult:
+    """A problem of which `solved` responses passed."""
+    plain: dict[str, Any] = {
+        "task": "t",
+        "domain": "math",
+        "part": "test",
+        "level": 1,
+        "prompt": f"problem {index}",
+        "unanswered": 0,
+        "truncated": 0,
+        "errors": 0,
+        "length": 9.0,
+    }
+    return ProblemResult(samples=samples, solved=solved, index=index, **{**plain, **about})
+
+
+def results(solved: Iterable[int], samples: int = 16, **about: Any) -> list[ProblemResult]:
+    """Problems by how many of their responses passed."""
+    return [result(number, samples, index=index, **about) for index, number in enumerate(solved)]
+
+
+def voted(votes: Mapping[str, tuple[int, bool]], *, silent: int = 0, index: int = 0) -> ProblemResult:
+    """A problem whose answers were given so often and were right or not; `silent` responses had none."""
+    return result(
+        sum(count for count, right in votes.values() if right),
+        sum(count for count, _ in votes.values()) + silent,
+        index=index,
+        unanswered=silent,
+        votes=tuple(Vote(answer=answer, count=n, solved=right) for answer, (n, right) in votes.items()),
+    )
+
+
+def study(model: str, problems: Iterable[ProblemResult], *, step: int | None = None) -> Study:
+    """A model's study."""
+    chosen = tuple(problems)
+    return Study(model=model, step=step, samples=chosen[0].samples, seconds=1.0, problems=chosen)

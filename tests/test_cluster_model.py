@@ -1,0 +1,176 @@
+"""The model of a step: nothing is lost, more GPUs never hurt, and its limits are those of a calculation by hand."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.footprint import Size
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SIZE = Size(
+    parameters=1.54e9,
+    hidden_size=1536,
+    intermediate_size=8960,
+    layers=28,
+    heads=12,
+    kv_heads=2,
+    head_width=128,
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module("cluster_model")
+
+
+def work(model, **changes):
+    return model.Work(
+        **{"prompts": 64, "samples": 8, "limit": 8192, "updates": 4, "micro_batch_tokens": 16_384} | changes
+    )
+
+
+def engine(model, rows=4):
+    return model.Engine(fixed=1.0, per_row=0.0, weights=0.5, per_token=0.01, prefill=0.0, rows=rows)
+
+
+def test_one_response_takes_its_serial_time(model):
+    # 10 iterations of 1.5 s, reading a cache of 5, 6, … 14 tokens
+    assert engine(model).decode(5, [10]) == pytest.approx([15.0 + 0.01 * sum(range(5, 15))])
+
+
+def test_equal_responses_in_full_batches_take_what_full_engines_take(model):
+    full, lengths = engine(model, rows=4), np.full((3, 4), 200)
+    ends = full.decode(0, lengths.ravel().tolist())
+    # the mean context of a response is met from its first token on, hence half a token less
+    assert max(ends) == pytest.approx(full.full(0, lengths), rel=0.01)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 8))
+def test_every_response_is_decoded_to_its_length(lengths, rows):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        model = importlib.import_module("cluster_model")
+    counting = replace(engine(model, rows), fixed=1.0, weights=0.0, per_token=0.0)
+    ends = counting.decode(3, lengths)
+    # a clock that ticks once per iteration: response i waits for a free row and then takes its length
+    free = [0] * rows
+    for end, length in zip(ends, lengths, strict=True):
+        first = free.index(min(free))
+        free[first] += length
+        assert end == free[first]
+
+
+def test_a_wave_decodes_all_tokens_that_were_drawn(model):
+    task, assumed = work(model), model.Assumptions()
+    setup = model.colocated(SIZE, task, 8, assumed)
+    waves, accepted, tokens = model.collect(np.random.default_rng(0), setup, task, assumed)
+    assert accepted.shape == (64, 8)
+    assert tokens > accepted.sum()
+    assert all(wave.judged >= wave.sampled > 0 for wave in waves)
+
+
+def test_lengths_are_cut_at_the_limit_and_alike_inside_a_group(model):
+    rng, assumed = np.random.default_rng(0), model.Assumptions()
+    lengths = model.draw_lengths(rng, 4000, work(model), assumed)
+    assert lengths.max() == 8192
+    assert np.median(lengths) == pytest.approx(3000, rel=0.05)
+    logs = np.log(lengths[(lengths < 8192).all(axis=1)])
+    assert np.corrcoef(logs[:, 0], logs[:, 1])[0, 1] > 0.3
+
+
+def test_more_gpus_never_make_a_step_longer(model):
+    task, assumed = work(model), model.Assumptions()
+    totals = [
+        model.simulate(model.colocated(SIZE, task, gpus, assumed), task, assumed, seed=0).total
+        for gpus in (1, 2, 4, 8, 16)
+    ]
+    assert totals == sorted(totals, reverse=True)
+
+
+@pytest.mark.parametrize("learners", [1, 2, 4])
+def test_overlap_is_never_slower(model, learners):
+    task, assumed = work(model), model.Assumptions()
+    alone, overlapped = (
+        model.simulate(
+            model.separate(SIZE, task, 8, learners, assumed, overlap=overlap), task, assumed, seed=1
+        )
+        for overlap in (False, True)
+    )
+    assert overlapped.total < alone.total
+    # what is left is at least the longer of the two
+    sampling = overlapped.decode + overlapped.tail + overlapped.judge
+    assert overlapped.total > max(sampling, overlapped.learn)
+
+
+def test_without_a_tail_only_the_rate_counts(model):
+    task = work(model, prompts=512, samples=16)
+    level = model.Assumptions(length_sigma=0.0, informative=1.0)
+    setup = replace(model.colocated(SIZE, task, 1, level), rows=128)
+    step = model.simulate(setup, task, level, seed=0)
+    assert step.waves == 1
+    assert step.tokens == 512 * 16 * 3000
+    assert step.tail < 0.01 * step.decode
+
+
+def test_learning_is_floating_point_operations_over_the_rate(model):
+    task, assumed = work(model, updates=1), model.Assumptions(exposed=0.0)
+    setup = model.colocated(SIZE, task, 1, assumed)
+    lengths = np.full((64, 8), 700)
+    attention = 2 * 28 * 1536 * 1000**2
+    flops = 6 * 512 * (2 * 1.54e9 * 1000 + attention)
+    optimizer = 28 * 1.54e9 / 3.35e12
+    assert model.learn(lengths, setup, task, assumed) == pytest.approx(flops / (989e12 * 0.35) + optimizer)
+
+
+def test_a_judge_with_few_processes_is_waited_for(model):
+    assert model.judged([0.0, 0.0, 5.0], [1.0, 1.0, 1.0], judges=1) == 6.0
+    assert model.judged([0.0] * 4, [2.0] * 4, judges=2) == 4.0
+
+
+def test_a_larger_wave_needs_no_second_one(model):
+    task, assumed = work(model), model.Assumptions()
+    setup = model.colocated(SIZE, task, 8, assumed)
+
+    def waves(margin):
+        larger = replace(task, margin=margin)
+        return sum(len(model.collect(np.random.default_rng(s), setup, larger, assumed)[0]) for s in range(8))
+
+    assert waves(2.0) < waves(0.0)
+
+
+def test_the_script_prints_its_tables_and_draws(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    simulate = importlib.import_module("simulate")
+    monkeypatch.setattr(simulate, "GPUS", (1, 64))
+    monkeypatch.setattr(simulate, "RANGES", {"rows": (128, 256), "switch": (1.0, 15.0)})
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text("extends: prorl_v2\nsampling: {prompts_per_step: 32}\n")
+    figure = tmp_path / "scaling.svg"
+    simulate.main(["--recipe", str(recipe), "--seeds", "1", "--gpus", "64", "--figure", str(figure)])
+    printed = capsys.readouterr().out
+    assert printed.count("| 64 |") == 2
+    assert "| `switch` | 1 … 15 |" in printed
+    drawn = ElementTree.parse(figure).getroot()
+    assert len(drawn.findall("{*}rect")) == 1 + 7 + 2 * 7  # background, legend, two bars
+
+
+@pytest.mark.slow
+def test_the_page_quotes_what_the_script_prints(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    importlib.import_module("simulate").main([])
+    page = (BENCHMARKS.parent / "docs" / "scaling.md").read_text()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert rows
+    assert [row for row in rows if row not in page] == []

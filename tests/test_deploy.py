@@ -1,0 +1,220 @@
+"""The files of deploy/: linted, and the scripts run for real with Slurm, Ray and prorl played by small programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from typer.main import get_command
+
+from prorl.cli.main import app
+from prorl.config.recipe import load_recipe
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+SCRIPTS = sorted(DEPLOY.glob("*.sh"))
+ACTORS = {
+    "scontrol": 'if [ "$1" = show ]; then printf "%s\\n" node-a node-b node-c; fi',
+    "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+    "ray": 'if [ "${RAY_DOWN:-}" ]; then exit 1; fi; case "$*" in *--block*) exec sleep 60 ;; esac',
+    "python": "cat > /dev/null",
+    "hostname": "echo 10.0.0.1 172.17.0.1",
+    # ends at once, or as a trainer does that SIGUSR1 told to save: after its step
+    "prorl": """\
+        trap 'sleep 0.3; echo saved >> "$LOG"; exit 75' USR1
+        echo ready >> "$LOG"
+        if [ "${STATUS:-}" ]; then exit "$STATUS"; fi
+        while :; do sleep 0.05; done""",
+}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Path:
+    """A folder to submit a job from, whose environment holds the actors; each writes what it was asked into log."""
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name, act in ACTORS.items():
+        program = programs / name
+        program.write_text(f'#!/bin/bash\necho "{name} $*" >> "$LOG"\n{act}\n')
+        program.chmod(0o755)
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    return tmp_path
+
+
+def job(stage: Path, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LOG": str(stage / "log"),
+        "SLURM_SUBMIT_DIR": str(stage),
+        "SLURM_JOB_NODELIST": "node-[a-c]",
+        "SLURM_JOB_ID": "7",
+        **variables,
+    }
+    return subprocess.Popen([DEPLOY / "slurm.sh", *arguments], env=environment, start_new_session=True)
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(timeout=20)
+    finally:
+        with suppress(ProcessLookupError):  # Slurm ends what a batch script leaves: here the two `ray start`
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def log(stage: Path) -> list[str]:
+    return (stage / "log").read_text().splitlines()
+
+
+def line(stage: Path, start: str) -> str:
+    (found,) = [entry for entry in log(stage) if entry.startswith(start)]
+    return found
+
+
+def tool(name: str) -> str:
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        pytest.skip(f"{name} is not installed: pip install -e .[dev]")
+    return str(path)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_shellcheck_finds_nothing(script):
+    done = subprocess.run([tool("shellcheck"), script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert os.access(script, os.X_OK)
+
+
+def test_hadolint_finds_nothing():
+    # DL3008: versions of the distribution's packages vanish from its mirrors, so pinning them would break the build
+    lint = [tool("hadolint"), "--ignore", "DL3008", DEPLOY / "Containerfile"]
+    done = subprocess.run(lint, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_job_begins_a_run_on_all_its_nodes(stage):
+    assert ended(job(stage, "prorl_v2", "seed=1", STATUS="0")) == 0
+    assert "--nodes=1 --ntasks=1 --nodelist=node-a ray start --head" in line(
+        stage, "srun --overlap --nodes=1 "
+    )
+    workers = line(stage, "srun --overlap --nodes=2 ")
+    assert "--ntasks=2 --exclude=node-a ray start --address=10.0.0.1:6379" in workers
+    assert line(stage, "python") == "python - 10.0.0.1:6379 3"
+    assert line(stage, "prorl") == (
+        "prorl train prorl_v2 seed=1 --run runs/prorl_v2 --backend ray --address 10.0.0.1:6379"
+    )
+    assert not any(entry.startswith("scontrol requeue") for entry in log(stage))
+
+
+def test_a_job_goes_on_with_a_run_that_has_a_checkpoint(stage):
+    (stage / "runs" / "prorl_v2" / "checkpoints" / "step_0000010").mkdir(parents=True)
+    assert ended(job(stage, "prorl_v2", "seed=1", STATUS="0")) == 0
+    assert line(stage, "prorl") == "prorl resume runs/prorl_v2 --address 10.0.0.1:6379"
+
+
+def test_before_the_time_is_up_the_run_is_saved_and_the_job_queued_again(stage):
+    process = job(stage, "prorl_v2")
+    deadline = time.monotonic() + 20
+    while not (stage / "log").exists() or "ready" not in log(stage):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGUSR1)
+    assert ended(process) == 75
+    assert log(stage)[-2:] == ["saved", "scontrol requeue 7"]
+
+
+def test_a_run_that_fails_is_not_queued_again(stage):
+    assert ended(job(stage, "prorl_v2", STATUS="70")) == 70
+    assert not any(entry.startswith("scontrol requeue") for entry in log(stage))
+
+
+def test_a_job_whose_cluster_does_not_start_ends(stage):
+    assert ended(job(stage, "prorl_v2", RAY_DOWN="1")) != 0
+    assert not any(entry.startswith("prorl") for entry in log(stage))
+
+
+def test_slurm_is_asked_for_a_signal_to_the_script_and_a_requeue():
+    asked = re.findall(r"^#SBATCH (\S+)", (DEPLOY / "slurm.sh").read_text(), re.MULTILINE)
+    assert {"--requeue", "--open-mode=append", "--ntasks-per-node=1", "--exclusive"} <= set(asked)
+    assert any(re.fullmatch(r"--signal=B:USR1@\d+", option) for option in asked)
+
+
+# -- Kubernetes and the image
+
+
+def ray_job() -> dict[str, Any]:
+    job: dict[str, Any] = yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())
+    return job
+
+
+def test_the_ray_job_has_what_kuberay_requires():
+    document = ray_job()
+    assert (document["apiVersion"], document["kind"]) == ("ray.io/v1", "RayJob")
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,45}[a-z0-9])?", document["metadata"]["name"])
+    spec = document["spec"]
+    cluster = spec["rayClusterSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    for group in (cluster["headGroupSpec"], workers):
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        pod = group["template"]["spec"]
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        for container in pod["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+            assert container["image"]
+    assert workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 8
+
+
+def test_the_ray_job_starts_the_script_of_the_image():
+    script, recipe, run, address, *changes = ray_job()["spec"]["entrypoint"].split()
+    assert Path(script).relative_to("/opt/prorl") == Path("deploy/start.sh")
+    assert (ROOT / "recipes" / f"{recipe}.yaml").exists()
+    assert run.startswith("/data/")  # the volume that outlives the cluster
+    assert address == "auto"
+    config = load_recipe(recipe, ["backend=ray", *changes])
+    assert config.device == "cuda"  # the head, where the loop runs, has none
+    (workers,) = ray_job()["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    resources = workers["template"]["spec"]["containers"][0]["resources"]
+    gpus = resources["limits"]["nvidia.com/gpu"]
+    assert config.cluster.learners + config.cluster.engines == workers["replicas"] * gpus
+    assert config.threads * gpus <= int(resources["requests"]["cpu"])
+
+
+def test_prorl_takes_the_options_that_it_is_called_with():
+    called = re.findall(r"exec prorl (\w+) (.+)", (DEPLOY / "start.sh").read_text())
+    assert [command for command, _ in called] == ["resume", "train"]
+    for command, arguments in called:
+        taken = {
+            option for parameter in get_command(app).commands[command].params for option in parameter.opts
+        }
+        assert set(re.findall(r"--[a-z-]+", arguments)) <= taken
+
+
+def test_the_image_pins_what_belongs_together():
+    text = (DEPLOY / "Containerfile").read_text()
+    assert re.search(r"^FROM \S+:\d+\.\d+\.\d+\S*$", text, re.MULTILINE)
+    required = map(Requirement, re.findall(r'[\w\[\]-]+(?:==|>=)[^\s"]+', text))
+    pinned = {requirement.name: requirement for requirement in required}
+    assert f"=={ray_job()['spec']['rayClusterSpec']['rayVersion']}" == str(pinned["ray"].specifier)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    ours = {requirement.name: requirement.specifier for requirement in map(Requirement, project)}
+    assert "2.13.0" in pinned["torch"].specifier
+    assert "2.13.0" in ours["torch"]
+    assert "5.19" in pinned["transformers"].specifier
+    assert "5.19" in ours["transformers"]
+
+
+def test_the_image_copies_what_exists():
+    copied = re.findall(r"^COPY (.+) \S+$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
+    for path in " ".join(copied).split():
+        assert (ROOT / path).exists(), path

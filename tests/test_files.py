@@ -1,0 +1,128 @@
+"""Durable writes: all or nothing, and clear words when there is no room."""
+
+import errno
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.files import (
+    StorageError,
+    decode_json,
+    encode_json,
+    explain_no_room,
+    free_bytes,
+    fsync_tree,
+    readable,
+    sha256,
+    write_atomic,
+)
+
+
+@pytest.mark.parametrize("data", ["größer\n", b"\x00\xff", ""])
+def test_write_atomic_replaces_the_content(tmp_path, data):
+    path = tmp_path / "file"
+    path.write_text("old")
+    write_atomic(path, data)
+    assert path.read_bytes() == (data.encode() if isinstance(data, str) else data)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_room_leaves_the_old_content_and_says_what_to_do(tmp_path, files_limited_to):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with files_limited_to(1000), pytest.raises(StorageError) as caught:
+        write_atomic(path, b"x" * 100_000)
+    assert str(path) in str(caught.value)
+    assert "free)" in str(caught.value)
+    assert "free some space" in str(caught.value)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_full_device_is_explained(tmp_path):
+    with pytest.raises(StorageError, match="No space left"), explain_no_room(tmp_path):
+        Path("/dev/full").write_bytes(b"x")
+
+
+def wrapped():
+    try:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+    except OSError as error:
+        raise RuntimeError("saving failed") from error
+
+
+def foreign():
+    raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize("writer", [wrapped, foreign])
+def test_no_room_is_recognised_however_the_writer_says_it(tmp_path, writer):
+    with pytest.raises(StorageError, match="free some space"), explain_no_room(tmp_path):
+        writer()
+
+
+@pytest.mark.parametrize("error", [ValueError("other"), PermissionError(errno.EACCES, "denied")])
+def test_other_errors_pass_through(tmp_path, error):
+    with pytest.raises(type(error)) as caught, explain_no_room(tmp_path):
+        raise error
+    assert caught.value is error
+
+
+def test_free_bytes_also_for_what_does_not_exist_yet(tmp_path):
+    assert free_bytes(tmp_path / "a" / "b") > 0
+
+
+def test_fsync_tree_takes_nested_folders_and_links(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_text("x")
+    (tmp_path / "link").symlink_to("nowhere")
+    fsync_tree(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "link"]
+
+
+def test_sha256_is_the_published_one(tmp_path):
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (999_999, "999999 bytes"), (3_200_000, "3.2 MB"), (10**10, "10.0 GB")]
+)
+def test_readable(size, text):
+    assert readable(size) == text
+
+
+TEXT = st.text().filter(lambda text: text not in {"NaN", "Infinity", "-Infinity"})
+HALF_PAIRS = st.text(st.characters(min_codepoint=0xD800, max_codepoint=0xDBFF) | st.sampled_from("a\u2028\n"))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(JSON | HALF_PAIRS)
+def test_json_comes_back_exactly_and_on_one_line(value):
+    line = encode_json(value)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert json.loads(line) == decode_json(line) == value
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_non_finite_numbers_come_back_through_float(value):
+    line = encode_json({"loss": [value]})
+    stored = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["loss"][0]
+    assert isinstance(stored, str)
+    assert repr(float(stored)) == repr(value) == repr(decode_json(line)["loss"][0])
+
+
+@pytest.mark.parametrize("value", [{1: "x"}, {"a": {None: 1}}, {"a": object()}, {"a": {1, 2}}])
+def test_what_json_cannot_hold_is_refused(value):
+    with pytest.raises(TypeError):
+        encode_json(value)
