@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,22 @@ def eventually(condition) -> bool:
     return done
 
 
+def running(pids: set[int]) -> set[int]:
+    """Those that still execute: neither gone nor only waiting to be collected."""
+    states = {}
+    for pid in pids:
+        with suppress(OSError):
+            states[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return {pid for pid, state in states.items() if state not in "ZX"}
+
+
+def kill(pid: int) -> None:
+    """Kill a server, or the wall around one, and wait for all inside: they outlive the wall for a moment."""
+    family = {pid} | descendants(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not running(family))
+
+
 @pytest.fixture(params=TIERS)
 def tier(request) -> str:
     return request.param
@@ -55,14 +72,14 @@ def tier(request) -> str:
 def test_a_killed_server_is_replaced_and_the_job_runs(tier):
     with Sandbox.open(Policy(tier=tier)) as sandbox:
         before = sandbox.server_pid
-        os.kill(before, signal.SIGKILL)
+        kill(before)
         assert [result.value for result in sandbox.run(SUM)] == ["2\n"]
         assert sandbox.server_pid != before
 
 
 def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
     with Sandbox.open(Policy(tier=tier)) as sandbox:
-        os.kill(sandbox.server_pid, signal.SIGKILL)
+        kill(sandbox.server_pid)
         monkeypatch.setattr("prorl.sandbox.wall.command", lambda tier: ["/nonexistent/python"])
         (result,) = sandbox.run(SUM)
         assert result.status == "sandbox_error"
@@ -98,4 +115,4 @@ def test_everything_dies_with_a_parent_that_is_killed(tier):
         assert eventually(lambda: len(descendants(opener.pid)) >= 2)  # the server and the program
         family = descendants(opener.pid)
         opener.kill()
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
+    assert eventually(lambda: not running(family))
