@@ -56,7 +56,7 @@ class Stepper:
         )
         batch = make_batch(harvest.groups, knobs)
         with clock.phase("learn"):
-            update = backend.learner.update(batch, knobs)
+            update = backend.learner.begin_update(batch, knobs)()
         with clock.phase("sync"):
             backend.sync(state.version + 1)
         event = Stepped(

@@ -1,6 +1,7 @@
 """The algorithm: one prolonged run of ProRL v2, top to bottom.
 
-Nothing is in flight at the top of the loop. What happens at that boundary (exam, the director's decisions,
+Nothing is in flight at the top of the loop. With `max_staleness` what the next step learns from may have been sampled
+already, and is dropped unless nothing happens there. What happens at that boundary (exam, the director's decisions,
 checkpoint) depends on plan, state and the operator's orders alone, so a run resumed from a checkpoint goes on as if
 never stopped.
 """
@@ -9,11 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
-from prorl.director.decide import Decision, EnterStage, ResetReference, Stop, decide, exam_due, save_due
+from prorl.director.decide import (
+    Decision,
+    EnterStage,
+    ResetReference,
+    Stop,
+    decide,
+    exam_due,
+    is_quiet,
+    save_due,
+)
 from prorl.director.detectors import Intervene, good_step, intervened
 from prorl.director.events import (
     Evaluated,
@@ -24,6 +34,7 @@ from prorl.director.events import (
     StageEntered,
     Stepped,
     Stopped,
+    Warned,
 )
 from prorl.director.knobs import knobs_now
 from prorl.director.plan import Plan
@@ -32,7 +43,7 @@ from prorl.evals.exams import sit_exam
 from prorl.evals.rates import domain_rates, unanswered_share
 from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import make_batch
-from prorl.rollout.collect import collect
+from prorl.rollout.collect import Harvest, collect
 from prorl.rollout.outage import Wait, WaitEnded, wait_silently
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
@@ -46,6 +57,9 @@ from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling
 
 PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused
+DRAINED = (
+    "what had been sampled ahead is dropped, as something happened between the steps; its draws come again"
+)
 
 
 def no_orders(_state: RunState) -> Ordered | None:
@@ -80,7 +94,9 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
     """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
     plan, record = run.plan, run.recorder.record
     run.backend.sync(run.recorder.state.version)
+    ahead: Harvest | None = None
     while True:
+        before = run.recorder.state
         state = boundary(run, interrupted)
         if state.stopped is not None:
             return state
@@ -88,20 +104,14 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
         clock = Stopwatch(run.pulse)
         knobs = knobs_now(plan, state)
         try:
-            harvest = collect(
-                run.worker,
-                partial(run.tasks.problem, split="train", weights=knobs.mixture),
-                knobs,
-                cursor=state.cursor,
-                expected_share=state.informative_share,
-                seed=derive(plan.seed, "rollout"),
-                clock=clock,
-            )
+            harvest = undisturbed(run, before, ahead) or gather(run, state, clock)
         except WaitEnded:
             continue  # nothing was consumed; the wish to stop is granted above
         batch = make_batch(harvest.groups, knobs)
+        learning = run.backend.learner.begin_update(batch, knobs)
+        ahead = gather_ahead(run, replace(state, step=state.step + 1, cursor=harvest.cursor), clock)
         with clock.phase("learn"):
-            update = run.backend.learner.update(batch, knobs)
+            update = learning()
         with clock.phase("sync"):
             run.backend.sync(state.version + 1)
         if plan.sample_every and state.step % plan.sample_every == 0:
@@ -117,8 +127,51 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
                 length_weight=knobs.length_weight,
                 kl_coef=knobs.kl_coef,
                 seconds=clock.seconds(),
+                staleness=state.version - harvest.version,
             )
         )
+
+
+def gather(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
+    """Collect what the step that begins with this state learns from.
+
+    Raises:
+        WaitEnded: somebody asked to stop while verifiers were out.
+    """
+    knobs = knobs_now(run.plan, state)
+    return collect(
+        run.worker,
+        partial(run.tasks.problem, split="train", weights=knobs.mixture),
+        knobs,
+        cursor=state.cursor,
+        expected_share=state.informative_share,
+        seed=derive(run.plan.seed, "rollout"),
+        clock=clock,
+    )
+
+
+def gather_ahead(run: Run, following: RunState, clock: Stopwatch) -> Harvest | None:
+    """The next step's harvest by the policy that serves now; None where it must not be stale or would be dropped.
+
+    `following` is the state after this step as far as it can be foreseen.
+    """
+    if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.keeper.late:
+        return None
+    with suppress(WaitEnded):  # the wish to stop is granted at the boundary
+        return gather(run, following, clock)
+    return None
+
+
+def undisturbed(run: Run, before: RunState, ahead: Harvest | None) -> Harvest | None:
+    """What was sampled ahead, unless something happened at this boundary since the state `before`, or it was saved.
+
+    So a run goes on from a checkpoint as one that is resumed from it does, and no decision meets older samples.
+    """
+    state = run.recorder.state
+    if ahead is not None and (state != before or run.keeper.saved_step == state.step):
+        run.recorder.record(Warned(step=state.step, text=DRAINED))
+        return None
+    return ahead
 
 
 def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:

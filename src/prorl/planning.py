@@ -32,6 +32,7 @@ def make_plan(config: RunConfig) -> Plan:
         reset=ResetRules(**config.reset.model_dump()),
         exam=ExamRules(**config.exam.model_dump()),
         save_every=config.save.every,
+        max_staleness=config.sampling.max_staleness,
         detectors=rules(config.detectors),
         sample_every=config.sample_every,
     )

@@ -79,8 +79,12 @@ class Judge(Protocol):
 class Learner(Protocol):
     """Owns all tensor memory: policy, optimizer, reference."""
 
-    def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
-        """One step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`."""
+    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+        """Begin one step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
+
+        The returned function waits for its end and is called once. Until then nothing else is asked of the learner,
+        and engines serve the weights of their last sync.
+        """
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy (`source=None`) or the weights in a checkpoint folder the reference."""

@@ -9,7 +9,7 @@ from support.rollouts import group, response
 
 
 def records(consumed, accepted=()):
-    harvest = Harvest(groups=tuple(accepted), consumed=tuple(consumed), cursor=99, tally=tally())
+    harvest = Harvest(groups=tuple(accepted), consumed=tuple(consumed), cursor=99, version=0, tally=tally())
     return sample_records(7, harvest)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from prorl.ports import Task
@@ -100,6 +101,10 @@ class FakeLearner:
         self.skill = skill
         self.momentum = 0.0
         self.reference = skill
+
+    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+        """An update that happens when it is called for."""
+        return partial(self.update, batch, knobs)
 
     def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
         """Move the skill towards answers with positive advantage, away from them if they are wrong."""

@@ -54,6 +54,11 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         )
     if config.mismatch.kind != "none" and config.learner.old_logprobs == "engine":
         yield "mismatch correction compares engine and learner: it needs learner.old_logprobs=learner"
+    if sampling.max_staleness and config.mismatch.kind == "none":
+        yield (
+            "sampling.max_staleness=1 learns from what an older policy sampled: correct for it with mismatch.kind=tis"
+            " (or icepop, sequence_mask) and learner.old_logprobs=learner"
+        )
     if config.mismatch.low > config.mismatch.high:
         yield f"mismatch.low ({config.mismatch.low}) is above mismatch.high ({config.mismatch.high})"
     if (reset.stalled_exams or reset.target == "best") and not config.exam.every:

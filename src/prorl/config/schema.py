@@ -99,6 +99,7 @@ class SamplingConfig(Model):
     response_limit: Count = 8192  # T, tokens
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1)
+    max_staleness: int = Field(0, ge=0, le=1)  # 1: sample the next step while this one is learned
 
 
 class DynamicSamplingConfig(Model):

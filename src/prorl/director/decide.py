@@ -82,6 +82,11 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
     return tuple(decisions)
 
 
+def is_quiet(plan: Plan, state: RunState) -> bool:
+    """Whether a boundary with this state only lies between two steps: no exam, no checkpoint, no decision."""
+    return not (exam_due(plan, state) or save_due(plan, state) or decide(plan, state))
+
+
 def _next_stage(plan: Plan, state: RunState) -> int | None:
     following = state.stage + 1
     if following < len(plan.stages) and plan.stages[following].at <= state.step:

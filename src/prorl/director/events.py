@@ -93,6 +93,7 @@ class Stepped:
     length_weight: float
     kl_coef: float
     seconds: Mapping[str, float]
+    staleness: int = 0  # updates between the policy that sampled and the one that began to learn from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,7 @@ class Plan:
     reset: ResetRules = field(default_factory=ResetRules)
     exam: ExamRules = field(default_factory=ExamRules)
     save_every: int = 50  # steps
+    max_staleness: int = 0  # updates that the policy may be ahead of the weights that sampled; 0 = on-policy
     sample_every: int = 10  # steps between written sample rollouts; 0 = never
     detectors: Mapping[DetectorName, DetectorRule] = field(default_factory=dict)  # those that are on
 

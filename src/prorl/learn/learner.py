@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -84,6 +85,10 @@ class TorchLearner:
             eps=settings.eps,
             weight_decay=settings.weight_decay,
         )
+
+    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+        """An update that is computed when it is called for: an engine may share the weights until then."""
+        return partial(self.update, batch, knobs)
 
     def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
         """One step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.

@@ -26,6 +26,7 @@ class Harvest:
     groups: tuple[Group, ...]
     consumed: tuple[Group, ...]  # accepted and rejected, in draw order: for samples and statistics
     cursor: int
+    version: int  # of the policy that sampled
     tally: Tally
 
 
@@ -71,6 +72,7 @@ def collect(
         groups=tuple(accepted),
         consumed=tuple(consumed),
         cursor=cursor,
+        version=worker.engine.version,
         tally=_tally(accepted, consumed, generated, knobs),
     )
 

@@ -59,6 +59,7 @@ class Keeper:
         self._guard = Guard(self._rules.guard)
         self._alarm, self._incidents, self._pulse = alarm, incidents, pulse
         self._looked: int | None = None
+        self.saved_step: int | None = None  # of the newest checkpoint begun by this process
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
 
@@ -81,7 +82,7 @@ class Keeper:
             failure = self._store.failed_write()
             if failure is not None:
                 raise failure
-        elif due or self._late():
+        elif due or self.late:
             try:
                 self._save(state, good_step)
             except NoRoomError as error:
@@ -89,7 +90,9 @@ class Keeper:
             if state.paused is not None:
                 self._store.finish_writing()
 
-    def _late(self) -> bool:
+    @property
+    def late(self) -> bool:
+        """Whether a checkpoint is due by the clock, or owed since the disk was full."""
         now = time.monotonic()
         if self._retry is not None:
             return now >= self._retry
@@ -110,6 +113,7 @@ class Keeper:
                 self._learner.snapshot(),
                 lambda: prune(store, retention, position=position, best=best, good=good_step, live=live),
             )
+        self.saved_step = state.step
         self._saved, self._retry = time.monotonic(), None
 
     def _notice(self, state: RunState) -> None:

@@ -51,6 +51,7 @@ def _scalars(event: Event) -> Iterator[tuple[str, float]]:
             yield "policy/grad_norm", update.grad_norm
             yield "policy/clip_share", update.clip_share
             yield "policy/mismatch", update.mismatch
+            yield "policy/staleness", event.staleness
             yield "policy/loss", update.loss
             yield "knobs/learning_rate", event.learning_rate
             yield "knobs/length_weight", event.length_weight

@@ -13,7 +13,7 @@ from prorl.director.events import Resumed, Stepped, Warned
 from prorl.director.state import fold, from_json
 from prorl.files import decode_json
 from prorl.launch import resume_run, start_run
-from prorl.types import Request, Sampling
+from prorl.types import Action, Batch, Knobs, PromptActions, Request, Sampling
 from support.cluster import actors, write_model
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
@@ -133,6 +133,50 @@ def test_an_engine_that_is_killed_is_replaced_and_asked_again(backend, caplog):
     assert {completion.policy_version for completion in found.values()} == {0}
     backend.sync(1)
     assert backend.engine.version == 1
+
+
+def test_engines_sample_while_the_ranks_learn(backend):
+    """The ranks are held still until all responses are there."""
+    action = Action(tokens=(40, 50), engine_logps=(-5.0, -5.0), advantage=1.0)
+    batch = Batch(groups=(PromptActions(prompt=(30, 31), actions=(action, action)),))
+    request = Request(
+        draw=0, prompt=(30, 31), samples=4, seed=1, sampling=Sampling(temperature=1.0, top_p=1.0, limit=8)
+    )
+    ranks = actors("LearnerRank")
+    for rank in ranks:
+        rank.suspend()
+    try:
+        learning = backend.learner.begin_update(batch, Knobs(kl_coef=0.0, learning_rate=1e-2))
+        sampled = answers(backend.engine, [request])
+    finally:
+        for rank in ranks:
+            rank.resume()
+    assert len(sampled) == 4
+    assert learning().updates == 1
+    backend.sync(1)
+
+
+def test_a_run_samples_ahead(model, tmp_path):
+    settings = {
+        "backend": "ray",
+        "cluster": CLUSTER,
+        "sampling": {
+            "prompts_per_step": 3,
+            "samples_per_prompt": 4,
+            "response_limit": 16,
+            "max_staleness": 1,
+        },
+        "mismatch": {"kind": "tis"},
+        "learner": {"old_logprobs": "learner"},
+        "exam": {"every": 0},
+        "reset": {"every": 0},
+        "save": {"every": 2},
+    }
+    recipe = write_recipe(tmp_path, model, **settings)
+    assert start_run(load_recipe(str(recipe)), tmp_path / "run", quiet()).stopped == "done"
+    steps = of_kind(tmp_path / "run", Stepped)
+    assert [step.staleness for step in steps] == [0, 1, 0]
+    assert [step.update.mismatch > 1e-3 for step in steps] == [False, True, False]
 
 
 def test_a_learner_rank_that_is_killed_ends_the_run_at_once(backend):

@@ -127,10 +127,9 @@ class RayLearner:
         meeting = result(self._ranks[0].meeting.remote())
         self.facts: Facts = self._all("build", origin, device, meeting)
 
-    def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
-        """One step on all ranks; the batch is stored once and read by each."""
-        stats: UpdateStats = self._call("update", ray.put(batch), knobs)
-        return stats
+    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+        """Begin one step on all ranks; the batch is stored once and read by each."""
+        return self._begin("call", "update", ray.put(batch), knobs)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
@@ -174,4 +173,9 @@ class RayLearner:
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Rank 0's answer, once all have answered."""
-        return results([getattr(rank, method).remote(*arguments, **options) for rank in self._ranks])[0]
+        return self._begin(method, *arguments, **options)()
+
+    def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+        """Ask all ranks; the returned function waits for all answers and gives rank 0's."""
+        asked = [getattr(rank, method).remote(*arguments, **options) for rank in self._ranks]
+        return lambda: results(asked)[0]

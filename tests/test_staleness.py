@@ -1,0 +1,159 @@
+"""Sampling the next step while this one is learned: what is stale, by how much, and when it is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from prorl.backends.fake import FakeEngine, FakeLearner
+from prorl.director.events import Ordered, ReferenceReset, Stepped, Warned
+from prorl.director.plan import ExamRules, ResetRules
+from prorl.director.state import RunState, fold
+from prorl.loop import DRAINED
+from prorl.rollout.outage import WaitEnded
+from prorl.run.keeper import KeepRules
+from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
+
+STALE = replace(PLAN, max_staleness=1, save_every=100, exam=ExamRules(every=6, per_domain=5, samples=2))
+BUSY = (0, 5, 6, 10)  # steps after which an exam, a reset or a checkpoint is due
+
+
+def staleness(folder: Path) -> dict[int, int]:
+    return {event.step: event.staleness for event in events(folder) if isinstance(event, Stepped)}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert run_in(folder, STALE).stopped == "done"
+    return folder
+
+
+def test_every_step_is_one_update_behind_unless_something_happens_before_it(finished):
+    assert staleness(finished) == {step: int(step - 1 not in BUSY) for step in range(1, 13)}
+
+
+def test_no_draw_is_skipped_or_learned_twice(finished):
+    steps = [event for event in events(finished) if isinstance(event, Stepped)]
+    assert sum(step.tally.draws for step in steps) == steps[-1].cursor
+    assert sum(step.tally.easy + step.tally.hard for step in steps) > 0
+
+
+def test_nothing_foreseen_is_dropped(finished):
+    assert not [event for event in events(finished) if isinstance(event, Warned)]
+
+
+def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatch):
+    sampled: dict[int, int] = {}  # draw → version of the last policy that sampled it
+
+    def remember(self, request, sample):
+        sampled[request.draw] = self.version
+        return original(self, request, sample)
+
+    original = FakeEngine._sample
+    monkeypatch.setattr(FakeEngine, "_sample", remember)
+    plan = replace(STALE, exam=ExamRules(every=0), knobs=replace(STALE.knobs, max_draw_factor=1.0))
+    run_in(tmp_path / "run", plan)
+    cursor = 0
+    for event in events(tmp_path / "run"):
+        if isinstance(event, Stepped):
+            versions = {sampled[draw] for draw in range(cursor, event.cursor)}
+            assert versions == {event.step - 1 - event.staleness}
+            cursor = event.cursor
+
+
+def test_engines_sample_between_the_begin_of_an_update_and_its_end(tmp_path, monkeypatch):
+    calls: list[str] = []
+
+    def begin(self, batch, knobs):
+        calls.append("begin")
+        return partial(end, self, batch, knobs)
+
+    def end(self, batch, knobs):
+        calls.append("end")
+        return self.update(batch, knobs)
+
+    def submit(self, request):
+        calls.append("sample")
+        self._queue.append(request)
+
+    monkeypatch.setattr(FakeLearner, "begin_update", begin)
+    monkeypatch.setattr(FakeEngine, "submit", submit)
+    run_in(tmp_path / "run", replace(STALE, steps=2, exam=ExamRules(every=0)))
+    told = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
+    assert told == ["sample", "begin", "sample", "end", "begin", "end"]
+
+
+def test_work_behind_the_last_checkpoint_is_done_again_the_same(finished, tmp_path):
+    def die(state: RunState) -> bool:
+        if state.step == 9:
+            raise ConnectionError("the machine went away")
+        return False
+
+    with pytest.raises(ConnectionError):
+        run_in(tmp_path / "run", STALE, until=die)
+    assert run_in(tmp_path / "run", STALE) == fold(events(finished))
+    assert timeless(events(tmp_path / "run")) == timeless(events(finished))
+
+
+@pytest.mark.parametrize("stop", [1, 3, 8])
+def test_an_interrupted_run_goes_on_with_the_newest_policy(tmp_path, stop):
+    run_in(tmp_path / "run", STALE, until=lambda state: state.step == stop)
+    assert run_in(tmp_path / "run", STALE).stopped == "done"
+    assert staleness(tmp_path / "run") == {step: int(step - 1 not in (*BUSY, stop)) for step in range(1, 13)}
+
+
+def test_an_order_drops_what_was_sampled_ahead_and_says_so(tmp_path):
+    def next_order(state: RunState) -> Ordered | None:
+        if state.step != 3 or state.last_order:
+            return None
+        return Ordered(step=3, id="one", order="note", text="look", inbox=10)
+
+    run_in(tmp_path / "run", STALE, next_order=next_order)
+    assert staleness(tmp_path / "run")[4] == 0
+    assert [(e.step, e.text) for e in events(tmp_path / "run") if isinstance(e, Warned)] == [(3, DRAINED)]
+
+
+def test_a_reset_that_nobody_foresaw_drops_what_was_sampled_ahead(tmp_path):
+    rules = ResetRules(kl_ceiling=1e-9, kl_count=2, kl_window=2, cooldown=2)
+    run_in(tmp_path / "run", replace(STALE, steps=4, reset=rules))
+    seen = events(tmp_path / "run")
+    resets = [event.step for event in seen if isinstance(event, ReferenceReset)]
+    assert resets
+    assert all(staleness(tmp_path / "run")[step + 1] == 0 for step in resets if step < 4)
+    assert [event.step for event in seen if isinstance(event, Warned)] == [
+        step for step in resets if step < 4
+    ]
+
+
+def test_nothing_is_sampled_ahead_of_a_checkpoint_by_the_clock(tmp_path):
+    run_in(tmp_path / "run", STALE, keep=KeepRules(minutes=1e-9))
+    assert set(staleness(tmp_path / "run").values()) == {0}
+    assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
+
+
+def test_a_wish_to_stop_while_sampling_ahead_loses_no_update(tmp_path):
+    learning = False
+
+    def stop(judge: OutJudge, _reason: str) -> None:
+        if learning:
+            raise WaitEnded
+        judge.out = False
+
+    def break_the_judge_at_the_update(backend) -> None:
+        original = backend.learner.begin_update
+
+        def begin(batch, knobs):
+            nonlocal learning
+            learning = backend.judge.out = True
+            return original(batch, knobs)
+
+        backend.learner.begin_update = begin
+
+    plan = replace(STALE, exam=ExamRules(every=0))
+    sabotage = break_the_judge_at_the_update
+    state = run_in(tmp_path / "run", plan, until=lambda _: learning, out=stop, sabotage=sabotage)
+    assert (state.stopped, state.step, state.version) == ("interrupted", 1, 1)
