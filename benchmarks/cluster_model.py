@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine_model import Engine, Lengths, judged
+from prorl.algo.dynamic_sampling import wave_size
 from prorl.footprint import FLOAT32, HALF, Size, kv_cache
 from prorl.placement import Cluster, Demand, place
 
@@ -199,7 +200,7 @@ def collect(
     accepted: list[Lengths] = []
     missing, budget, tokens = work.prompts, math.ceil(work.prompts * work.max_draw_factor), 0
     while missing and budget:
-        groups = min(budget, _wave(missing, work, assumptions))
+        groups = min(budget, wave_size(missing, assumptions.informative, work.margin))
         lengths = draw_lengths(rng, groups, work, assumptions)
         waves.append(sample(rng, lengths, setup, work, assumptions))
         teach = lengths[rng.random(groups) < assumptions.informative][:missing]
@@ -208,12 +209,6 @@ def collect(
         budget -= groups
         tokens += int(lengths.sum())
     return waves, np.concatenate(accepted), tokens
-
-
-def _wave(missing: int, work: Work, assumptions: Assumptions) -> int:
-    """Groups to draw, as `prorl.rollout.collect` does, plus a margin where it is asked for."""
-    share = max(assumptions.informative, 0.2)
-    return math.ceil((missing + work.margin * math.sqrt(missing * (1 - share))) / share)
 
 
 # -- learning

@@ -160,6 +160,7 @@ class Knobs:
     # dynamic sampling (METHOD §2)
     min_spread: float = 0.1
     max_draw_factor: float = 4.0  # at most this many draws per wanted group
+    wave_margin: float = 0.0  # standard deviations of its yield by which a wave is larger than it need be
     # reward shaping (METHOD §1)
     length_weight: float = 0.0
     length_eta_min: float = -1.0

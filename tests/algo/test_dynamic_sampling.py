@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.dynamic_sampling import is_informative
+from prorl.algo.dynamic_sampling import is_informative, wave_size
 
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
@@ -60,3 +60,30 @@ def test_order_does_not_matter(group, spread):
 def test_bad_input_is_refused(group, spread, message):
     with pytest.raises(ValueError, match=message):
         is_informative(group, spread)
+
+
+def chance_to_fill(missing: int, share: float, margin: float) -> float:
+    """That a wave holds at least `missing` groups that teach, each doing so with probability `share`: exact."""
+    size = wave_size(missing, share, margin)
+    return sum(
+        math.exp(math.log(math.comb(size, k)) + k * math.log(share) + (size - k) * math.log(1 - share))
+        for k in range(missing, size + 1)
+    )
+
+
+@pytest.mark.parametrize("missing", [32, 128, 512])
+@pytest.mark.parametrize("share", [0.3, 0.41, 0.7])
+def test_a_margin_makes_a_second_wave_rare(missing, share):
+    assert 0.4 < chance_to_fill(missing, share, 0.0) < 0.7
+    assert chance_to_fill(missing, share, 1.5) > 0.9
+    assert wave_size(missing, share, 1.5) < 1.5 * wave_size(missing, share)
+
+
+@given(st.integers(1, 600), st.floats(0, 1), st.floats(0, 3))
+def test_a_wave_is_never_smaller_than_what_is_missing_nor_without_end(missing, share, margin):
+    assert missing <= wave_size(missing, share) <= wave_size(missing, share, margin)
+    assert wave_size(missing, share, margin) <= 5 * (missing + 3 * math.sqrt(missing)) + 1
+
+
+def test_where_all_groups_teach_a_margin_is_nothing():
+    assert wave_size(7, 1.0, 3.0) == 7

@@ -48,6 +48,12 @@ def test_the_first_groups_that_teach_are_taken_in_draw_order(script, cursor, sha
     assert draws(result.consumed) == list(range(cursor, result.cursor))
 
 
+@given(scripts, st.floats(0, 1), st.floats(0, 3))
+def test_a_margin_draws_more_and_learns_from_the_same(script, share, margin):
+    plain, wide = (harvest(script, replace(KNOBS, wave_margin=value), share=share) for value in (0.0, margin))
+    assert (wide.groups, wide.cursor) == (plain.groups, plain.cursor)
+
+
 @given(scripts, st.lists(st.floats(0, 1), min_size=1, max_size=4))
 def test_steps_after_one_another_neither_skip_nor_repeat_a_draw(script, shares):
     cursor, consumed = 0, []

@@ -25,6 +25,7 @@ MAX_EXTENDS = 8
 
 YOUNGER: Mapping[str, Mapping[str, Any]] = {
     "sampling": {"max_staleness": 0},
+    "dynamic_sampling": {"wave_margin": 0.0},
     "evaluation": {"ladder_per_level": 0, "temperature": 1.0, "top_p": 1.0},
 }
 """Keys that recipes got after runs had been hashed without them: at these values they leave the hash as it was."""

@@ -107,6 +107,7 @@ class DynamicSamplingConfig(Model):
 
     min_spread: Share = 0.1
     max_draw_factor: float = Field(4.0, ge=1)
+    wave_margin: float = Field(0.0, ge=0)  # standard deviations of its yield; more draws, fewer second waves
 
 
 class LengthPenaltyConfig(Model):
@@ -297,6 +298,7 @@ KNOBS = {
     "sampling.top_p": "top_p",
     "dynamic_sampling.min_spread": "min_spread",
     "dynamic_sampling.max_draw_factor": "max_draw_factor",
+    "dynamic_sampling.wave_margin": "wave_margin",
     "length_penalty.weight": "length_weight",
     "length_penalty.eta_min": "length_eta_min",
     "length_penalty.eta_max": "length_eta_max",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from prorl.algo.dynamic_sampling import is_informative
+from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.director.events import Tally
 from prorl.rollout.batch import shaped_rewards
 from prorl.rollout.pipeline import Worker, roll_out
@@ -51,7 +51,9 @@ def collect(
     consumed: list[Group] = []
     generated: list[Group] = []
     while len(accepted) < wanted and cursor < end:
-        draws = range(cursor, min(end, cursor + _wave(wanted - len(accepted), expected_share)))
+        draws = range(
+            cursor, min(end, cursor + wave_size(wanted - len(accepted), expected_share, knobs.wave_margin))
+        )
         wave = roll_out(
             worker,
             [(draw, problem_at(draw)) for draw in draws],
@@ -75,11 +77,6 @@ def collect(
         version=worker.engine.version,
         tally=_tally(accepted, consumed, generated, knobs),
     )
-
-
-def _wave(missing: int, expected_share: float) -> int:
-    """Draws that should yield `missing` informative groups; a share near zero must not ask for the moon."""
-    return math.ceil(missing / max(expected_share, 0.2))
 
 
 def _teaches(group: Group, knobs: Knobs) -> bool:
