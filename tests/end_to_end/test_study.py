@@ -55,6 +55,15 @@ def test_a_study_measures_the_base_and_the_newest_checkpoint(studied):
     assert rules["ladders"]["arithmetic"] == sorted(rules["ladders"]["arithmetic"])
 
 
+def test_a_run_of_a_cluster_is_studied_in_one_process(trained, studied, tmp_path):
+    folder = Path(shutil.copytree(trained, tmp_path / "tiny"))
+    recipe = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(recipe | {"backend": "ray"}))
+    done("eval", folder, *FEW, "--backend", "local")
+    mine, theirs = models_of(folder / "evals" / "study"), models_of(studied / "evals" / "study")
+    assert [timeless(path).problems for path in mine] == [timeless(path).problems for path in theirs]
+
+
 def test_it_says_who_solves_what_and_where_it_lies(studied):
     text = done("eval", studied, *FEW)
     for words in (

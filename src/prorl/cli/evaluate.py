@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from prorl.cli.outcome import INTERRUPTED, fail, finish
+from prorl.cli.places import Address, Backend, changes_to
 from prorl.errors import ProrlError
 from prorl.evals.shelf import STUDY
 from prorl.run.layout import RUNS
 
 EXAMPLES = (
     "Examples: `prorl eval nano` · `prorl eval nano@160` · `prorl eval nano --k 16 --per-domain 50` · "
-    "`prorl eval path/to/model --recipe nano --against other/model`"
+    "`prorl eval path/to/model --recipe nano --against other/model` · `prorl eval big --backend local`"
 )
 RUNG = 20  # problems per level of a ladder
 DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
@@ -52,6 +53,8 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Where to keep studies; default: evals/ of the run, or evals/MODEL.")
     ] = None,
+    backend: Backend = None,
+    address: Address = None,
 ) -> None:
     """Find out whether the boundary moved: pass@k against the base, problem by problem.
 
@@ -74,7 +77,7 @@ def evaluate(
                 subject,
                 against=against,
                 recipe=recipe,
-                settings=[*settings, *(overrides or ())],
+                settings=[*settings, *changes_to(overrides, backend, address)],
                 ks=ks,
                 name=name,
                 out=out,

@@ -15,7 +15,7 @@ from rich.console import Console as RichConsole
 from prorl import __version__
 from prorl.cli import compare, creativity, dashboard, data, doctor, evaluate, export, report, tasks
 from prorl.cli.outcome import CRASHED, finish, say
-from prorl.cli.places import RunFolder, run_at
+from prorl.cli.places import Address, Backend, RunFolder, changes_to, run_at
 from prorl.cli.report import report_at_the_end
 from prorl.errors import ProrlError
 from prorl.run.layout import RUNS, run_folder
@@ -62,12 +62,6 @@ Supervise = Annotated[
         help="Restart the trainer when it crashes or hangs; without, run plainly.",
     ),
 ]
-Backend = Annotated[
-    str | None, typer.Option(help="Where it is computed, local or ray; the same as backend=….")
-]
-Address = Annotated[
-    str | None, typer.Option(help="A running Ray cluster, or auto; the same as cluster.address=….")
-]
 Trainer = Callable[["Console", "Interrupt"], "RunState"]
 
 
@@ -95,7 +89,7 @@ def train(
     """Train a model by a recipe from its beginning, or as a branch of another run."""
 
     def work() -> int:
-        changes = _changes(overrides, backend, address)
+        changes = changes_to(overrides, backend, address)
         if branch is not None:
             return _branch(
                 branch, [*([] if recipe is None else [recipe]), *changes], run, supervise=supervise
@@ -136,7 +130,7 @@ def resume(
     """Go on with a run from its newest good checkpoint, exactly where it was."""
 
     def work() -> int:
-        folder, changes = run_folder(run), _changes(overrides, backend, address)
+        folder, changes = run_folder(run), changes_to(overrides, backend, address)
         if supervise:
             return _supervised(["resume", str(folder), *changes], folder)
         from prorl.launch import resume_run
@@ -242,12 +236,6 @@ def main() -> None:
         # A bug: the supervisor tells it from an expected failure by the status, and tries again.
         traceback.print_exc()
         sys.exit(CRASHED)
-
-
-def _changes(overrides: Sequence[str] | None, backend: str | None, address: str | None) -> list[str]:
-    """All changes to a recipe, the options among them."""
-    options = {"backend": backend, "cluster.address": address}
-    return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
 
 
 def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> int:
