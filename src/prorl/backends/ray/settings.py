@@ -47,7 +47,7 @@ def require_packages() -> None:
     if missing:
         raise MissingError(
             f"backend=ray needs {' and '.join(missing)}, which this Python has not: `make cluster-env` makes an "
-            "environment that has, for CPUs; docs/cluster.md says what to install for GPUs; --backend local does without"
+            "environment that has, for CPUs (for GPUs see docs/cluster.md); or compute it here with --backend local"
         )
 
 
