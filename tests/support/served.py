@@ -47,7 +47,7 @@ def served(root: Path, log: Path, *options: str) -> Iterator[Served]:
         yield Served(process=process, printed=process.stdout.readline(), log=log)
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
 
 
 @contextmanager
