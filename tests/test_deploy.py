@@ -66,7 +66,7 @@ def job(stage: Path, *arguments: str, **variables: str) -> subprocess.Popen[byte
 
 def ended(process: subprocess.Popen[bytes]) -> int:
     try:
-        return process.wait(timeout=20)
+        return process.wait(timeout=120)
     finally:
         with suppress(ProcessLookupError):  # Slurm ends what a batch script leaves: here the two `ray start`
             os.killpg(process.pid, signal.SIGKILL)
@@ -124,7 +124,7 @@ def test_a_job_goes_on_with_a_run_that_has_a_checkpoint(stage):
 
 def test_before_the_time_is_up_the_run_is_saved_and_the_job_queued_again(stage):
     process = job(stage, "prorl_v2")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (stage / "log").exists() or "ready" not in log(stage):
         assert time.monotonic() < deadline
         time.sleep(0.02)
