@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import transformers
@@ -23,7 +23,15 @@ from prorl.backends.local.judge import LocalJudge
 from prorl.backends.ray.settings import ClusterSettings, EngineSettings, require_packages
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
-from prorl.data import cache_folder, data_folder, data_requests, mixture, sandbox_policy, warmup_mixture
+from prorl.data import (
+    cache_folder,
+    check_sandbox,
+    data_folder,
+    data_requests,
+    mixture,
+    sandbox_policy,
+    warmup_mixture,
+)
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import (
     ModelError,
@@ -45,6 +53,10 @@ from prorl.tasks.datasets.prepare import require_prepared
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.verifier import VerifierSpec, make_verifier
 from prorl.types import Split
+
+if TYPE_CHECKING:
+    from prorl.backends.ray.cluster import Cluster
+    from prorl.backends.ray.judge import RayJudge
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
 
@@ -150,7 +162,7 @@ def _local_backend(
     pad = pad_id(tokens)
     learner = TorchLearner(model, settings, with_reference=with_reference, pad_id=pad)
     engine = LocalEngine(model, eos_ids=eos_ids(model, tokens), pad_id=pad, max_rows=config.engine.max_rows)
-    return LocalBackend(engine, _judge(config), learner, probe=_probe(tokens)), context_limit(model)
+    return LocalBackend(engine, _judge(config)(), learner, probe=_probe(tokens)), context_limit(model)
 
 
 def _ray_backend(
@@ -168,10 +180,13 @@ def _ray_backend(
 
     asked = config.cluster
     device: Literal["cpu", "cuda"] = "cuda" if _device(config).type == "cuda" else "cpu"
-    places = asked.model_dump(include={"address", "learners", "engines", "room_deadline"})
-    cluster = Cluster(ClusterSettings(**places, device=device, threads=config.threads))
+    places = asked.model_dump(include={"address", "learners", "engines", "judges", "room_deadline"})
+    workers = config.judge.workers
+    cluster = Cluster(ClusterSettings(**places, judge_workers=workers, device=device, threads=config.threads))
     with ExitStack() as stack:
         stack.callback(cluster.close)
+        judge = _ray_judge(config, cluster)  # before a model is loaded: what a node lacks is seen at once
+        stack.callback(judge.close)
         model = _everywhere(source)
         origin = Origin(
             model=model,
@@ -199,7 +214,21 @@ def _ray_backend(
             deadline=asked.engine_deadline,
         )
         stack.pop_all()
-    return RayBackend(cluster, engine, _judge(config), learner, probe=_probe(tokens)), learner.facts.context
+    return RayBackend(cluster, engine, judge, learner, probe=_probe(tokens)), learner.facts.context
+
+
+def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
+    from prorl.backends.ray.judge import RayJudge
+
+    make = _judge(config)
+    if not config.cluster.judges:
+        return make()
+    return RayJudge(
+        lambda index: cluster.start_judge(index, make),
+        config.cluster.judges,
+        deadline=config.judge.deadline,
+        check=partial(check_sandbox, config),
+    )
 
 
 def _everywhere(source: str | Path) -> str:
@@ -207,8 +236,10 @@ def _everywhere(source: str | Path) -> str:
     return str(Path(source).absolute()) if Path(source).is_dir() else str(source)
 
 
-def _judge(config: RunConfig) -> LocalJudge:
-    return LocalJudge(
+def _judge(config: RunConfig) -> Callable[[], LocalJudge]:
+    """Makes the judge of a machine, this one or another."""
+    return partial(
+        LocalJudge,
         partial(make_verifier, verifier_spec(config)),
         deadline=config.judge.deadline,
         workers=config.judge.workers,
@@ -223,7 +254,7 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
     return VerifierSpec(
         tasks=tuple(name for name in config.tasks if name not in datasets),
         datasets=datasets,
-        data=data_folder(config),
+        data=data_folder(config).absolute(),
         policy=sandbox_policy(config),
         strict=config.format == "strict",
     )

@@ -58,6 +58,7 @@ class ClusterConfig(Model):
     address: str | None = None  # of a running Ray cluster; default: one of its own on this machine
     learners: int = Field(1, gt=0)  # ranks over which the learner is sharded
     engines: int = Field(1, gt=0)  # copies of the policy that sample
+    judges: int = Field(0, ge=0)  # actors of `judge.workers` processes each; 0: beside the driver
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
     offload: bool = False  # keep the learner's parameters and moments in host memory between their uses

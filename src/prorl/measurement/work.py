@@ -45,12 +45,14 @@ class Asked:
 
 
 def build_tasks(config: RunConfig, console: Console) -> Mixture:
-    """The recipe's tasks, once it is known that their programs can be run here.
+    """The recipe's tasks, once it is known that their programs can be run here; judges on a cluster see to it there.
 
     Raises:
         RecipeError, DataError, SandboxError: with one sentence that says what to do.
     """
     tasks = compose.build_tasks(config)
+    if config.backend == "ray" and config.cluster.judges:
+        return tasks
     warning = check_sandbox(config)
     if warning:
         console.say(warning)

@@ -10,6 +10,7 @@ so the parent always knows which one is running: the first that it has not heard
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
@@ -124,17 +125,28 @@ class LocalJudge:
         self._waiting.append((ticket, problem, text))
         self._feed()
 
-    def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
+    def ready(self) -> None:
+        """Wait until every worker has built its verifier.
+
+        Raises:
+            JudgeError: as `poll`.
+        """
+        while not all(worker.ready for worker in self._workers):
+            self._exchange(timeout=self._patience())
+
+    def poll(self, *, wait: bool, within: float = math.inf) -> list[tuple[int, Verdict]]:
         """Verdicts that are ready, in no particular order; with `wait`, at least one unless none is outstanding.
 
-        An item that hangs, kills its worker or raises gets a verdict with status "error".
+        An item that hangs, kills its worker or raises gets a verdict with status "error". The wait ends after
+        `within` seconds, with or without a verdict.
 
         Raises:
             JudgeError: workers die before they can judge anything; the message has the reason.
         """
+        end = time.monotonic() + within
         self._exchange(timeout=0.0)
-        while wait and not self._judged and self._outstanding():
-            self._exchange(timeout=self._patience())
+        while wait and not self._judged and self._outstanding() and (left := end - time.monotonic()) > 0:
+            self._exchange(timeout=min(left, self._patience()))
         judged, self._judged = self._judged, []
         return judged
 

@@ -1,4 +1,4 @@
-"""A run on a Ray cluster: learner ranks and vLLM engines as actors, judges beside the driver.
+"""A run on a Ray cluster: learner ranks, vLLM engines and judges as actors, or judges beside the driver.
 
 The driver holds plain data; tensors stay in the actors and in Ray's object store.
 """
@@ -11,6 +11,7 @@ from prorl.backends.local.judge import LocalJudge
 from prorl.backends.probe import halves
 from prorl.backends.ray.cluster import Cluster
 from prorl.backends.ray.engine import Published, RayEngine
+from prorl.backends.ray.judge import RayJudge
 from prorl.backends.ray.learner import RayLearner
 
 
@@ -21,7 +22,7 @@ class RayBackend:
         self,
         cluster: Cluster,
         engine: RayEngine,
-        judge: LocalJudge,
+        judge: LocalJudge | RayJudge,
         learner: RayLearner,
         *,
         probe: Sequence[int],
@@ -48,8 +49,9 @@ class RayBackend:
         )
 
     def incidents(self) -> list[str]:
-        """What happened to the engines; a rank that dies ends the run, so there is nothing to tell of."""
-        return self.engine.incidents()
+        """What happened to engines and judges; a rank that dies ends the run, so there is nothing to tell of."""
+        told = self.engine.incidents()
+        return told + self.judge.incidents() if isinstance(self.judge, RayJudge) else told
 
     def close(self) -> None:
         """Stop the judge's processes and the actors."""

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 
 from prorl.errors import ProrlError
 
 
 class OverdueError(Exception):
     """An actor has not answered within its deadline. No `ProrlError`: whoever supervises may start again."""
+
+
+LOST = (RayActorError, OutOfMemoryError, ObjectLostError, OverdueError)
+"""How a call ends whose actor is to be replaced: dead, killed by Ray as its node ran out of memory, or silent."""
 
 
 def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:
@@ -24,7 +28,7 @@ def results(references: Sequence[Any], *, within: float | None = None) -> list[A
     Raises:
         ProrlError, ValueError: raised by one of the actors.
         RayTaskError: anything else that one of them raised.
-        RayActorError: one of them has died.
+        RayActorError, OutOfMemoryError: one of them has died.
         OverdueError: one of them has not answered in time.
     """
     end = None if within is None else time.monotonic() + within

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from prorl.backends.local.judge import LocalJudge
 from prorl.backends.ray.engine import EngineActor
+from prorl.backends.ray.judge import JudgeActor
 from prorl.backends.ray.learner import LearnerRank
 from prorl.backends.ray.settings import (
     ClusterSettings,
@@ -28,29 +31,33 @@ class ClusterError(ProrlError):
 
 
 class Cluster:
-    """A place for every learner rank and every engine; places 0 … learners - 1 are the ranks'."""
+    """A place for every learner rank, then for every engine, then for every judge."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         """Raises ClusterError where the places are not to be had."""
         self._settings = settings
         processes = settings.learners + settings.engines
         place = {"CPU": float(settings.threads)} | ({"GPU": 1.0} if settings.device == "cuda" else {})
+        bench = {"CPU": float(settings.judge_workers)}
+        places = [place] * processes + [bench] * settings.judges
         # What a process asks for is a promise about its own threads, not a claim on this machine's cores.
-        join(settings.address, cpus=processes * settings.threads)
-        self._group = placement_group([place] * processes, strategy="PACK")
+        join(settings.address, cpus=int(sum(one["CPU"] for one in places)))
+        # Ray fills a node before it turns to the next: its GPUs first, then judges on the CPUs that those leave.
+        self._group = placement_group(places, strategy="PACK")
         if not self._group.wait(settings.room_deadline):
             self.close()
+            judges = f" and {settings.judges} judges with {bench} each" if settings.judges else ""
             raise ClusterError(
-                f"the Ray cluster had no room for {processes} processes with {place} each for "
-                f"{settings.room_deadline:.0f} s: lower cluster.learners, cluster.engines or threads, add machines, "
-                "or where lost ones come back by themselves raise cluster.room_deadline"
+                f"the Ray cluster had no room for {processes} processes with {place} each{judges} for "
+                f"{settings.room_deadline:.0f} s: lower cluster.learners, cluster.engines, cluster.judges or "
+                "threads, add machines, or where lost ones come back by themselves raise cluster.room_deadline"
             )
-        self._place = place
+        self._place, self._bench = place, bench
 
     def start_rank(self, index: int) -> Any:
         """A handle of a new `LearnerRank`; it writes checkpoints in a second thread."""
         rank = ray.remote(LearnerRank).options(
-            **self._options(index),
+            **self._options(index, self._place),
             runtime_env={"env_vars": learner_environment(self._settings.threads)},
             max_concurrency=2,
         )
@@ -59,10 +66,15 @@ class Cluster:
     def start_engine(self, index: int, settings: EngineSettings) -> Any:
         """A handle of a new `EngineActor`, in the place of an earlier one of this index that has died."""
         engine = ray.remote(EngineActor).options(
-            **self._options(self._settings.learners + index),
+            **self._options(self._settings.learners + index, self._place),
             runtime_env={"env_vars": engine_environment(self._settings.threads, self._settings.device)},
         )
         return engine.remote(settings)
+
+    def start_judge(self, index: int, make: Callable[[], LocalJudge]) -> Any:
+        """A handle of a new `JudgeActor`, in the place of an earlier one of this index that has died."""
+        at = self._settings.learners + self._settings.engines + index
+        return ray.remote(JudgeActor).options(**self._options(at, self._bench)).remote(make)
 
     def close(self) -> None:
         """Give the places back, which ends their processes, and leave the cluster."""
@@ -70,12 +82,12 @@ class Cluster:
             remove_placement_group(self._group)
             ray.shutdown()
 
-    def _options(self, place: int) -> dict[str, Any]:
+    def _options(self, at: int, place: dict[str, float]) -> dict[str, Any]:
         return {
-            "num_cpus": self._place["CPU"],
-            "num_gpus": self._place.get("GPU", 0),
+            "num_cpus": place["CPU"],
+            "num_gpus": place.get("GPU", 0),
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                placement_group=self._group, placement_group_bundle_index=place
+                placement_group=self._group, placement_group_bundle_index=at
             ),
         }
 

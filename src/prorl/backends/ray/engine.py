@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ObjectLostError, RayActorError
 
 from prorl.backends.probe import require_agreement
-from prorl.backends.ray.calls import OverdueError, result
+from prorl.backends.ray.calls import LOST, OverdueError, result
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.weights import Weights
 from prorl.types import Completion, Request
@@ -28,7 +27,6 @@ MOST_RESTARTS = 3  # of one engine, between two syncs
 
 TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here
 
-_LOST = (RayActorError, ObjectLostError, OverdueError)
 _LOG = logging.getLogger(__name__)
 _Key = tuple[int, int]  # draw, sample
 
@@ -211,7 +209,7 @@ class RayEngine:
         """Replace the engine if it turns out to be lost while inside; the rest of the block is then skipped."""
         try:
             yield
-        except _LOST as error:
+        except LOST as error:
             lost: Exception | None = error
             while lost is not None:
                 lost = self._replace(slot, lost)
@@ -238,7 +236,7 @@ class RayEngine:
             result(slot.actor.install.remote(self._published.weights), within=_left(due))
             self._prove(slot)
             result(slot.actor.add.remote(owed), within=_left(due))
-        except _LOST as error:
+        except LOST as error:
             return error
         return None
 

@@ -22,7 +22,9 @@ class ClusterSettings:
     engines: int
     device: Device  # of every learner rank and every engine
     threads: int  # CPU threads of each of them
-    room_deadline: float  # seconds in which there must be room for all of them
+    judges: int = 0  # judge actors
+    judge_workers: int = 1  # processes of each of those, on a CPU each
+    room_deadline: float  # seconds in which there must be room for everything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
