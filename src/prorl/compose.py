@@ -29,7 +29,7 @@ from prorl.data import (
     data_folder,
     data_requests,
     mixture,
-    sandbox_policy,
+    verifier_spec,
     warmup_mixture,
 )
 from prorl.learn.learner import LearnerSettings, TorchLearner
@@ -51,7 +51,7 @@ from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
 from prorl.seeds import derive
 from prorl.tasks.datasets.prepare import require_prepared
 from prorl.tasks.mixture import Mixture
-from prorl.tasks.verifier import VerifierSpec, make_verifier
+from prorl.tasks.verifier import make_verifier
 from prorl.types import Split
 
 if TYPE_CHECKING:
@@ -245,18 +245,6 @@ def _judge(config: RunConfig) -> Callable[[], LocalJudge]:
         workers=config.judge.workers,
         memory=round(config.judge.memory_gib * 2**30),
         items_per_worker=config.judge.items_per_worker,
-    )
-
-
-def verifier_spec(config: RunConfig) -> VerifierSpec:
-    """How the responses to a recipe's problems are judged."""
-    datasets = tuple(request.name for request in data_requests(config))
-    return VerifierSpec(
-        tasks=tuple(name for name in config.tasks if name not in datasets),
-        datasets=datasets,
-        data=data_folder(config).absolute(),
-        policy=sandbox_policy(config),
-        strict=config.format == "strict",
     )
 
 

@@ -24,6 +24,7 @@ from prorl.tasks.extract import respond
 from prorl.tasks.instructed import Instructed
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task
+from prorl.tasks.verifier import VerifierSpec
 from prorl.tasks.verifiers.programs import NeedsSandbox
 
 
@@ -59,6 +60,18 @@ def data_folder(config: RunConfig) -> Path:
 def sandbox_policy(config: RunConfig) -> Policy:
     """Which sandbox the recipe's programs run in."""
     return Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe)
+
+
+def verifier_spec(config: RunConfig) -> VerifierSpec:
+    """How the responses to a recipe's problems are judged."""
+    datasets = tuple(request.name for request in data_requests(config))
+    return VerifierSpec(
+        tasks=tuple(name for name in config.tasks if name not in datasets),
+        datasets=datasets,
+        data=data_folder(config).absolute(),
+        policy=sandbox_policy(config),
+        strict=config.format == "strict",
+    )
 
 
 def check_sandbox(config: RunConfig) -> str:

@@ -128,7 +128,14 @@ def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     asked = config.cluster
     cuda = config.device.startswith("cuda")
     threads = config.threads if claimed else 0
-    wanted = Wanted(learners=asked.learners, engines=asked.engines, cuda=cuda, threads=threads)
+    wanted = Wanted(
+        learners=asked.learners,
+        engines=asked.engines,
+        cuda=cuda,
+        threads=threads,
+        judges=asked.judges,
+        judge_workers=config.judge.workers if claimed else 0,
+    )
     places = room(nodes, wanted)
     typer.echo(str(places))
     status = 0 if places.fits else FAILED

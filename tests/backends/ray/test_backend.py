@@ -22,7 +22,7 @@ pytest.importorskip("vllm")
 RayActorError = pytest.importorskip("ray.exceptions").RayActorError
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
+CLUSTER = {"learners": 2, "engines": 1, "judges": 1, "cache_gib": 0.0625}
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ HERE = {
     "transformers": "5.19.0",
     "prorl": "0.1.0",
 }
-NODE = Node(name="10.0.0.1", cpus=96, gpus=8, memory=512, devices=(79.6,) * 8, versions=HERE)
+NODE = Node(name="10.0.0.1", cpus=96, gpus=8, memory=512, devices=(79.6,) * 8, sandbox="A", versions=HERE)
 WANTED = Wanted(learners=4, engines=12, cuda=True, threads=8)
 
 
@@ -31,7 +31,13 @@ def bad(*nodes, driver=HERE):
 def test_two_good_nodes_are_found_good_each_thing_in_a_line():
     said = [str(finding) for finding in findings([NODE, replace(NODE, name="10.0.0.2")], HERE)]
     assert all(line.startswith("ok: ") and "\n" not in line for line in said)
-    assert "ok: node 10.0.0.2: 8 GPUs of 80 GiB, 96 CPUs, 512 GiB of memory" in said
+    assert "ok: node 10.0.0.2: 8 GPUs of 80 GiB, 96 CPUs, 512 GiB of memory, sandbox of tier A" in said
+
+
+def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
+    (node,) = [one for one in findings([replace(NODE, sandbox="")], HERE) if one.name == "node 10.0.0.1"]
+    assert node.fits
+    assert node.detail.endswith("no safe sandbox (docs/sandbox.md)")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +99,19 @@ def test_cpus_are_as_scarce_as_gpus():
     assert "each on 13 CPUs and a GPU: there are places for 7" in room([NODE], alone).detail
     assert room([NODE], replace(alone, threads=12)).fits
     assert room([NODE], replace(alone, threads=0)).fits  # Ray is started with as many as they ask for
+
+
+def test_judges_take_the_cpus_that_the_others_leave():
+    nodes = [NODE, replace(NODE, name="10.0.0.2"), replace(NODE, name="head", cpus=4, gpus=0, devices=())]
+    judged = replace(WANTED, judges=8, judge_workers=8)
+    assert room(nodes, judged).fits
+    assert "and 8 judges, each on 8 CPUs" in room(nodes, judged).detail
+    many = room(nodes, replace(judged, judges=9))
+    assert not many.fits
+    assert "there are CPUs for 8; lower cluster.judges" in many.detail
+    wide = room(nodes, replace(judged, judges=1, judge_workers=33))
+    assert "there are CPUs for 0" in wide.detail
+    assert room(nodes, replace(judged, judges=100, threads=0, judge_workers=0)).fits
 
 
 def test_idle_gpus_are_mentioned_and_all_of_them_idle_is_a_mistake():

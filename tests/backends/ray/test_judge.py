@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prorl.backends.local.judge import JudgeError, LocalJudge
-from prorl.rollout.outage import judge_all
+from prorl.rollout.outage import collect_verdicts, judge_all
 from prorl.sandbox.link import SandboxError
 from prorl.tasks.extract import respond
 from prorl.tasks.registry import make_task
@@ -134,19 +134,37 @@ def test_misbehaviour_costs_one_item_whoever_judges(verifiers, judges):
         assert judge.incidents() == []
 
 
-def test_a_poll_without_wait_returns_at_once_and_a_call_carries_many_items(verifiers):
+def test_a_poll_without_wait_returns_at_once(verifiers):
     with hosted(obeying(verifiers, workers=1)) as judge:
         assert judge.poll(wait=False) == []
-        for ticket in range(3):
-            judge.submit(ticket, problem(), "sleep 0.3")
+        judge.submit(0, problem(), "sleep 0.5")
         begun = time.monotonic()
         assert judge.poll(wait=False) == []
-        assert time.monotonic() - begun < 0.2
-        (slot,) = judge._slots
-        assert len(slot.owed) == 3
-        assert slot.unsent == []
+        assert time.monotonic() - begun < 0.4
         assert [ticket for ticket, _ in judge.poll(wait=True)] == [0]
-        assert {ticket for ticket, _ in judge.poll(wait=True) + judge.poll(wait=True)} == {1, 2}
+
+
+def test_a_call_carries_many_items(verifiers):
+    from prorl.backends.ray.judge import JudgeActor, RayJudge
+
+    class Counting(JudgeActor):
+        calls = 0
+
+        def exchange(self, items):
+            self.calls += 1
+            return super().exchange(items)
+
+        def told(self):
+            return self.calls
+
+    actor = ray.remote(Counting).options(num_cpus=1).remote(obeying(verifiers))
+    with closing(RayJudge(lambda _: actor, 1, deadline=DEADLINE, check=calm)) as judge:
+        verdicts = {}
+        for ticket, (asked, text) in items(["1"] * 2000).items():
+            judge.submit(ticket, asked, text)
+            verdicts |= dict(judge.poll(wait=False)) if ticket % 10 == 0 else {}
+        assert len(collect_verdicts(judge, verdicts, 2000)) == 2000
+        assert ray.get(actor.told.remote()) < 100
 
 
 def test_items_go_to_the_judges_in_turn(verifiers):
@@ -244,7 +262,9 @@ def test_a_node_that_cannot_judge_is_named_at_the_start(verifiers, tmp_path):
         hosted(obeying(verifiers), check=unsafe)
     spec = VerifierSpec(datasets=("deepscaler",), data=tmp_path)
     without = partial(LocalJudge, partial(make_verifier, spec))
-    with pytest.raises(JudgeError, match=rf"{node}.*deepscaler.parquet is missing.*give it what the driver has"):
+    with pytest.raises(
+        JudgeError, match=rf"{node}.*deepscaler.parquet is missing.*give it what the driver has"
+    ):
         hosted(without)
 
 

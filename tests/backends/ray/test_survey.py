@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from prorl.backends.ray.checks import findings, installed
 from prorl.cli.main import app
+from prorl.sandbox.probe import probe
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
@@ -28,6 +29,7 @@ def test_every_node_is_looked_at_and_nothing_stays_behind(address, tmp_path):
     nodes = survey(address, tmp_path / "runs" / "big")
     assert sorted(node.cpus for node in nodes) == [1, 2]
     assert all(node.memory > 1 and node.versions == installed() for node in nodes)
+    assert {node.sandbox for node in nodes} == {probe().tier or ""}
     assert all(finding.fits for finding in findings(nodes, installed()))
     assert os.listdir(tmp_path) == []
     assert not ray.is_initialized()
@@ -43,6 +45,9 @@ def test_the_doctor_answers_with_its_status(address, tmp_path):
     assert good.exit_code == 0, good.output
     assert "ok: room: 2 learner ranks and 1 engines, each on 1 CPUs" in good.output
     assert "ok: network: every node" in good.output
+    judged = doctor(*asked, "cluster.judges=2", "judge.workers=1")
+    assert judged.exit_code == 1
+    assert "and 2 judges, each on 1 CPUs: beside the others there are CPUs for 1" in judged.output
     full = doctor(*asked, "cluster.learners=2", "cluster.engines=2")
     assert full.exit_code == 1
     assert (

@@ -44,6 +44,7 @@ class Node:
     gpus: int = 0  # likewise
     memory: float = 0.0  # of the machine, GiB
     devices: Sequence[float] = ()  # GiB of every GPU of the machine
+    sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
     versions: Mapping[str, str] = field(default_factory=dict)  # of RANGES, and of prorl; empty where missing
     files: str = ""  # what went wrong with files between it and the driver
     unreachable: Sequence[str] = ()  # nodes that it cannot open a connection to
@@ -58,6 +59,8 @@ class Wanted:
     engines: int
     cuda: bool
     threads: int  # CPUs that each claims; 0: none, as Ray is started for this run alone
+    judges: int = 0
+    judge_workers: int = 0  # CPUs that each judge claims; 0: none, likewise
 
     @property
     def processes(self) -> int:
@@ -92,20 +95,29 @@ def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Findi
 
 def room(nodes: Sequence[Node], wanted: Wanted) -> Finding:
     """Whether the processes of a run find places, and use the GPUs that are there."""
-    places = sum(_places(node, wanted) for node in nodes)
+    places, seats = _filled(nodes, wanted)
     gpus = sum(node.gpus for node in nodes)
     each = " and ".join([f"{wanted.threads} CPUs"] * (wanted.threads > 0) + ["a GPU"] * wanted.cuda)
     asked = f"{wanted.learners} learner ranks and {wanted.engines} engines" + (
         f", each on {each}" if each else ""
     )
+    if wanted.judges:
+        asked += f", and {wanted.judges} judges" + (
+            f", each on {wanted.judge_workers} CPUs" if wanted.judge_workers else ""
+        )
     if places < wanted.processes:
         asked += f": there are places for {places}; lower cluster.learners, cluster.engines or threads"
+    elif seats < wanted.judges:
+        asked += (
+            f": beside the others there are CPUs for {seats}; lower cluster.judges, judge.workers or threads"
+        )
     elif wanted.cuda and gpus > wanted.processes:
         asked += f": {gpus - wanted.processes} of {gpus} GPUs stay idle"
     elif gpus and not wanted.cuda:
         asked += f" would leave all {gpus} GPUs idle: set device=cuda"
         return Finding(name="room", fits=False, detail=asked)
-    return Finding(name="room", fits=places >= wanted.processes, detail=asked)
+    fits = places >= wanted.processes and seats >= wanted.judges
+    return Finding(name="room", fits=fits, detail=asked)
 
 
 def _version(name: str) -> str:
@@ -139,7 +151,8 @@ def _hardware(node: Node) -> Finding:
     devices = f"{node.gpus} GPUs"
     if node.devices:
         devices += f" of {min(node.devices):.0f} GiB"
-    detail = f"{devices}, {node.cpus:g} CPUs, {node.memory:.0f} GiB of memory"
+    detail = f"{devices}, {node.cpus:g} CPUs, {node.memory:.0f} GiB of memory, "
+    detail += f"sandbox of tier {node.sandbox}" if node.sandbox else "no safe sandbox (docs/sandbox.md)"
     hidden = node.gpus < len(node.devices)
     if hidden:
         detail += f"; Ray offers {node.gpus} of its {len(node.devices)} GPUs: start it without --num-gpus"
@@ -155,6 +168,17 @@ def _out_of_reach(node: Node) -> str:
 def _gathered(name: str, troubles: Mapping[str, str], good: str) -> Finding:
     wrong = [f"{node}: {trouble}" for node, trouble in troubles.items() if trouble]
     return Finding(name=name, fits=not wrong, detail="; ".join(wrong) or good)
+
+
+def _filled(nodes: Sequence[Node], wanted: Wanted) -> tuple[int, int]:
+    """Processes and judges that find room: Ray fills a node with processes, then judges, then turns to the next."""
+    processes = judges = 0
+    for node in nodes:
+        placed = min(_places(node, wanted), wanted.processes - processes)
+        left = node.cpus - placed * wanted.threads
+        processes += placed
+        judges += int(left // wanted.judge_workers) if wanted.judge_workers else wanted.judges
+    return processes, min(judges, wanted.judges)
 
 
 def _places(node: Node, wanted: Wanted) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from prorl.backends.ray.checks import installed
 from prorl.errors import ProrlError
 from prorl.files import write_atomic
+from prorl.sandbox.probe import probe
 
 Address = tuple[str, int]
 
@@ -24,10 +25,10 @@ class NodeProbe:
     def __init__(self) -> None:
         self._server = socket.create_server(("", 0))
 
-    def look(self) -> tuple[dict[str, str], float, tuple[float, ...]]:
-        """Installed versions, the machine's memory, and that of each of its GPUs, in GiB."""
+    def look(self) -> tuple[dict[str, str], float, tuple[float, ...], str]:
+        """Installed versions, the machine's memory and that of each of its GPUs in GiB, its sandbox's tier."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        return installed(), memory, gpu_memory()
+        return installed(), memory, gpu_memory(), probe().tier or ""
 
     def port(self) -> int:
         """Where it listens."""
