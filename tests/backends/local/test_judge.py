@@ -84,6 +84,14 @@ def test_poll_without_wait_returns_at_once(judge):
     assert [ticket for ticket, _ in judge.poll(wait=True)] == [0]
 
 
+def test_a_wait_with_an_end_ends_without_a_verdict_too(judge):
+    judge.submit(0, problem(), "sleep 0.3")
+    begun = time.monotonic()
+    assert judge.poll(wait=True, within=0.05) == []
+    assert 0.05 <= time.monotonic() - begun < 0.3
+    assert [ticket for ticket, _ in judge.poll(wait=True, within=DEADLINE)] == [0]
+
+
 def test_seconds_are_those_of_the_verifier(judge):
     assert 0.05 <= judged(judge, ["sleep 0.05"])[0].seconds < DEADLINE
 
@@ -134,7 +142,10 @@ def test_a_mixture_on_two_workers(verifiers):
 
 def test_the_time_of_starting_is_not_the_items_time(verifiers):
     with closing(LocalJudge(verifiers.make_obey_slowly, deadline=DEADLINE)) as judge:
-        assert judged(judge, ["1"])[0].status == "ok"
+        judge.ready()
+        judge.submit(0, problem(), "1")
+        ((_, verdict),) = judge.poll(wait=True, within=DEADLINE)
+        assert verdict.status == "ok"
 
 
 def test_submit_does_not_wait_for_a_busy_worker(judge):
@@ -201,6 +212,8 @@ def test_verifiers_that_cannot_be_built_are_no_verdict(verifiers, factory, reaso
         judge.submit(0, problem(), "1")
         with pytest.raises(JudgeError, match=reason):
             judge.poll(wait=True)
+    with closing(LocalJudge(getattr(verifiers, factory))) as judge, pytest.raises(JudgeError, match=reason):
+        judge.ready()
 
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"deadline": 0.0}])
