@@ -13,6 +13,9 @@ from prorl.director.events import Resumed, Stepped, Warned
 from prorl.director.state import fold, from_json
 from prorl.files import decode_json
 from prorl.launch import resume_run, start_run
+from prorl.rollout.outage import judge_all
+from prorl.tasks.extract import respond
+from prorl.tasks.registry import make_task
 from prorl.types import Action, Batch, Knobs, PromptActions, Request, Sampling
 from support.cluster import actors, write_model
 from support.runs import events, of_kind, quiet
@@ -114,7 +117,7 @@ def kill_one(kind):
     second.kill()
 
 
-def test_an_engine_that_is_killed_is_replaced_and_asked_again(backend, caplog):
+def test_an_engine_and_a_judge_that_are_killed_are_replaced_and_asked_again(backend, caplog):
     sampling = Sampling(temperature=1.0, top_p=1.0, limit=60)
     requests = [
         Request(draw=draw, prompt=(30 + draw, 40, 50), samples=6, seed=draw, sampling=sampling)
@@ -133,6 +136,12 @@ def test_an_engine_that_is_killed_is_replaced_and_asked_again(backend, caplog):
     assert {completion.policy_version for completion in found.values()} == {0}
     backend.sync(1)
     assert backend.engine.version == 1
+    (victim,) = actors("JudgeActor")
+    victim.kill()
+    problem = make_task("arithmetic").problem(0, "train")
+    text = respond("", problem.witness.answer)
+    assert judge_all(backend.judge, {7: (problem, text)})[7].score == 1
+    assert backend.incidents() == ["judge 0 has died and is replaced, 1 responses are judged again"]
 
 
 def test_engines_sample_while_the_ranks_learn(backend):

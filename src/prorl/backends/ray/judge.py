@@ -25,7 +25,7 @@ from prorl.types import Problem, Verdict
 LINGER_SECONDS = 0.1  # for which an actor gathers verdicts before it answers
 ANSWER_SECONDS = 30.0  # beyond an item's deadline until an actor counts as silent: its node may be busy
 START_SECONDS = 120.0  # for a new actor to come up, on a busy node or on one that comes back
-TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here
+TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here; then it is overdue
 CLOSE_SECONDS = 5.0
 MOST_RESTARTS = 3  # of one judge, between two verdicts
 
@@ -177,21 +177,13 @@ class RayJudge:
     def _collect(self, *, wait: bool) -> list[tuple[int, Verdict]]:
         """Take what judges have answered, after the first answer or deadline if with `wait`, and ask them again."""
         busy = [slot for slot in self._slots if slot.pending is not None]
-        if wait:
-            first = min(slot.due for slot in busy)
-            ray.wait([slot.pending for slot in busy], timeout=max(0.0, first - time.monotonic()))
-        judged = [verdict for slot in busy for verdict in self._take(slot)]
+        judged = [verdict for slot in _answered(busy, wait=wait) for verdict in self._take(slot)]
         self._ask()
         return judged
 
     def _take(self, slot: _Slot) -> list[tuple[int, Verdict]]:
-        """Verdicts under their tickets, if the judge has answered; another judge in its place if it is lost."""
-        ready, _ = ray.wait([slot.pending], timeout=0.0, fetch_local=False)
-        if not ready and time.monotonic() < slot.due:
-            return []
+        """Verdicts under their tickets of a judge that has answered; another judge in its place if it is lost."""
         try:
-            if not ready:
-                raise OverdueError("a judge has not answered in time")
             judged: list[tuple[int, Verdict]] = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:
             self._replace(slot, error)
@@ -218,6 +210,18 @@ class RayJudge:
         """Now to the log, as a step may take long, and by `incidents` to the journal."""
         _LOG.warning(incident)
         self._incidents.append(incident)
+
+
+def _answered(busy: Sequence[_Slot], *, wait: bool) -> list[_Slot]:
+    """Judges that have an answer or their deadline behind them; with `wait`, once there is one."""
+    if not busy:
+        return []
+    pending = [slot.pending for slot in busy]
+    if wait:
+        first = min(slot.due for slot in busy)
+        ray.wait(pending, timeout=max(0.0, first - time.monotonic()), fetch_local=False)
+    ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False)
+    return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
 
 
 @contextmanager
