@@ -60,6 +60,7 @@ class ClusterConfig(Model):
     engines: int = Field(1, gt=0)  # copies of the policy that sample
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
+    transfer: Literal["auto", "host", "nccl", "ipc"] = "auto"  # how new weights get to the engines
     offload: bool = False  # keep the learner's parameters and moments in host memory between their uses
     cache_gib: float | None = Field(
         None, gt=0
