@@ -13,7 +13,7 @@ pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-DEADLINE = 60.0
+DEADLINE = 300.0  # seconds; nobody waits for it, as what dies is seen at once
 MEETING = ["shutdown_weight_transfer_engine", "init_weight_transfer_engine{}"]
 TRANSFER = ["start_weight_update", "update_weights", "finish_weight_update"]
 
@@ -116,15 +116,6 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
     assert bench.backend.incidents() == []
 
 
-def test_an_engine_that_took_no_part_is_caught(bench):
-    bench.backend.sync(3)
-    bench.learn()
-    for step in TRANSFER:
-        bench.order(1, step, "skip")
-    with pytest.raises(SyncError, match="does not serve the learner's weights"):
-        bench.backend.sync(4)
-
-
 def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_the_next_sync(bench):
     bench.learn()
     bench.backend.sync(5)
@@ -154,3 +145,13 @@ def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, ste
     bench.backend.sync(8)
     assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
     assert bench.backend.incidents() == []
+
+
+def test_an_engine_that_took_no_part_is_caught(bench):
+    """The last test, as it leaves that engine behind the others for good."""
+    bench.backend.sync(9)
+    bench.learn()
+    for step in TRANSFER:
+        bench.order(1, step, "skip")
+    with pytest.raises(SyncError, match="does not serve the learner's weights"):
+        bench.backend.sync(10)
