@@ -3,12 +3,15 @@
 import os
 import signal
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from prorl.backends.ray.engine import EngineActor
 from prorl.backends.ray.learner import LearnerRank
+
+PIECE = 2**14  # bytes; the largest weight is larger
 
 
 class Stream:
@@ -19,15 +22,19 @@ class Stream:
 
 
 class Communicator:
-    """In place of `PyNcclCommunicator`: ranks meet at the same address, and must be as many as they say."""
+    """In place of `PyNcclCommunicator`: ranks meet at the same address, and must be as many as they say.
+
+    Once destroyed it raises, as NCCL does before vLLM has noted that it is no more.
+    """
 
     def __init__(self, group):
         self._group = group
         self.disabled = False
 
     def broadcast(self, tensor, src, stream=None):
-        if not self.disabled:
-            tensor.copy_(self._group.broadcast(tensor, src))
+        if self.disabled:
+            raise RuntimeError("this communicator was aborted")
+        tensor.copy_(self._group.broadcast(tensor, src))
 
     def destroy(self):
         self.disabled = True
@@ -56,6 +63,10 @@ class WiredRank(LearnerRank):
     def __init__(self, index, size):
         super().__init__(index, size)
         over_tcp()
+        from prorl.backends.ray import transfer
+
+        # In many pieces, as those of a large model are.
+        transfer.NCCLTrainerInitInfo = partial(transfer.NCCLTrainerInitInfo, packed_buffer_size_bytes=PIECE)
 
     def change(self, factor):
         """What learning does, in short."""
