@@ -20,7 +20,12 @@ from transformers.utils.logging import disable_progress_bar
 from prorl.backends.local.backend import LocalBackend
 from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
-from prorl.backends.ray.settings import ClusterSettings, EngineSettings, require_packages
+from prorl.backends.ray.settings import (
+    ClusterSettings,
+    EngineSettings,
+    chosen_transfer,
+    require_packages,
+)
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.data import (
@@ -206,6 +211,7 @@ def _ray_backend(
             dtype=settings.dtype,
             max_rows=config.engine.max_rows,
             cache_bytes=round(cache * 2**30) if cache else None,
+            transfer=chosen_transfer(asked.transfer, device, colocate=False),
         )
         engine = RayEngine(
             lambda index: cluster.start_engine(index, engines),
@@ -214,7 +220,15 @@ def _ray_backend(
             deadline=asked.engine_deadline,
         )
         stack.pop_all()
-    return RayBackend(cluster, engine, judge, learner, probe=_probe(tokens)), learner.facts.context
+    backend = RayBackend(
+        cluster,
+        engine,
+        judge,
+        learner,
+        probe=_probe(tokens),
+        keep_copy=engines.transfer != "nccl" or config.sampling.max_staleness > 0,
+    )
+    return backend, learner.facts.context
 
 
 def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:

@@ -36,6 +36,7 @@ SHAPE = {"context": 8192}
         ({"model": {"warmup": {"shape": {"context": 100}}}}, "leaves no room for a prompt"),
         ({"backend": "ray", "sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
         ({"backend": "ray", "deadlines": {"exam": 500.0}}, r"engine_deadline \(600 s\) is not below"),
+        ({"device": "cpu", "cluster": {"transfer": "nccl"}}, "transfer=nccl moves weights between GPUs"),
         ({"clip": {"high": 0.1}}, r"clip.high \(0.1\) is below clip.low \(0.2\)"),
         ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
         ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from prorl.backends.ray.weights import collect
 from prorl.learn.learner import TorchLearner
 from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, Knobs
@@ -52,3 +55,8 @@ def on_ranks(arguments: dict[str, Any]) -> Any:
 def probe(prompt: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:
     """What the ranks say about a response."""
     return made({}, {}, alone=False).score(prompt, tokens)
+
+
+def collected(dtype: torch.dtype) -> int:
+    """The checksum of what a rank would send to the engines."""
+    return collect(made({}, {}, alone=False).policy, 0, dtype).checksum

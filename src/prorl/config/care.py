@@ -61,6 +61,7 @@ class ClusterConfig(Model):
     judges: int = Field(0, ge=0)  # actors of `judge.workers` processes each; 0: beside the driver
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
+    transfer: Literal["auto", "host", "nccl", "ipc"] = "auto"  # how new weights get to the engines
     offload: bool = False  # keep the learner's parameters and moments in host memory between their uses
     cache_gib: float | None = Field(
         None, gt=0

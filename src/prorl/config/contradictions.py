@@ -37,6 +37,11 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             "backend=ray needs sampling.top_p 1: below it vLLM reports log-probs of the truncated distribution, "
             "which the learner cannot compute"
         )
+    if config.device == "cpu" and config.cluster.transfer in ("nccl", "ipc"):
+        yield (
+            f"cluster.transfer={config.cluster.transfer} moves weights between GPUs, and there are none with "
+            "device=cpu: set cluster.transfer=auto"
+        )
     phases = config.deadlines
     patience = min(phases.generate, phases.sync, phases.exam, phases.measure)
     if config.backend == "ray" and config.cluster.engine_deadline >= patience:

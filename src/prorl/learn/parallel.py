@@ -113,8 +113,13 @@ def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, weight in model.state_dict(keep_vars=True).items():
         if id(weight) not in seen:
             seen.add(id(weight))
-            whole = weight.detach()
-            yield name, whole.full_tensor() if isinstance(whole, DTensor) else whole
+            yield name, gathered(weight)
+
+
+def gathered(weight: Tensor) -> Tensor:
+    """A weight as a whole; with shards a collective."""
+    whole = weight.detach()
+    return whole.full_tensor() if isinstance(whole, DTensor) else whole
 
 
 def sharded_like(whole: Tensor, weight: Tensor) -> Tensor:

@@ -81,8 +81,9 @@ class Silent:
 
 
 def test_engines_that_never_answer_are_given_up():
-    from prorl.backends.ray.engine import MOST_RESTARTS, EngineLostError, Published, RayEngine
+    from prorl.backends.ray.engine import MOST_RESTARTS, EngineLostError, RayEngine
     from prorl.backends.ray.settings import EngineSettings
+    from prorl.backends.ray.weights import Published
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
@@ -97,7 +98,16 @@ def test_engines_that_never_answer_are_given_up():
         with pytest.raises(
             EngineLostError, match=r"engine 0 was silent for 5 s.*raise cluster.engine_deadline"
         ):
-            engine.publish(Published(version=0, weights=None, prompt=(1,), tokens=(2,), logps=(0.0,)))
+            engine.publish(
+                Published(
+                    version=0,
+                    copy=lambda: None,
+                    send=lambda receivers: None,
+                    prompt=(1,),
+                    tokens=(2,),
+                    logps=(0.0,),
+                )
+            )
         assert len(engine.incidents()) == MOST_RESTARTS
         assert len(started) == 1 + MOST_RESTARTS
     finally:

@@ -70,7 +70,7 @@ def answers(engine, *requests):
 
 def test_engine_and_learner_agree_after_every_sync(engine, policy):
     for version in range(3):
-        engine.install(collect(policy.policy, version))
+        engine.install(collect(policy.policy, version, torch.float32))
         probe(engine, policy)
         assert engine.version == version
         with torch.no_grad():
@@ -79,7 +79,7 @@ def test_engine_and_learner_agree_after_every_sync(engine, policy):
 
 
 def test_a_skipped_sync_is_caught(engine, policy):
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     with torch.no_grad():
         next(policy.policy.parameters()).mul_(1.01)
     with pytest.raises(SyncError, match="does not serve the learner's weights"):
@@ -87,7 +87,7 @@ def test_a_skipped_sync_is_caught(engine, policy):
 
 
 def test_a_stale_head_is_caught(engine, policy):
-    weights = collect(policy.policy, 0)
+    weights = collect(policy.policy, 0, torch.float32)
     without = {name: array for name, array in weights.arrays.items() if name != HEAD}
     engine.install(resealed(weights, without))
     with pytest.raises(SyncError):
@@ -98,7 +98,7 @@ def test_a_stale_head_is_caught(engine, policy):
     "name", [EMBEDDING, "model.layers.1.mlp.down_proj.weight", "model.layers.0.self_attn.q_proj.weight"]
 )
 def test_permuted_shards_are_caught(engine, policy, name):
-    weights = collect(policy.policy, 0)
+    weights = collect(policy.policy, 0, torch.float32)
     whole = weights.arrays[name]
     swapped = torch.from_numpy(whole).roll(len(whole) // 2, 0).numpy()
     arrays = {key: swapped if array is whole else array for key, array in weights.arrays.items()}
@@ -108,7 +108,7 @@ def test_permuted_shards_are_caught(engine, policy, name):
 
 
 def test_weights_damaged_on_the_way_are_refused(engine, policy):
-    weights = collect(policy.policy, 0)
+    weights = collect(policy.policy, 0, torch.float32)
     damaged = {name: array.copy() for name, array in weights.arrays.items()}
     damaged["model.norm.weight"][3] += 1e-7
     with pytest.raises(SyncError, match="damaged on their way"):
@@ -123,7 +123,7 @@ def resealed(weights, arrays):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, temperature):
-    engine.install(collect(policy.policy, 7))
+    engine.install(collect(policy.policy, 7, torch.float32))
     found = answers(engine, ask(samples=8, temperature=temperature))
     assert len({completion.tokens for completion in found.values()}) > 4
     for completion in found.values():
@@ -136,7 +136,7 @@ def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, te
 
 
 def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, policy):
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     found = answers(engine, ask(samples=16, limit=8))
     assert {completion.finish for completion in found.values()} == {"stop", "length"}
     for completion in found.values():
@@ -146,7 +146,7 @@ def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, policy):
 
 
 def test_a_response_depends_on_its_seed_and_sample_alone(engine, policy):
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     alone = answers(engine, ask(draw=3, seed=5, samples=2))
     crowd = answers(
         engine, *(ask(draw=draw, seed=draw + 2, prompt=(5, 6, 7 + draw % 3)) for draw in range(6))
@@ -158,19 +158,19 @@ def test_a_response_depends_on_its_seed_and_sample_alone(engine, policy):
 
 def test_neighbouring_seeds_share_no_response(engine, policy):
     """vLLM's own children of seed s are s, s + 1, …: sample 1 of seed 5 would be sample 0 of seed 6."""
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     found = answers(engine, ask(draw=0, seed=5), ask(draw=1, seed=6))
     assert len({completion.tokens for completion in found.values()}) == len(found)
 
 
 def test_a_long_prompt_is_not_answered_from_a_cache_of_old_weights(engine, policy):
     prompt = tuple(range(24, 24 + 150))  # longer than a block of the cache
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     answers(engine, ask(prompt=prompt))
     with torch.no_grad():
         for weight in policy.policy.parameters():
             weight *= 1.1
-    engine.install(collect(policy.policy, 1))
+    engine.install(collect(policy.policy, 1, torch.float32))
     (completion,) = answers(engine, ask(prompt=prompt, samples=1, temperature=1.0)).values()
     expected = policy.score(prompt, completion.tokens)
     assert completion.logps == pytest.approx(expected, abs=TOLERANCE)
@@ -178,7 +178,7 @@ def test_a_long_prompt_is_not_answered_from_a_cache_of_old_weights(engine, polic
 
 def test_more_prompts_than_fit_into_one_pass(engine, policy):
     """vLLM would cut the last one in two, and cannot take back the random number that the half was given."""
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     prompts = [tuple(24 + (draw * 7 + at * at) % 200 for at in range(150)) for draw in range(64)]
     crowd = answers(
         engine, *(ask(draw=draw, prompt=prompt, samples=1) for draw, prompt in enumerate(prompts))
@@ -189,17 +189,17 @@ def test_more_prompts_than_fit_into_one_pass(engine, policy):
 
 
 def test_weights_do_not_change_under_a_request(engine, policy):
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     engine.submit(ask())
     with pytest.raises(RuntimeError, match="in flight"):
-        engine.install(collect(policy.policy, 1))
+        engine.install(collect(policy.policy, 1, torch.float32))
     engine.cancel()
     assert engine.poll() == []
-    engine.install(collect(policy.policy, 1))
+    engine.install(collect(policy.policy, 1, torch.float32))
 
 
 def test_what_cannot_be_served_is_refused(engine, policy):
-    engine.install(collect(policy.policy, 0))
+    engine.install(collect(policy.policy, 0, torch.float32))
     with pytest.raises(RequestError, match="response_limit"):
         engine.submit(ask(limit=CONTEXT))
     nucleus = dataclasses.replace(ask(), sampling=Sampling(temperature=1.0, top_p=0.9, limit=4))

@@ -6,13 +6,15 @@ The driver holds plain data; tensors stay in the actors and in Ray's object stor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 
 from prorl.backends.local.judge import LocalJudge
 from prorl.backends.probe import halves
 from prorl.backends.ray.cluster import Cluster
-from prorl.backends.ray.engine import Published, RayEngine
+from prorl.backends.ray.engine import RayEngine
 from prorl.backends.ray.judge import RayJudge
 from prorl.backends.ray.learner import RayLearner
+from prorl.backends.ray.weights import Published
 
 
 class RayBackend:
@@ -26,13 +28,19 @@ class RayBackend:
         learner: RayLearner,
         *,
         probe: Sequence[int],
+        keep_copy: bool = True,
     ) -> None:
-        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync."""
+        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync.
+
+        `keep_copy` puts the weights into host memory at every sync. Without it that is done when an engine must be
+        replaced, which is right only as long as nothing is learned while engines work.
+        """
         self.engine = engine
         self.judge = judge
         self.learner = learner
         self._cluster = cluster
         self._probe = halves(probe)
+        self._keep_copy = keep_copy
 
     def sync(self, version: int) -> None:
         """Let the engines serve the learner's weights as `version`, and prove by the probe that they do.
@@ -42,10 +50,14 @@ class RayBackend:
             EngineLostError: as `RayEngine.publish`.
         """
         prompt, tokens = self._probe
-        weights = self.learner.publish(version)
+        copy = cache(partial(self.learner.publish, version))
+        if self._keep_copy:
+            copy()
         logps = self.learner.score(prompt, tokens)
         self.engine.publish(
-            Published(version=version, weights=weights, prompt=prompt, tokens=tokens, logps=logps)
+            Published(
+                version=version, copy=copy, send=self.learner.send, prompt=prompt, tokens=tokens, logps=logps
+            )
         )
 
     def incidents(self) -> list[str]:

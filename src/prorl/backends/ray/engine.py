@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -19,7 +20,7 @@ import ray
 from prorl.backends.probe import require_agreement
 from prorl.backends.ray.calls import LOST, OverdueError, result
 from prorl.backends.ray.settings import EngineSettings, check_request
-from prorl.backends.ray.weights import Weights
+from prorl.backends.ray.weights import Published, Receivers, Weights
 from prorl.types import Completion, Request
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}  # nats, between engine and learner on the probe
@@ -47,6 +48,18 @@ class EngineActor:
         """Serve these weights."""
         self._engine.install(weights)
 
+    def withdraw(self) -> None:
+        """Serve nothing until there are other weights."""
+        self._engine.withdraw()
+
+    def transfer(self, step: str, *arguments: Any) -> None:
+        """One step of vLLM's weight transfer."""
+        self._engine.transfer(step, *arguments)
+
+    def serve(self, version: int) -> None:
+        """Serve the weights that were transferred."""
+        self._engine.serve(version)
+
     def add(self, work: Sequence[tuple[Request, int]]) -> None:
         """Queue samples of requests."""
         for request, sample in work:
@@ -63,17 +76,6 @@ class EngineActor:
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """The engine's side of the probe."""
         return self._engine.score(prompt, tokens)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What the engines serve, and how the learner scores a probe with it."""
-
-    version: int
-    weights: Any  # reference to `Weights`
-    prompt: Sequence[int]
-    tokens: Sequence[int]
-    logps: Sequence[float]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,12 +131,15 @@ class RayEngine:
                 "weights cannot change while requests are in flight: poll to the end or cancel"
             )
         self._published = published
-        installing = [(slot, slot.actor.install.remote(published.weights)) for slot in self._slots]
-        due = self._due()
-        for slot, installed in installing:
+        for slot in self._slots:
             slot.restarts = 0
+        if self._settings.transfer != "host" and self._sent(published):
+            serving = self._ask("serve", published.version)
+        else:
+            serving = self._ask("install", published.copy())
+        for slot, served in serving:
             with self._replacing(slot):
-                result(installed, within=_left(due))
+                served()
                 self._prove(slot)
 
     def submit(self, request: Request) -> None:
@@ -204,6 +209,27 @@ class RayEngine:
             del slot.owed[completion.draw, completion.sample]
         return completions
 
+    def _sent(self, published: Published) -> bool:
+        """Have the weights sent straight to all engines; whether they have arrived.
+
+        Otherwise all engines are new and have none: what the old ones hold nobody knows, and some may wait for ever.
+        """
+        for slot, withdrawn in self._ask("withdraw"):
+            with self._replacing(slot):
+                withdrawn()
+        way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
+        failure = published.send(Receivers(transfer=way, actors=actors, gpus=1, deadline=self._deadline))
+        if failure is None:
+            return True
+        self._tell(
+            f"policy version {published.version} did not reach the engines over {way} ({failure}): they are started "
+            "anew and take it from host memory; if this goes on, set cluster.transfer=host"
+        )
+        for slot in self._slots:
+            ray.kill(slot.actor)
+            slot.actor = self._start(slot.index)
+        return False
+
     @contextmanager
     def _replacing(self, slot: _Slot) -> Iterator[None]:
         """Replace the engine if it turns out to be lost while inside; the rest of the block is then skipped."""
@@ -230,10 +256,10 @@ class RayEngine:
         assert self._published is not None, "an engine is asked for nothing before it has weights"
         ray.kill(slot.actor)  # what hangs holds its place
         slot.actor, slot.pending = self._start(slot.index), None
-        due = self._due()
+        weights, due = self._published.copy(), self._due()
         owed = [(request, sample) for (_, sample), request in slot.owed.items()]
         try:
-            result(slot.actor.install.remote(self._published.weights), within=_left(due))
+            result(slot.actor.install.remote(weights), within=_left(due))
             self._prove(slot)
             result(slot.actor.add.remote(owed), within=_left(due))
         except LOST as error:
@@ -250,6 +276,16 @@ class RayEngine:
         """Now to the log, as a step may take long, and by `incidents` to the journal."""
         _LOG.warning(incident)
         self._incidents.append(incident)
+
+    def _ask(self, method: str, *arguments: Any) -> list[tuple[_Slot, Callable[[], Any]]]:
+        """Ask all engines at once; each with the wait for its answer."""
+        due = self._due()
+
+        def wait(answer: Any) -> Any:
+            return result(answer, within=_left(due))
+
+        asked = [(slot, getattr(slot.actor, method).remote(*arguments)) for slot in self._slots]
+        return [(slot, partial(wait, answer)) for slot, answer in asked]
 
     def _due(self) -> float:
         return time.monotonic() + self._deadline

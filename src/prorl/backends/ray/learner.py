@@ -3,10 +3,10 @@
 Every method is called on all ranks with the same arguments, and rank 0 speaks for them. Folders must be reachable
 from the driver and from every rank. A rank that dies takes the run with it: whoever supervises resumes it.
 
-No wait here has a deadline of its own. Every call is made within a phase of the trainer's heartbeat (`learn`, `sync`,
-`save` or `between`), and where a rank hangs the supervisor ends the trainer once that phase is overdue
-(`run/heartbeat.py`); the ranks go with it. Only `build` comes before the first beat: ranks that do not meet there are
-given up by torch's process group after half an hour.
+No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
+heartbeat (`learn`, `sync`, `save` or `between`), and where a rank hangs the supervisor ends the trainer once that
+phase is overdue (`run/heartbeat.py`); the ranks go with it. Only `build` comes before the first beat: ranks that do
+not meet there are given up by torch's process group after half an hour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 import torch
@@ -24,11 +24,14 @@ import torch.distributed as dist
 
 from prorl.backends.ray.calls import result, results
 from prorl.backends.ray.settings import Device
-from prorl.backends.ray.weights import collect
+from prorl.backends.ray.weights import Receivers, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
 from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, Knobs, UpdateStats
+
+if TYPE_CHECKING:
+    from prorl.backends.ray.transfer import Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +58,15 @@ class LearnerRank:
     def __init__(self, index: int, size: int) -> None:
         self._index, self._count = index, size
         self._snapshot: tuple[int, Callable[[Path], None]] | None = None
+        self._line: Line | None = None
         self._learner: TorchLearner
+        self._device: Device
+        self._dtype: torch.dtype  # of the weights that engines are given
 
     def meeting(self) -> str:
         """An address of this machine at which the ranks can find each other."""
-        with socket.socket() as free:
-            free.bind(("", 0))
-            return f"tcp://{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+        host, port = _free_address()
+        return f"tcp://{host}:{port}"
 
     def build(self, origin: Origin, device: Device, meeting: str) -> Facts:
         """Load and shard the model; a collective. A rank alone joins nobody.
@@ -70,6 +75,7 @@ class LearnerRank:
             ModelError: the model or its tokenizer cannot be used.
             ValueError: as `TorchLearner`.
         """
+        self._device, self._dtype = device, getattr(torch, origin.settings.dtype)
         ranks = None
         if self._count > 1:
             backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
@@ -98,7 +104,22 @@ class LearnerRank:
             for _ in full_weights(self._learner.policy):
                 pass
             return []
-        return [ray.put(collect(self._learner.policy, version))]
+        return [ray.put(collect(self._learner.policy, version, self._dtype))]
+
+    def connect(self, receivers: Receivers) -> str | None:
+        """Meet the engines, and leave those that were met before; on all ranks. Returns what has failed."""
+        from prorl.backends.ray.transfer import Line, Source
+
+        if self._line is not None:
+            self._line.close()
+        source = Source(self._learner.policy, self._dtype, self._device)
+        self._line = Line(source, self._index, receivers, _free_address())
+        return self._line.failure
+
+    def send(self) -> str | None:
+        """Send the policy to the engines that were met; a collective. Returns what has failed."""
+        assert self._line is not None, "called once the engines were met"
+        return self._line.send()
 
     def snapshot(self, ticket: int) -> None:
         """Copy the state now, to be written under this ticket; an earlier copy is forgotten."""
@@ -124,6 +145,7 @@ class RayLearner:
         """`ranks` are handles of `LearnerRank` actors. Raises as `LearnerRank.build`."""
         self._ranks = list(ranks)
         self._tickets = count()
+        self._met: Sequence[Any] = ()
         meeting = result(self._ranks[0].meeting.remote())
         self.facts: Facts = self._all("build", origin, device, meeting)
 
@@ -140,6 +162,24 @@ class RayLearner:
         """A reference to the policy's `Weights`, which lie in Ray's object store."""
         (weights,) = self._all("publish", version)
         return weights
+
+    def send(self, receivers: Receivers) -> str | None:
+        """Send the policy straight to the engines; returns what has failed at their end, if something has.
+
+        Raises:
+            OverdueError, RayActorError: the ranks themselves hang or have died.
+        """
+        steps: list[tuple[str, tuple[Any, ...]]] = [("send", ())]
+        if self._met != receivers.actors:  # a new engine among them: a group of NCCL takes nobody in later
+            self._met = ()
+            steps.insert(0, ("connect", (receivers,)))
+        for step, arguments in steps:
+            asked = [getattr(rank, step).remote(*arguments) for rank in self._ranks]
+            failures = [failure for failure in results(asked, within=2 * receivers.deadline) if failure]
+            if failures:
+                return str(failures[0])
+        self._met = receivers.actors
+        return None
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy, or the weights in a checkpoint folder, the reference."""
@@ -179,3 +219,10 @@ class RayLearner:
         """Ask all ranks; the returned function waits for all answers and gives rank 0's."""
         asked = [getattr(rank, method).remote(*arguments, **options) for rank in self._ranks]
         return lambda: results(asked)[0]
+
+
+def _free_address() -> tuple[str, int]:
+    """Where others may find this process: an address of its machine, and a port that is free."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return str(ray.util.get_node_ip_address()), int(free.getsockname()[1])

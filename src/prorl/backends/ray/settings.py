@@ -11,6 +11,7 @@ from prorl.errors import ProrlError
 from prorl.types import Request
 
 Device = Literal["cpu", "cuda"]
+Transfer = Literal["host", "nccl", "ipc"]  # how weights get to engines; the last two from GPU to GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class EngineSettings:
     dtype: Literal["float32", "bfloat16"] = "float32"
     max_rows: int = 512  # responses that decode at a time
     cache_bytes: int | None = None  # for keys and values; None: what vLLM finds free
+    transfer: Transfer = "host"
 
 
 class MissingError(ProrlError):
@@ -51,6 +53,35 @@ def require_packages() -> None:
             f"backend=ray needs {' and '.join(missing)}, which this Python has not: `make cluster-env` makes an "
             "environment that has, for CPUs (for GPUs see docs/cluster.md); or compute it here with --backend local"
         )
+
+
+class TransferError(ProrlError):
+    """The weights cannot get to the engines in the way that the recipe asks for."""
+
+
+def chosen_transfer(
+    asked: Literal["auto", "host", "nccl", "ipc"], device: Device, *, colocate: bool
+) -> Transfer:
+    """How weights get to the engines; `colocate`: they share the learner's GPUs.
+
+    Those that share take them from host memory unless asked otherwise: they are given weights whenever they wake, so
+    a copy of them must lie there anyway.
+
+    Raises:
+        TransferError: not in the way that was asked for.
+    """
+    if asked == "auto":
+        return "host" if device == "cpu" or colocate else "nccl"
+    lacks = {
+        "host": None,
+        "nccl": "GPUs that engines and learners do not share" if device == "cpu" or colocate else None,
+        "ipc": None if device == "cuda" and colocate else "GPUs that engines and learners share",
+    }
+    if lacks[asked]:
+        raise TransferError(
+            f"cluster.transfer={asked} needs {lacks[asked]}: set cluster.transfer=auto, which takes what there is"
+        )
+    return asked
 
 
 def check_request(request: Request, settings: EngineSettings) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPrompt
+from vllm.config import WeightTransferConfig
 
 from prorl.backends.local.wave import DivergedError
 from prorl.backends.ray.settings import EngineSettings, check_request
@@ -40,6 +42,9 @@ class VLLMEngine:
                 kv_cache_memory_bytes=settings.cache_bytes,
                 logprobs_mode="processed_logprobs",  # after the temperature
                 worker_extension_cls="prorl.backends.ray.worker.WeightsExtension",
+                weight_transfer_config=None
+                if settings.transfer == "host"
+                else WeightTransferConfig(backend=settings.transfer),
                 enforce_eager=not gpu,  # on a CPU graphs cost minutes and gain little
                 # Where a prompt is cut in two, a seeded request takes back the first half's random number, which the
                 # generators of a CPU cannot.
@@ -63,15 +68,31 @@ class VLLMEngine:
             SyncError: the weights were damaged on their way.
             RuntimeError: requests are in flight.
         """
+        self.withdraw()
+        self._engine.collective_rpc("install_weights", args=(list(unpack(weights)),))
+        self.serve(weights.version)
+
+    def withdraw(self) -> None:
+        """Serve nothing until there are other weights.
+
+        Raises:
+            RuntimeError: requests are in flight.
+        """
         if self._asked:
             raise RuntimeError(
                 "weights cannot change while requests are in flight: poll to the end or cancel"
             )
         self._version = -1
-        self._engine.collective_rpc("install_weights", args=(list(unpack(weights)),))
+
+    def transfer(self, step: str, *arguments: Any) -> None:
+        """One step of vLLM's weight transfer, a method of its workers; only while nothing is served."""
+        self._engine.collective_rpc(step, args=arguments)
+
+    def serve(self, version: int) -> None:
+        """Serve the weights that the workers hold now, and forget what was computed with others."""
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache, which holds keys and values of the old weights")
-        self._version = weights.version
+        self._version = version
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples."""

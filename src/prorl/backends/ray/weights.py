@@ -1,14 +1,14 @@
-"""The learner's weights on their way to the engines: named, versioned, checksummed, in shared memory.
+"""The learner's weights on their way to the engines: named, versioned, and in host memory checksummed.
 
-They travel as one object of Ray's store, which engines on the same machine read in place. Every name of a weight is
-listed, also of one that is tied to another, because vLLM renews the output head only where it is named.
+There they travel as one object of Ray's store, which engines on the same machine read in place. Every name of a
+weight is listed, also of one that is tied to another, because vLLM renews the output head only where it is named.
 """
 
 from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,32 +17,58 @@ import torch
 from torch import Tensor, nn
 
 from prorl.backends.probe import SyncError
+from prorl.backends.ray.settings import Transfer
 from prorl.learn.parallel import full_weights
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receivers:
+    """All engines, as those who send them weights see them."""
+
+    transfer: Transfer
+    actors: Sequence[Any]  # handles of `EngineActor`
+    gpus: int  # of each
+    deadline: float  # seconds in which all of them must be met, and then take the weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What the engines serve, and how the learner scores a probe with it."""
+
+    version: int
+    copy: Callable[[], Any]  # gives a reference to its `Weights`
+    send: Callable[[Receivers], str | None]  # has them sent straight to the engines; returns what has failed
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    logps: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """One version of the policy: transformers' names, float32."""
+    """One version of the policy, under transformers' names."""
 
     version: int
-    arrays: Mapping[str, Array]  # names that are tied share one array
+    dtype: str  # torch's name of it
+    arrays: Mapping[str, Array]  # bfloat16, which numpy does not know, as int16; tied names share one array
     checksum: int
 
 
-def collect(model: nn.Module, version: int) -> Weights:
+def collect(model: nn.Module, version: int, dtype: torch.dtype) -> Weights:
     """The whole weights of a model that may be sharded; then a collective, and every rank gets them.
 
     They may share the model's memory: send them on before it learns.
     """
-    arrays = {name: whole.float().cpu().numpy() for name, whole in full_weights(model)}
+    arrays = {name: _array(whole.to("cpu", dtype)) for name, whole in full_weights(model)}
     first: dict[int, str] = {}
     named = {
         name: arrays[first.setdefault(id(weight), name)]
         for name, weight in model.state_dict(keep_vars=True).items()
     }
-    return Weights(version=version, arrays=named, checksum=crc(named))
+    return Weights(
+        version=version, dtype=str(dtype).removeprefix("torch."), arrays=named, checksum=crc(named)
+    )
 
 
 def unpack(weights: Weights) -> Iterator[tuple[str, Tensor]]:
@@ -60,7 +86,7 @@ def unpack(weights: Weights) -> Iterator[tuple[str, Tensor]]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nobody writes
             tensor = torch.from_numpy(array)
-        yield name, tensor
+        yield name, tensor.view(getattr(torch, weights.dtype))
 
 
 def crc(arrays: Mapping[str, Array]) -> int:
@@ -73,3 +99,8 @@ def crc(arrays: Mapping[str, Array]) -> int:
             seen.add(place)
             value = zlib.crc32(np.ascontiguousarray(array).data, value)
     return value
+
+
+def _array(tensor: Tensor) -> Array:
+    array: Array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array

@@ -1,0 +1,150 @@
+"""Weights straight from the learner's GPUs to the engines', by the trainer's side of vLLM's weight-transfer API.
+
+Every rank gathers every weight, which is a collective; rank 0 tells the engines what to do. Over NCCL rank 0
+broadcasts and the others only gather along; over CUDA IPC each lends a buffer to the engine on its own GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo, WeightSource
+from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
+
+from prorl.backends.ray.calls import results
+from prorl.backends.ray.settings import Device
+from prorl.backends.ray.weights import Receivers
+from prorl.learn.parallel import gathered
+
+
+class Source(WeightSource):  # type: ignore[misc]
+    """The policy's weights under all their names, also of those that are tied, whole and as the engines hold them."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype, device: Device) -> None:
+        self._model, self._dtype, self._device = model, dtype, device
+        self.begin()
+
+    def metadata(self) -> list[ParamMeta]:
+        """What a round yields, in its order."""
+        named = self._model.state_dict(keep_vars=True).items()
+        return [ParamMeta(name, self._dtype, tuple(weight.shape)) for name, weight in named]
+
+    def begin(self) -> None:
+        """Begin another round."""
+        self._round = self._weights()
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """What is left of this round. With shards a collective: all ranks must come to its end."""
+        return self._round
+
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        for name, weight in self._model.state_dict(keep_vars=True).items():
+            yield name, gathered(weight).to(self._device, self._dtype)
+
+
+class Line:
+    """This rank's end of the way to the engines, and for vLLM the client who talks to them.
+
+    A failure at the other end is kept and not raised, and ends the talking: the ranks must walk through all
+    collectives of a transfer together, or the next thing they do would hang.
+
+    Source: `VLLMWeightSyncClient` and `TrainerWeightTransferEngine` in vLLM's distributed/weight_transfer/base.py.
+    """
+
+    def __init__(self, source: Source, rank: int, receivers: Receivers, address: tuple[str, int]) -> None:
+        """Meet the engines, over NCCL at an address of rank 0; on all ranks. `failure` says whether it went well."""
+        self.failure: str | None = None
+        self._source = source
+        self._receivers = receivers
+        self._due = time.monotonic() + receivers.deadline
+        self._sender: Any = None
+        info = _init_info(source, rank, receivers, address)
+        try:
+            self._sender = WeightTransferTrainerFactory.trainer_init(info, client=self, source=source)
+        except Exception as error:
+            self._fail(error)
+
+    def send(self) -> str | None:
+        """Send the source to all engines; on all ranks, once all have met. Returns what has failed, if anything."""
+        self.failure = None
+        self._due = time.monotonic() + self._receivers.deadline
+        self._source.begin()
+        try:
+            self._sender.send_weights()
+        except Exception as error:
+            self._fail(error)
+        for _ in self._source:  # to the end of the round, wherever this rank has stopped
+            pass
+        return self.failure
+
+    def close(self) -> None:
+        """Leave the engines."""
+        if self._sender is not None:
+            self._sender.shutdown()
+
+    def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
+        """Have the engines come to the meeting; over NCCL every GPU of every engine has a rank of its own."""
+        everyone = [dict(init_info) for _ in self._receivers.actors]
+        if "rank_offset" in init_info:  # vLLM's own is for one engine alone
+            for index, info in enumerate(everyone):
+                info["rank_offset"] += index * self._receivers.gpus
+        self._ask("shutdown_weight_transfer_engine")  # those that stay have met a group that is no more
+        self._ask("init_weight_transfer_engine", everyone)
+
+    def start_weight_update(self) -> None:
+        """Have the engines prepare."""
+        self._ask("start_weight_update")
+
+    def update_weights(self, update_info: Any) -> None:
+        """Have the engines receive what is sent meanwhile."""
+        self._ask("update_weights", [update_info] * len(self._receivers.actors))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Have the engines put what they received in place."""
+        self._ask("finish_weight_update")
+
+    def _ask(self, step: str, arguments: Sequence[Any] | None = None) -> None:
+        """One step on all engines, in their order; `arguments` holds one for each."""
+        if self.failure is not None:
+            return
+        actors = self._receivers.actors
+        each = [()] * len(actors) if arguments is None else [(argument,) for argument in arguments]
+        try:
+            asked = [actor.transfer.remote(step, *mine) for actor, mine in zip(actors, each, strict=True)]
+            results(asked, within=max(0.0, self._due - time.monotonic()))
+        except Exception as error:
+            self._fail(error, step)
+
+    def _fail(self, error: Exception, step: str = "this rank") -> None:
+        """Keep what was first, and let a broadcast end that somebody will never take part in: it waits for ever."""
+        if self.failure is None:
+            self.failure = f"{step}: {_told(error)}"
+        group = getattr(self._sender, "model_update_group", None)  # NCCL's
+        if group is not None:
+            group.destroy()
+
+
+def _told(error: Exception) -> str:
+    """An error in one line; Ray puts what matters last."""
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[-1]
+
+
+def _init_info(source: Source, rank: int, receivers: Receivers, address: tuple[str, int]) -> TrainerInitInfo:
+    if receivers.transfer == "ipc":
+        largest = max(prod(weight.shape) * weight.dtype.itemsize for weight in source.metadata())
+        size = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)  # a weight must fit into the buffer
+        return IPCTrainerInitInfo(rank=rank, packed=True, packed_buffer_size_bytes=size)
+    return NCCLTrainerInitInfo(
+        rank=rank,
+        master_address=address[0],
+        master_port=address[1],
+        world_size=1 + len(receivers.actors) * receivers.gpus,
+    )

@@ -1,0 +1,157 @@
+"""Weights sent straight from learner ranks to engines: all of vLLM's NCCL transport, over TCP instead of NCCL."""
+
+import os
+import sys
+
+import pytest
+
+from prorl.backends.probe import SyncError
+from prorl.types import Request, Sampling
+from support.cluster import ENDS, actors, write_model
+
+pytest.importorskip("vllm")
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+DEADLINE = 300.0  # seconds; nobody waits for it, as what dies is seen at once
+MEETING = ["shutdown_weight_transfer_engine", "init_weight_transfer_engine{}"]
+TRANSFER = ["start_weight_update", "update_weights", "finish_weight_update"]
+
+
+class Bench:
+    """Two real ranks and two real engines behind one backend; what the engines were told; and what befalls them."""
+
+    def __init__(self, model, folder):
+        from prorl.backends.ray.backend import RayBackend
+        from prorl.backends.ray.cluster import Cluster
+        from prorl.backends.ray.engine import RayEngine
+        from prorl.backends.ray.learner import Origin, RayLearner
+        from prorl.backends.ray.settings import ClusterSettings, EngineSettings, engine_environment
+        from prorl.learn.learner import LearnerSettings
+        from support.wire import WiredEngine, WiredRank
+
+        self._folder = folder
+        places = {"address": None, "learners": 2, "engines": 2, "room_deadline": 60.0}
+        self._cluster = Cluster(ClusterSettings(**places, device="cpu", threads=1))
+        path = os.pathsep.join(sys.path)  # on which these find the package and tests/support
+        environment = engine_environment(1, "cpu") | {"PYTHONPATH": path}
+        process = {"num_cpus": 0, "runtime_env": {"env_vars": environment}}
+        self.ranks = [
+            ray.remote(WiredRank).options(**process, max_concurrency=2).remote(rank, 2) for rank in range(2)
+        ]
+        origin = Origin(
+            model=str(model), tokenizer=str(model), settings=LearnerSettings(), with_reference=False
+        )
+        learner = RayLearner(self.ranks, origin, device="cpu")
+        settings = EngineSettings(
+            model=str(model),
+            eos_ids=tuple(ENDS),
+            context=learner.facts.context,
+            max_rows=64,
+            cache_bytes=64 << 20,
+            transfer="nccl",
+        )
+
+        def start(index):
+            return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
+
+        engine = RayEngine(start, 2, settings, deadline=DEADLINE)
+        self.backend = RayBackend(
+            self._cluster, engine, Judge(), learner, probe=range(0, 264, 33), keep_copy=False
+        )
+
+    def learn(self, factor=1.05):
+        ray.get([rank.change.remote(factor) for rank in self.ranks])
+
+    def told(self, index):
+        """The steps that an engine was asked for since this was last asked."""
+        steps = self._folder / f"steps_{index}"
+        lines = steps.read_text().splitlines() if steps.exists() else []
+        steps.write_text("")
+        return lines
+
+    def order(self, index, step, kind):
+        """What an engine does when it is next asked for a step."""
+        (self._folder / f"{step}_{index}").write_text(kind)
+
+
+class Judge:
+    """There is nothing to judge."""
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    model = write_model(tmp_path_factory.mktemp("model") / "qwen3")
+    bench = Bench(model, tmp_path_factory.mktemp("bench"))
+    yield bench
+    bench.backend.close()
+
+
+def met(index):
+    """An engine's part in a meeting; rank 0 is the learner's."""
+    return [step.format(1 + index) for step in MEETING]
+
+
+def answers(engine, *, after_the_first=lambda: None):
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=60)
+    for draw in range(4):
+        engine.submit(Request(draw=draw, prompt=(30 + draw, 40, 50), samples=4, seed=draw, sampling=sampling))
+    found = engine.poll()
+    after_the_first()
+    while done := engine.poll():
+        found += done
+    return {(completion.draw, completion.sample): completion for completion in found}
+
+
+def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
+    for version in range(3):
+        bench.backend.sync(version)  # which proves what each of them holds
+        for index in range(2):
+            assert bench.told(index) == met(index) * (version == 0) + TRANSFER
+        bench.learn()
+    assert {completion.policy_version for completion in answers(bench.backend.engine).values()} == {2}
+    assert bench.backend.incidents() == []
+
+
+def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_the_next_sync(bench):
+    bench.learn()
+    bench.backend.sync(5)
+    expected = answers(bench.backend.engine)
+    found = answers(bench.backend.engine, after_the_first=lambda: actors("WiredEngine")[-1].kill())
+    assert found.keys() == expected.keys()
+    assert sum(found[key].tokens == expected[key].tokens for key in expected) >= len(expected) - 1
+    (incident,) = bench.backend.incidents()
+    assert "has died and is replaced" in incident
+    bench.learn()
+    bench.told(0), bench.told(1)
+    bench.backend.sync(6)
+    assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
+
+
+@pytest.mark.parametrize("step", TRANSFER)
+def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, step):
+    """The ranks come out of it together: they learn on, and meet the new engines."""
+    bench.learn()
+    bench.order(0, step, "die")
+    bench.backend.sync(7)
+    (incident,) = bench.backend.incidents()
+    assert f"policy version 7 did not reach the engines over nccl ({step}: " in incident
+    assert len(answers(bench.backend.engine)) == 16
+    bench.learn()
+    bench.told(0), bench.told(1)
+    bench.backend.sync(8)
+    assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
+    assert bench.backend.incidents() == []
+
+
+def test_an_engine_that_took_no_part_is_caught(bench):
+    """The last test, as it leaves that engine behind the others for good."""
+    bench.backend.sync(9)
+    bench.learn()
+    for step in TRANSFER:
+        bench.order(1, step, "skip")
+    with pytest.raises(SyncError, match="does not serve the learner's weights"):
+        bench.backend.sync(10)

@@ -1,0 +1,97 @@
+"""vLLM's NCCL transport over TCP: all of it runs on a machine without GPUs, except for NCCL and CUDA's streams."""
+
+import os
+import signal
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from prorl.backends.ray.engine import EngineActor
+from prorl.backends.ray.learner import LearnerRank
+
+PIECE = 2**14  # bytes; the largest weight is larger
+
+
+class Stream:
+    """CUDA's, where everything is done in order anyway."""
+
+    def synchronize(self):
+        pass
+
+
+class Communicator:
+    """In place of `PyNcclCommunicator`: ranks meet at the same address, and must be as many as they say.
+
+    Once destroyed it raises, as NCCL does before vLLM has noted that it is no more.
+    """
+
+    def __init__(self, group):
+        self._group = group
+        self.disabled = False
+
+    def broadcast(self, tensor, src, stream=None):
+        if self.disabled:
+            raise RuntimeError("this communicator was aborted")
+        tensor.copy_(self._group.broadcast(tensor, src))
+
+    def destroy(self):
+        self.disabled = True
+
+
+def over_tcp():
+    """Let vLLM in this process broadcast over TCP."""
+    from vllm.distributed.utils import StatelessProcessGroup
+    from vllm.distributed.weight_transfer import nccl_common, packed_tensor
+
+    def meet(host, port, rank, size, device):
+        group = StatelessProcessGroup.create(host, port, rank, size)
+        group.all_gather_obj(rank)  # two of one rank would wait here
+        return Communicator(group)
+
+    nccl_common.stateless_init_process_group = meet
+    packed_tensor._get_streams = lambda device, count: (Stream(),) * count
+    torch.cuda.stream = lambda stream: nullcontext()
+    torch.accelerator.current_device_index = lambda: 0
+    torch.accelerator.synchronize = lambda: None
+
+
+class WiredRank(LearnerRank):
+    """A learner rank that sends over TCP."""
+
+    def __init__(self, index, size):
+        super().__init__(index, size)
+        over_tcp()
+        from prorl.backends.ray import transfer
+
+        # In many pieces, as those of a large model are.
+        transfer.NCCLTrainerInitInfo = partial(transfer.NCCLTrainerInitInfo, packed_buffer_size_bytes=PIECE)
+
+    def change(self, factor):
+        """What learning does, in short."""
+        with torch.no_grad():
+            for weight in self._learner.policy.parameters():
+                weight *= factor
+
+
+class WiredEngine(EngineActor):
+    """An engine that receives over TCP, writes down the steps of transfers, and dies before one or skips it."""
+
+    def __init__(self, settings, folder, index):
+        over_tcp()
+        self._folder, self._index = Path(folder), index
+        super().__init__(settings)
+
+    def transfer(self, step, *arguments):
+        offset = arguments[0]["rank_offset"] if step.startswith("init") else ""
+        with (self._folder / f"steps_{self._index}").open("a") as steps:
+            steps.write(f"{step}{offset}\n")
+        order = self._folder / f"{step}_{self._index}"
+        if order.exists():
+            kind = order.read_text()
+            order.unlink()
+            if kind == "skip":
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().transfer(step, *arguments)
