@@ -45,6 +45,7 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             f"deadlines.generate, sync, exam and measure ({patience:g} s): the trainer would be ended before it "
             "could replace an engine"
         )
+    yield from _of_places(config, shape)
     if config.clip.high < config.clip.low:
         yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
     if config.length_penalty.eta_min > config.length_penalty.eta_max:
@@ -74,3 +75,23 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         unknown = set(stage.mixture) - set(config.tasks)
         if unknown:
             yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"
+
+
+def _of_places(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
+    """Places that cannot be had."""
+    cluster = config.cluster
+    if cluster.colocate and cluster.learners != cluster.engines:
+        yield (
+            f"cluster.colocate puts an engine on the GPU of every learner rank, but cluster.learners is "
+            f"{cluster.learners} and cluster.engines {cluster.engines}: make them equal"
+        )
+    if cluster.colocate and cluster.tensor_parallel > 1:
+        yield (
+            "cluster.colocate cannot say on which GPUs an engine of several lies: set cluster.tensor_parallel=1, or "
+            "cluster.colocate=false for GPUs of its own"
+        )
+    if shape is not None and shape.heads % cluster.tensor_parallel:
+        yield (
+            f"cluster.tensor_parallel ({cluster.tensor_parallel}) does not divide the model's {shape.heads} heads: "
+            "take a number that does"
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -28,24 +30,23 @@ class ClusterError(ProrlError):
 
 
 class Cluster:
-    """A place for every learner rank and every engine; places 0 … learners - 1 are the ranks'."""
+    """A place for every learner rank and every engine, of their own or shared: `ClusterSettings.places`."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         """Raises ClusterError where the places are not to be had."""
         self._settings = settings
-        processes = settings.learners + settings.engines
-        place = {"CPU": float(settings.threads)} | ({"GPU": 1.0} if settings.device == "cuda" else {})
+        one = {"CPU": float(settings.threads)} | ({"GPU": 1.0} if settings.device == "cuda" else {})
+        self._places = [{name: gpus * each for name, each in one.items()} for gpus in settings.places]
         # What a process asks for is a promise about its own threads, not a claim on this machine's cores.
-        join(settings.address, cpus=processes * settings.threads)
-        self._group = placement_group([place] * processes, strategy="PACK")
+        join(settings.address, cpus=sum(settings.places) * settings.threads)
+        self._group = placement_group(self._places, strategy="PACK")
         if not self._group.wait(settings.room_deadline):
             self.close()
             raise ClusterError(
-                f"the Ray cluster had no room for {processes} processes with {place} each for "
-                f"{settings.room_deadline:.0f} s: lower cluster.learners, cluster.engines or threads, add machines, "
-                "or where lost ones come back by themselves raise cluster.room_deadline"
+                f"the Ray cluster had no room for {_counted(self._places)} for {settings.room_deadline:.0f} s: lower "
+                "cluster.learners, cluster.engines or threads, add machines, or where lost ones come back by "
+                "themselves raise cluster.room_deadline"
             )
-        self._place = place
 
     def start_rank(self, index: int) -> Any:
         """A handle of a new `LearnerRank`; it writes checkpoints in a second thread."""
@@ -59,7 +60,7 @@ class Cluster:
     def start_engine(self, index: int, settings: EngineSettings) -> Any:
         """A handle of a new `EngineActor`, in the place of an earlier one of this index that has died."""
         engine = ray.remote(EngineActor).options(
-            **self._options(self._settings.learners + index),
+            **self._options(self._settings.place_of_engine(index)),
             runtime_env={"env_vars": engine_environment(self._settings.threads, self._settings.device)},
         )
         return engine.remote(settings)
@@ -71,13 +72,21 @@ class Cluster:
             ray.shutdown()
 
     def _options(self, place: int) -> dict[str, Any]:
+        holds = self._places[place]
+        share = 0.5 if self._settings.colocate else 1.0
         return {
-            "num_cpus": self._place["CPU"],
-            "num_gpus": self._place.get("GPU", 0),
+            "num_cpus": share * holds["CPU"],
+            "num_gpus": share * holds.get("GPU", 0.0),
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
                 placement_group=self._group, placement_group_bundle_index=place
             ),
         }
+
+
+def _counted(places: Sequence[Mapping[str, float]]) -> str:
+    """Places in words, alike ones together."""
+    alike = Counter(" and ".join(f"{amount:g} {name}" for name, amount in place.items()) for place in places)
+    return " and ".join(f"{count} places of {place}" for place, count in alike.items())
 
 
 def join(address: str | None, *, cpus: int | None = None) -> None:

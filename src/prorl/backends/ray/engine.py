@@ -20,6 +20,7 @@ from ray.exceptions import ObjectLostError, RayActorError
 from prorl.backends.probe import require_agreement
 from prorl.backends.ray.calls import OverdueError, result
 from prorl.backends.ray.settings import EngineSettings, check_request
+from prorl.backends.ray.turns import Take, apart
 from prorl.backends.ray.weights import Weights
 from prorl.types import Completion, Request
 
@@ -48,6 +49,10 @@ class EngineActor:
     def install(self, weights: Weights) -> None:
         """Serve these weights."""
         self._engine.install(weights)
+
+    def sleep(self) -> None:
+        """Hold no memory of the GPU until the next weights."""
+        self._engine.sleep()
 
     def add(self, work: Sequence[tuple[Request, int]]) -> None:
         """Queue samples of requests."""
@@ -98,19 +103,28 @@ class RayEngine:
     """`ports.Engine` over several engine actors."""
 
     def __init__(
-        self, start: Callable[[int], Any], engines: int, settings: EngineSettings, *, deadline: float
+        self,
+        start: Callable[[int], Any],
+        engines: int,
+        settings: EngineSettings,
+        *,
+        deadline: float,
+        take: Take = apart,
     ) -> None:
         """`start(index)` gives a handle of a new `EngineActor`, in the place of the one before it.
 
         `deadline` is in seconds: an engine that takes longer to start, to take new weights or to finish another
-        response is replaced as if it had died.
+        response is replaced as if it had died. `take` asks for the GPUs where they are shared.
         """
         self._start = start
         self._settings = settings
         self._deadline = deadline
+        self._take_turn = take
+        self._take_turn(self)
         self._slots = [_Slot(index=index, actor=start(index)) for index in range(engines)]
         self._queue: list[Request] = []
         self._published: Published | None = None
+        self._served: Published | None = None  # None as well while they sleep
         self._incidents: list[str] = []
 
     @property
@@ -131,13 +145,28 @@ class RayEngine:
                 "weights cannot change while requests are in flight: poll to the end or cancel"
             )
         self._published = published
-        installing = [(slot, slot.actor.install.remote(published.weights)) for slot in self._slots]
-        due = self._due()
-        for slot, installed in installing:
+        for slot in self._slots:
             slot.restarts = 0
-            with self._replacing(slot):
-                result(installed, within=_left(due))
-                self._prove(slot)
+        self._serve()
+
+    def leave(self) -> None:
+        """Let all engines sleep: they forget weights and cache, and are given what was published when they wake.
+
+        One that dies or hangs over it is killed, and replaced in their next turn.
+
+        Raises:
+            RuntimeError: requests are in flight.
+        """
+        if self._queue or any(slot.owed for slot in self._slots):
+            raise RuntimeError("engines cannot sleep while requests are in flight: poll to the end or cancel")
+        self._served = None
+        sleeping = [(slot, slot.actor.sleep.remote()) for slot in self._slots]
+        due = self._due()
+        for slot, asleep in sleeping:
+            try:
+                result(asleep, within=_left(due))
+            except _LOST:
+                ray.kill(slot.actor)  # what hangs holds its memory
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples.
@@ -184,6 +213,8 @@ class RayEngine:
 
     def _hand_out(self) -> None:
         """Give every queued request, whole, to the engine that owes the fewest tokens."""
+        if self._queue:
+            self._serve()
         work: dict[int, list[tuple[Request, int]]] = {}
         for request in self._queue:
             index = min(range(len(self._slots)), key=lambda index: self._slots[index].load)
@@ -196,6 +227,20 @@ class RayEngine:
         for slot, added in given:
             with self._replacing(slot):
                 result(added, within=_left(due))
+
+    def _serve(self) -> None:
+        """Have the GPUs, and on every engine the weights that were published last."""
+        self._take_turn(self)
+        published = self._published
+        if published is None or self._served is published:
+            return
+        installing = [(slot, slot.actor.install.remote(published.weights)) for slot in self._slots]
+        due = self._due()
+        for slot, installed in installing:
+            with self._replacing(slot):
+                result(installed, within=_left(due))
+                self._prove(slot)
+        self._served = published
 
     def _take(self, slot: _Slot) -> list[Completion]:
         answer, slot.pending = slot.pending, None

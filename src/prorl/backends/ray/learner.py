@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from prorl.backends.ray.calls import result, results
 from prorl.backends.ray.settings import Device
+from prorl.backends.ray.turns import Take, apart
 from prorl.backends.ray.weights import collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
@@ -120,12 +121,22 @@ class LearnerRank:
 class RayLearner:
     """`ports.Learner` over the ranks."""
 
-    def __init__(self, ranks: Sequence[Any], origin: Origin, *, device: Device) -> None:
-        """`ranks` are handles of `LearnerRank` actors. Raises as `LearnerRank.build`."""
+    def __init__(self, ranks: Sequence[Any], origin: Origin, *, device: Device, take: Take = apart) -> None:
+        """`ranks` are handles of `LearnerRank` actors; `take` asks for the GPUs where they are shared.
+
+        Raises as `LearnerRank.build`.
+        """
         self._ranks = list(ranks)
         self._tickets = count()
+        self._take_turn = take
+        self._stowed = False
         meeting = result(self._ranks[0].meeting.remote())
         self.facts: Facts = self._all("build", origin, device, meeting)
+
+    def leave(self) -> None:
+        """Keep all tensors in host memory until the next turn."""
+        self._ask("call", "stow")
+        self._stowed = True
 
     def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
         """One step on all ranks; the batch is stored once and read by each."""
@@ -153,7 +164,7 @@ class RayLearner:
         self._all("snapshot", ticket)
 
         def write(folder: Path) -> None:
-            self._all("write", ticket, folder.absolute())
+            self._ask("write", ticket, folder.absolute())  # of host memory, whoever's turn it is
 
         return write
 
@@ -173,5 +184,12 @@ class RayLearner:
         return self._all("call", method, *arguments, **options)
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Rank 0's answer, once all have answered."""
+        """Rank 0's answer, once all have answered, in the learner's turn."""
+        self._take_turn(self)
+        if self._stowed:
+            self._ask("call", "fetch")
+            self._stowed = False
+        return self._ask(method, *arguments, **options)
+
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         return results([getattr(rank, method).remote(*arguments, **options) for rank in self._ranks])[0]

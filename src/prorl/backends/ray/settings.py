@@ -21,8 +21,20 @@ class ClusterSettings:
     learners: int
     engines: int
     device: Device  # of every learner rank and every engine
-    threads: int  # CPU threads of each of them
+    threads: int  # CPU threads of each of them, and of each GPU's process of an engine
     room_deadline: float  # seconds in which there must be room for all of them
+    tensor_parallel: int = 1  # GPUs of one engine
+    colocate: bool = False  # engine i on the GPU of rank i
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """GPUs of every place, none over two nodes; on CPUs, as many times `threads`. The ranks' come first."""
+        ranks = (1,) * self.learners
+        return ranks if self.colocate else ranks + (self.tensor_parallel,) * self.engines
+
+    def place_of_engine(self, index: int) -> int:
+        """Which of the places engine `index` has, alone or in turn with a rank."""
+        return index if self.colocate else self.learners + index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +46,9 @@ class EngineSettings:
     context: int  # tokens, prompt and response together
     dtype: Literal["float32", "bfloat16"] = "float32"
     max_rows: int = 512  # responses that decode at a time
-    cache_bytes: int | None = None  # for keys and values; None: what vLLM finds free
+    cache_bytes: int | None = None  # for keys and values, on each GPU; None: what vLLM finds free
+    tensor_parallel: int = 1  # processes that share every weight, on a GPU each
+    colocated: bool = False  # a learner rank is on the same GPU
 
 
 class MissingError(ProrlError):

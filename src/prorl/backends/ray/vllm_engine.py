@@ -8,12 +8,14 @@ were installed, nor while others are in flight.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 
 import torch
 from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPrompt
 
 from prorl.backends.local.wave import DivergedError
+from prorl.backends.ray.fate import OneFate, die_with
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.weights import Weights, unpack
 from prorl.seeds import derive
@@ -21,14 +23,16 @@ from prorl.types import Completion, Finish, Request
 
 PROBE = "probe"
 PASS_TOKENS = 8192  # of one forward pass on a CPU, at least
+SHARED = 0.85  # of a GPU's memory where a learner's process has the rest, as vLLM counts only its own
 
 
 class VLLMEngine:
-    """`ports.Engine` on vLLM, without its server and without its own processes."""
+    """`ports.Engine` on vLLM without its server, and with processes of its own only under tensor parallelism."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         gpu = torch.cuda.is_available()
+        several = settings.tensor_parallel > 1
         self._engine = LLMEngine.from_engine_args(
             EngineArgs(
                 model=settings.model,
@@ -38,6 +42,10 @@ class VLLMEngine:
                 max_model_len=settings.context,
                 max_num_seqs=settings.max_rows,
                 kv_cache_memory_bytes=settings.cache_bytes,
+                gpu_memory_utilization=SHARED if settings.colocated else EngineArgs.gpu_memory_utilization,
+                enable_sleep_mode=gpu and settings.colocated,
+                tensor_parallel_size=settings.tensor_parallel,
+                distributed_executor_backend=OneFate if several else None,
                 logprobs_mode="processed_logprobs",  # after the temperature
                 worker_extension_cls="prorl.backends.ray.worker.WeightsExtension",
                 enforce_eager=not gpu,  # on a CPU graphs cost minutes and gain little
@@ -48,6 +56,8 @@ class VLLMEngine:
                 disable_log_stats=True,
             )
         )
+        if several:
+            self._engine.collective_rpc(die_with, args=(os.getpid(),))
         self._version = -1
         self._asked: dict[str, tuple[int, int]] = {}  # request id → draw, sample
 
@@ -68,10 +78,26 @@ class VLLMEngine:
                 "weights cannot change while requests are in flight: poll to the end or cancel"
             )
         self._version = -1
+        asleep = self._engine.is_sleeping()
+        if asleep:
+            self._engine.wake_up(tags=["weights"])
         self._engine.collective_rpc("install_weights", args=(list(unpack(weights)),))
+        if asleep:
+            self._engine.wake_up(tags=["kv_cache"])
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache, which holds keys and values of the old weights")
         self._version = weights.version
+
+    def sleep(self) -> None:
+        """Give back the memory of weights and cache, and forget both; the next weights wake it.
+
+        Raises:
+            RuntimeError: requests are in flight, which vLLM would drop.
+        """
+        if self._asked:
+            raise RuntimeError("an engine cannot sleep while requests are in flight: poll to the end or cancel")
+        self._version = -1
+        self._engine.sleep(level=2)
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples."""
