@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
-
 import torch
 import transformers
 from transformers import PreTrainedTokenizerBase
@@ -21,6 +19,7 @@ from prorl.backends.local.backend import LocalBackend
 from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
 from prorl.backends.ray.settings import ClusterSettings, EngineSettings, require_packages
+from prorl.config.contradictions import heads_problem
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.data import cache_folder, data_folder, data_requests, mixture, sandbox_policy, warmup_mixture
@@ -165,11 +164,12 @@ def _ray_backend(
     from prorl.backends.ray.cluster import Cluster
     from prorl.backends.ray.engine import RayEngine
     from prorl.backends.ray.learner import Origin, RayLearner
+    from prorl.backends.ray.turns import Turns, apart
 
     asked = config.cluster
-    device: Literal["cpu", "cuda"] = "cuda" if _device(config).type == "cuda" else "cpu"
-    places = asked.model_dump(include={"address", "learners", "engines", "room_deadline"})
-    cluster = Cluster(ClusterSettings(**places, device=device, threads=config.threads))
+    where = cluster_settings(config)
+    cluster = Cluster(where)
+    take = Turns().take if asked.colocate else apart
     with ExitStack() as stack:
         stack.callback(cluster.close)
         model = _everywhere(source)
@@ -179,11 +179,11 @@ def _ray_backend(
             settings=settings,
             with_reference=with_reference,
         )
-        learner = RayLearner(
-            [cluster.start_rank(rank) for rank in range(asked.learners)], origin, device=device
-        )
+        ranks = [cluster.start_rank(rank) for rank in range(asked.learners)]
+        learner = RayLearner(ranks, origin, device=where.device, take=take)
         _check_context(config, learner.facts.context)
-        cache = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
+        _check_heads(config, learner.facts.heads)
+        cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
         engines = EngineSettings(
             model=model,
             eos_ids=learner.facts.eos_ids,
@@ -191,15 +191,28 @@ def _ray_backend(
             dtype=settings.dtype,
             max_rows=config.engine.max_rows,
             cache_bytes=round(cache * 2**30) if cache else None,
+            tensor_parallel=asked.tensor_parallel,
+            colocated=asked.colocate,
         )
         engine = RayEngine(
             lambda index: cluster.start_engine(index, engines),
             asked.engines,
             engines,
             deadline=asked.engine_deadline,
+            take=take,
         )
         stack.pop_all()
     return RayBackend(cluster, engine, _judge(config), learner, probe=_probe(tokens)), learner.facts.context
+
+
+def cluster_settings(config: RunConfig) -> ClusterSettings:
+    """Where a recipe with `backend: ray` wants its processes."""
+    places = {"address", "learners", "engines", "room_deadline", "tensor_parallel", "colocate"}
+    return ClusterSettings(
+        **config.cluster.model_dump(include=places),
+        device="cuda" if _device(config).type == "cuda" else "cpu",
+        threads=config.threads,
+    )
 
 
 def _everywhere(source: str | Path) -> str:
@@ -252,6 +265,7 @@ def surroundings(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str
     cluster = config.cluster
     return {
         "backend": f"ray with {cluster.learners} learners and {cluster.engines} engines"
+        + (f" of {cluster.tensor_parallel} GPUs" if cluster.tensor_parallel > 1 else "")
         if config.backend == "ray"
         else config.backend,
         "python": platform.python_version(),
@@ -315,6 +329,12 @@ def _check_context(config: RunConfig, limit: int) -> None:
             f"sampling.response_limit ({max(asked)}) leaves no room for a prompt in the model's context of "
             f"{limit} tokens: lower it or take a model with a longer context"
         )
+
+
+def _check_heads(config: RunConfig, heads: int) -> None:
+    """What a recipe that does not say the model's shape could not know."""
+    if problem := heads_problem(config.cluster.tensor_parallel, heads):
+        raise RecipeError(problem)
 
 
 def _probe(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:

@@ -90,8 +90,14 @@ def _of_places(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
             "cluster.colocate cannot say on which GPUs an engine of several lies: set cluster.tensor_parallel=1, or "
             "cluster.colocate=false for GPUs of its own"
         )
-    if shape is not None and shape.heads % cluster.tensor_parallel:
-        yield (
-            f"cluster.tensor_parallel ({cluster.tensor_parallel}) does not divide the model's {shape.heads} heads: "
-            "take a number that does"
-        )
+    if shape is not None and (problem := heads_problem(cluster.tensor_parallel, shape.heads)):
+        yield problem
+
+
+def heads_problem(tensor_parallel: int, heads: int) -> str:
+    """Why a model with so many attention heads cannot lie over so many GPUs, or nothing."""
+    if heads % tensor_parallel == 0:
+        return ""
+    return (
+        f"cluster.tensor_parallel ({tensor_parallel}) does not divide the model's {heads} heads: take a number that does"
+    )

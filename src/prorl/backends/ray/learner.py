@@ -48,6 +48,7 @@ class Facts:
 
     eos_ids: tuple[int, ...]
     context: int  # tokens
+    heads: int  # of attention, over which an engine's GPUs share a layer
 
 
 class LearnerRank:
@@ -79,7 +80,11 @@ class LearnerRank:
         tokens = load_tokenizer(origin.tokenizer)
         # With several ranks a GPU never holds the whole model: it is sharded on its way there.
         model = load_model(origin.model, dtype=torch.float32, device=device if ranks is None else "cpu")
-        facts = Facts(eos_ids=eos_ids(model, tokens), context=context_limit(model))
+        facts = Facts(
+            eos_ids=eos_ids(model, tokens),
+            context=context_limit(model),
+            heads=model.config.get_text_config().num_attention_heads,
+        )
         self._learner = TorchLearner(
             model,
             origin.settings,
