@@ -247,6 +247,7 @@ def settled(config: RunConfig) -> RunConfig:
 
     Raises:
         MissingError: the backend is not installed.
+        ClusterError: no cluster answers that could be asked for its GPUs.
         RecipeError: the device cannot be used on this machine.
     """
     if config.backend == "ray":
@@ -309,7 +310,7 @@ def _fingerprint(problems: Mixture, count: int = FINGERPRINT_PROBLEMS) -> str:
 
 def _device(config: RunConfig) -> torch.device:
     if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if _gpus_at_hand(config) else "cpu")
     try:
         device = torch.device(config.device)
         if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs
@@ -319,6 +320,16 @@ def _device(config: RunConfig) -> torch.device:
             f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
         ) from None
     return device
+
+
+def _gpus_at_hand(config: RunConfig) -> bool:
+    """On this machine, or on the cluster that computes in its place."""
+    address = config.cluster.address
+    if config.backend != "ray" or address is None:
+        return torch.cuda.is_available()
+    from prorl.backends.ray.cluster import has_gpus
+
+    return has_gpus(address)
 
 
 def _check_context(config: RunConfig, limit: int) -> None:

@@ -1,18 +1,10 @@
 """Learner ranks and engines that share their places: whole runs on real Ray and vLLM, and whose turn it was."""
 
-import json
-import os
 import shutil
-import sys
-import time
-from contextlib import contextmanager
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import pytest
 
-from prorl.backends.ray import cluster
-from prorl.backends.ray.engine import EngineActor
-from prorl.backends.ray.learner import LearnerRank
 from prorl.compose import build_parts
 from prorl.config.recipe import load_recipe
 from prorl.director.events import ReferenceReset, Stepped
@@ -28,53 +20,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 SHARED = {"learners": 2, "engines": 2, "cache_gib": 0.0625, "colocate": True}
 APART = SHARED | {"colocate": False}
-LOG = "PRORL_TEST_TURNS"
-
-
-@contextmanager
-def noted(who, what):
-    """One line for the log of turns: begin, end, process, call."""
-    begun = time.monotonic()
-    yield
-    entry = json.dumps([begun, time.monotonic(), who, os.getpid(), what]) + "\n"
-    with open(os.environ[LOG], "a") as log:
-        log.write(entry)
-
-
-class WatchedEngine(EngineActor):
-    """The engine of a run, which notes what it was asked for and when."""
-
-    def install(self, weights):
-        with noted("engine", "install"):
-            super().install(weights)
-
-    def poll(self):
-        with noted("engine", "poll"):
-            return super().poll()
-
-    def score(self, prompt, tokens):
-        with noted("engine", "score"):
-            return super().score(prompt, tokens)
-
-    def sleep(self):
-        with noted("engine", "sleep"):
-            super().sleep()
-
-
-class WatchedRank(LearnerRank):
-    """A rank, likewise."""
-
-    def call(self, method, *arguments, **options):
-        with noted("rank", method):
-            return super().call(method, *arguments, **options)
-
-    def publish(self, version):
-        with noted("rank", "publish"):
-            return super().publish(version)
-
-    def snapshot(self, ticket):
-        with noted("rank", "snapshot"):
-            super().snapshot(ticket)
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +34,11 @@ def apart(model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared(model, tmp_path_factory):
+    from support.watched import watch
+
     folder = tmp_path_factory.mktemp("shared")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(LOG, str(folder / "turns"))  # Ray's processes are started with both
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        patch.setattr(cluster, "EngineActor", WatchedEngine)
-        patch.setattr(cluster, "LearnerRank", WatchedRank)
+        watch(patch, folder / "calls")
         return run_of(model, folder, SHARED)
 
 
@@ -115,19 +59,20 @@ def test_a_colocated_run_is_the_run_that_it_is_apart(shared, apart):
 
 
 def test_nobody_computes_while_it_is_not_his_turn(shared):
-    log = [json.loads(line) for line in (shared.parent / "turns").read_text().splitlines()]
-    turns = [(who, list(calls)) for who, calls in groupby(sorted(log), key=lambda entry: entry[2])]
+    from support.watched import calls
+
+    log = calls(shared.parent / "calls")
+    turns = [(kind, list(made)) for kind, made in groupby(log, key=lambda call: call.kind)]
     assert len(turns) > 12  # three steps with exams, references and checkpoints, measured before and after
-    for (_, calls), (_, following) in zip(turns, turns[1:], strict=False):
-        assert max(end for _, end, *_ in calls) <= following[0][0]  # they never overlap
-    for who, calls in turns[:-1]:
-        farewell = "sleep" if who == "engine" else "stow"
-        left = {pid: [what for *_, other, what in calls if other == pid][-1] for *_, pid, _ in calls}
-        assert list(left.values()) == [farewell] * 2
-    for who, calls in turns[2:]:
-        first = {pid: what for *_, pid, what in reversed(calls)}
-        assert set(first.values()) == {"install" if who == "engine" else "fetch"}
-    made = {what for *_, what in log}
+    for (_, made), (_, following) in pairwise(turns):
+        assert max(call.end for call in made) <= following[0].begin
+    for kind, made in turns[:-1]:
+        last = {call.process: call.what for call in made}
+        assert list(last.values()) == ["sleep" if kind == "engine" else "stow"] * 2
+    for kind, made in turns[2:]:  # an engine sleeps and a rank is built before anything else
+        first = {call.process: call.what for call in reversed(made)}
+        assert list(first.values()) == ["install" if kind == "engine" else "fetch"] * 2
+    made = {call.what for call in log}
     assert {"update", "publish", "reset_reference", "snapshot", "save_reference", "poll"} <= made
 
 

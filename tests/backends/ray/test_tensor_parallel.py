@@ -4,7 +4,6 @@ import os
 import signal
 import time
 
-import psutil
 import pytest
 import torch
 
@@ -18,6 +17,7 @@ from support.learners import learner
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 PROBE = tuple(range(0, 264, 33))

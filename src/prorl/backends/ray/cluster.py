@@ -109,6 +109,15 @@ def join(address: str | None, *, cpus: int | None = None) -> None:
         ) from None
 
 
+def has_gpus(address: str) -> bool:
+    """Whether the cluster at an address has GPUs, as far as its nodes have joined. Raises as `join`."""
+    join(address)
+    try:
+        return bool(ray.cluster_resources().get("GPU"))
+    finally:
+        ray.shutdown()
+
+
 def _require_listener(address: str) -> None:
     """Raise OSError at once where nobody listens: Ray would try for minutes."""
     host, _, port = address.rpartition(":")

@@ -18,12 +18,12 @@ from prorl.backends.local.wave import DivergedError
 from prorl.backends.ray.fate import OneFate, die_with
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.weights import Weights, unpack
+from prorl.placement import SHARED
 from prorl.seeds import derive
 from prorl.types import Completion, Finish, Request
 
 PROBE = "probe"
 PASS_TOKENS = 8192  # of one forward pass on a CPU, at least
-SHARED = 0.85  # of a GPU's memory where a learner's process has the rest, as vLLM counts only its own
 
 
 class VLLMEngine:
