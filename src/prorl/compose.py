@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+
 import torch
 import transformers
 from transformers import PreTrainedTokenizerBase

@@ -2,8 +2,8 @@
 
 Engines keep half-precision weights and a paged cache; the learner's ranks share float32 weights, gradients, moments
 and reference evenly (FSDP2). Colocated, every GPU does both in turn: the engine sleeps while the rank learns, and the
-rank's state lies in host memory while the engine samples. Invariant: what is said to fit is below the planned share of
-a GPU.
+rank's state lies in host memory while the engine samples. Invariant: what is said to fit is below the planned share
+of a GPU.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ def _sampling_problems(placement: Placement) -> Iterator[str]:
     if not placement.cache:
         needed = sum(placement.sampling.values())
         yield (
-            f"sampling needs {needed / GIB:.1f} GiB of the {placement.engine_share / GIB:.1f} planned before the first "
-            f"key: take {_larger_engines(placement)}"
+            f"sampling needs {needed / GIB:.1f} GiB of the {placement.engine_share / GIB:.1f} planned before the "
+            f"first key: take {_larger_engines(placement)}"
         )
     elif placement.rows < FEWEST_ROWS:
         yield (
@@ -236,7 +236,9 @@ def _larger_engines(placement: Placement) -> str:
     """What gives an engine more memory."""
     memory, wider = "GPUs with more memory", 2 * placement.tensor_parallel
     if placement.colocated:
-        return f"{memory}, or engines of several GPUs, which need GPUs of their own (--separate, cluster.colocate=false)"
+        return (
+            f"{memory}, or engines of several GPUs, which are not shared: --separate, cluster.colocate=false"
+        )
     if wider in _tensor_parallel(placement.size, placement.cluster, learners=placement.learner_ranks):
         return f"{memory}, or set cluster.tensor_parallel={wider}"
     return memory

@@ -45,7 +45,8 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             f"deadlines.generate, sync, exam and measure ({patience:g} s): the trainer would be ended before it "
             "could replace an engine"
         )
-    yield from _of_places(config, shape)
+    if config.backend == "ray":
+        yield from _of_places(config, shape)
     if config.clip.high < config.clip.low:
         yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
     if config.length_penalty.eta_min > config.length_penalty.eta_max:
@@ -99,5 +100,6 @@ def heads_problem(tensor_parallel: int, heads: int) -> str:
     if heads % tensor_parallel == 0:
         return ""
     return (
-        f"cluster.tensor_parallel ({tensor_parallel}) does not divide the model's {heads} heads: take a number that does"
+        f"cluster.tensor_parallel ({tensor_parallel}) does not divide the model's {heads} attention heads: take a "
+        "number that does"
     )

@@ -21,9 +21,7 @@ HERE = {
     "prorl": "0.1.0",
 }
 NODE = Node(name="10.0.0.1", cpus=96, gpus=8, memory=512, devices=(79.6,) * 8, versions=HERE)
-WANTED = ClusterSettings(
-    address="auto", learners=4, engines=12, device="cuda", threads=8, room_deadline=60
-)
+WANTED = ClusterSettings(address="auto", learners=4, engines=12, device="cuda", threads=8, room_deadline=60)
 
 
 def bad(*nodes, driver=HERE):
@@ -112,8 +110,9 @@ def test_an_engine_of_several_gpus_needs_them_in_one_node():
     wide = replace(WANTED, learners=3, engines=3, tensor_parallel=4)
     nodes = [replace(NODE, name=f"10.0.0.{at}", gpus=5, devices=()) for at in range(3)]
     assert room(nodes, wide).fits  # a rank beside every engine
-    assert "3 learner ranks, each on 8 CPUs and a GPU, and 3 engines, each on 32 CPUs and 4 GPUs of one node" in (
-        room(nodes, wide).detail
+    assert (
+        "3 learner ranks, each on 8 CPUs and a GPU, and 3 engines, each on 32 CPUs and 4 GPUs of one node"
+        in (room(nodes, wide).detail)
     )
     scattered = room([replace(node, gpus=3) for node in nodes * 2], wide)
     assert not scattered.fits  # though there are 18 GPUs

@@ -19,7 +19,7 @@ LOST_WORKER = 70  # exit status
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-class OneFate(MultiprocExecutor):
+class OneFate(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM is not installed
     """Workers whose death is the death of the process that started them."""
 
     def start_worker_monitor(self, inline: bool = False) -> None:

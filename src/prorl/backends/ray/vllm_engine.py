@@ -95,7 +95,9 @@ class VLLMEngine:
             RuntimeError: requests are in flight, which vLLM would drop.
         """
         if self._asked:
-            raise RuntimeError("an engine cannot sleep while requests are in flight: poll to the end or cancel")
+            raise RuntimeError(
+                "an engine cannot sleep while requests are in flight: poll to the end or cancel"
+            )
         self._version = -1
         self._engine.sleep(level=2)
 
