@@ -145,7 +145,8 @@ def test_a_worker_that_is_killed_is_an_engine_that_died(engine, policy):
     assert_gone(everybody)
 
 
-def test_a_worker_that_is_stopped_goes_with_its_engine(engine):
+def test_a_worker_that_is_stopped_goes_with_its_engine(engine, policy):
+    engine.publish(published(policy[1], 4))
     everybody, workers = family(actors("EngineActor")[-1])
     workers[0].send_signal(signal.SIGSTOP)
     os.kill(everybody[0].pid, signal.SIGKILL)

@@ -5,8 +5,8 @@ from the driver and from every rank. A rank that dies takes the run with it: who
 
 No wait here has a deadline of its own. Every call is made within a phase of the trainer's heartbeat (`learn`, `sync`,
 `save` or `between`; leaving shared GPUs also in those that sample), and where a rank hangs the supervisor ends the
-trainer once that phase is overdue (`run/heartbeat.py`); the ranks go with it. Only `build` comes before the first beat:
-ranks that do not meet there are given up by torch's process group after half an hour.
+trainer once that phase is overdue (`run/heartbeat.py`); the ranks go with it. Only `build` comes before the first
+beat: ranks that do not meet there are given up by torch's process group after half an hour.
 """
 
 from __future__ import annotations
