@@ -1,7 +1,5 @@
 """An engine of two processes on real vLLM: the same weights, the same answers, and one life."""
 
-import os
-import signal
 import time
 
 import pytest
@@ -35,9 +33,24 @@ def policy(tmp_path_factory):
     return folder, one
 
 
+def engine_actor():
+    """An engine that can be made to hang; made in here, as Ray's processes cannot import this module."""
+    from prorl.backends.ray import engine
+
+    def forever(_worker):
+        time.sleep(3600)
+
+    class EngineActor(engine.EngineActor):
+        def hang(self):
+            """As in a collective that not everybody has come to."""
+            self._engine._engine.collective_rpc(forever)
+
+    return EngineActor
+
+
 @pytest.fixture(scope="module")
 def engine(policy):
-    from prorl.backends.ray.engine import EngineActor, RayEngine
+    from prorl.backends.ray.engine import RayEngine
 
     settings = EngineSettings(
         model=str(policy[0]),
@@ -51,7 +64,7 @@ def engine(policy):
     environment = {"env_vars": engine_environment(1, "cpu")}
 
     def start(_index):
-        return ray.remote(EngineActor).options(num_cpus=2, runtime_env=environment).remote(settings)
+        return ray.remote(engine_actor()).options(num_cpus=2, runtime_env=environment).remote(settings)
 
     try:
         yield RayEngine(start, 1, settings, deadline=DEADLINE)
@@ -145,9 +158,11 @@ def test_a_worker_that_is_killed_is_an_engine_that_died(engine, policy):
     assert_gone(everybody)
 
 
-def test_a_worker_that_is_stopped_goes_with_its_engine(engine, policy):
+def test_workers_that_hang_go_with_their_engine(engine, policy):
     engine.publish(published(policy[1], 4))
-    everybody, workers = family(actors("EngineActor")[-1])
-    workers[0].send_signal(signal.SIGSTOP)
-    os.kill(everybody[0].pid, signal.SIGKILL)
+    everybody, _ = family(actors("EngineActor")[-1])
+    (slot,) = engine._slots
+    hanging = slot.actor.hang.remote()
+    assert ray.wait([hanging], timeout=2.0) == ([], [hanging])
+    everybody[0].kill()
     assert_gone(everybody)

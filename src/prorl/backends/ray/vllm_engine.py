@@ -8,14 +8,13 @@ were installed, nor while others are in flight.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 
 import torch
 from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPrompt
 
 from prorl.backends.local.wave import DivergedError
-from prorl.backends.ray.fate import OneFate, die_with
+from prorl.backends.ray.fate import OneFate
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.weights import Weights, unpack
 from prorl.placement import SHARED
@@ -32,7 +31,6 @@ class VLLMEngine:
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         gpu = torch.cuda.is_available()
-        several = settings.tensor_parallel > 1
         self._engine = LLMEngine.from_engine_args(
             EngineArgs(
                 model=settings.model,
@@ -45,7 +43,7 @@ class VLLMEngine:
                 gpu_memory_utilization=SHARED if settings.colocated else EngineArgs.gpu_memory_utilization,
                 enable_sleep_mode=gpu and settings.colocated,
                 tensor_parallel_size=settings.tensor_parallel,
-                distributed_executor_backend=OneFate if several else None,
+                distributed_executor_backend=OneFate if settings.tensor_parallel > 1 else None,
                 logprobs_mode="processed_logprobs",  # after the temperature
                 worker_extension_cls="prorl.backends.ray.worker.WeightsExtension",
                 enforce_eager=not gpu,  # on a CPU graphs cost minutes and gain little
@@ -56,8 +54,6 @@ class VLLMEngine:
                 disable_log_stats=True,
             )
         )
-        if several:
-            self._engine.collective_rpc(die_with, args=(os.getpid(),))
         self._version = -1
         self._asked: dict[str, tuple[int, int]] = {}  # request id → draw, sample
 
