@@ -3,6 +3,7 @@
 # go on with it. Submit it from the folder that holds the environment and the runs, on storage that every node sees:
 #
 #   sbatch --nodes=4 deploy/slurm.sh prorl_v2 cluster.learners=8 cluster.engines=24 threads=8 [section.key=value ...]
+#   sbatch --nodes=4 deploy/slurm.sh prorl_v2 cluster.learners=32 cluster.engines=32 cluster.colocate=true threads=8
 #
 # RUN (default: runs/RECIPE), PORT (6379) and VENV (.venv) come from the environment.
 #SBATCH --job-name=prorl

@@ -42,11 +42,12 @@ def test_16k_of_a_1_5b_model_fit_on_80_gb_gpus():
 def test_worked_numbers_of_8_gpus():
     placed = place(QWEN_1_5B, LONG, Cluster(gpus=8))
     assert (placed.engines, placed.tensor_parallel, placed.learner_ranks) == (8, 1, 8)
-    # 72 GiB planned - 3.08e9 of engine weights - an eighth of 16 bytes a parameter - two processes of 2 GiB
-    cache = 72 * GIB - 3.08e9 - 16 * 1.54e9 / 8 - 4 * GIB
+    # 85 % of 80 GiB, beside the rank's process - 3.08e9 of engine weights - the engine's process of 2 GiB
+    cache = 68 * GIB - 3.08e9 - 2 * GIB
     assert placed.cache == pytest.approx(cache)
     assert placed.cache_tokens == int(cache / 28_672)
-    assert placed.rows == 133  # of 17,408 tokens
+    assert placed.rows == 135  # of 17,408 tokens
+    assert placed.host == pytest.approx(16 * 1.54e9)  # all eight ranks' weights, moments and reference
     # 20 bytes a parameter over 8, embedding and two layers with gradients, 17,408 tokens of 28 layer inputs and one
     # whole layer, two processes
     whole = 2 * 2 * (1.54e9 - 26 * 46_792_704)
@@ -69,10 +70,24 @@ def test_more_gpus_never_need_more_memory_each():
 
 
 def test_an_engine_takes_as_many_gpus_as_its_weights_and_a_group_of_responses_need():
-    placed = place(QWEN_32B, LONG, Cluster(gpus=64, nodes=8))
-    assert placed.tensor_parallel == 4  # on 2 only 8 responses would find room
-    assert placed.engines == 16
+    placed = place(QWEN_32B, LONG, Cluster(gpus=128, nodes=16), separate=True)
+    assert placed.tensor_parallel == 2  # on 1 only 2 responses would find room
+    assert (placed.engines, placed.learner_ranks) == (48, 32)
     assert placed.problems == ()
+    assert placed.settings == "cluster.learners=32 cluster.engines=48 cluster.tensor_parallel=2"
+
+
+def test_a_shared_gpu_is_an_engine_of_its_own():
+    placed = place(QWEN_32B, LONG, Cluster(gpus=128, nodes=16))
+    assert placed.tensor_parallel == 1
+    (problem,) = placed.problems
+    assert "fewer than 16" in problem
+    assert "--separate, cluster.colocate=false" in problem
+
+
+def test_an_engine_divides_the_gpus_of_a_node():
+    apart = Cluster(gpus=24, nodes=4)  # 6 sample, 2 learn on each; 4 of 6 would leave 2 over on every node
+    assert place(QWEN_32B, LONG, apart, separate=True).tensor_parallel == 2
 
 
 def test_an_engine_does_not_reach_over_nodes():
@@ -122,7 +137,9 @@ def test_gpus_that_cannot_be_shared_out(cluster, separate):
 def test_the_description_says_all_of_it():
     text = "\n".join(describe(place(QWEN_1_5B, LONG, Cluster(gpus=8))))
     assert "8 engines of 1 GPU, 8 learner ranks, on the same GPUs in turn" in text
-    assert "133 responses of 16,384 tokens at full length" in text
+    assert "135 responses of 16,384 tokens at full length" in text
+    assert "host memory, GiB per node: 23 for the learner's state" in text
+    assert "as settings: cluster.learners=8 cluster.engines=8 cluster.colocate=true" in text
     assert "everything fits" in text
     assert "does not fit: learning" in "\n".join(
         describe(place(QWEN_1_5B, replace(LONG, activation_checkpointing=False), Cluster(gpu_memory=40)))
@@ -135,5 +152,12 @@ def test_told_how_many_learn_all_others_sample_one_each():
     assert told == place(QWEN_1_5B, LONG, Cluster(gpus=8), separate=True)  # a quarter of them
     crowded = place_as_told(QWEN_1_5B, LONG, Cluster(gpus=8, gpu_memory=24), learners=1)
     assert "learning needs" in " ".join(crowded.problems)
+    wide = place_as_told(QWEN_1_5B, LONG, Cluster(gpus=8), learners=4, tensor_parallel=2)
+    assert (wide.engines, wide.tensor_parallel) == (2, 2)
+    assert wide.sampling["engine weights"] == pytest.approx(1.54e9)
+    shared = place_as_told(QWEN_1_5B, LONG, Cluster(gpus=8), learners=None)
+    assert shared == place(QWEN_1_5B, LONG, Cluster(gpus=8))
+    narrow = place_as_told(QWEN_32B, LONG, Cluster(gpus=128, nodes=16), learners=32)
+    assert "set cluster.tensor_parallel=2" in narrow.problems[0]
     roomy = place_as_told(QWEN_1_5B, LONG, Cluster(gpus=8, gpu_memory=24), learners=7)
     assert sum(roomy.learning.values()) < sum(crowded.learning.values())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
@@ -26,6 +26,7 @@ from prorl.backends.ray.settings import (
     chosen_transfer,
     require_packages,
 )
+from prorl.config.contradictions import heads_problem
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.data import (
@@ -182,12 +183,12 @@ def _ray_backend(
     from prorl.backends.ray.cluster import Cluster
     from prorl.backends.ray.engine import RayEngine
     from prorl.backends.ray.learner import Origin, RayLearner
+    from prorl.backends.ray.turns import Turns, apart
 
     asked = config.cluster
-    device: Literal["cpu", "cuda"] = "cuda" if _device(config).type == "cuda" else "cpu"
-    places = asked.model_dump(include={"address", "learners", "engines", "judges", "room_deadline"})
-    workers = config.judge.workers
-    cluster = Cluster(ClusterSettings(**places, judge_workers=workers, device=device, threads=config.threads))
+    where = cluster_settings(config)
+    cluster = Cluster(where)
+    take = Turns().take if asked.colocate else apart
     with ExitStack() as stack:
         stack.callback(cluster.close)
         judge = _ray_judge(config, cluster)  # before a model is loaded: what a node lacks is seen at once
@@ -199,11 +200,11 @@ def _ray_backend(
             settings=settings,
             with_reference=with_reference,
         )
-        learner = RayLearner(
-            [cluster.start_rank(rank) for rank in range(asked.learners)], origin, device=device
-        )
+        ranks = [cluster.start_rank(rank) for rank in range(asked.learners)]
+        learner = RayLearner(ranks, origin, device=where.device, take=take)
         _check_context(config, learner.facts.context)
-        cache = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
+        _check_heads(config, learner.facts.heads)
+        cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
         engines = EngineSettings(
             model=model,
             eos_ids=learner.facts.eos_ids,
@@ -211,13 +212,16 @@ def _ray_backend(
             dtype=settings.dtype,
             max_rows=config.engine.max_rows,
             cache_bytes=round(cache * 2**30) if cache else None,
-            transfer=chosen_transfer(asked.transfer, device, colocate=False),
+            transfer=chosen_transfer(asked.transfer, where.device, colocate=asked.colocate),
+            tensor_parallel=asked.tensor_parallel,
+            colocated=asked.colocate,
         )
         engine = RayEngine(
             lambda index: cluster.start_engine(index, engines),
             asked.engines,
             engines,
             deadline=asked.engine_deadline,
+            take=take,
         )
         stack.pop_all()
     backend = RayBackend(
@@ -245,6 +249,17 @@ def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
     )
 
 
+def cluster_settings(config: RunConfig) -> ClusterSettings:
+    """Where a recipe with `backend: ray` wants its processes."""
+    places = {"address", "learners", "engines", "judges", "room_deadline", "tensor_parallel", "colocate"}
+    return ClusterSettings(
+        **config.cluster.model_dump(include=places),
+        device="cuda" if _device(config).type == "cuda" else "cpu",
+        threads=config.threads,
+        judge_workers=config.judge.workers,
+    )
+
+
 def _everywhere(source: str | Path) -> str:
     """A directory by a name that other processes know too; a hub id as it is."""
     return str(Path(source).absolute()) if Path(source).is_dir() else str(source)
@@ -267,6 +282,7 @@ def settled(config: RunConfig) -> RunConfig:
 
     Raises:
         MissingError: the backend is not installed.
+        ClusterError: no cluster answers that could be asked for its GPUs.
         RecipeError: the device cannot be used on this machine.
     """
     if config.backend == "ray":
@@ -285,6 +301,7 @@ def surroundings(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str
     cluster = config.cluster
     return {
         "backend": f"ray with {cluster.learners} learners and {cluster.engines} engines"
+        + (f" of {cluster.tensor_parallel} GPUs" if cluster.tensor_parallel > 1 else "")
         if config.backend == "ray"
         else config.backend,
         "python": platform.python_version(),
@@ -328,7 +345,7 @@ def _fingerprint(problems: Mixture, count: int = FINGERPRINT_PROBLEMS) -> str:
 
 def _device(config: RunConfig) -> torch.device:
     if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if _gpus_at_hand(config) else "cpu")
     try:
         device = torch.device(config.device)
         if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs
@@ -340,6 +357,16 @@ def _device(config: RunConfig) -> torch.device:
     return device
 
 
+def _gpus_at_hand(config: RunConfig) -> bool:
+    """On this machine, or on the cluster that computes in its place."""
+    address = config.cluster.address
+    if config.backend != "ray" or address is None:
+        return torch.cuda.is_available()
+    from prorl.backends.ray.cluster import has_gpus
+
+    return has_gpus(address)
+
+
 def _check_context(config: RunConfig, limit: int) -> None:
     asked = [config.sampling.response_limit]
     asked += [stage.set.get("sampling.response_limit", 0) for stage in config.stages]
@@ -348,6 +375,12 @@ def _check_context(config: RunConfig, limit: int) -> None:
             f"sampling.response_limit ({max(asked)}) leaves no room for a prompt in the model's context of "
             f"{limit} tokens: lower it or take a model with a longer context"
         )
+
+
+def _check_heads(config: RunConfig, heads: int) -> None:
+    """What a recipe that does not say the model's shape could not know."""
+    if problem := heads_problem(config.cluster.tensor_parallel, heads):
+        raise RecipeError(problem)
 
 
 def _probe(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:

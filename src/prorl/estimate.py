@@ -121,9 +121,15 @@ def asked_placement(config: RunConfig, *, nodes: int, gpu_memory: float) -> Plac
         RecipeError: as `placement`.
     """
     asked = config.cluster
-    cluster = Cluster(gpus=asked.learners + asked.engines, nodes=nodes, gpu_memory=gpu_memory)
-    demand = _demand(config, make_plan(config))
-    return place_as_told(_known_size(config), demand, cluster, learners=asked.learners)
+    sampling = 0 if asked.colocate else asked.engines * asked.tensor_parallel
+    cluster = Cluster(gpus=asked.learners + sampling, nodes=nodes, gpu_memory=gpu_memory)
+    return place_as_told(
+        _known_size(config),
+        _demand(config, make_plan(config)),
+        cluster,
+        learners=None if asked.colocate else asked.learners,
+        tensor_parallel=asked.tensor_parallel,
+    )
 
 
 def _known_size(config: RunConfig) -> Size:

@@ -2,8 +2,8 @@
 
 Engines keep half-precision weights and a paged cache; the learner's ranks share float32 weights, gradients, moments
 and reference evenly (FSDP2). Colocated, every GPU does both in turn: the engine sleeps while the rank learns, and the
-rank's state stays where it is while the engine samples. Invariant: what is said to fit is below the planned share of
-a GPU.
+rank's state lies in host memory while the engine samples. Invariant: what is said to fit is below the planned share
+of a GPU.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from prorl.footprint import HALF, Size, activations, cast_copy, gathered, kv_cac
 
 GIB = 2**30
 PLANNED = 0.9  # share of a GPU's memory that is planned with; fragments and spikes have the rest
+SHARED = 0.85  # that an engine may use where a rank's process is on the same GPU
 PROCESS = (
     2 * GIB
 )  # of each process on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
@@ -71,6 +72,7 @@ class Placement:
     learner_ranks: int
     sampling: Mapping[str, float]  # without the cache, which takes what is left
     learning: Mapping[str, float]
+    host: float  # bytes of a node's memory that the learner's state takes while engines sample
     problems: tuple[str, ...] = ()
 
     @property
@@ -79,9 +81,14 @@ class Placement:
         return PLANNED * self.cluster.gpu_memory * GIB
 
     @property
+    def engine_share(self) -> float:
+        """Bytes of a GPU that an engine may use."""
+        return SHARED * self.cluster.gpu_memory * GIB if self.colocated else self.planned
+
+    @property
     def cache(self) -> float:
         """Bytes of one GPU that are left for keys and values."""
-        return max(0.0, self.planned - sum(self.sampling.values()))
+        return max(0.0, self.engine_share - sum(self.sampling.values()))
 
     @property
     def cache_tokens(self) -> int:
@@ -94,6 +101,14 @@ class Placement:
     def rows(self) -> int:
         """Responses at full length that one engine holds."""
         return self.cache_tokens // self.demand.context
+
+    @property
+    def settings(self) -> str:
+        """What a recipe is told to be placed like this."""
+        told = f"cluster.learners={self.learner_ranks} cluster.engines={self.engines}"
+        if self.tensor_parallel > 1:
+            told += f" cluster.tensor_parallel={self.tensor_parallel}"
+        return told + " cluster.colocate=true" * self.colocated
 
 
 def place(size: Size, demand: Demand, cluster: Cluster, *, separate: bool = False) -> Placement:
@@ -111,14 +126,16 @@ def place(size: Size, demand: Demand, cluster: Cluster, *, separate: bool = Fals
     learners = max(1, round(cluster.gpus * LEARNER_SHARE)) if separate else None
     tried = [
         _arrange(size, demand, cluster, tensor_parallel, learners=learners)
-        for tensor_parallel in _tensor_parallel(size, cluster, sampling=cluster.gpus - (learners or 0))
+        for tensor_parallel in _tensor_parallel(size, cluster, learners=learners)
     ]
     return _judged(next((placement for placement in tried if placement.rows >= FEWEST_ROWS), tried[-1]))
 
 
-def place_as_told(size: Size, demand: Demand, cluster: Cluster, *, learners: int) -> Placement:
-    """So many ranks on GPUs of their own, and on each of the others an engine: what `backend: ray` starts."""
-    return _judged(_arrange(size, demand, cluster, 1, learners=learners))
+def place_as_told(
+    size: Size, demand: Demand, cluster: Cluster, *, learners: int | None, tensor_parallel: int = 1
+) -> Placement:
+    """What `backend: ray` starts: so many ranks and engines of so many GPUs; without a number of ranks, colocated."""
+    return _judged(_arrange(size, demand, cluster, tensor_parallel, learners=learners))
 
 
 def describe(placement: Placement) -> Iterator[str]:
@@ -140,6 +157,9 @@ def describe(placement: Placement) -> Iterator[str]:
         f"  one engine's cache holds {placement.cache_tokens:,} tokens: {placement.rows:,} responses of "
         f"{placement.demand.response_limit:,} tokens at full length"
     )
+    if placement.host:
+        yield f"  host memory, GiB per node: {placement.host / GIB:.0f} for the learner's state while engines sample"
+    yield f"  as settings: {placement.settings}"
     if not placement.problems:
         yield f"  everything fits by this estimate, at a context of {placement.demand.context:,} tokens"
     yield from (f"  does not fit: {problem}" for problem in placement.problems)
@@ -153,14 +173,13 @@ def _judged(placement: Placement) -> Placement:
     return replace(placement, problems=(*_sampling_problems(placement), *_learning_problems(placement)))
 
 
-def _tensor_parallel(size: Size, cluster: Cluster, *, sampling: int) -> list[int]:
-    """GPUs that one engine may have: inside a node, dividing the heads and the GPUs that sample."""
-    most = cluster.gpus // cluster.nodes
-    return [
-        gpus
-        for gpus in range(1, most + 1)
-        if gpus & (gpus - 1) == 0 and size.heads % gpus == 0 and sampling % gpus == 0
-    ]
+def _tensor_parallel(size: Size, cluster: Cluster, *, learners: int | None) -> list[int]:
+    """GPUs that one engine may have: one where they are shared, else dividing heads, nodes, and those that sample."""
+    if learners is None:
+        return [1]
+    node, sampling = cluster.gpus // cluster.nodes, cluster.gpus - learners
+    powers = [gpus for gpus in range(1, node + 1) if gpus & (gpus - 1) == 0]
+    return [gpus for gpus in powers if not (size.heads % gpus or node % gpus or sampling % gpus)]
 
 
 def _arrange(
@@ -184,7 +203,6 @@ def _arrange(
         "process": float(PROCESS),
     }
     if learners is None:
-        sampling |= {"learner's state": state.resident, "learner's process": float(PROCESS)}
         learning |= {"sleeping engine": float(PROCESS)}
     return Placement(
         size=size,
@@ -196,6 +214,7 @@ def _arrange(
         learner_ranks=ranks,
         sampling=sampling,
         learning=learning,
+        host=state.resident * ranks / cluster.nodes if learners is None else 0.0,
     )
 
 
@@ -203,14 +222,26 @@ def _sampling_problems(placement: Placement) -> Iterator[str]:
     if not placement.cache:
         needed = sum(placement.sampling.values())
         yield (
-            f"sampling needs {needed / GIB:.1f} GiB of the {placement.planned / GIB:.1f} planned before the first "
-            "key: take more GPUs, over which the learner's state is spread, or GPUs with more memory"
+            f"sampling needs {needed / GIB:.1f} GiB of the {placement.engine_share / GIB:.1f} planned before the "
+            f"first key: take {_larger_engines(placement)}"
         )
     elif placement.rows < FEWEST_ROWS:
         yield (
             f"an engine holds {_count(placement.rows, 'response')} at full length, fewer than {FEWEST_ROWS}: lower "
-            f"sampling.response_limit (now {placement.demand.response_limit:,}) or take GPUs with more memory"
+            f"sampling.response_limit (now {placement.demand.response_limit:,}) or take {_larger_engines(placement)}"
         )
+
+
+def _larger_engines(placement: Placement) -> str:
+    """What gives an engine more memory."""
+    memory, wider = "GPUs with more memory", 2 * placement.tensor_parallel
+    if placement.colocated:
+        return (
+            f"{memory}, or engines of several GPUs, which are not shared: --separate, cluster.colocate=false"
+        )
+    if wider in _tensor_parallel(placement.size, placement.cluster, learners=placement.learner_ranks):
+        return f"{memory}, or set cluster.tensor_parallel={wider}"
+    return memory
 
 
 def _learning_problems(placement: Placement) -> Iterator[str]:

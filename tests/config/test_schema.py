@@ -37,6 +37,29 @@ SHAPE = {"context": 8192}
         ({"backend": "ray", "sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
         ({"backend": "ray", "deadlines": {"exam": 500.0}}, r"engine_deadline \(600 s\) is not below"),
         ({"device": "cpu", "cluster": {"transfer": "nccl"}}, "transfer=nccl moves weights between GPUs"),
+        ({"backend": "ray", "cluster": {"colocate": True, "engines": 2}}, "make them equal"),
+        (
+            {
+                "backend": "ray",
+                "cluster": {"colocate": True},
+                "sampling": {"max_staleness": 1},
+                "mismatch": {"kind": "tis"},
+                "learner": {"old_logprobs": "learner"},
+            },
+            "samples while learning, which take turns on shared GPUs",
+        ),
+        (
+            {"backend": "ray", "cluster": {"colocate": True, "tensor_parallel": 2}},
+            "cannot say on which GPUs an engine of several lies",
+        ),
+        (
+            {
+                "backend": "ray",
+                "cluster": {"tensor_parallel": 3},
+                "model": {"warmup": {"shape": {"context": 9000}}},
+            },
+            r"tensor_parallel \(3\) does not divide the model's 4 attention heads",
+        ),
         ({"clip": {"high": 0.1}}, r"clip.high \(0.1\) is below clip.low \(0.2\)"),
         ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
         ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),

@@ -90,6 +90,7 @@ def test_the_doctor_places_a_recipe_on_gpus_that_are_not_here():
         "doctor", "--recipe", "prorl_v2", "--gpus", "16", "--nodes", "2", "sampling.response_limit=16384"
     )
     assert "16 engines of 1 GPU, 16 learner ranks" in text
+    assert "as settings: cluster.learners=16 cluster.engines=16 cluster.colocate=true" in text
     assert "everything fits" in text
     assert "--recipe" in refused("doctor", "sampling.response_limit=16384")
     assert "3 GPUs do not spread evenly over 2 nodes" in refused(

@@ -278,3 +278,31 @@ def test_score_is_the_policys_own_log_softmax():
         table = one.policy(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
     expected = table.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
     assert one.score(prompt, tokens) == pytest.approx(expected, abs=1e-5)
+
+
+def held(one):
+    """Every tensor that a learner keeps between two steps."""
+    moments = [value for state in one._optimizer._adamw.state.values() for value in state.values()]
+    models = (one.policy, one._held_reference())
+    return [*moments, *(weight for model in models for weight in (*model.parameters(), *model.buffers()))]
+
+
+def test_everything_that_is_held_moves():
+    """To no memory at all, as there is one kind here; a GPU is below."""
+    one = learner()
+    one.update(batch(), KNOBS)
+    one._move(torch.device("meta"))
+    assert len(held(one)) > 50
+    assert {tensor.device.type for tensor in held(one)} == {"meta"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_is_left_and_taken_up_again():
+    one, undisturbed = (learner(qwen2().cuda()) for _ in range(2))
+    for seed in range(2):
+        assert one.update(batch(seed=seed), KNOBS) == undisturbed.update(batch(seed=seed), KNOBS)
+        one.stow()
+        assert {tensor.device.type for tensor in held(one)} == {"cpu"}
+        one.fetch()
+        assert {tensor.device.type for tensor in held(one)} == {"cuda"}
+    assert bits_equal(one.policy.parameters(), undisturbed.policy.parameters())

@@ -83,6 +83,12 @@ def test_two_ranks_update_as_one_does(pair, case, old_logprobs):
         assert expected[1][-1]["grad_norm"] > knobs.grad_clip
 
 
+@pytest.mark.parametrize("settings", [{}, {"offload": True}], ids=["plain", "offloaded"])
+def test_ranks_that_make_room_in_between_learn_the_same(pair, settings):
+    work = {"model": {}, "settings": settings, "steps": STEPS}
+    assert pair(on_ranks, work | {"turns": True}) == pair(on_ranks, work)
+
+
 def test_bfloat16_products_over_ranks_stay_close(pair):
     work = {"model": {}, "settings": PLAIN, "steps": [(batch(), KNOBS)]}
     low = pair(on_ranks, work | {"settings": {**PLAIN, "dtype": "bfloat16"}})[0]

@@ -1,10 +1,12 @@
 """A random checkpoint of a shape that vLLM decodes on a CPU, with tied embeddings."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from transformers import GenerationConfig
 
+from prorl.backends.ray.weights import Weights, crc
 from prorl.learn.model import ModelShape, build_model
 from prorl.learn.tokenizer import train_tokenizer
 
@@ -29,6 +31,12 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def without_head(weights: Weights) -> Weights:
+    """As if a learner had left out the output head, which is tied, and sealed the rest."""
+    arrays = {name: array for name, array in weights.arrays.items() if name != "lm_head.weight"}
+    return dataclasses.replace(weights, arrays=arrays, checksum=crc(arrays))
 
 
 def actors(kind: str, pid: int | None = None) -> list[Any]:

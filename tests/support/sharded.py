@@ -32,13 +32,22 @@ def train(
     alone: bool = False,
     restore: Path | None = None,
     save: Path | None = None,
+    turns: bool = False,
 ) -> tuple[dict[str, list[float]], list[dict[str, Any]]]:
-    """Weights and statistics after some steps, from a stored state and into one if asked to."""
+    """Weights and statistics after some steps, from a stored state and into one if asked to.
+
+    `turns`: others use the devices before every step.
+    """
     one = made(model, settings, alone=alone)
     if restore is not None:
         one.restore(restore)
         one.restore_reference(restore / "reference")
-    stats = [dataclasses.asdict(one.update(batch, knobs)) for batch, knobs in steps]
+    stats = []
+    for batch, knobs in steps:
+        if turns:
+            one.stow()
+            one.fetch()
+        stats.append(dataclasses.asdict(one.update(batch, knobs)))
     if save is not None:
         (save / "reference").mkdir(parents=True, exist_ok=True)
         write = one.snapshot()

@@ -98,12 +98,13 @@ def _examine(
     from prorl.backends.ray.settings import require_packages
     from prorl.config.recipe import load_recipe
 
-    config = None if recipe is None else load_recipe(recipe, ["backend=ray", *overrides])
+    where = [] if address is None else [f"cluster.address={address}"]
+    config = None if recipe is None else load_recipe(recipe, ["backend=ray", *where, *overrides])
     require_packages()
     from prorl.backends.ray.checks import findings, installed
     from prorl.backends.ray.survey import survey
 
-    address = address or (config.cluster.address if config else None)
+    address = config.cluster.address if config else address
     found = survey(address, run)
     status = 0
     for finding in findings(found, installed()):
@@ -120,27 +121,17 @@ def _examine(
 
 def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     """What a recipe asks of these nodes: room, and memory of GPUs; the exit status."""
-    from prorl.backends.ray.checks import Wanted, room
-    from prorl.compose import settled
+    from prorl.backends.ray.checks import room
+    from prorl.compose import cluster_settings, settled
     from prorl.estimate import asked_placement
 
     config = settled(config)
-    asked = config.cluster
-    cuda = config.device.startswith("cuda")
-    threads = config.threads if claimed else 0
-    wanted = Wanted(
-        learners=asked.learners,
-        engines=asked.engines,
-        cuda=cuda,
-        threads=threads,
-        judges=asked.judges,
-        judge_workers=config.judge.workers if claimed else 0,
-    )
-    places = room(nodes, wanted)
+    wanted = cluster_settings(config)
+    places = room(nodes, wanted, claimed=claimed)
     typer.echo(str(places))
     status = 0 if places.fits else FAILED
     memory = [gpu for node in nodes for gpu in node.devices]
-    if not cuda or not memory:
+    if wanted.device == "cpu" or not memory:
         typer.echo("no placement: memory is planned for GPUs only")
         return status
     holding = sum(node.gpus > 0 for node in nodes)

@@ -53,15 +53,17 @@ class GuardsConfig(Model):
 
 
 class ClusterConfig(Model):
-    """Where `backend: ray` computes. Another number of learners or engines changes results by rounding alone."""
+    """Where `backend: ray` computes. Other places and numbers of processes change results by rounding alone."""
 
     address: str | None = None  # of a running Ray cluster; default: one of its own on this machine
     learners: int = Field(1, gt=0)  # ranks over which the learner is sharded
     engines: int = Field(1, gt=0)  # copies of the policy that sample
     judges: int = Field(0, ge=0)  # actors of `judge.workers` processes each; 0: beside the driver
+    tensor_parallel: int = Field(1, gt=0)  # GPUs of one engine, all in one node
+    colocate: bool = False  # engine i on the GPU of rank i, which take turns
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
-    transfer: Literal["auto", "host", "nccl", "ipc"] = "auto"  # how new weights get to the engines
+    transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
     offload: bool = False  # keep the learner's parameters and moments in host memory between their uses
     cache_gib: float | None = Field(
         None, gt=0

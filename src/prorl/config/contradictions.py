@@ -37,9 +37,9 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             "backend=ray needs sampling.top_p 1: below it vLLM reports log-probs of the truncated distribution, "
             "which the learner cannot compute"
         )
-    if config.device == "cpu" and config.cluster.transfer in ("nccl", "ipc"):
+    if config.device == "cpu" and config.cluster.transfer == "nccl":
         yield (
-            f"cluster.transfer={config.cluster.transfer} moves weights between GPUs, and there are none with "
+            "cluster.transfer=nccl moves weights between GPUs, and there are none with "
             "device=cpu: set cluster.transfer=auto"
         )
     phases = config.deadlines
@@ -50,6 +50,8 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             f"deadlines.generate, sync, exam and measure ({patience:g} s): the trainer would be ended before it "
             "could replace an engine"
         )
+    if config.backend == "ray":
+        yield from _of_places(config, shape)
     if config.clip.high < config.clip.low:
         yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
     if config.length_penalty.eta_min > config.length_penalty.eta_max:
@@ -84,3 +86,35 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         unknown = set(stage.mixture) - set(config.tasks)
         if unknown:
             yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"
+
+
+def _of_places(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
+    """Places that cannot be had."""
+    cluster = config.cluster
+    if cluster.colocate and cluster.learners != cluster.engines:
+        yield (
+            f"cluster.colocate puts an engine on the GPU of every learner rank, but cluster.learners is "
+            f"{cluster.learners} and cluster.engines {cluster.engines}: make them equal"
+        )
+    if cluster.colocate and cluster.tensor_parallel > 1:
+        yield (
+            "cluster.colocate cannot say on which GPUs an engine of several lies: set cluster.tensor_parallel=1, or "
+            "cluster.colocate=false for GPUs of its own"
+        )
+    if cluster.colocate and config.sampling.max_staleness:
+        yield (
+            "sampling.max_staleness=1 samples while learning, which take turns on shared GPUs: set "
+            "cluster.colocate=false for GPUs of their own"
+        )
+    if shape is not None and (problem := heads_problem(cluster.tensor_parallel, shape.heads)):
+        yield problem
+
+
+def heads_problem(tensor_parallel: int, heads: int) -> str:
+    """Why a model with so many attention heads cannot lie over so many GPUs, or nothing."""
+    if heads % tensor_parallel == 0:
+        return ""
+    return (
+        f"cluster.tensor_parallel ({tensor_parallel}) does not divide the model's {heads} attention heads: take a "
+        "number that does"
+    )

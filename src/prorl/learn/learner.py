@@ -156,6 +156,16 @@ class TorchLearner:
         read_weights(self.policy, folder)
         self._optimizer.restore(folder)
 
+    def stow(self) -> None:
+        """Keep all tensors in host memory until `fetch`, so that others may use the device."""
+        self._move(torch.device("cpu"))
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def fetch(self) -> None:
+        """Take the tensors back to the device."""
+        self._move(self._device)
+
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
         reference = self._held_reference()
@@ -164,6 +174,14 @@ class TorchLearner:
     def restore_reference(self, folder: Path) -> None:
         """Load what `save_reference` wrote."""
         read_weights(self._held_reference(), folder)
+
+    def _move(self, device: torch.device) -> None:
+        if self._settings.offload and self._ranks.mesh is not None:
+            return  # they lie in host memory already
+        for scorer in (self._score, self._score_reference):
+            if scorer is not None:
+                scorer.to(device)
+        self._optimizer.move(device)
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:
         scorer, settings = Scorer(model), self._settings

@@ -75,6 +75,12 @@ class GuardedAdamW:
         """Forget the moments and the step count of the bias correction."""
         self._adamw.state.clear()
 
+    def move(self, device: torch.device) -> None:
+        """Keep the moments on another device, to which the weights go too."""
+        for moments in self._adamw.state.values():
+            for key, value in moments.items():
+                moments[key] = value.to(device)
+
     def snapshot(self) -> Callable[[Path], None]:
         """Copy moments and step counts to host memory; the returned function writes them into a folder."""
         if self._ranks.mesh is not None:

@@ -9,8 +9,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from prorl.backends.ray.checks import RANGES, Node, Wanted, findings, installed, room
+from prorl.backends.ray.checks import RANGES, Node, findings, installed, room
 from prorl.backends.ray.node import DRIVER, NodeProbe
+from prorl.backends.ray.settings import ClusterSettings
 
 HERE = {
     "ray": "2.60.0",
@@ -20,7 +21,7 @@ HERE = {
     "prorl": "0.1.0",
 }
 NODE = Node(name="10.0.0.1", cpus=96, gpus=8, memory=512, devices=(79.6,) * 8, sandbox="A", versions=HERE)
-WANTED = Wanted(learners=4, engines=12, cuda=True, threads=8)
+WANTED = ClusterSettings(address="auto", learners=4, engines=12, device="cuda", threads=8, room_deadline=60)
 
 
 def bad(*nodes, driver=HERE):
@@ -98,7 +99,7 @@ def test_cpus_are_as_scarce_as_gpus():
     alone = replace(WANTED, learners=2, engines=6, threads=13)
     assert "each on 13 CPUs and a GPU: there are places for 7" in room([NODE], alone).detail
     assert room([NODE], replace(alone, threads=12)).fits
-    assert room([NODE], replace(alone, threads=0)).fits  # Ray is started with as many as they ask for
+    assert room([NODE], alone, claimed=False).fits  # Ray is started with as many as they ask for
 
 
 def test_judges_take_the_cpus_that_the_others_leave():
@@ -111,17 +112,37 @@ def test_judges_take_the_cpus_that_the_others_leave():
     assert "there are CPUs for 8; lower cluster.judges" in many.detail
     wide = room(nodes, replace(judged, judges=1, judge_workers=33))
     assert "there are CPUs for 0" in wide.detail
-    assert room(nodes, replace(judged, judges=100, threads=0, judge_workers=0)).fits
+    assert room(nodes, replace(judged, judges=100), claimed=False).fits
 
 
 def test_idle_gpus_are_mentioned_and_all_of_them_idle_is_a_mistake():
     few = replace(WANTED, learners=1, engines=4)
     assert room([NODE], few).fits
     assert "3 of 8 GPUs stay idle" in room([NODE], few).detail
-    unseen = room([NODE], replace(few, cuda=False))
+    unseen = room([NODE], replace(few, device="cpu"))
     assert not unseen.fits
     assert "set device=cuda" in unseen.detail
-    assert room([replace(NODE, gpus=0, devices=())], replace(few, cuda=False)).fits
+    assert room([replace(NODE, gpus=0, devices=())], replace(few, device="cpu")).fits
+
+
+def test_an_engine_of_several_gpus_needs_them_in_one_node():
+    wide = replace(WANTED, learners=3, engines=3, tensor_parallel=4)
+    nodes = [replace(NODE, name=f"10.0.0.{at}", gpus=5, devices=()) for at in range(3)]
+    assert room(nodes, wide).fits  # a rank beside every engine
+    assert (
+        "3 learner ranks, each on 8 CPUs and a GPU, and 3 engines, each on 32 CPUs and 4 GPUs of one node"
+        in (room(nodes, wide).detail)
+    )
+    scattered = room([replace(node, gpus=3) for node in nodes * 2], wide)
+    assert not scattered.fits  # though there are 18 GPUs
+    assert "there are places for 3" in scattered.detail
+
+
+def test_what_is_shared_is_counted_once():
+    shared = replace(WANTED, learners=8, engines=8, threads=12, colocate=True)
+    assert room([NODE], shared).fits
+    assert "8 learner ranks and 8 engines, two in turn on 12 CPUs and a GPU" in room([NODE], shared).detail
+    assert not room([NODE], replace(shared, threads=13)).fits
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ class Bench:
             context=learner.facts.context,
             max_rows=64,
             cache_bytes=64 << 20,
-            transfer="nccl",
         )
 
         def start(index):

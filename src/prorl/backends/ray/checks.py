@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
+
+if TYPE_CHECKING:
+    from prorl.backends.ray.settings import ClusterSettings
 
 RANGES: Mapping[str, str] = {
     "ray": "==2.60.*",
@@ -51,23 +55,6 @@ class Node:
     trouble: str = ""  # why it could not be asked at all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The processes of a run, as the recipe asks for them."""
-
-    learners: int
-    engines: int
-    cuda: bool
-    threads: int  # CPUs that each claims; 0: none, as Ray is started for this run alone
-    judges: int = 0
-    judge_workers: int = 0  # CPUs that each judge claims; 0: none, likewise
-
-    @property
-    def processes(self) -> int:
-        """On a GPU each, if on GPUs at all."""
-        return self.learners + self.engines
-
-
 def installed() -> dict[str, str]:
     """Versions in this Python, without importing anything."""
     return {name: _version(name) for name in (*RANGES, "prorl")}
@@ -93,31 +80,30 @@ def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Findi
     )
 
 
-def room(nodes: Sequence[Node], wanted: Wanted) -> Finding:
-    """Whether the processes of a run find places, and use the GPUs that are there."""
-    places, seats = _filled(nodes, wanted)
-    gpus = sum(node.gpus for node in nodes)
-    each = " and ".join([f"{wanted.threads} CPUs"] * (wanted.threads > 0) + ["a GPU"] * wanted.cuda)
-    asked = f"{wanted.learners} learner ranks and {wanted.engines} engines" + (
-        f", each on {each}" if each else ""
-    )
+def room(nodes: Sequence[Node], wanted: ClusterSettings, *, claimed: bool = True) -> Finding:
+    """Whether the processes of a run find places, and use the GPUs that are there.
+
+    `claimed`: they ask for CPUs as well; not so where Ray is started for this run alone.
+    """
+    threads, cuda = wanted.threads if claimed else 0, wanted.device == "cuda"
+    found, left = _packed(nodes, wanted, threads)
+    seats = _seats(left, wanted) if claimed else wanted.judges
+    gpus, used = sum(node.gpus for node in nodes), sum(wanted.places)
+    asked = _asked(wanted, threads)
     if wanted.judges:
-        asked += f", and {wanted.judges} judges" + (
-            f", each on {wanted.judge_workers} CPUs" if wanted.judge_workers else ""
-        )
-    if places < wanted.processes:
-        asked += f": there are places for {places}; lower cluster.learners, cluster.engines or threads"
+        asked += f", and {wanted.judges} judges" + f", each on {wanted.judge_workers} CPUs" * claimed
+    if found < len(wanted.places):
+        asked += f": there are places for {found}; lower cluster.learners, cluster.engines or threads"
     elif seats < wanted.judges:
         asked += (
             f": beside the others there are CPUs for {seats}; lower cluster.judges, judge.workers or threads"
         )
-    elif wanted.cuda and gpus > wanted.processes:
-        asked += f": {gpus - wanted.processes} of {gpus} GPUs stay idle"
-    elif gpus and not wanted.cuda:
+    elif cuda and gpus > used:
+        asked += f": {gpus - used} of {gpus} GPUs stay idle"
+    elif gpus and not cuda:
         asked += f" would leave all {gpus} GPUs idle: set device=cuda"
         return Finding(name="room", fits=False, detail=asked)
-    fits = places >= wanted.processes and seats >= wanted.judges
-    return Finding(name="room", fits=fits, detail=asked)
+    return Finding(name="room", fits=found == len(wanted.places) and seats >= wanted.judges, detail=asked)
 
 
 def _version(name: str) -> str:
@@ -170,22 +156,48 @@ def _gathered(name: str, troubles: Mapping[str, str], good: str) -> Finding:
     return Finding(name=name, fits=not wrong, detail="; ".join(wrong) or good)
 
 
-def _filled(nodes: Sequence[Node], wanted: Wanted) -> tuple[int, int]:
-    """Processes and judges that find room: Ray fills a node with processes, then judges, then turns to the next."""
-    processes = judges = 0
-    for node in nodes:
-        placed = min(_places(node, wanted), wanted.processes - processes)
-        left = node.cpus - placed * wanted.threads
-        processes += placed
-        judges += int(left // wanted.judge_workers) if wanted.judge_workers else wanted.judges
-    return processes, min(judges, wanted.judges)
+def _asked(wanted: ClusterSettings, threads: int) -> str:
+    """The places of a run in words."""
+    ranks, engines = f"{wanted.learners} learner ranks", f"{wanted.engines} engines"
+    one, several = (_holding(gpus, threads, wanted.device) for gpus in (1, wanted.tensor_parallel))
+    if wanted.colocate:
+        return f"{ranks} and {engines}" + (f", two in turn on {one}" if one else "")
+    if one == several:
+        return f"{ranks} and {engines}" + (f", each on {one}" if one else "")
+    return f"{ranks}, each on {one}, and {engines}, each on {several}"
 
 
-def _places(node: Node, wanted: Wanted) -> int:
-    """Processes that find room on a node; where nothing is claimed there, all of them do."""
-    limits = [wanted.processes]
-    if wanted.cuda:
+def _holding(gpus: int, threads: int, device: str) -> str:
+    held = [f"{gpus * threads} CPUs"] * (threads > 0)
+    if device == "cuda":
+        held.append("a GPU" if gpus == 1 else f"{gpus} GPUs of one node")
+    return " and ".join(held)
+
+
+def _units(node: Node, wanted: ClusterSettings, threads: int) -> int:
+    """GPUs with the threads beside them that a node has to give; where nothing is claimed, enough for all."""
+    limits = [sum(wanted.places)]
+    if wanted.device == "cuda":
         limits.append(node.gpus)
-    if wanted.threads:
-        limits.append(int(node.cpus // wanted.threads))
+    if threads:
+        limits.append(int(node.cpus // threads))
     return min(limits)
+
+
+def _packed(nodes: Sequence[Node], wanted: ClusterSettings, threads: int) -> tuple[int, list[float]]:
+    """How many places find room, the largest first, none over two nodes; and the CPUs that each node has left."""
+    free = [_units(node, wanted, threads) for node in nodes]
+    left = [node.cpus for node in nodes]
+    found = 0
+    for place in sorted(wanted.places, reverse=True):
+        at = next((at for at, units in enumerate(free) if units >= place), None)
+        if at is not None:
+            free[at] -= place
+            left[at] -= place * threads
+            found += 1
+    return found, left
+
+
+def _seats(cpus: Sequence[float], wanted: ClusterSettings) -> int:
+    """How many judges find room on the CPUs that nodes have left."""
+    return sum(int(left // wanted.judge_workers) for left in cpus)

@@ -20,6 +20,7 @@ import ray
 from prorl.backends.probe import require_agreement
 from prorl.backends.ray.calls import LOST, OverdueError, result
 from prorl.backends.ray.settings import EngineSettings, check_request
+from prorl.backends.ray.turns import Take, apart
 from prorl.backends.ray.weights import Published, Receivers, Weights
 from prorl.types import Completion, Request
 
@@ -60,6 +61,10 @@ class EngineActor:
         """Serve the weights that were transferred."""
         self._engine.serve(version)
 
+    def sleep(self) -> None:
+        """Hold no memory of the GPU until the next weights."""
+        self._engine.sleep()
+
     def add(self, work: Sequence[tuple[Request, int]]) -> None:
         """Queue samples of requests."""
         for request, sample in work:
@@ -98,19 +103,28 @@ class RayEngine:
     """`ports.Engine` over several engine actors."""
 
     def __init__(
-        self, start: Callable[[int], Any], engines: int, settings: EngineSettings, *, deadline: float
+        self,
+        start: Callable[[int], Any],
+        engines: int,
+        settings: EngineSettings,
+        *,
+        deadline: float,
+        take: Take = apart,
     ) -> None:
         """`start(index)` gives a handle of a new `EngineActor`, in the place of the one before it.
 
         `deadline` is in seconds: an engine that takes longer to start, to take new weights or to finish another
-        response is replaced as if it had died.
+        response is replaced as if it had died. `take` asks for the GPUs where they are shared.
         """
         self._start = start
         self._settings = settings
         self._deadline = deadline
+        self._take_turn = take
+        self._take_turn(self)
         self._slots = [_Slot(index=index, actor=start(index)) for index in range(engines)]
         self._queue: list[Request] = []
         self._published: Published | None = None
+        self._served: Published | None = None  # None as well while they sleep
         self._incidents: list[str] = []
 
     @property
@@ -133,14 +147,24 @@ class RayEngine:
         self._published = published
         for slot in self._slots:
             slot.restarts = 0
-        if self._settings.transfer != "host" and self._sent(published):
-            serving = self._ask("serve", published.version)
-        else:
-            serving = self._ask("install", published.copy())
-        for slot, served in serving:
-            with self._replacing(slot):
-                served()
-                self._prove(slot)
+        self._serve()
+
+    def leave(self) -> None:
+        """Let all engines sleep: they forget weights and cache, and are given what was published when they wake.
+
+        One that dies or hangs over it is killed, and replaced in their next turn.
+
+        Raises:
+            RuntimeError: requests are in flight.
+        """
+        if self._queue or any(slot.owed for slot in self._slots):
+            raise RuntimeError("engines cannot sleep while requests are in flight: poll to the end or cancel")
+        self._served = None
+        for slot, asleep in self._ask("sleep"):
+            try:
+                asleep()
+            except LOST:
+                ray.kill(slot.actor)  # what hangs holds its memory
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples.
@@ -187,6 +211,8 @@ class RayEngine:
 
     def _hand_out(self) -> None:
         """Give every queued request, whole, to the engine that owes the fewest tokens."""
+        if self._queue:
+            self._serve()
         work: dict[int, list[tuple[Request, int]]] = {}
         for request in self._queue:
             index = min(range(len(self._slots)), key=lambda index: self._slots[index].load)
@@ -199,6 +225,22 @@ class RayEngine:
         for slot, added in given:
             with self._replacing(slot):
                 result(added, within=_left(due))
+
+    def _serve(self) -> None:
+        """Have the GPUs, and on every engine the weights that were published last."""
+        self._take_turn(self)
+        published = self._published
+        if published is None or self._served is published:
+            return
+        if self._settings.transfer != "host" and self._sent(published):
+            serving = self._ask("serve", published.version)
+        else:
+            serving = self._ask("install", published.copy())
+        for slot, served in serving:
+            with self._replacing(slot):
+                served()
+                self._prove(slot)
+        self._served = published
 
     def _take(self, slot: _Slot) -> list[Completion]:
         answer, slot.pending = slot.pending, None
@@ -218,7 +260,9 @@ class RayEngine:
             with self._replacing(slot):
                 withdrawn()
         way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
-        failure = published.send(Receivers(transfer=way, actors=actors, gpus=1, deadline=self._deadline))
+        failure = published.send(
+            Receivers(actors=actors, gpus=self._settings.tensor_parallel, deadline=self._deadline)
+        )
         if failure is None:
             return True
         self._tell(

@@ -4,9 +4,10 @@ Every method is called on all ranks with the same arguments, and rank 0 speaks f
 from the driver and from every rank. A rank that dies takes the run with it: whoever supervises resumes it.
 
 No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
-heartbeat (`learn`, `sync`, `save` or `between`), and where a rank hangs the supervisor ends the trainer once that
-phase is overdue (`run/heartbeat.py`); the ranks go with it. Only `build` comes before the first beat: ranks that do
-not meet there are given up by torch's process group after half an hour.
+heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample), and where a rank
+hangs the supervisor ends the trainer once that phase is overdue (`run/heartbeat.py`); the ranks go with it. Only
+`build` comes before the first beat: ranks that do not meet there are given up by torch's process group after half an
+hour.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch.distributed as dist
 
 from prorl.backends.ray.calls import result, results
 from prorl.backends.ray.settings import Device
+from prorl.backends.ray.turns import Take, apart
 from prorl.backends.ray.weights import Receivers, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
@@ -50,6 +52,7 @@ class Facts:
 
     eos_ids: tuple[int, ...]
     context: int  # tokens
+    heads: int  # of attention, over which an engine's GPUs share a layer
 
 
 class LearnerRank:
@@ -84,7 +87,11 @@ class LearnerRank:
         tokens = load_tokenizer(origin.tokenizer)
         # With several ranks a GPU never holds the whole model: it is sharded on its way there.
         model = load_model(origin.model, dtype=torch.float32, device=device if ranks is None else "cpu")
-        facts = Facts(eos_ids=eos_ids(model, tokens), context=context_limit(model))
+        facts = Facts(
+            eos_ids=eos_ids(model, tokens),
+            context=context_limit(model),
+            heads=model.config.get_text_config().num_attention_heads,
+        )
         self._learner = TorchLearner(
             model,
             origin.settings,
@@ -141,13 +148,23 @@ class LearnerRank:
 class RayLearner:
     """`ports.Learner` over the ranks."""
 
-    def __init__(self, ranks: Sequence[Any], origin: Origin, *, device: Device) -> None:
-        """`ranks` are handles of `LearnerRank` actors. Raises as `LearnerRank.build`."""
+    def __init__(self, ranks: Sequence[Any], origin: Origin, *, device: Device, take: Take = apart) -> None:
+        """`ranks` are handles of `LearnerRank` actors; `take` asks for the GPUs where they are shared.
+
+        Raises as `LearnerRank.build`.
+        """
         self._ranks = list(ranks)
         self._tickets = count()
         self._met: Sequence[Any] = ()
+        self._take_turn = take
+        self._stowed = False
         meeting = result(self._ranks[0].meeting.remote())
         self.facts: Facts = self._all("build", origin, device, meeting)
+
+    def leave(self) -> None:
+        """Keep all tensors in host memory until the next turn."""
+        self._ask("call", "stow")()
+        self._stowed = True
 
     def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
         """Begin one step on all ranks; the batch is stored once and read by each."""
@@ -192,7 +209,7 @@ class RayLearner:
         self._all("snapshot", ticket)
 
         def write(folder: Path) -> None:
-            self._all("write", ticket, folder.absolute())
+            self._ask("write", ticket, folder.absolute())  # of host memory, whoever's turn it is
 
         return write
 
@@ -216,7 +233,14 @@ class RayLearner:
         return self._begin(method, *arguments, **options)()
 
     def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
-        """Ask all ranks; the returned function waits for all answers and gives rank 0's."""
+        """Ask all ranks, in the learner's turn; the returned function waits for all and gives rank 0's answer."""
+        self._take_turn(self)
+        if self._stowed:
+            self._ask("call", "fetch")()
+            self._stowed = False
+        return self._ask(method, *arguments, **options)
+
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
         asked = [getattr(rank, method).remote(*arguments, **options) for rank in self._ranks]
         return lambda: results(asked)[0]
 

@@ -11,7 +11,7 @@ from prorl.errors import ProrlError
 from prorl.types import Request
 
 Device = Literal["cpu", "cuda"]
-Transfer = Literal["host", "nccl", "ipc"]  # how weights get to engines; the last two from GPU to GPU
+Transfer = Literal["host", "nccl"]  # how weights get to engines: through host memory, or from GPU to GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,22 @@ class ClusterSettings:
     learners: int
     engines: int
     device: Device  # of every learner rank and every engine
-    threads: int  # CPU threads of each of them
+    threads: int  # CPU threads of each of them, and of each GPU's process of an engine
+    room_deadline: float  # seconds in which there must be room for everything
+    tensor_parallel: int = 1  # GPUs of one engine
+    colocate: bool = False  # engine i on the GPU of rank i
     judges: int = 0  # judge actors
     judge_workers: int = 1  # processes of each of those, on a CPU each
-    room_deadline: float  # seconds in which there must be room for everything
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """GPUs of every place, none over two nodes; on CPUs, as many times `threads`. The ranks' come first."""
+        ranks = (1,) * self.learners
+        return ranks if self.colocate else ranks + (self.tensor_parallel,) * self.engines
+
+    def place_of_engine(self, index: int) -> int:
+        """Which of the places engine `index` has, alone or in turn with a rank."""
+        return index if self.colocate else self.learners + index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +49,10 @@ class EngineSettings:
     context: int  # tokens, prompt and response together
     dtype: Literal["float32", "bfloat16"] = "float32"
     max_rows: int = 512  # responses that decode at a time
-    cache_bytes: int | None = None  # for keys and values; None: what vLLM finds free
+    cache_bytes: int | None = None  # for keys and values, on each GPU; None: what vLLM finds free
     transfer: Transfer = "host"
+    tensor_parallel: int = 1  # processes that share every weight, on a GPU each
+    colocated: bool = False  # a learner rank is on the same GPU
 
 
 class MissingError(ProrlError):
@@ -59,27 +73,22 @@ class TransferError(ProrlError):
     """The weights cannot get to the engines in the way that the recipe asks for."""
 
 
-def chosen_transfer(
-    asked: Literal["auto", "host", "nccl", "ipc"], device: Device, *, colocate: bool
-) -> Transfer:
+def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, colocate: bool) -> Transfer:
     """How weights get to the engines; `colocate`: they share the learner's GPUs.
 
-    Those that share take them from host memory unless asked otherwise: they are given weights whenever they wake, so
-    a copy of them must lie there anyway.
+    Those that share take them from host memory: they are given weights whenever they wake, when the learner's tensors
+    lie there.
 
     Raises:
         TransferError: not in the way that was asked for.
     """
+    apart = device == "cuda" and not colocate
     if asked == "auto":
-        return "host" if device == "cpu" or colocate else "nccl"
-    lacks = {
-        "host": None,
-        "nccl": "GPUs that engines and learners do not share" if device == "cpu" or colocate else None,
-        "ipc": None if device == "cuda" and colocate else "GPUs that engines and learners share",
-    }
-    if lacks[asked]:
+        return "nccl" if apart else "host"
+    if asked == "nccl" and not apart:
         raise TransferError(
-            f"cluster.transfer={asked} needs {lacks[asked]}: set cluster.transfer=auto, which takes what there is"
+            "cluster.transfer=nccl needs GPUs that engines and learners do not share: set cluster.transfer=auto, "
+            "which takes what there is"
         )
     return asked
 

@@ -1,23 +1,20 @@
 """Weights straight from the learner's GPUs to the engines', by the trainer's side of vLLM's weight-transfer API.
 
-Every rank gathers every weight, which is a collective; rank 0 tells the engines what to do. Over NCCL rank 0
-broadcasts and the others only gather along; over CUDA IPC each lends a buffer to the engine on its own GPU.
+Every rank gathers every weight, which is a collective. Rank 0 tells the engines what to do and broadcasts over NCCL;
+the others only gather along.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo, WeightSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
-from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 
 from prorl.backends.ray.calls import results
 from prorl.backends.ray.settings import Device
@@ -66,7 +63,7 @@ class Line:
         self._receivers = receivers
         self._due = time.monotonic() + receivers.deadline
         self._sender: Any = None
-        info = _init_info(source, rank, receivers, address)
+        info = _init_info(rank, receivers, address)
         try:
             self._sender = WeightTransferTrainerFactory.trainer_init(info, client=self, source=source)
         except Exception as error:
@@ -137,11 +134,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[-1]
 
 
-def _init_info(source: Source, rank: int, receivers: Receivers, address: tuple[str, int]) -> TrainerInitInfo:
-    if receivers.transfer == "ipc":
-        largest = max(prod(weight.shape) * weight.dtype.itemsize for weight in source.metadata())
-        size = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)  # a weight must fit into the buffer
-        return IPCTrainerInitInfo(rank=rank, packed=True, packed_buffer_size_bytes=size)
+def _init_info(rank: int, receivers: Receivers, address: tuple[str, int]) -> TrainerInitInfo:
     return NCCLTrainerInitInfo(
         rank=rank,
         master_address=address[0],

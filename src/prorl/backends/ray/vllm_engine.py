@@ -16,8 +16,10 @@ from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPro
 from vllm.config import WeightTransferConfig
 
 from prorl.backends.local.wave import DivergedError
+from prorl.backends.ray.fate import OneFate
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.weights import Weights, unpack
+from prorl.placement import SHARED
 from prorl.seeds import derive
 from prorl.types import Completion, Finish, Request
 
@@ -26,7 +28,7 @@ PASS_TOKENS = 8192  # of one forward pass on a CPU, at least
 
 
 class VLLMEngine:
-    """`ports.Engine` on vLLM, without its server and without its own processes."""
+    """`ports.Engine` on vLLM without its server, and with processes of its own only under tensor parallelism."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
@@ -40,6 +42,10 @@ class VLLMEngine:
                 max_model_len=settings.context,
                 max_num_seqs=settings.max_rows,
                 kv_cache_memory_bytes=settings.cache_bytes,
+                gpu_memory_utilization=SHARED if settings.colocated else EngineArgs.gpu_memory_utilization,
+                enable_sleep_mode=gpu and settings.colocated,
+                tensor_parallel_size=settings.tensor_parallel,
+                distributed_executor_backend=OneFate if settings.tensor_parallel > 1 else None,
                 logprobs_mode="processed_logprobs",  # after the temperature
                 worker_extension_cls="prorl.backends.ray.worker.WeightsExtension",
                 weight_transfer_config=None
@@ -62,14 +68,19 @@ class VLLMEngine:
         return self._version
 
     def install(self, weights: Weights) -> None:
-        """Serve other weights, and forget what was computed with the old ones.
+        """Serve other weights, and forget what was computed with the old ones; an engine that sleeps wakes.
 
         Raises:
             SyncError: the weights were damaged on their way.
             RuntimeError: requests are in flight.
         """
         self.withdraw()
+        asleep = self._engine.is_sleeping()
+        if asleep:
+            self._engine.wake_up(tags=["weights"])
         self._engine.collective_rpc("install_weights", args=(list(unpack(weights)),))
+        if asleep:
+            self._engine.wake_up(tags=["kv_cache"])
         self.serve(weights.version)
 
     def withdraw(self) -> None:
@@ -93,6 +104,19 @@ class VLLMEngine:
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache, which holds keys and values of the old weights")
         self._version = version
+
+    def sleep(self) -> None:
+        """Give back the memory of weights and cache, and forget both; the next weights wake it.
+
+        Raises:
+            RuntimeError: requests are in flight, which vLLM would drop.
+        """
+        if self._asked:
+            raise RuntimeError(
+                "an engine cannot sleep while requests are in flight: poll to the end or cancel"
+            )
+        self._version = -1
+        self._engine.sleep(level=2)
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples."""

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from prorl.backends.probe import SyncError
-from prorl.backends.ray.settings import Transfer
 from prorl.learn.parallel import full_weights
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -27,7 +26,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Receivers:
     """All engines, as those who send them weights see them."""
 
-    transfer: Transfer
     actors: Sequence[Any]  # handles of `EngineActor`
     gpus: int  # of each
     deadline: float  # seconds in which all of them must be met, and then take the weights

@@ -1,0 +1,91 @@
+"""Learner ranks and engines that write down when they were asked for what."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prorl.backends.ray import cluster
+from prorl.backends.ray.engine import EngineActor
+from prorl.backends.ray.learner import LearnerRank
+
+LOG = "PRORL_TEST_CALLS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of an actor, in monotonic seconds."""
+
+    begin: float
+    end: float
+    kind: str  # "engine" or "rank"
+    process: int
+    what: str
+
+
+def watch(patch: pytest.MonkeyPatch, log: Path) -> None:
+    """Have the clusters that are started from now on write into a file what their processes are asked for."""
+    patch.setenv(LOG, str(log))
+    patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    patch.setattr(cluster, "EngineActor", WatchedEngine)
+    patch.setattr(cluster, "LearnerRank", WatchedRank)
+
+
+def calls(log: Path) -> list[Call]:
+    """What was written, in the order in which it began."""
+    written = [Call(**json.loads(line)) for line in log.read_text().splitlines()]
+    return sorted(written, key=lambda call: call.begin)
+
+
+class WatchedEngine(EngineActor):
+    """An engine."""
+
+    def install(self, weights: Any) -> None:
+        with _noted("engine", "install"):
+            super().install(weights)
+
+    def poll(self) -> Any:
+        with _noted("engine", "poll"):
+            return super().poll()
+
+    def score(self, prompt: Any, tokens: Any) -> list[float]:
+        with _noted("engine", "score"):
+            return super().score(prompt, tokens)
+
+    def sleep(self) -> None:
+        with _noted("engine", "sleep"):
+            super().sleep()
+
+
+class WatchedRank(LearnerRank):
+    """A rank."""
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        with _noted("rank", method):
+            return super().call(method, *arguments, **options)
+
+    def publish(self, version: int) -> list[Any]:
+        with _noted("rank", "publish"):
+            return super().publish(version)
+
+    def snapshot(self, ticket: int) -> None:
+        with _noted("rank", "snapshot"):
+            super().snapshot(ticket)
+
+
+@contextmanager
+def _noted(kind: str, what: str) -> Iterator[None]:
+    begin = time.monotonic()
+    yield
+    call = {"begin": begin, "end": time.monotonic(), "kind": kind, "process": os.getpid(), "what": what}
+    with open(os.environ[LOG], "a") as log:  # one line at once, whoever else writes
+        log.write(json.dumps(call) + "\n")
