@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from prorl import compose
+from prorl import compose, machine
 from prorl.config.recipe import load_recipe
 from prorl.config.schema import RunConfig
 from prorl.director.events import Stepped
@@ -85,14 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def load_config(arguments: argparse.Namespace, *overrides: str) -> RunConfig:
     """The recipe on the CPU with the benchmark's own changes and then the user's, which win."""
     threads = f"threads={arguments.threads}"
-    return compose.settled(
+    return machine.settled(
         load_recipe(arguments.recipe, ["device=cpu", threads, *overrides, *arguments.overrides])
     )
 
 
 def make_base(config: RunConfig) -> str:
     """Where the recipe's base model lies; it is warmed up, visibly, if it is not cached."""
-    compose.set_threads(config)
+    machine.set_threads(config)
     with Console().progress("warming up the base (cached for the next time)") as progress:
         return compose.base_model(config, progress)
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-import transformers
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
@@ -21,7 +17,6 @@ from prorl.backends.local.backend import LocalBackend
 from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
 from prorl.backends.ray.settings import (
-    ClusterSettings,
     EngineSettings,
     chosen_transfer,
     require_packages,
@@ -49,11 +44,11 @@ from prorl.learn.model import (
     pad_id,
 )
 from prorl.learn.warmup import WarmupSettings, build_base
+from prorl.machine import cluster_settings, device_of, set_threads
 from prorl.ports import Backend
 from prorl.rollout.outage import Wait
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
-from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
 from prorl.seeds import derive
 from prorl.tasks.datasets.prepare import require_prepared
 from prorl.tasks.mixture import Mixture
@@ -69,7 +64,6 @@ disable_progress_bar()  # the console shows progress; transformers' own bars wou
 PROBE_TOKENS = 8
 CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 FINGERPRINT_PROBLEMS = 500
-FEW_PROBLEMS = 100  # for a check at every start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +117,7 @@ def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> 
         settings,
         lambda draw: problems.problem(draw, "train"),
         cache_folder(),
-        fingerprint=_fingerprint(problems),
+        fingerprint=problems.fingerprint(FINGERPRINT_PROBLEMS),
         progress=lambda step, steps, loss: progress(step, steps, f"loss {loss:.3f}"),
     )
     return str(folder)
@@ -163,7 +157,7 @@ def _local_backend(
     settings: LearnerSettings,
     with_reference: bool,
 ) -> tuple[Backend, int]:
-    model = load_model(source, dtype=torch.float32, device=_device(config))
+    model = load_model(source, dtype=torch.float32, device=device_of(config))
     _check_context(config, context_limit(model))
     pad = pad_id(tokens)
     learner = TorchLearner(model, settings, with_reference=with_reference, pad_id=pad)
@@ -249,17 +243,6 @@ def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
     )
 
 
-def cluster_settings(config: RunConfig) -> ClusterSettings:
-    """Where a recipe with `backend: ray` wants its processes."""
-    places = {"address", "learners", "engines", "judges", "room_deadline", "tensor_parallel", "colocate"}
-    return ClusterSettings(
-        **config.cluster.model_dump(include=places),
-        device="cuda" if _device(config).type == "cuda" else "cpu",
-        threads=config.threads,
-        judge_workers=config.judge.workers,
-    )
-
-
 def _everywhere(source: str | Path) -> str:
     """A directory by a name that other processes know too; a hub id as it is."""
     return str(Path(source).absolute()) if Path(source).is_dir() else str(source)
@@ -277,47 +260,6 @@ def _judge(config: RunConfig) -> Callable[[], LocalJudge]:
     )
 
 
-def settled(config: RunConfig) -> RunConfig:
-    """The recipe with thread count and device said, as the bits of a result depend on them.
-
-    Raises:
-        MissingError: the backend is not installed.
-        ClusterError: no cluster answers that could be asked for its GPUs.
-        RecipeError: the device cannot be used on this machine.
-    """
-    if config.backend == "ray":
-        require_packages()
-    threads = config.threads or os.cpu_count() or 1
-    return config.model_copy(update={"threads": threads, "device": str(_device(config))})
-
-
-def surroundings(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str, str]:
-    """What else the bits of a result depend on; `tokenizer` is the folder it is loaded from on resume."""
-    device = _device(config)
-    if device.type == "cuda":
-        processor = torch.cuda.get_device_name(device) if torch.cuda.is_available() else "GPUs elsewhere"
-    else:
-        processor = torch.backends.cpu.get_cpu_capability()
-    cluster = config.cluster
-    return {
-        "backend": f"ray with {cluster.learners} learners and {cluster.engines} engines"
-        + (f" of {cluster.tensor_parallel} GPUs" if cluster.tensor_parallel > 1 else "")
-        if config.backend == "ray"
-        else config.backend,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "processor": processor,
-        TOKENIZER: hash_files(tokenizer),
-        PROBLEMS: _fingerprint(tasks, FEW_PROBLEMS),
-    }
-
-
-def set_threads(config: RunConfig) -> None:
-    """Fix the number of CPU threads, on which the bits of a result depend."""
-    torch.set_num_threads(config.threads)
-
-
 def _require_problems(tasks: Mixture, config: RunConfig) -> None:
     """Draw what every stage and exam will ask for: what is missing shows now and not hours later, as ValueError."""
     weights: dict[str, float] = {}
@@ -332,39 +274,6 @@ def _require_problems(tasks: Mixture, config: RunConfig) -> None:
     for split, per_domain in sizes.items():
         if per_domain:
             tasks.exam_problems(split, per_domain)
-
-
-def _fingerprint(problems: Mixture, count: int = FINGERPRINT_PROBLEMS) -> str:
-    """Identity of what a mixture asks and shows: it changes when a recipe's weights or a task's code do."""
-    digest = blake2b(digest_size=8)
-    for draw in range(count):
-        problem = problems.problem(draw, "train")
-        digest.update(f"{problem.task}\n{problem.prompt}\n{problem.witness}\n".encode())
-    return digest.hexdigest()
-
-
-def _device(config: RunConfig) -> torch.device:
-    if config.device == "auto":
-        return torch.device("cuda" if _gpus_at_hand(config) else "cpu")
-    try:
-        device = torch.device(config.device)
-        if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs
-            torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):  # the latter from a torch that was built without the device
-        raise RecipeError(
-            f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
-        ) from None
-    return device
-
-
-def _gpus_at_hand(config: RunConfig) -> bool:
-    """On this machine, or on the cluster that computes in its place."""
-    address = config.cluster.address
-    if config.backend != "ray" or address is None:
-        return torch.cuda.is_available()
-    from prorl.backends.ray.cluster import has_gpus
-
-    return has_gpus(address)
 
 
 def _check_context(config: RunConfig, limit: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from prorl import compose
+from prorl import compose, machine
 from prorl.config.recipe import RecipeError, changed, check, config_hash, differences, essence, to_json
 from prorl.config.schema import RunConfig
 from prorl.director.state import RunState
@@ -44,11 +44,11 @@ def start_run(
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
     interrupt = interrupt or Interrupt(console)
-    config = compose.settled(config)
+    config = machine.settled(config)
     plan = make_plan(config)
     tasks = build_tasks(config, console)
     require_new(folder, to_json(config))
-    compose.set_threads(config)
+    machine.set_threads(config)
     with console.progress("warming up the base") as progress:
         base = compose.base_model(config, progress)
     parts = compose.build_parts(config, base, with_reference=plan.needs_reference)
@@ -68,7 +68,7 @@ def start_run(
                 parts.backend.learner,
                 config_hash=config_hash(config),
                 with_reference=plan.needs_reference,
-                surroundings=compose.surroundings(config, tasks, folder / TOKENIZER),
+                surroundings=machine.surroundings(config, tasks, folder / TOKENIZER),
                 watchers=watchers,
             )
             state = _train(work, store, recorder, interrupt, heart)
@@ -144,7 +144,7 @@ def _go_on(
                 work.parts.backend.learner,
                 checkpoint,
                 config_hash=config_hash(work.config),
-                surroundings=compose.surroundings(work.config, work.tasks, store.folder / TOKENIZER),
+                surroundings=machine.surroundings(work.config, work.tasks, store.folder / TOKENIZER),
                 branched_from=branched_from,
                 watchers=watchers,
             )

@@ -122,8 +122,8 @@ def _examine(
 def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     """What a recipe asks of these nodes: room, and memory of GPUs; the exit status."""
     from prorl.backends.ray.checks import room
-    from prorl.compose import cluster_settings, settled
     from prorl.estimate import asked_placement
+    from prorl.machine import cluster_settings, settled
 
     config = settled(config)
     wanted = cluster_settings(config)

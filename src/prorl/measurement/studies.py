@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from prorl import compose
+from prorl import compose, machine
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.errors import ProrlError
@@ -84,10 +84,10 @@ def between(folder: Path, base: Study, trained: Study) -> Study | None:
 
 def _config(source: Source, name: str, recipe: str | None, settings: Sequence[str]) -> RunConfig:
     if recipe is not None:
-        return compose.settled(load_recipe(recipe, settings))
+        return machine.settled(load_recipe(recipe, settings))
     if source.run is None:
         raise ProrlError(f"{name} is no run; for a model, say whose problems it is asked: --recipe NAME")
-    return compose.settled(changed(check(source.run.config, str(source.run.folder)), {}, settings))
+    return machine.settled(changed(check(source.run.config, str(source.run.folder)), {}, settings))
 
 
 def _shelf(source: Source, out: Path | None) -> Path:

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
+from hashlib import blake2b
 from itertools import accumulate, count, islice
 from types import MappingProxyType
 
@@ -75,6 +76,14 @@ class Mixture:
         if problem.task not in self._tasks:
             raise ValueError(f"a problem of task {problem.task!r}, which is not in this mixture")
         return self._tasks[problem.task].verify(problem, text)
+
+    def fingerprint(self, count: int) -> str:
+        """Identity of what is asked and shown in the first draws: it changes when weights or a task's code do."""
+        digest = blake2b(digest_size=8)
+        for draw in range(count):
+            problem = self.problem(draw, "train")
+            digest.update(f"{problem.task}\n{problem.prompt}\n{problem.witness}\n".encode())
+        return digest.hexdigest()
 
     def pass_threshold(self, task: str) -> float:
         """Score from which a response to a problem of `task` counts as solved."""

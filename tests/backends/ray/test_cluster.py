@@ -3,8 +3,8 @@
 import pytest
 
 from prorl.backends.ray.settings import ClusterSettings, EngineSettings
-from prorl.compose import settled
 from prorl.config.recipe import load_recipe
+from prorl.machine import settled
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
