@@ -183,7 +183,8 @@ def _ray_backend(
         ranks = [cluster.start_rank(rank) for rank in range(asked.learners)]
         learner = RayLearner(ranks, origin, device=where.device, take=take)
         _check_context(config, learner.facts.context)
-        _check_heads(config, learner.facts.heads)
+        if problem := heads_problem(asked.tensor_parallel, learner.facts.heads):
+            raise RecipeError(problem)
         cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
         engines = EngineSettings(
             model=model,
@@ -310,8 +311,13 @@ def _fingerprint(problems: Mixture, count: int = FINGERPRINT_PROBLEMS) -> str:
 
 
 def _device(config: RunConfig) -> torch.device:
+    address = config.cluster.address if config.backend == "ray" else None
+    if config.device == "auto" and address is not None:  # the cluster computes in this machine's place
+        from prorl.backends.ray.cluster import has_gpus
+
+        return torch.device("cuda" if has_gpus(address) else "cpu")
     if config.device == "auto":
-        return torch.device("cuda" if _gpus_at_hand(config) else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(config.device)
         if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs
@@ -323,16 +329,6 @@ def _device(config: RunConfig) -> torch.device:
     return device
 
 
-def _gpus_at_hand(config: RunConfig) -> bool:
-    """On this machine, or on the cluster that computes in its place."""
-    address = config.cluster.address
-    if config.backend != "ray" or address is None:
-        return torch.cuda.is_available()
-    from prorl.backends.ray.cluster import has_gpus
-
-    return has_gpus(address)
-
-
 def _check_context(config: RunConfig, limit: int) -> None:
     asked = [config.sampling.response_limit]
     asked += [stage.set.get("sampling.response_limit", 0) for stage in config.stages]
@@ -341,12 +337,6 @@ def _check_context(config: RunConfig, limit: int) -> None:
             f"sampling.response_limit ({max(asked)}) leaves no room for a prompt in the model's context of "
             f"{limit} tokens: lower it or take a model with a longer context"
         )
-
-
-def _check_heads(config: RunConfig, heads: int) -> None:
-    """What a recipe that does not say the model's shape could not know."""
-    if problem := heads_problem(config.cluster.tensor_parallel, heads):
-        raise RecipeError(problem)
 
 
 def _probe(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
