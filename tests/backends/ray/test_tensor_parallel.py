@@ -8,10 +8,13 @@ import torch
 from prorl.backends.probe import SyncError, halves
 from prorl.backends.ray.settings import EngineSettings, engine_environment
 from prorl.backends.ray.weights import collect
+from prorl.compose import build_parts
+from prorl.config.recipe import RecipeError, load_recipe
 from prorl.learn.model import load_model
 from prorl.types import Request, Sampling
 from support.cluster import CONTEXT, ENDS, actors, without_head, write_model
 from support.learners import learner
+from support.tiny import write_recipe
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
@@ -120,6 +123,16 @@ def running(process):
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_heads_that_no_recipe_told_of_are_counted_before_an_engine_starts(policy, tmp_path):
+    cluster = {"tensor_parallel": 3, "cache_gib": 0.0625}
+    recipe = write_recipe(tmp_path, policy[0], backend="ray", cluster=cluster)
+    with pytest.raises(
+        RecipeError, match=r"tensor_parallel \(3\) does not divide the model's 2 attention heads"
+    ):
+        build_parts(load_recipe(str(recipe)), policy[0], with_reference=False)
+    assert not ray.is_initialized()
 
 
 def test_two_processes_serve_the_learners_weights(engine, policy):
