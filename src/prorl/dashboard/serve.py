@@ -38,8 +38,6 @@ def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
         raise ServeError(f"there is no folder {root}: say which one holds the runs")
     token = None if read_only else secrets.token_urlsafe(24)
     with _bound(host, port) as listening:
-        for sentence in announcement(root, host, listening.getsockname()[1], token):
-            print(sentence, flush=True)
         logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
         app = dashboard(root, token=token, hosts=(host, socket.gethostname()))
         config = uvicorn.Config(
@@ -50,7 +48,8 @@ def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
             lifespan="off",
             timeout_graceful_shutdown=PATIENCE,
         )
-        _Server(config, app.state.hub).run([listening])
+        said = announcement(root, host, listening.getsockname()[1], token)
+        _Server(config, app.state.hub, "\n".join(said)).run([listening])
 
 
 def announcement(root: Path, host: str, port: int, token: str | None) -> Iterator[str]:
@@ -70,9 +69,15 @@ def announcement(root: Path, host: str, port: int, token: str | None) -> Iterato
 class _Server(uvicorn.Server):
     """Streams never end by themselves; when asked to end, this server ends them first."""
 
-    def __init__(self, config: uvicorn.Config, hub: Hub) -> None:
+    def __init__(self, config: uvicorn.Config, hub: Hub, announcement: str) -> None:
         super().__init__(config)
         self._hub = hub
+        self._announcement = announcement
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where it is once it answers, and once it hears signals: one that came earlier could be lost."""
+        await super().startup(sockets)
+        print(self._announcement, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal came."""
