@@ -209,7 +209,7 @@ class RayLearner:
         self._all("snapshot", ticket)
 
         def write(folder: Path) -> None:
-            self._ask("write", ticket, folder.absolute())  # of host memory, whoever's turn it is
+            self._ask("write", ticket, folder.absolute())()  # of host memory, whoever's turn it is
 
         return write
 
