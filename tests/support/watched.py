@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from prorl.backends.ray import cluster
-from prorl.backends.ray.engine import EngineActor
+from prorl.backends.ray.engine_actor import EngineActor
 from prorl.backends.ray.learner import LearnerRank
 
 LOG = "PRORL_TEST_CALLS"

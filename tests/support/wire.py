@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from prorl.backends.ray.engine import EngineActor
+from prorl.backends.ray.engine_actor import EngineActor
 from prorl.backends.ray.learner import LearnerRank
 
 PIECE = 2**14  # bytes; the largest weight is larger

@@ -13,7 +13,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from prorl.backends.local.judge import LocalJudge
-from prorl.backends.ray.engine import EngineActor
+from prorl.backends.ray.engine_actor import EngineActor
 from prorl.backends.ray.judge import JudgeActor
 from prorl.backends.ray.learner import LearnerRank
 from prorl.backends.ray.settings import (

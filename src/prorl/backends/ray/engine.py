@@ -21,7 +21,7 @@ from prorl.backends.probe import require_agreement
 from prorl.backends.ray.calls import LOST, OverdueError, result
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.turns import Take, apart
-from prorl.backends.ray.weights import Published, Receivers, Weights
+from prorl.backends.ray.weights import Published, Receivers
 from prorl.types import Completion, Request
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}  # nats, between engine and learner on the probe
@@ -35,52 +35,6 @@ _Key = tuple[int, int]  # draw, sample
 
 class EngineLostError(Exception):
     """Engines are lost faster than they are replaced. No `ProrlError`: whoever supervises starts the run again."""
-
-
-class EngineActor:
-    """vLLM in a process of its own."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        from prorl.backends.ray.vllm_engine import VLLMEngine
-
-        self._engine = VLLMEngine(settings)
-
-    def install(self, weights: Weights) -> None:
-        """Serve these weights."""
-        self._engine.install(weights)
-
-    def withdraw(self) -> None:
-        """Serve nothing until there are other weights."""
-        self._engine.withdraw()
-
-    def transfer(self, step: str, *arguments: Any) -> None:
-        """One step of vLLM's weight transfer."""
-        self._engine.transfer(step, *arguments)
-
-    def serve(self, version: int) -> None:
-        """Serve the weights that were transferred."""
-        self._engine.serve(version)
-
-    def sleep(self) -> None:
-        """Hold no memory of the GPU until the next weights."""
-        self._engine.sleep()
-
-    def add(self, work: Sequence[tuple[Request, int]]) -> None:
-        """Queue samples of requests."""
-        for request, sample in work:
-            self._engine.add(request, sample)
-
-    def poll(self) -> list[Completion]:
-        """Decode until something has finished."""
-        return self._engine.poll()
-
-    def cancel(self) -> None:
-        """Drop everything."""
-        self._engine.cancel()
-
-    def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """The engine's side of the probe."""
-        return self._engine.score(prompt, tokens)
 
 
 @dataclass(slots=True, kw_only=True)
