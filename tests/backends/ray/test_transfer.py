@@ -49,6 +49,7 @@ class Bench:
             context=learner.facts.context,
             max_rows=64,
             cache_bytes=64 << 20,
+            transfer="nccl",
         )
 
         def start(index):
@@ -144,6 +145,20 @@ def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, ste
     bench.backend.sync(8)
     assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
     assert bench.backend.incidents() == []
+
+
+def test_a_way_that_fails_again_and_again_is_left(bench):
+    for version in (7, 8):
+        bench.order(1, "start_weight_update", "die")
+        bench.backend.sync(version)
+    first, second = bench.backend.incidents()
+    assert "the next sync tries again" in first
+    assert "from now on" in second
+    bench.told(0), bench.told(1)
+    bench.backend.sync(9)
+    assert [bench.told(index) for index in range(2)] == [[], []]
+    assert len(answers(bench.backend.engine)) == 16
+    bench.backend.engine._failures = 0  # as in the next process
 
 
 def test_an_engine_that_took_no_part_is_caught(bench):

@@ -26,6 +26,9 @@ from prorl.types import Completion, Request
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}  # nats, between engine and learner on the probe
 MOST_RESTARTS = 3  # of one engine, between two syncs
+MOST_FAILURES = (
+    2  # of direct transfers in a row; then weights go through host memory until the run is resumed
+)
 
 TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here
 
@@ -79,6 +82,7 @@ class RayEngine:
         self._queue: list[Request] = []
         self._published: Published | None = None
         self._served: Published | None = None  # None as well while they sleep
+        self._failures = 0  # of direct transfers, in a row
         self._incidents: list[str] = []
 
     @property
@@ -186,7 +190,7 @@ class RayEngine:
         published = self._published
         if published is None or self._served is published:
             return
-        if self._settings.transfer != "host" and self._sent(published):
+        if self._settings.transfer != "host" and self._failures < MOST_FAILURES and self._sent(published):
             serving = self._ask("serve", published.version)
         else:
             serving = self._ask("install", published.copy())
@@ -218,10 +222,13 @@ class RayEngine:
             Receivers(actors=actors, gpus=self._settings.tensor_parallel, deadline=self._deadline)
         )
         if failure is None:
+            self._failures = 0
             return True
+        self._failures += 1
+        then = "the next sync tries again" if self._failures < MOST_FAILURES else "so it is from now on"
         self._tell(
             f"policy version {published.version} did not reach the engines over {way} ({failure}): they are started "
-            "anew and take it from host memory; if this goes on, set cluster.transfer=host"
+            f"anew and take it from host memory; {then}"
         )
         for slot in self._slots:
             ray.kill(slot.actor)
