@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,6 @@ from prorl.backends.fake import FakeEngine, FakeLearner
 from prorl.director.events import Ordered, ReferenceReset, Stepped, Warned
 from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import RunState, fold
-from prorl.loop import DRAINED
 from prorl.rollout.outage import WaitEnded
 from prorl.run.keeper import KeepRules
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
@@ -114,7 +114,19 @@ def test_an_order_drops_what_was_sampled_ahead_and_says_so(tmp_path):
 
     run_in(tmp_path / "run", STALE, next_order=next_order)
     assert staleness(tmp_path / "run")[4] == 0
-    assert [(e.step, e.text) for e in events(tmp_path / "run") if isinstance(e, Warned)] == [(3, DRAINED)]
+    (warned,) = (event for event in events(tmp_path / "run") if isinstance(event, Warned))
+    assert warned.step == 3
+    assert re.match(r"\d+ responses of \d+ tokens that had been sampled ahead are dropped", warned.text)
+
+
+def test_an_order_to_save_is_no_reason_to_be_on_policy_for_long(tmp_path):
+    def next_order(state: RunState) -> Ordered | None:
+        return (
+            None if state.step != 1 or state.last_order else Ordered(step=1, id="one", order="save", inbox=9)
+        )
+
+    run_in(tmp_path / "run", replace(STALE, steps=4), next_order=next_order)
+    assert staleness(tmp_path / "run") == {1: 0, 2: 0, 3: 1, 4: 1}
 
 
 def test_a_reset_that_nobody_foresaw_drops_what_was_sampled_ahead(tmp_path):
@@ -133,6 +145,48 @@ def test_nothing_is_sampled_ahead_of_a_checkpoint_by_the_clock(tmp_path):
     run_in(tmp_path / "run", STALE, keep=KeepRules(minutes=1e-9))
     assert set(staleness(tmp_path / "run").values()) == {0}
     assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
+
+
+def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monkeypatch):
+    """Every step of this clock takes a minute, which passes while the learner learns."""
+    now = 0.0
+    monkeypatch.setattr("prorl.run.keeper.time.monotonic", lambda: now)
+
+    def hasten(backend) -> None:
+        original = backend.learner.update
+
+        def update(batch, knobs):
+            nonlocal now
+            now += 60
+            return original(batch, knobs)
+
+        backend.learner.update = update
+
+    plan = replace(STALE, steps=12, exam=ExamRules(every=0), reset=ResetRules())
+    run_in(tmp_path / "run", plan, sabotage=hasten, keep=KeepRules(minutes=3))
+    assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
+    fresh = [step for step, behind in staleness(tmp_path / "run").items() if not behind]
+    assert fresh == [1, 5, 9]
+    saved = {int(path.name.removeprefix("step_")) for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert {step - 1 for step in fresh} >= saved - {12}
+
+
+def test_nothing_is_sampled_ahead_for_somebody_who_wants_to_stop(tmp_path):
+    asked: list[int] = []
+
+    def count(backend) -> None:
+        original = backend.engine.submit
+
+        def submit(request):
+            asked.append(request.draw)
+            original(request)
+
+        backend.engine.submit = submit
+
+    plan = replace(STALE, exam=ExamRules(every=0))
+    state = run_in(tmp_path / "run", plan, sabotage=count, until=lambda _: bool(asked))
+    assert (state.stopped, state.step) == ("interrupted", 1)
+    assert len(asked) == len(set(asked)), "those of the one step, and no others"
 
 
 def test_a_wish_to_stop_while_sampling_ahead_loses_no_update(tmp_path):

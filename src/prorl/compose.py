@@ -204,7 +204,7 @@ def _ray_backend(
             eos_ids=learner.facts.eos_ids,
             context=learner.facts.context,
             dtype=settings.dtype,
-            max_rows=config.engine.max_rows,
+            max_rows=asked.max_rows,
             cache_bytes=round(cache * 2**30) if cache else None,
             transfer=chosen_transfer(asked.transfer, where.device, colocate=asked.colocate),
             tensor_parallel=asked.tensor_parallel,

@@ -107,11 +107,26 @@ def model_size(config: RunConfig) -> Size | None:
 def placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) -> Placement:
     """Where a recipe's engines and learner ranks would go on a cluster, and what each GPU would hold.
 
+    One that samples while it learns needs GPUs of its own for either, as with `separate`.
+
     Raises:
         RecipeError: as `make_plan`, or the model's size is not known on this machine.
         PlacementError: GPUs that cannot be shared out.
     """
+    separate = separate or config.sampling.max_staleness > 0
     return place(_known_size(config), _demand(config, make_plan(config)), cluster, separate=separate)
+
+
+def usual_placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) -> Placement:
+    """As the recipe asks, where it says how many learners and engines, else the best one on this cluster.
+
+    Raises:
+        RecipeError, PlacementError: as `placement`.
+    """
+    asked = config.cluster
+    if max(asked.learners, asked.engines, asked.tensor_parallel) == 1:
+        return placement(config, cluster, separate=separate)
+    return asked_placement(config, nodes=cluster.nodes, gpu_memory=cluster.gpu_memory)
 
 
 def asked_placement(config: RunConfig, *, nodes: int, gpu_memory: float) -> Placement:
@@ -159,7 +174,7 @@ def _longest_limit(plan: Plan) -> int:
 def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
     if config.backend != "local":
-        yield from describe(place(size, _demand(config, plan), Cluster()))
+        yield from describe(usual_placement(config, Cluster()))
         yield "  for other GPUs: prorl doctor --recipe RECIPE --gpus N --nodes M --gpu-memory GIB"
         return
     half = config.learner.dtype == "bfloat16"

@@ -57,9 +57,6 @@ from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling
 
 PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused
-DRAINED = (
-    "what had been sampled ahead is dropped, as something happened between the steps; its draws come again"
-)
 
 
 def no_orders(_state: RunState) -> Ordered | None:
@@ -97,7 +94,7 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
     ahead: Harvest | None = None
     while True:
         before = run.recorder.state
-        state = boundary(run, interrupted)
+        state = boundary(run, interrupted, in_hand=ahead is not None)
         if state.stopped is not None:
             return state
 
@@ -109,7 +106,7 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
             continue  # nothing was consumed; the wish to stop is granted above
         batch = make_batch(harvest.groups, knobs)
         learning = run.backend.learner.begin_update(batch, knobs)
-        ahead = gather_ahead(run, replace(state, step=state.step + 1, cursor=harvest.cursor), clock)
+        ahead = None if interrupted() else gather_ahead(run, state, harvest.cursor, clock)
         with clock.phase("learn"):
             update = learning()
         with clock.phase("sync"):
@@ -150,11 +147,9 @@ def gather(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
     )
 
 
-def gather_ahead(run: Run, following: RunState, clock: Stopwatch) -> Harvest | None:
-    """The next step's harvest by the policy that serves now; None where it must not be stale or would be dropped.
-
-    `following` is the state after this step as far as it can be foreseen.
-    """
+def gather_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> Harvest | None:
+    """The next step's harvest by the policy that serves now; None where it must not be stale or would be dropped."""
+    following = replace(state, step=state.step + 1, cursor=cursor, asked=())  # as far as it can be foreseen
     if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.keeper.late:
         return None
     with suppress(WaitEnded):  # the wish to stop is granted at the boundary
@@ -163,20 +158,29 @@ def gather_ahead(run: Run, following: RunState, clock: Stopwatch) -> Harvest | N
 
 
 def undisturbed(run: Run, before: RunState, ahead: Harvest | None) -> Harvest | None:
-    """What was sampled ahead, unless something happened at this boundary since the state `before`, or it was saved.
+    """What was sampled ahead, unless something happened at this boundary since the state `before`.
 
-    So a run goes on from a checkpoint as one that is resumed from it does, and no decision meets older samples.
+    So no decision meets older samples. As nothing is saved with a harvest in hand unless something happened, a run
+    goes on from a checkpoint as one that is resumed from it does.
     """
     state = run.recorder.state
-    if ahead is not None and (state != before or run.keeper.saved_step == state.step):
-        run.recorder.record(Warned(step=state.step, text=DRAINED))
-        return None
-    return ahead
+    if ahead is None or state == before:
+        return ahead
+    tally = ahead.tally
+    run.recorder.record(
+        Warned(
+            step=state.step,
+            text=f"{tally.rollouts} responses of {tally.sampled_tokens} tokens that had been sampled ahead are "
+            "dropped, as something happened between the steps; their draws come again",
+        )
+    )
+    return None
 
 
-def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:
+def boundary(run: Run, interrupted: Callable[[], bool], *, in_hand: bool = False) -> RunState:
     """All that comes between two steps: orders, exam, decisions, checkpoint; while paused again and again, saved.
 
+    `in_hand`: what the next step learns from has been sampled already; a checkpoint by the clock then waits a step.
     It is over when nothing is left to decide: a roll back lands at a boundary of its own, where orders may wait.
     """
     plan, record = run.plan, run.recorder.record
@@ -193,7 +197,8 @@ def boundary(run: Run, interrupted: Callable[[], bool]) -> RunState:
         state = run.recorder.state
         if decisions and state.stopped is None:
             continue
-        run.keeper.keep(state, due=save_due(plan, state) and state != saved, good_step=good_step(plan, state))
+        due = save_due(plan, state) and state != saved
+        run.keeper.keep(state, due=due, good_step=good_step(plan, state), patient=in_hand)
         if state.paused is None or state.stopped is not None:
             return state
         with suppress(WaitEnded):

@@ -15,7 +15,7 @@ from prorl.learn.snapshot import WEIGHTS
 from prorl.types import Action, Batch, PromptActions
 from support.learners import KNOBS, PLAIN, batch, learner, with_advantage
 from support.ranks import ranks
-from support.sharded import on_ranks, probe, train
+from support.sharded import on_ranks, probe, train, write_when_there_is_room
 
 TIGHT = dataclasses.replace(KNOBS, clip_low=0.05, clip_high=0.05, grad_clip=0.05, learning_rate=1.0)
 
@@ -149,6 +149,10 @@ def test_a_state_of_a_learner_that_has_not_learnt_yet(pair, tmp_path):
     pair(on_ranks, {"model": {}, "settings": PLAIN, "steps": [], "save": tmp_path})
     weights, _ = train({}, PLAIN, [], alone=True, restore=tmp_path)
     assert weights == train({}, PLAIN, [], alone=True)[0]
+
+
+def test_a_disk_that_is_full_for_one_rank_holds_up_nobody(pair, tmp_path):
+    assert pair(write_when_there_is_room, tmp_path) == [["no space left", "written"], ["written", "written"]]
 
 
 def test_weights_of_another_model_are_refused(tmp_path):

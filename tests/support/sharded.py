@@ -1,13 +1,16 @@
 """What a rank is asked to do in tests of a learner over several ranks; everything it returns is plain."""
 
 import dataclasses
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from prorl.backends.ray.weights import collect
+from prorl.learn import learner as learning
 from prorl.learn.learner import TorchLearner
 from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, Knobs
@@ -59,6 +62,25 @@ def train(
 def on_ranks(arguments: dict[str, Any]) -> Any:
     """`train` with keyword arguments."""
     return train(**arguments)
+
+
+def write_when_there_is_room(folder: Path) -> list[str]:
+    """How two writes of a rank ended, the first while the disk of whoever writes the model was full."""
+    one, write_model = made({}, {}, alone=False), learning.write_model
+
+    def full(*_arguments: Any) -> None:
+        if dist.get_rank() == 0:
+            raise OSError(errno.ENOSPC, "no space left")
+
+    ended = []
+    for write in (full, write_model):
+        learning.write_model = write
+        try:
+            one.snapshot()(folder)
+            ended.append("written")
+        except OSError as error:
+            ended.append(str(error.strerror))
+    return ended
 
 
 def probe(prompt: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:

@@ -39,10 +39,14 @@ def doctor(
         str | None, typer.Option(help="Plan this recipe on GPUs; without --backend ray nothing is started.")
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option(help="Plan for so many GPUs, over all nodes; default: 8.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Plan for so many GPUs, over all nodes; default: as many as the recipe asks for, or 8.",
+        ),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="Nodes that hold them.")] = 1,
-    gpu_memory: Annotated[float, typer.Option(help="Memory of each of them in GiB.")] = 80.0,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes that hold them.")] = 1,
+    gpu_memory: Annotated[float, typer.Option(min=1, help="Memory of each of them in GiB.")] = 80.0,
     separate: Annotated[bool, typer.Option(help="Engines and learner on GPUs of their own.")] = False,
 ) -> None:
     """Probe this machine or a Ray cluster for what a run needs; plan a recipe on GPUs, there or not."""
@@ -52,6 +56,8 @@ def doctor(
         fail(f"--backend is local or ray, not {backend!r}", FAILED)
     if backend == "local" and address is not None:
         fail("--address names a Ray cluster: add --backend ray", FAILED)
+    if gpus is not None and recipe is None:
+        fail("--gpus plans a recipe: name one with --recipe", FAILED)
     if backend == "local" and recipe is None:
         _probe()
         return
@@ -64,10 +70,13 @@ def doctor(
             return _examine(recipe, overrides or (), address, run, planned, separate=separate)
         assert recipe is not None, "else this machine was probed"
         from prorl.config.recipe import load_recipe
-        from prorl.estimate import placement
+        from prorl.estimate import placement, usual_placement
 
-        cluster = planned or Cluster(nodes=nodes, gpu_memory=gpu_memory)
-        return _described(placement(load_recipe(recipe, overrides or ()), cluster, separate=separate))
+        config = load_recipe(recipe, overrides or ())
+        if planned is not None:
+            return _described(placement(config, planned, separate=separate))
+        cluster = Cluster(nodes=nodes, gpu_memory=gpu_memory)
+        return _described(usual_placement(config, cluster, separate=separate))
 
     finish(work)
 

@@ -1,6 +1,8 @@
 """What a recipe says about where a run's processes are and how they are cared for, and not about the result.
 
-Care changes not a bit of it; another place rounds differently, which is said and journalled.
+Care changes not a bit of it, but for one thing: with `sampling.max_staleness` nothing is sampled ahead of a checkpoint,
+so when one is due says which steps are on-policy. Another place rounds differently, which is said and
+journalled.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ class ClusterConfig(Model):
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
     transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
+    max_rows: int = Field(512, gt=0)  # responses that an engine decodes at a time, if its cache holds them
     offload: bool = False  # keep the learner's parameters and moments in host memory between their uses
     cache_gib: float | None = Field(
         None, gt=0

@@ -32,10 +32,10 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             f"sampling.response_limit ({sampling.response_limit}) leaves no room for a prompt in the model's "
             f"context of {shape.context} tokens"
         )
-    if config.backend == "ray" and sampling.top_p < 1:
+    if config.backend == "ray" and min(sampling.top_p, config.evaluation.top_p) < 1:
         yield (
-            "backend=ray needs sampling.top_p 1: below it vLLM reports log-probs of the truncated distribution, "
-            "which the learner cannot compute"
+            "backend=ray needs sampling.top_p and evaluation.top_p 1: below it vLLM reports log-probs of the "
+            "truncated distribution, which the learner cannot compute"
         )
     if config.device == "cpu" and config.cluster.transfer == "nccl":
         yield (
@@ -43,12 +43,12 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             "device=cpu: set cluster.transfer=auto"
         )
     phases = config.deadlines
-    patience = min(phases.generate, phases.sync, phases.exam, phases.measure)
+    patience = min(phases.generate, phases.sync, phases.exam, phases.measure, phases.between)
     if config.backend == "ray" and config.cluster.engine_deadline >= patience:
         yield (
             f"cluster.engine_deadline ({config.cluster.engine_deadline:g} s) is not below the least of "
-            f"deadlines.generate, sync, exam and measure ({patience:g} s): the trainer would be ended before it "
-            "could replace an engine"
+            f"deadlines.generate, sync, exam, measure and between ({patience:g} s): the trainer would be ended "
+            "before it could replace an engine"
         )
     if config.backend == "ray":
         yield from _of_places(config, shape)

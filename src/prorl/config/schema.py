@@ -191,7 +191,7 @@ class LearnerConfig(Model):
 
 
 class EngineConfig(Model):
-    """How rollouts are decoded."""
+    """How rollouts are decoded in one process; `cluster` says it for engines elsewhere."""
 
     max_rows: Count = 512
 

@@ -146,8 +146,9 @@ class TorchLearner:
         write_optimizer = self._optimizer.snapshot()
 
         def write(folder: Path) -> None:
-            write_model(self.policy, folder, weights)
+            # Ranks write the optimizer together: one that failed before would keep the others waiting.
             write_optimizer(folder)
+            write_model(self.policy, folder, weights)
 
         return write
 

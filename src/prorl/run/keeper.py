@@ -1,7 +1,8 @@
 """What a step boundary owes to disk and machine: checkpoints, incidents, and a look at memory and space.
 
-Saving never changes what is computed: the learner is copied at the boundary and written beside the next steps. A
-full disk costs checkpoints, each said, and never the run.
+Saving never changes what is computed, except that with `max_staleness` nothing is sampled ahead of a checkpoint: the
+learner is copied at the boundary and written beside the next steps. A full disk costs checkpoints, each said, and
+never the run.
 """
 
 from __future__ import annotations
@@ -59,15 +60,15 @@ class Keeper:
         self._guard = Guard(self._rules.guard)
         self._alarm, self._incidents, self._pulse = alarm, incidents, pulse
         self._looked: int | None = None
-        self.saved_step: int | None = None  # of the newest checkpoint begun by this process
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
 
-    def keep(self, state: RunState, *, due: bool, good_step: int) -> None:
+    def keep(self, state: RunState, *, due: bool, good_step: int, patient: bool = False) -> None:
         """Save at this boundary if a checkpoint is due, by step or by clock, or is owed since the disk was full.
 
-        The end of a run, and a run that is paused, are saved before this returns. The newest checkpoint of
-        `good_step` or before is kept, as a detector in doubt may yet roll back to it.
+        What is due by the clock alone waits for a later boundary if `patient`. The end of a run, and a run that is
+        paused, are saved before this returns. The newest checkpoint of `good_step` or before is kept, as a detector
+        in doubt may yet roll back to it.
 
         Raises:
             NoRoomError: the end of the run cannot be saved.
@@ -82,7 +83,7 @@ class Keeper:
             failure = self._store.failed_write()
             if failure is not None:
                 raise failure
-        elif due or self.late:
+        elif due or (self.late and not patient):
             try:
                 self._save(state, good_step)
             except NoRoomError as error:
@@ -113,7 +114,6 @@ class Keeper:
                 self._learner.snapshot(),
                 lambda: prune(store, retention, position=position, best=best, good=good_step, live=live),
             )
-        self.saved_step = state.step
         self._saved, self._retry = time.monotonic(), None
 
     def _notice(self, state: RunState) -> None:

@@ -23,7 +23,7 @@ import ray
 import torch
 import torch.distributed as dist
 
-from prorl.backends.ray.calls import result, results
+from prorl.backends.ray.calls import OverdueError, result, results
 from prorl.backends.ray.settings import Device
 from prorl.backends.ray.turns import Take, apart
 from prorl.backends.ray.weights import Receivers, collect
@@ -192,7 +192,13 @@ class RayLearner:
             steps.insert(0, ("connect", (receivers,)))
         for step, arguments in steps:
             asked = [getattr(rank, step).remote(*arguments) for rank in self._ranks]
-            failures = [failure for failure in results(asked, within=2 * receivers.deadline) if failure]
+            try:
+                failures = [failure for failure in results(asked, within=2 * receivers.deadline) if failure]
+            except OverdueError as error:
+                raise OverdueError(
+                    f"learner ranks and engines have not come to an end with `{step}` of a direct transfer of "
+                    "weights: where that happens again, go on with cluster.transfer=host"
+                ) from error
             if failures:
                 return str(failures[0])
         self._met = receivers.actors
