@@ -1,7 +1,7 @@
 """What a recipe says about where a run's processes are and how they are cared for, and not about the result.
 
-Care changes not a bit of it, but for one thing: with `sampling.max_staleness` nothing is sampled ahead of a checkpoint,
-so when one is due says which steps are on-policy. Another place rounds differently, which is said and
+Care changes not a bit of it, but for one thing: nothing is sampled ahead of a checkpoint, so with
+`sampling.max_staleness` its time says which steps are on-policy. Another place rounds differently, which is said and
 journalled.
 """
 
