@@ -32,7 +32,7 @@ def points() -> dict[str, tuple[Any, str, int]]:
     from prorl.run.store import RunStore
 
     return {
-        "weights written, optimizer not": (optim.torch, "save", 3),
+        "optimizer written, weights not": (optim.torch, "save", 3),
         "checkpoint or reference not yet synced": (sealed, "fsync_tree", 4),
         "checkpoint or reference in place, folder not synced": (sealed, "fsync", 4),
         "old checkpoint half deleted": (retention.sealed.shutil, "rmtree", 3),

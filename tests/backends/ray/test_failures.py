@@ -29,7 +29,7 @@ ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
-DEADLINE = 30.0  # seconds; an engine on a busy machine needs half of them to start
+DEADLINE = 75.0  # seconds; an engine on a busy machine needs half of them to start
 
 
 @pytest.fixture(scope="module")

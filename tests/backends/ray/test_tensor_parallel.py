@@ -38,12 +38,12 @@ def policy(tmp_path_factory):
 
 def engine_actor():
     """An engine that can be made to hang; made in here, as Ray's processes cannot import this module."""
-    from prorl.backends.ray import engine
+    from prorl.backends.ray import engine_actor as process
 
     def forever(_worker):
         time.sleep(3600)
 
-    class EngineActor(engine.EngineActor):
+    class EngineActor(process.EngineActor):
         def hang(self):
             """As in a collective that not everybody has come to."""
             self._engine._engine.collective_rpc(forever)
@@ -76,12 +76,14 @@ def engine(policy):
 
 
 def published(one, version, *, weights=None):
-    from prorl.backends.ray.engine import Published
+    from prorl.backends.ray.weights import Published
 
     prompt, tokens = halves(PROBE)
+    copy = ray.put(weights or collect(one.policy, version, torch.float32))
     return Published(
         version=version,
-        weights=ray.put(weights or collect(one.policy, version)),
+        copy=lambda: copy,
+        send=lambda receivers: None,
         prompt=prompt,
         tokens=tokens,
         logps=one.score(prompt, tokens),
@@ -152,7 +154,7 @@ def test_a_stale_head_is_caught_in_any_of_them(engine, policy):
     _, one = policy
     change(one)
     with pytest.raises(SyncError):
-        engine.publish(published(one, 2, weights=without_head(collect(one.policy, 2))))
+        engine.publish(published(one, 2, weights=without_head(collect(one.policy, 2, torch.float32))))
 
 
 def test_a_worker_that_is_killed_is_an_engine_that_died(engine, policy):
