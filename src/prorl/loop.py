@@ -100,8 +100,9 @@ def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunSt
 
         clock = Stopwatch(run.pulse)
         knobs = knobs_now(plan, state)
+        ahead = undisturbed(run, before, ahead)
         try:
-            harvest = undisturbed(run, before, ahead) or gather(run, state, clock)
+            harvest = ahead or gather(run, state, clock)
         except WaitEnded:
             continue  # nothing was consumed; the wish to stop is granted above
         batch = make_batch(harvest.groups, knobs)
