@@ -29,6 +29,7 @@ ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
+PATIENCE = 60.0  # seconds of the supervisor with a phase
 DEADLINE = 75.0  # seconds; an engine on a busy machine needs half of them to start
 
 
@@ -73,17 +74,16 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     assert not any(process.is_running() for process in saboteur.hit)
 
 
-class Silent:
-    """An engine that never comes to answer."""
-
-    def install(self, weights):
-        signal.pause()
-
-
 def test_engines_that_never_answer_are_given_up():
     from prorl.backends.ray.engine import MOST_RESTARTS, EngineLostError, RayEngine
     from prorl.backends.ray.settings import EngineSettings
     from prorl.backends.ray.weights import Published
+
+    class Silent:  # made in here, as Ray's processes cannot import this module
+        """An engine that never comes to answer."""
+
+        def install(self, weights):
+            signal.pause()
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
@@ -119,9 +119,9 @@ def recipe(model, tmp_path_factory):
     settings = {
         "steps": 4,
         "save": {"every": 1, "keep_last": 9},
-        "deadlines": dict.fromkeys(("learn", "save", "sync", "between"), 45.0),
+        "deadlines": dict.fromkeys(("learn", "save", "sync", "between"), PATIENCE),
     }
-    cluster = CLUSTER | {"engine_deadline": DEADLINE}
+    cluster = CLUSTER | {"engine_deadline": PATIENCE - 5}
     return write_recipe(tmp_path_factory.mktemp("recipe"), model, backend="ray", cluster=cluster, **settings)
 
 
@@ -158,7 +158,7 @@ def end(run):
     ("kind", "said"),
     [
         (signal.SIGKILL, "the trainer ended with status 70 at step"),
-        (signal.SIGSTOP, "no sign of life for 45 s in phase"),
+        (signal.SIGSTOP, f"no sign of life for {PATIENCE:.0f} s in phase"),
     ],
 )
 def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(undisturbed, recipe, tmp_path, kind, said):
