@@ -80,7 +80,7 @@ def resume_run(
 ) -> RunState:
     """Take a run up again from its newest good checkpoint, under the recipe it was started with.
 
-    `overrides` may change how the process is cared for (checkpoints, deadlines, guards) and nothing else.
+    `overrides` may change how the process is cared for (checkpoints, deadlines, guards) and where it is computed.
 
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
