@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from prorl.director.events import Evaluated, ReferenceReset, StageEntered, Stepped
+from prorl.backends.fake import FakeBackend
+from prorl.director.events import Evaluated, ReferenceReset, StageEntered, Stepped, Warned
 from prorl.director.plan import ResetRules, Stage
 from prorl.director.state import RunState, fold
 from prorl.rollout.outage import WaitEnded
@@ -91,6 +92,31 @@ def test_work_behind_the_last_checkpoint_is_done_again_the_same(finished, tmp_pa
     assert RunStore.open(folder).latest_checkpoint().step == 4  # the best exam's
     assert run_in(folder, PLAN) == fold(events(finished))
     assert timeless(events(folder)) == timeless(events(finished))
+
+
+def test_why_a_run_ended_and_what_was_mended_before_is_in_the_journal_it_goes_on_with(tmp_path):
+    folder = tmp_path / "run"
+
+    def fail(backend: FakeBackend) -> None:
+        told = [[], [], [], [], [], ["engine 1 has died and is replaced"]]
+        backend.incidents = lambda: told.pop(0)
+
+        def lost():
+            raise ConnectionError("engine 1 has died,\n the 4th since the last sync")
+
+        update = backend.learner.update
+        backend.learner.update = lambda *given: lost() if len(told) == 1 else update(*given)
+
+    with pytest.raises(ConnectionError):
+        run_in(folder, PLAN, sabotage=fail)
+    expected = [
+        Warned(step=4, text="engine 1 has died and is replaced"),
+        Warned(step=4, text="ended by ConnectionError: engine 1 has died, the 4th since the last sync"),
+    ]
+    assert events(folder)[-2:] == expected
+    for _ in range(2):  # taken up twice from the same checkpoint: told once
+        run_in(folder, PLAN, until=lambda state: True)
+        assert [event for event in events(folder) if isinstance(event, Warned)] == expected
 
 
 def test_a_stage_changes_knobs_and_may_reset(tmp_path):

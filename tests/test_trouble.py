@@ -11,7 +11,7 @@ import pytest
 from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import TOLD_TO_STOP, decide
-from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
+from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped, Warned
 from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import fold, from_json
 from prorl.run.inbox import INBOX, send
@@ -62,7 +62,7 @@ def refusing(since: int, bearable: float):
     return sabotage
 
 
-def of(folder: Path, kind: type) -> list:
+def of(folder: Path, kind: type | tuple[type, ...]) -> list:
     return [event for event in events(folder) if isinstance(event, kind)]
 
 
@@ -106,6 +106,17 @@ def test_the_journal_of_a_rolled_back_run_tells_each_step_once_and_keeps_what_it
     assert [event.step for event in of(rolled_back, Stepped)] == list(range(1, 13))
     assert discarded(rolled_back).count("stepped") == 3
     assert [event.learning_rate for event in of(rolled_back, Stepped)] == [0.1] * 6 + [0.05] * 6
+
+
+def test_warnings_outlive_the_steps_that_were_given_up(tmp_path):
+    def sabotage(backend) -> None:
+        SICK(backend)
+        told = iter([[]] * 8 + [["engine 0 has died"]])
+        backend.incidents = lambda: next(told, [])
+
+    run_in(tmp_path / "run", STRICT, sabotage=sabotage)
+    told = of(tmp_path / "run", (Warned, Intervened))
+    assert [(type(event), event.step) for event in told] == [(Warned, 8), (Intervened, 6)]
 
 
 def test_the_state_of_a_rolled_back_run_is_the_fold_of_its_journal(rolled_back):

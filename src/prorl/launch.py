@@ -76,11 +76,17 @@ def start_run(
 
 
 def resume_run(
-    folder: Path, console: Console, interrupt: Interrupt | None = None, *, overrides: Sequence[str] = ()
+    folder: Path,
+    console: Console,
+    interrupt: Interrupt | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    after: str = "",
 ) -> RunState:
     """Take a run up again from its newest good checkpoint, under the recipe it was started with.
 
     `overrides` may change how the process is cared for (checkpoints, deadlines, guards) and where it is computed.
+    `after` is for the journal: how the process before this one ended, where that was no end that was meant.
 
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
@@ -94,7 +100,7 @@ def resume_run(
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
         with closing(work.parts.backend):
-            return _go_on(work, store, checkpoint, console, interrupt)
+            return _go_on(work, store, checkpoint, console, interrupt, after=after)
 
 
 def branch_run(
@@ -136,6 +142,7 @@ def _go_on(
     interrupt: Interrupt,
     *,
     branched_from: str | None = None,
+    after: str = "",
 ) -> RunState:
     with alive(store.folder, _deadlines(work.config), step=checkpoint.step) as heart:
         with _watched(work, store, console, heart) as watchers:
@@ -146,6 +153,7 @@ def _go_on(
                 config_hash=config_hash(work.config),
                 surroundings=machine.surroundings(work.config, work.tasks, store.folder / TOKENIZER),
                 branched_from=branched_from,
+                after=after,
                 watchers=watchers,
             )
             state = _train(work, store, recorder, interrupt, heart)
@@ -154,7 +162,15 @@ def _go_on(
 
 def _train(work: Work, store: RunStore, recorder: Recorder, interrupt: Interrupt, heart: Heart) -> RunState:
     interrupt.pulse = heart
-    learner = work.parts.backend.learner
+    keeper = Keeper(
+        store,
+        work.parts.backend.learner,
+        recorder,
+        _rules(work.config),
+        alarm=interrupt.out_of_memory,
+        incidents=work.parts.backend.incidents,
+        pulse=heart,
+    )
     run = Run(
         plan=work.plan,
         backend=work.parts.backend,
@@ -162,20 +178,12 @@ def _train(work: Work, store: RunStore, recorder: Recorder, interrupt: Interrupt
         tasks=work.tasks,
         store=store,
         recorder=recorder,
-        keeper=Keeper(
-            store,
-            learner,
-            recorder,
-            _rules(work.config),
-            alarm=interrupt.out_of_memory,
-            incidents=work.parts.backend.incidents,
-            pulse=heart,
-        ),
+        keeper=keeper,
         wait=interrupt.wait,
         next_order=next_order(work.config, store.folder / INBOX, context=work.parts.context),
         pulse=heart,
     )
-    with interrupt.listening():
+    with keeper.last_words(), interrupt.listening():
         return train(run, interrupted=interrupt)
 
 

@@ -1,10 +1,19 @@
-"""What is seen to before anything is built."""
+"""What is seen to before anything is built, and what is kept of failures while a model is asked."""
 
 import pytest
 
+from prorl.backends.fake import FakeBackend, FakeRenderer
+from prorl.compose import Parts
 from prorl.config.recipe import load_recipe
+from prorl.evals.measure import Subject
+from prorl.evals.shelf import Rules, digest
 from prorl.measurement import work
+from prorl.run.journal import read_journal
 from prorl.sandbox.link import SandboxError
+from prorl.tasks.extract import respond
+from prorl.tasks.mixture import Mixture
+from prorl.tasks.registry import make_task
+from prorl.types import Sampling
 from support.runs import quiet
 
 
@@ -18,3 +27,54 @@ def test_programs_are_tried_where_they_will_be_judged(monkeypatch):
     for here in (["backend=ray"], ["cluster.judges=1"]):
         with pytest.raises(SandboxError, match="beside the driver"):
             work.build_tasks(load_recipe("nano", here), quiet())
+
+
+class MendedBackend(FakeBackend):
+    """Something failed in it and was mended whenever it is asked."""
+
+    def incidents(self):
+        return ["engine 0 has died and is replaced"]
+
+
+def ask(folder, backend, tasks, problems, model):
+    rules = Rules(
+        sizes={},
+        ladders={},
+        samples=2,
+        sampling=Sampling(temperature=1.0, top_p=1.0, limit=500),
+        seed=1,
+        problems=digest({"test": problems}),
+    )
+    parts = Parts(backend=backend, renderer=FakeRenderer(), tokenizer=None, context=500)
+    asked = work.Asked(questions={"test": problems}, rules=rules)
+    return work.put(asked, Subject(model=model), folder, tasks, parts, quiet())
+
+
+@pytest.fixture
+def asked():
+    tasks = Mixture([(make_task("arithmetic"), 1.0)], seed=3)
+    problems = tasks.exam_problems("test", 3)
+    answers = {FakeRenderer().encode(one.prompt): respond("", one.witness.answer) for one in problems}
+    return tasks, problems, answers
+
+
+def test_what_failed_and_was_mended_is_kept_beside_the_results(asked, tmp_path):
+    tasks, problems, answers = asked
+    backend = MendedBackend({"arithmetic": make_task("arithmetic")}, answers, skill=1.0)
+    backend.sync(0)
+    for model in ("base", "step_000004"):
+        assert ask(tmp_path, backend, tasks, problems, model).model == model
+    backend.judge = FakeBackend({}, answers, skill=1.0).judge
+    with pytest.raises(KeyError):  # a study that fails tells it too
+        ask(tmp_path, backend, tasks, problems, "step_000008")
+    records = list(read_journal(tmp_path / "incidents.jsonl"))
+    assert [record["model"] for record in records] == ["base", "step_000004", "step_000008"]
+    assert {record["text"] for record in records} == {"engine 0 has died and is replaced"}
+
+
+def test_nothing_is_kept_of_a_study_without_failures(asked, tmp_path):
+    tasks, problems, answers = asked
+    backend = FakeBackend({"arithmetic": make_task("arithmetic")}, answers, skill=1.0)
+    backend.sync(0)
+    ask(tmp_path, backend, tasks, problems, "base")
+    assert [path.name for path in tmp_path.iterdir()] == ["base.parquet"]

@@ -109,10 +109,10 @@ def test_a_damaged_line_in_the_middle_is_named(path):
 def test_truncate_moves_the_rest_aside(path):
     sizes = fill(path, 4)
     journal = Journal(path)
-    journal.truncate(sizes[3])
-    journal.truncate(sizes[1])
+    assert [record["step"] for record in journal.truncate(sizes[3])] == [3]
+    assert [record["step"] for record in journal.truncate(sizes[1])] == [1, 2]
     journal.append({"step": "again"})
-    journal.truncate(journal.size)
+    assert journal.truncate(journal.size) == []
     journal.close()
     assert [record["step"] for record in records(path)] == [0, "again"]
     kept = [json.loads(line)["step"] for line in journal.discarded_path.read_bytes().splitlines()]

@@ -102,6 +102,20 @@ def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(superviso
     assert str(folder / LOG) in said[-1]
 
 
+def test_a_trainer_that_is_started_again_is_told_how_the_one_before_it_ended(supervisor, folder):
+    code = """
+        (folder / f"told-{life}").write_text(os.environ.get("PRORL_ENDED", "nothing"))
+        heart(life)
+        life < 2 and die()
+    """
+    assert supervisor(code).run() == 0
+    assert [path.read_text() for path in sorted(folder.glob("told-*"))] == [
+        "nothing",
+        "the trainer was killed by SIGKILL at step 0 in phase 'learn'",
+        "the trainer was killed by SIGKILL at step 1 in phase 'learn'",
+    ]
+
+
 def test_crashes_with_progress_between_them_are_no_loop(supervisor, folder):
     assert supervisor("heart(life); life < 7 and die()").run() == 0
     assert len(lives(folder)) == 8

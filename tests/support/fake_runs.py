@@ -117,6 +117,7 @@ def run_in(
             recorder = checkpoints.resume(
                 store, backend.learner, checkpoint, config_hash="c", watchers=[watch]
             )
+        keeper = Keeper(store, backend.learner, recorder, keep, incidents=backend.incidents)
         run = Run(
             plan=plan,
             backend=backend,
@@ -124,11 +125,12 @@ def run_in(
             tasks=tasks,
             store=store,
             recorder=recorder,
-            keeper=Keeper(store, backend.learner, recorder, keep),
+            keeper=keeper,
             wait=wait,
             next_order=next_order,
         )
-        return train(run, interrupted=lambda: until(recorder.state))
+        with keeper.last_words():
+            return train(run, interrupted=lambda: until(recorder.state))
 
 
 def events(folder: Path) -> list[Event]:

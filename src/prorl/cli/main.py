@@ -134,9 +134,12 @@ def resume(
         if supervise:
             return _supervised(["resume", str(folder), *changes], folder)
         from prorl.launch import resume_run
+        from prorl.run.supervise import ENDED
 
+        after = os.environ.get(ENDED, "")
         return _trained(
-            folder, lambda console, interrupt: resume_run(folder, console, interrupt, overrides=changes)
+            folder,
+            lambda console, interrupt: resume_run(folder, console, interrupt, overrides=changes, after=after),
         )
 
     finish(work, refused=CRASHED)

@@ -1,5 +1,7 @@
 """Where studies lie: `evals/<study>/<model>.parquet`, beside what was asked (`rules.json`).
 
+What failed and was mended while models were asked is in `incidents.jsonl`.
+
 A study is one set of questions put to several models in the same way, so its files can always be compared: a model
 that is to be asked otherwise belongs to another study.
 """
@@ -26,7 +28,7 @@ from prorl.types import Problem, Sampling
 MEASUREMENT, STUDY = "measurement", "study"
 """What `prorl train` makes before and after a run, and what `prorl eval` makes unless told another name."""
 
-BASE, RULES = "base", "rules.json"
+BASE, RULES, INCIDENTS = "base", "rules.json", "incidents.jsonl"
 _STEP = re.compile(r"step_(\d+)")
 _NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 

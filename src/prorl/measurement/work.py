@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,10 +16,12 @@ from prorl.data import check_sandbox
 from prorl.director.plan import Plan
 from prorl.evals.measure import Subject, measure
 from prorl.evals.questions import questions
-from prorl.evals.shelf import Questions, Rules, digest
+from prorl.evals.shelf import INCIDENTS, Questions, Rules, digest
 from prorl.evals.study import Study
 from prorl.files import StorageError
 from prorl.planning import make_plan
+from prorl.ports import Backend
+from prorl.run.journal import Journal
 from prorl.run.layout import TOKENIZER
 from prorl.run.store import Checkpoint, RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
@@ -139,7 +143,10 @@ def put(
     pulse: Pulse = unheard,
 ) -> Study:
     """Put the questions of the study in `folder` to the policy that the engine serves now, and store how it went."""
-    with console.progress(f"measuring {subject.model}") as progress:
+    with (
+        _incidents_kept(folder, subject, parts.backend),
+        console.progress(f"measuring {subject.model}") as progress,
+    ):
         study = measure(
             parts.worker(partial(_wait, console)),
             folder,
@@ -156,6 +163,19 @@ def put(
             f"{total - len(study.problems)} of {total} problems are left out: no response to them could be judged"
         )
     return study
+
+
+@contextmanager
+def _incidents_kept(folder: Path, subject: Subject, backend: Backend) -> Iterator[None]:
+    """Keep beside the results what failed in the backend and was mended before and while inside."""
+    try:
+        yield
+    finally:
+        incidents = backend.incidents()
+        if incidents:
+            with closing(Journal(folder / INCIDENTS)) as journal:
+                for text in incidents:
+                    journal.append({"model": subject.model, "time": time.time(), "text": text})
 
 
 def _wait(console: Console, reason: str, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Where a run begins and is taken up again: driver state, the journal up to it, and the learner's tensors, as one.
 
 All three are restored, so nothing is lost but the work since the checkpoint; and what else the bits of a result
-depend on must be as it was (`surroundings.py`).
+depend on must be as it was (`surroundings.py`). Warnings of process and machine outlive the steps they came in.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ def resume(
     config_hash: str,
     surroundings: Mapping[str, str] | None = None,
     branched_from: str | None = None,
+    after: str = "",
     watchers: Sequence[Watcher] = (),
 ) -> Recorder:
     """Return a run to a checkpoint: journal, driver state, policy, optimizer and reference.
+
+    `after` says how the process before this one ended, where somebody knows.
 
     Raises:
         StorageError: the run's recipe was edited, journal and checkpoint contradict each other, or what the run
@@ -62,14 +65,15 @@ def resume(
         )
     if branched_from is None:
         require_same(_recorded(store), now)
-    _return_to(store, learner, checkpoint, state)
+    outlived = _return_to(store, learner, checkpoint, state)
     before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     recorder = Recorder(store.journal, state, watchers, hold=store.hold)
     recorder.record(
         Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, surroundings=now)
     )
-    for text in changes(before, now):
-        recorder.record(Warned(step=state.step, text=text))
+    told = (*([f"taken up again, as {after}"] if after else []), *changes(before, now))
+    for warned in dict.fromkeys((*outlived, *(Warned(step=state.step, text=text) for text in told))):
+        recorder.record(warned)
     return recorder
 
 
@@ -86,12 +90,15 @@ def roll_back(store: RunStore, learner: Learner, recorder: Recorder, *, up_to: i
     if checkpoint is None:
         raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
     state = from_json(checkpoint.state)
-    _return_to(store, learner, checkpoint, state)
+    outlived = _return_to(store, learner, checkpoint, state)
     recorder.state = state
+    for warned in outlived:
+        recorder.record(warned)
 
 
-def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
-    store.rewind(checkpoint)
+def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> list[Warned]:
+    """Restore all of it; returns the warnings behind the checkpoint, which belong into the journal again."""
+    discarded = store.rewind(checkpoint)
     if fold(_events(store)) != state:
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
@@ -100,6 +107,8 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state:
     learner.restore(checkpoint.path)
     if state.reference is not None:
         learner.restore_reference(store.reference_path(state.reference.name))
+    warned = (record for record in discarded if record.get("kind") == Warned.kind)
+    return [Warned(step=record["step"], text=record["text"]) for record in warned]
 
 
 def _recorded(store: RunStore) -> Mapping[str, str]:

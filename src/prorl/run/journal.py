@@ -72,8 +72,8 @@ class Journal:
         """All records in order."""
         return read_journal(self.path)
 
-    def truncate(self, size: int) -> None:
-        """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines.
+    def truncate(self, size: int) -> list[dict[str, Any]]:
+        """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned.
 
         Raises:
             StorageError: `size` is no position of this journal, so it does not belong to the checkpoint.
@@ -83,21 +83,22 @@ class Journal:
                 f"{self.path} has no record that ends at byte {size}, so it does not belong to that checkpoint; "
                 "restore the journal from a copy, or start a new run from the checkpoint's weights"
             )
-        self._cut(size)
+        return self._cut(size)
 
     def close(self) -> None:
         """Release the file; the journal accepts nothing afterwards."""
         os.close(self._descriptor)
 
-    def _cut(self, size: int) -> None:
+    def _cut(self, size: int) -> list[dict[str, Any]]:
         tail = os.pread(self._descriptor, self._size - size, size)
         if not tail:
-            return
+            return []
         # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
         self._keep(tail if tail.endswith(b"\n") else tail + b"\n")
         os.ftruncate(self._descriptor, size)
         os.fsync(self._descriptor)
         self._size = size
+        return [record for line in tail.splitlines(keepends=True) if (record := _parse(line)) is not None]
 
     def _keep(self, lines: bytes) -> None:
         with explain_no_room(self.discarded_path), self.discarded_path.open("ab") as file:

@@ -7,8 +7,10 @@ never the run.
 
 from __future__ import annotations
 
+import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from prorl.director.events import Warned
@@ -23,6 +25,8 @@ from prorl.run.store import RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 
 MARGIN = 1.1  # room wanted, in checkpoints like the newest: journal, samples and scalars grow too
+
+LONGEST = 300  # characters of a failure in the journal; all of it goes to standard error
 
 Alarm = Callable[[], None]
 """Asks the loop to stop, saved, for want of memory."""
@@ -73,8 +77,7 @@ class Keeper:
         Raises:
             NoRoomError: the end of the run cannot be saved.
         """
-        for text in self._incidents():
-            self._warn(state, text)
+        self._tell(state)
         self._look(state)
         self._notice(state)
         if state.stopped is not None:
@@ -90,6 +93,21 @@ class Keeper:
                 self._postpone(state, error)
             if state.paused is not None:
                 self._store.finish_writing()
+
+    @contextmanager
+    def last_words(self) -> Iterator[None]:
+        """Journal a failure that ends the run while inside, after what had been mended before it.
+
+        Both lie behind the checkpoint that the run is taken up from, which takes them over.
+        """
+        try:
+            yield
+        except Exception as error:
+            with suppress(StorageError, OSError):  # what failed first is what counts
+                state = self._recorder.state
+                self._tell(state)
+                self._warn(state, f"ended by {type(error).__name__}: {_shortened(error)}")
+            raise
 
     @property
     def late(self) -> bool:
@@ -140,8 +158,16 @@ class Keeper:
             if finding.stop:
                 self._alarm()
 
+    def _tell(self, state: RunState) -> None:
+        for text in self._incidents():
+            self._warn(state, text)
+
     def _warn(self, state: RunState, text: str) -> None:
         self._recorder.record(Warned(step=state.step, text=text))
+
+
+def _shortened(error: Exception) -> str:
+    return textwrap.shorten(str(error), LONGEST, placeholder=" …")
 
 
 def _require_room(store: RunStore) -> None:

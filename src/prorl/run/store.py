@@ -236,21 +236,22 @@ class RunStore:
         """
         return self.checkpoint(step).path
 
-    def rewind(self, checkpoint: Checkpoint | None) -> None:
+    def rewind(self, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
         """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.
 
-        The journal behind it moves to its discarded file; damaged or later checkpoints and references, and what
-        studies measured of later steps, move to `discarded/`, where a later one of the same name replaces an earlier
-        one.
+        The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
+        references, and what studies measured of later steps, move to `discarded/`, where a later one of the same
+        name replaces an earlier one.
 
         Raises:
             StorageError: the journal does not reach the checkpoint.
         """
         self.finish_writing()
         position = checkpoint.journal_size if checkpoint else 0
-        self.journal.truncate(position)
+        discarded = self.journal.truncate(position)
         discard_sealed(self.folder, position, self.report)
         discard_measured(self.folder, checkpoint.step if checkpoint else 0, self.report)
+        return discarded
 
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights once under a name; returns the hash of their content.

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ TERMINATED = 143  # SIGTERM
 
 WISHES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGUSR1: PREEMPTED}
 """Signals that ask a trainer to save and stop → its exit status then."""
+ENDED = "PRORL_ENDED"  # in the environment of a trainer that was started again: how the one before it ended
 WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
 
 _FINAL = {DONE, FAILED, USAGE, PREEMPTED, INTERRUPTED, TERMINATED}
@@ -94,14 +95,15 @@ class Supervisor:
 
     def run(self) -> int:
         """Until the run is done, somebody stops it, or restarts are no use; returns the exit status."""
-        command = self._first
+        command, environment = self._first, dict(os.environ)
         with _blocked() as mask:
             while True:
-                ending = self._watch(self._start(command, mask))
+                ending = self._watch(self._start(command, environment, mask))
                 command = self._again if is_born(self._folder) else self._first
                 if ending.status in _FINAL:
                     return ending.status
                 self._log(str(ending))
+                environment[ENDED] = str(ending)
                 if self._asked is not None:
                     return WISHES[self._asked]
                 self._count(ending)
@@ -114,7 +116,9 @@ class Supervisor:
                 if not self._back_off():
                     return WISHES[self._asked or signal.SIGINT]
 
-    def _start(self, command: Sequence[str], mask: set[signal.Signals]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
+    ) -> subprocess.Popen[bytes]:
         parent = os.getpid()
         libc = ctypes.CDLL(None)
 
@@ -124,7 +128,7 @@ class Supervisor:
                 os._exit(CRASH_LOOP)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-        return subprocess.Popen(command, preexec_fn=settle)
+        return subprocess.Popen(command, env=environment, preexec_fn=settle)
 
     def _watch(self, trainer: subprocess.Popen[bytes]) -> Ending:
         """Pass signals on and look at the heartbeat until the trainer has ended."""

@@ -19,6 +19,7 @@ from prorl.director.events import Resumed, Stepped, Warned
 from prorl.director.state import from_json
 from prorl.files import decode_json
 from prorl.launch import start_run
+from prorl.run.journal import read_journal
 from prorl.watch.console import Console
 from support.cluster import actors, write_model
 from support.runs import events, of_kind, quiet
@@ -39,7 +40,7 @@ def model(tmp_path_factory):
 
 
 class Saboteur(Console):
-    """Sends a signal to the newest engine as soon as a step is done: step → signal."""
+    """Sends a signal to the newest engine as soon as something has happened: kind of event and step → signal."""
 
     def __init__(self, plan):
         super().__init__(RichConsole(file=StringIO()))
@@ -49,9 +50,9 @@ class Saboteur(Console):
     @contextmanager
     def live(self, steps):
         def watch(event, state):
-            if isinstance(event, Stepped) and event.step in self._plan:
+            if (event.kind, event.step) in self._plan:
                 self.hit.append(actors("EngineActor")[-1])
-                self.hit[-1].send_signal(self._plan[event.step])
+                self.hit[-1].send_signal(self._plan[event.kind, event.step])
 
         yield watch
 
@@ -59,7 +60,9 @@ class Saboteur(Console):
 def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     settings = CLUSTER | {"engines": 2, "learners": 1, "engine_deadline": DEADLINE}
     recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, steps=4)
-    saboteur = Saboteur({1: signal.SIGKILL, 3: signal.SIGSTOP})
+    saboteur = Saboteur(
+        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL}
+    )
     run = tmp_path / "run"
     assert start_run(load_recipe(str(recipe)), run, saboteur).stopped == "done"
     steps = of_kind(run, Stepped)
@@ -71,6 +74,10 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     assert stopped.step == 4
     assert f"was silent for {DEADLINE:.0f} s and is replaced" in stopped.text
     assert DEADLINE <= steps[3].seconds["generate"] < 3 * DEADLINE
+    (measuring,) = read_journal(run / "evals" / "measurement" / "incidents.jsonl")
+    assert measuring["model"] == "step_000004"
+    assert "has died and is replaced" in measuring["text"]
+    assert len(saboteur.hit) == 3
     assert not any(process.is_running() for process in saboteur.hit)
 
 
@@ -155,13 +162,19 @@ def end(run):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "said", "journalled"),
     [
-        (signal.SIGKILL, "the trainer ended with status 70 at step"),
-        (signal.SIGSTOP, f"no sign of life for {PATIENCE:.0f} s in phase"),
+        (signal.SIGKILL, "the trainer ended with status 70 at step", "class_name: LearnerRank"),
+        (
+            signal.SIGSTOP,
+            f"no sign of life for {PATIENCE:.0f} s in phase",
+            "taken up again, as the trainer hung at step",
+        ),
     ],
 )
-def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(undisturbed, recipe, tmp_path, kind, said):
+def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(
+    undisturbed, recipe, tmp_path, kind, said, journalled
+):
     run = tmp_path / "run"
     with training(recipe, run) as process:
         victim = actors("LearnerRank", process.pid)[-1]
@@ -172,6 +185,7 @@ def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(undisturbed, reci
     assert not victim.is_running()
     (resumed,) = of_kind(run, Resumed)
     assert 1 <= resumed.step <= 3
+    assert journalled in " ".join(event.text for event in of_kind(run, Warned))
     assert [step.step for step in of_kind(run, Stepped)] == [1, 2, 3, 4]
     (state, weights), (expected, others) = end(run), end(undisturbed)
     assert state == expected
