@@ -50,9 +50,9 @@ class Saboteur(Console):
     @contextmanager
     def live(self, steps):
         def watch(event, state):
-            if (event.kind, event.step) in self._plan:
+            if (event.kind, state.step) in self._plan:
                 self.hit.append(actors("EngineActor")[-1])
-                self.hit[-1].send_signal(self._plan[event.kind, event.step])
+                self.hit[-1].send_signal(self._plan[event.kind, state.step])
 
         yield watch
 
