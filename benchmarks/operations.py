@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from statistics import median
 
 from common import add_arguments, load_config, markdown, write_json
@@ -49,9 +50,9 @@ class Timed:
         """From now on every boundary is timed."""
         keep, timed = Keeper.keep, self
 
-        def timing(keeper: Keeper, state: RunState, *, due: bool, good_step: int) -> None:
+        def timing(keeper: Keeper, state: RunState, *, due: bool, **rest: Any) -> None:
             begin = time.perf_counter()
-            keep(keeper, state, due=due, good_step=good_step)
+            keep(keeper, state, due=due, **rest)
             if state.step and state.stopped is None:
                 (timed.saving if due else timed.others).append(time.perf_counter() - begin)
 

@@ -132,7 +132,14 @@ def by_placement(case: Case, found: dict[int, dict[str, float]]) -> str:
                 f"{neither['total']:,.0f}",
             ]
         )
-    header = ["GPUs", "colocated", "separate", "separate, overlap", "colocated, plain waves", "separate, plain"]
+    header = [
+        "GPUs",
+        "colocated",
+        "separate",
+        "separate, overlap",
+        "colocated, plain waves",
+        "separate, plain",
+    ]
     return markdown(header, rows)
 
 
