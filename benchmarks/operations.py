@@ -17,8 +17,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from statistics import median
+from typing import Any
 
 from common import add_arguments, load_config, markdown, write_json
 from prorl.config.recipe import config_hash
