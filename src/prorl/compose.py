@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
 
-PROBE_TOKENS = 8
+PROBE_TOKENS = 64
 CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 FINGERPRINT_PROBLEMS = 500
 
@@ -200,7 +200,7 @@ def _ray_backend(
         _check_heads(config, learner.facts.heads)
         cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
         engines = EngineSettings(
-            model=model,
+            config=learner.facts.config,
             eos_ids=learner.facts.eos_ids,
             context=learner.facts.context,
             dtype=settings.dtype,

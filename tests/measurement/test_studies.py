@@ -1,9 +1,14 @@
-"""Which checkpoint a pattern is told by."""
+"""Which checkpoint a pattern is told by, and what a study may not take from a run."""
 
 import pytest
 
+from prorl.config.recipe import load_recipe, to_json
+from prorl.errors import ProrlError
+from prorl.evals.measure import Subject
 from prorl.evals.study import Study, write_study
-from prorl.measurement.studies import between
+from prorl.measurement.sources import Source
+from prorl.measurement.studies import _require_free_gpus, between
+from prorl.run.store import RunStore
 from support.studies import results, study
 
 
@@ -29,3 +34,20 @@ def test_the_checkpoint_between_lies_on_the_way(tmp_path, start, end, found):
     base = study("base", results([1]), step=start)
     chosen = between(tmp_path, base, checkpoint(end))
     assert (None if chosen is None else chosen.step) == found
+
+
+ON_GPUS = ["backend=ray", "device=cuda"]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [["backend=local", "device=cuda"], ["backend=ray", "device=cpu"], [*ON_GPUS, "cluster.address=auto"]],
+)
+def test_a_study_does_not_take_the_gpus_of_a_run_that_trains(tmp_path, harmless):
+    config = load_recipe("nano", ON_GPUS)
+    with RunStore.create(tmp_path / "run", to_json(config)) as run:
+        source = Source(subject=Subject(model="step_000004", step=4), model="", run=run)
+        _require_free_gpus(source, load_recipe("nano", harmless))
+        with pytest.raises(ProrlError, match=r"is being trained.*--address"):
+            _require_free_gpus(source, config)
+    _require_free_gpus(source, config)

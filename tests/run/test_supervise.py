@@ -95,11 +95,18 @@ def test_a_train_command_never_resumes_what_was_there_before(supervisor, folder)
 
 
 def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(supervisor, folder, said):
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
     assert supervisor("heart(7); die()").run() == CRASH_LOOP
     assert len(lives(folder)) == QUICK.crashes
     assert "gave up after 4 crashes" in said[-1]
     assert "SIGKILL at step 7 in phase 'learn'" in said[-1]
     assert str(folder / LOG) in said[-1]
+
+
+def test_a_crash_loop_before_the_first_checkpoint_names_nothing_that_is_not_there(supervisor, folder, said):
+    assert supervisor("die()").run() == CRASH_LOOP
+    assert "nothing was saved yet" in said[-1]
+    assert "prorl resume" not in said[-1]
 
 
 def test_a_trainer_that_is_started_again_is_told_how_the_one_before_it_ended(supervisor, folder):

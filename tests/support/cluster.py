@@ -33,6 +33,11 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+def config_of(model: Path) -> str:
+    """What engines are told of it."""
+    return (model / "config.json").read_text()
+
+
 def without_head(weights: Weights) -> Weights:
     """As if a learner had left out the output head, which is tied, and sealed the rest."""
     arrays = {name: array for name, array in weights.arrays.items() if name != "lm_head.weight"}

@@ -132,7 +132,7 @@ def resume(
     def work() -> int:
         folder, changes = run_folder(run), changes_to(overrides, backend, address)
         if supervise:
-            return _supervised(["resume", str(folder), *changes], folder)
+            return _supervised(["resume", str(folder), *changes], folder, changes)
         from prorl.launch import resume_run
         from prorl.run.supervise import ENDED
 
@@ -259,12 +259,15 @@ def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervis
     )
 
 
-def _supervised(arguments: Sequence[str], folder: Path) -> int:
-    """Run a trainer under a supervisor: by these arguments, and by `resume` once there is something to resume."""
+def _supervised(arguments: Sequence[str], folder: Path, changes: Sequence[str] = ()) -> int:
+    """Run a trainer under a supervisor: by these arguments, and by `resume` once there is something to resume.
+
+    `changes` are a resume's: a trainer that dies before it has stored them leaves them to the next.
+    """
     from prorl.run.supervise import Supervisor
 
     prorl = [sys.executable, "-m", "prorl"]
-    again = [*prorl, "resume", str(folder), "--no-supervise"]
+    again = [*prorl, "resume", str(folder), *changes, "--no-supervise"]
     try:
         return Supervisor([*prorl, *arguments, "--no-supervise"], again, folder, say=say).run()
     finally:

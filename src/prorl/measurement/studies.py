@@ -19,6 +19,7 @@ from prorl.files import StorageError
 from prorl.measurement.sources import Source, as_other, base_of, find
 from prorl.measurement.work import Asked, asked_by, build_tasks, put
 from prorl.run.layout import EVALS
+from prorl.run.status import holder
 from prorl.tasks.mixture import Mixture
 from prorl.watch.boundary import show_boundary, show_rates
 from prorl.watch.console import Console
@@ -52,6 +53,7 @@ def study(
             f"pass@{ks[-1]} needs as many responses per problem, not {config.evaluation.samples}: raise --samples, "
             "or lower --k"
         )
+    _require_free_gpus(source, config)
     tasks = build_tasks(config, console)
     asked = asked_by(config, tasks)
     if not asked.questions:
@@ -88,6 +90,16 @@ def _config(source: Source, name: str, recipe: str | None, settings: Sequence[st
     if source.run is None:
         raise ProrlError(f"{name} is no run; for a model, say whose problems it is asked: --recipe NAME")
     return machine.settled(changed(check(source.run.config, str(source.run.folder)), {}, settings))
+
+
+def _require_free_gpus(source: Source, config: RunConfig) -> None:
+    """A Ray of the study's own would count the GPUs of this machine as free, whoever uses them."""
+    own = config.backend == "ray" and config.cluster.address is None and config.device == "cuda"
+    if own and source.run is not None and holder(source.run.folder) is not None:
+        raise ProrlError(
+            f"{source.run.folder} is being trained, and the study would take its GPUs: wait until it has ended, or "
+            "name another cluster with --address"
+        )
 
 
 def _shelf(source: Source, out: Path | None) -> Path:

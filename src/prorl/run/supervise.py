@@ -110,11 +110,16 @@ class Supervisor:
                 if self._crashes >= self._patience.crashes:
                     self._say(
                         f"gave up after {self._crashes} crashes without a step of progress; the last: {ending}; "
-                        f"see {self._folder / LOG}, then go on with: prorl resume {self._folder}"
+                        f"{self._way_on()}"
                     )
                     return CRASH_LOOP
                 if not self._back_off():
                     return WISHES[self._asked or signal.SIGINT]
+
+    def _way_on(self) -> str:
+        if is_born(self._folder):
+            return f"see {self._folder / LOG}, then go on with: prorl resume {self._folder}"
+        return "nothing was saved yet; what it printed above says why, then begin it again"
 
     def _start(
         self, command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]

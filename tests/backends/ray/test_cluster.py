@@ -9,7 +9,7 @@ from prorl.machine import settled
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-ENGINE = EngineSettings(model="", eos_ids=(0,), context=8)
+ENGINE = EngineSettings(config="", eos_ids=(0,), context=8)
 
 
 def somewhere():

@@ -1,6 +1,7 @@
 """What a run survives: its real processes are killed and stopped under it."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,16 +41,20 @@ def model(tmp_path_factory):
 
 
 class Saboteur(Console):
-    """Sends a signal to the newest engine as soon as something has happened: kind of event and step → signal."""
+    """Sends a signal to the newest engine as soon as something has happened: kind of event and step → signal.
 
-    def __init__(self, plan):
+    And deletes the model that the run began with, as a run deletes the checkpoints that it was taken up from.
+    """
+
+    def __init__(self, plan, base):
         super().__init__(RichConsole(file=StringIO()))
-        self._plan = plan
+        self._plan, self._base = plan, base
         self.hit = []
 
     @contextmanager
     def live(self, steps):
         def watch(event, state):
+            shutil.rmtree(self._base, ignore_errors=True)
             if (event.kind, state.step) in self._plan:
                 self.hit.append(actors("EngineActor")[-1])
                 self.hit[-1].send_signal(self._plan[event.kind, state.step])
@@ -59,9 +64,11 @@ class Saboteur(Console):
 
 def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     settings = CLUSTER | {"engines": 2, "learners": 1, "engine_deadline": DEADLINE}
-    recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, steps=4)
+    base = shutil.copytree(model, tmp_path / "base")
+    recipe = write_recipe(tmp_path, base, backend="ray", cluster=settings, steps=4)
     saboteur = Saboteur(
-        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL}
+        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL},
+        base,
     )
     run = tmp_path / "run"
     assert start_run(load_recipe(str(recipe)), run, saboteur).stopped == "done"
@@ -81,15 +88,27 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     assert not any(process.is_running() for process in saboteur.hit)
 
 
-def test_engines_that_never_answer_are_given_up():
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (None, r"engine 0 was silent for 5 s.*raise cluster.engine_deadline"),
+        (
+            "CUDA error: an illegal memory access was encountered",
+            r"engine 0 has died.*: .*illegal memory access",
+        ),
+    ],
+)
+def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
     from prorl.backends.ray.engine import MOST_RESTARTS, EngineLostError, RayEngine
     from prorl.backends.ray.settings import EngineSettings
     from prorl.backends.ray.weights import Published
 
-    class Silent:  # made in here, as Ray's processes cannot import this module
-        """An engine that never comes to answer."""
+    class Useless:  # made in here, as Ray's processes cannot import this module
+        """An engine that never comes to answer, or fails and lives."""
 
         def install(self, weights):
+            if fault is not None:
+                raise RuntimeError(fault)
             signal.pause()
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
@@ -98,13 +117,11 @@ def test_engines_that_never_answer_are_given_up():
 
         def start(index):
             started.append(index)
-            return ray.remote(Silent).options(num_cpus=1).remote()
+            return ray.remote(Useless).options(num_cpus=1).remote()
 
-        settings = EngineSettings(model="", eos_ids=(0,), context=8)
+        settings = EngineSettings(config="", eos_ids=(0,), context=8)
         engine = RayEngine(start, 1, settings, deadline=5.0)
-        with pytest.raises(
-            EngineLostError, match=r"engine 0 was silent for 5 s.*raise cluster.engine_deadline"
-        ):
+        with pytest.raises(EngineLostError, match=said):
             engine.publish(
                 Published(
                     version=0,
@@ -115,7 +132,9 @@ def test_engines_that_never_answer_are_given_up():
                     logps=(0.0,),
                 )
             )
-        assert len(engine.incidents()) == MOST_RESTARTS
+        incidents = engine.incidents()
+        assert len(incidents) == MOST_RESTARTS
+        assert all((fault or "was silent") in incident for incident in incidents)
         assert len(started) == 1 + MOST_RESTARTS
     finally:
         ray.shutdown()

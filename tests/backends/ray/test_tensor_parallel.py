@@ -12,7 +12,7 @@ from prorl.compose import build_parts
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.learn.model import load_model
 from prorl.types import Request, Sampling
-from support.cluster import CONTEXT, ENDS, actors, without_head, write_model
+from support.cluster import CONTEXT, ENDS, actors, config_of, without_head, write_model
 from support.learners import learner
 from support.tiny import write_recipe
 
@@ -56,7 +56,7 @@ def engine(policy):
     from prorl.backends.ray.engine import RayEngine
 
     settings = EngineSettings(
-        model=str(policy[0]),
+        config=config_of(policy[0]),
         eos_ids=tuple(ENDS),
         context=CONTEXT,
         max_rows=64,

@@ -7,7 +7,7 @@ import pytest
 
 from prorl.backends.probe import SyncError
 from prorl.types import Request, Sampling
-from support.cluster import ENDS, actors, write_model
+from support.cluster import ENDS, actors, config_of, write_model
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
@@ -44,7 +44,7 @@ class Bench:
         )
         learner = RayLearner(self.ranks, origin, device="cpu")
         settings = EngineSettings(
-            model=str(model),
+            config=config_of(model),
             eos_ids=tuple(ENDS),
             context=learner.facts.context,
             max_rows=64,

@@ -10,7 +10,7 @@ from prorl.backends.probe import SyncError, halves, require_agreement
 from prorl.backends.ray.weights import collect, crc
 from prorl.learn.model import load_model
 from prorl.types import Request, Sampling
-from support.cluster import CONTEXT, ENDS, write_model
+from support.cluster import CONTEXT, ENDS, config_of, write_model
 from support.learners import learner
 
 pytest.importorskip("vllm")
@@ -32,7 +32,7 @@ def engine(folder):
     from prorl.backends.ray.vllm_engine import VLLMEngine
 
     settings = EngineSettings(
-        model=str(folder), eos_ids=tuple(ENDS), context=CONTEXT, max_rows=64, cache_bytes=64 << 20
+        config=config_of(folder), eos_ids=tuple(ENDS), context=CONTEXT, max_rows=64, cache_bytes=64 << 20
     )
     return VLLMEngine(settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +12,22 @@ from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, Ray
 
 from prorl.errors import ProrlError
 
+REASON = 300  # characters
+
 
 class OverdueError(Exception):
     """An actor has not answered within its deadline. No `ProrlError`: whoever supervises may start again."""
 
 
-LOST = (RayActorError, OutOfMemoryError, ObjectLostError, OverdueError)
-"""How a call ends whose actor is to be replaced: dead, killed by Ray as its node ran out of memory, or silent."""
+LOST = (RayActorError, RayTaskError, OutOfMemoryError, ObjectLostError, OverdueError)
+"""How a call ends whose actor is to be replaced: dead, broken (a GPU's fault ends no process), killed by Ray as its
+node ran out of memory, or silent."""
+
+
+def reason(lost: BaseException) -> str:
+    """What is known of why an actor is lost, in a line."""
+    lines = [line.strip() for line in str(lost).splitlines() if line.strip()]
+    return textwrap.shorten(lines[-1], REASON, placeholder=" …") if lines else type(lost).__name__
 
 
 def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:

@@ -17,14 +17,13 @@ from typing import Any
 
 import ray
 
-from prorl.backends.probe import require_agreement
-from prorl.backends.ray.calls import LOST, OverdueError, result
+from prorl.backends.probe import allowed, require_agreement
+from prorl.backends.ray.calls import LOST, OverdueError, reason, result
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.turns import Take, apart
 from prorl.backends.ray.weights import Published, Receivers
 from prorl.types import Completion, Request
 
-TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}  # nats, between engine and learner on the probe
 MOST_RESTARTS = 3  # of one engine, between two syncs
 MOST_FAILURES = (
     2  # of direct transfers in a row; then weights go through host memory until the run is resumed
@@ -136,20 +135,19 @@ class RayEngine:
     def poll(self) -> list[Completion]:
         """Wait until at least one response has finished; an empty list means that nothing is in flight.
 
-        An engine that has died or hangs is replaced, and what it owed is asked of the new one.
+        Engines decode on while what they answered is judged. One that has died or hangs is replaced, and what it owed
+        is asked of the new one.
 
         Raises:
             EngineLostError: an engine and all that took its place died or hung.
         """
         self._hand_out()
-        while busy := [slot for slot in self._slots if slot.owed]:
-            for slot in busy:
-                if slot.pending is None:
-                    slot.pending, slot.due = slot.actor.poll.remote(), self._due()
+        done: list[Completion] = []
+        self._ask_on()
+        while not done and (busy := [slot for slot in self._slots if slot.owed]):
             done = [completion for slot in _answered(busy) for completion in self._take(slot)]
-            if done:
-                return sorted(done, key=lambda completion: (completion.draw, completion.sample))
-        return []
+            self._ask_on()
+        return sorted(done, key=lambda completion: (completion.draw, completion.sample))
 
     def cancel(self) -> None:
         """Drop everything in flight."""
@@ -166,6 +164,12 @@ class RayEngine:
         """Which engines were replaced, and why, since this was last asked: a sentence each."""
         told, self._incidents = self._incidents, []
         return told
+
+    def _ask_on(self) -> None:
+        """Have every engine that owes something and answers nothing now decode until something has finished."""
+        for slot in self._slots:
+            if slot.owed and slot.pending is None:
+                slot.pending, slot.due = slot.actor.poll.remote(), self._due()
 
     def _hand_out(self) -> None:
         """Give every queued request, whole, to the engine that owes the fewest tokens."""
@@ -251,13 +255,17 @@ class RayEngine:
         Returns why the new one is lost too, if it is.
         """
         slot.restarts += 1
-        how = f"was silent for {self._deadline:.0f} s" if isinstance(lost, OverdueError) else "has died"
+        how, why = f"was silent for {self._deadline:.0f} s", ""
+        if not isinstance(lost, OverdueError):
+            how, why = "has died", f": {reason(lost)}"
         if slot.restarts > MOST_RESTARTS:
             raise EngineLostError(
                 f"engine {slot.index} {how}, the {slot.restarts}th since the last sync: see what its machine lacks; "
-                "where it only needs longer, raise cluster.engine_deadline"
+                f"where it only needs longer, raise cluster.engine_deadline{why}"
             ) from lost
-        self._tell(f"engine {slot.index} {how} and is replaced, {len(slot.owed)} responses are asked again")
+        self._tell(
+            f"engine {slot.index} {how} and is replaced, {len(slot.owed)} responses are asked again{why}"
+        )
         assert self._published is not None, "an engine is asked for nothing before it has weights"
         ray.kill(slot.actor)  # what hangs holds its place
         slot.actor, slot.pending = self._start(slot.index), None
@@ -275,7 +283,8 @@ class RayEngine:
         assert self._published is not None, "called once there are weights"
         told = self._published
         decoded = result(slot.actor.score.remote(told.prompt, told.tokens), within=self._deadline)
-        require_agreement(told.version, decoded, told.logps, tolerance=TOLERANCE[self._settings.dtype])
+        tolerance = allowed(self._settings.dtype, told.logps)
+        require_agreement(told.version, decoded, told.logps, tolerance=tolerance)
 
     def _tell(self, incident: str) -> None:
         """Now to the log, as a step may take long, and by `incidents` to the journal."""
@@ -297,9 +306,10 @@ class RayEngine:
 
 
 def _answered(busy: Sequence[_Slot]) -> list[_Slot]:
-    """Wait for the first answer or the first deadline; engines that have either behind them."""
-    first = min(slot.due for slot in busy)
-    ready, _ = ray.wait([slot.pending for slot in busy], num_returns=1, timeout=_left(first))
+    """Wait for the first answer or the first deadline; all engines that have either behind them."""
+    pending = [slot.pending for slot in busy]
+    ray.wait(pending, timeout=_left(min(slot.due for slot in busy)))
+    ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0)
     return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from prorl.backends.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge
-from prorl.backends.ray.calls import LOST, OverdueError, result, results
+from prorl.backends.ray.calls import LOST, OverdueError, reason, result, results
 from prorl.errors import ProrlError
 from prorl.types import Problem, Verdict
 
@@ -117,7 +117,7 @@ class RayJudge:
             warnings = results([slot.actor.start.remote(check) for slot in self._slots], within=seconds)
         except LOST as error:
             raise JudgeLostError(
-                "a judge has died or was silent as it started: see what its machine lacks"
+                f"a judge has died or was silent as it started: see what its machine lacks: {reason(error)}"
             ) from error
         for warning in sorted(set(filter(None, warnings))):
             self._tell(warning)
@@ -195,13 +195,15 @@ class RayJudge:
     def _replace(self, slot: _Slot, lost: Exception) -> None:
         """Start another judge in the place of a lost one, to be sent all that is owed; it is not waited for here."""
         slot.restarts += 1
-        how = "was silent" if isinstance(lost, OverdueError) else "has died"
+        how, why = ("was silent", "") if isinstance(lost, OverdueError) else ("has died", f": {reason(lost)}")
         if slot.restarts > MOST_RESTARTS:
             raise JudgeLostError(
                 f"judge {slot.index} {how}, the {slot.restarts}th without a verdict between them: see what its "
-                "machine lacks"
+                f"machine lacks{why}"
             ) from lost
-        self._tell(f"judge {slot.index} {how} and is replaced, {len(slot.owed)} responses are judged again")
+        self._tell(
+            f"judge {slot.index} {how} and is replaced, {len(slot.owed)} responses are judged again{why}"
+        )
         ray.kill(slot.actor)  # what hangs holds its place
         slot.actor, slot.pending, slot.started = self._start(slot.index), None, False
         slot.unsent = list(slot.owed)

@@ -53,6 +53,7 @@ class Facts:
     eos_ids: tuple[int, ...]
     context: int  # tokens
     heads: int  # of attention, over which an engine's GPUs share a layer
+    config: str  # as transformers writes it, JSON
 
 
 class LearnerRank:
@@ -91,6 +92,7 @@ class LearnerRank:
             eos_ids=eos_ids(model, tokens),
             context=context_limit(model),
             heads=model.config.get_text_config().num_attention_heads,
+            config=model.config.to_json_string(),
         )
         self._learner = TorchLearner(
             model,

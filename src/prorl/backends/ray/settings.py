@@ -44,7 +44,7 @@ class ClusterSettings:
 class EngineSettings:
     """What a run fixes about its engines."""
 
-    model: str  # transformers directory: the shape is taken from it, the weights are not
+    config: str  # the model's, as transformers writes it: a replacement starts when the files may be gone
     eos_ids: tuple[int, ...]
     context: int  # tokens, prompt and response together
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -124,7 +124,7 @@ def engine_environment(threads: int, device: Device) -> dict[str, str]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the actor is the process
     }
     if device == "cuda":
-        return common
+        return {**common, "TRITON_F32_DEFAULT": "ieee"}  # else attention in float32 is rounded to 10 bits
     return {
         **common,
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # left alone it binds one thread and ignores OMP_NUM_THREADS

@@ -7,8 +7,12 @@ were installed, nor while others are in flight.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -32,33 +36,8 @@ class VLLMEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        gpu = torch.cuda.is_available()
-        self._engine = LLMEngine.from_engine_args(
-            EngineArgs(
-                model=settings.model,
-                load_format="dummy",  # the learner's weights come with the first sync
-                skip_tokenizer_init=True,
-                dtype=settings.dtype,
-                max_model_len=settings.context,
-                max_num_seqs=settings.max_rows,
-                kv_cache_memory_bytes=settings.cache_bytes,
-                gpu_memory_utilization=SHARED if settings.colocated else EngineArgs.gpu_memory_utilization,
-                enable_sleep_mode=gpu and settings.colocated,
-                tensor_parallel_size=settings.tensor_parallel,
-                distributed_executor_backend=OneFate if settings.tensor_parallel > 1 else None,
-                logprobs_mode="processed_logprobs",  # after the temperature
-                worker_extension_cls="prorl.backends.ray.worker.WeightsExtension",
-                weight_transfer_config=None
-                if settings.transfer == "host"
-                else WeightTransferConfig(backend=settings.transfer),
-                enforce_eager=not gpu,  # on a CPU graphs cost minutes and gain little
-                # Where a prompt is cut in two, a seeded request takes back the first half's random number, which the
-                # generators of a CPU cannot.
-                enable_chunked_prefill=gpu,
-                max_num_batched_tokens=None if gpu else max(PASS_TOKENS, settings.context, settings.max_rows),
-                disable_log_stats=True,
-            )
-        )
+        with _without_weights(settings) as folder:
+            self._engine = LLMEngine.from_engine_args(_arguments(settings, folder))
         self._version = -1
         self._asked: dict[str, tuple[int, int]] = {}  # request id → draw, sample
 
@@ -195,6 +174,44 @@ class VLLMEngine:
             finish=_finish(response.finish_reason),
             policy_version=self._version,
         )
+
+
+def _arguments(settings: EngineSettings, folder: str) -> EngineArgs:
+    gpu = torch.cuda.is_available()
+    return EngineArgs(
+        model=folder,
+        load_format="dummy",  # the learner's weights come with the first sync
+        skip_tokenizer_init=True,
+        dtype=settings.dtype,
+        max_model_len=settings.context,
+        max_num_seqs=settings.max_rows,
+        kv_cache_memory_bytes=settings.cache_bytes,
+        gpu_memory_utilization=SHARED if settings.colocated else EngineArgs.gpu_memory_utilization,
+        enable_sleep_mode=gpu and settings.colocated,
+        tensor_parallel_size=settings.tensor_parallel,
+        distributed_executor_backend=OneFate if settings.tensor_parallel > 1 else None,
+        logprobs_mode="processed_logprobs",  # after the temperature
+        worker_extension_cls="prorl.backends.ray.worker.WeightsExtension",
+        weight_transfer_config=None
+        if settings.transfer == "host"
+        else WeightTransferConfig(backend=settings.transfer),
+        enforce_eager=not gpu,  # on a CPU graphs cost minutes and gain little
+        # Where a prompt is cut in two, a seeded request takes back the first half's random number, which the
+        # generators of a CPU cannot.
+        enable_chunked_prefill=gpu,
+        max_num_batched_tokens=None if gpu else max(PASS_TOKENS, settings.context, settings.max_rows),
+        disable_log_stats=True,
+    )
+
+
+@contextmanager
+def _without_weights(settings: EngineSettings) -> Iterator[str]:
+    """A transformers directory of all that vLLM reads of a model besides its weights."""
+    with TemporaryDirectory(prefix="prorl-model-") as folder:
+        (Path(folder) / "config.json").write_text(settings.config)
+        generation = {"eos_token_id": list(settings.eos_ids)}
+        (Path(folder) / "generation_config.json").write_text(json.dumps(generation))
+        yield folder
 
 
 def _finish(reason: str | None) -> Finish:
