@@ -19,7 +19,9 @@ from packaging.requirements import Requirement
 from typer.main import get_command
 
 from prorl.cli.main import app
+from prorl.config.care import SECTIONS
 from prorl.config.recipe import load_recipe
+from prorl.machine import cluster_settings
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -29,9 +31,12 @@ ACTORS = {
     "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
     "ray": 'if [ "${RAY_DOWN:-}" ]; then exit 1; fi; case "$*" in *--block*) exec sleep 60 ;; esac',
     "python": "cat > /dev/null",
-    "hostname": "echo 10.0.0.1 172.17.0.1",
-    # ends at once, or as a trainer does that SIGUSR1 told to save: after its step
+    "hostname": """\
+        if [ "$1" != --all-ip-addresses ]; then echo 127.0.1.1 && exit; fi
+        echo "${ADDRESSES-10.0.0.1 172.17.0.1}\"""",
+    # a doctor says what it is told to; a trainer ends at once, or once SIGUSR1 told it to save: after its step
     "prorl": """\
+        if [ "$1" = doctor ]; then exit "${ILL:-0}"; fi
         trap 'sleep 0.3; echo saved >> "$LOG"; exit 75' USR1
         echo ready >> "$LOG"
         if [ "${STATUS:-}" ]; then exit "$STATUS"; fi
@@ -104,22 +109,66 @@ def test_hadolint_finds_nothing():
 
 def test_a_job_begins_a_run_on_all_its_nodes(stage):
     assert ended(job(stage, "prorl_v2", "seed=1", STATUS="0")) == 0
-    assert "--nodes=1 --ntasks=1 --nodelist=node-a ray start --head" in line(
-        stage, "srun --overlap --nodes=1 "
-    )
-    workers = line(stage, "srun --overlap --nodes=2 ")
+    head = line(stage, "srun --overlap --cpu-bind=none --nodes=1 ")
+    assert "--ntasks=1 --nodelist=node-a ray start --head --node-ip-address=10.0.0.1 --port=6379" in head
+    workers = line(stage, "srun --overlap --cpu-bind=none --nodes=2 ")
     assert "--ntasks=2 --exclude=node-a ray start --address=10.0.0.1:6379" in workers
     assert line(stage, "python") == "python - 10.0.0.1:6379 3"
-    assert line(stage, "prorl") == (
-        "prorl train prorl_v2 seed=1 --run runs/prorl_v2 --backend ray --address 10.0.0.1:6379"
-    )
+    assert [entry for entry in log(stage) if entry.startswith("prorl")] == [
+        "prorl doctor --backend ray --address 10.0.0.1:6379 --run runs/prorl_v2 --recipe prorl_v2 seed=1",
+        "prorl train prorl_v2 seed=1 --run runs/prorl_v2 --backend ray --address 10.0.0.1:6379",
+    ]
     assert not any(entry.startswith("scontrol requeue") for entry in log(stage))
+
+
+def test_whatever_the_doctor_finds_the_run_begins(stage):
+    assert ended(job(stage, "prorl_v2", ILL="1", STATUS="0")) == 0
+    assert line(stage, "prorl train")
 
 
 def test_a_job_goes_on_with_a_run_that_has_a_checkpoint(stage):
     (stage / "runs" / "prorl_v2" / "checkpoints" / "step_0000010").mkdir(parents=True)
     assert ended(job(stage, "prorl_v2", "seed=1", STATUS="0")) == 0
-    assert line(stage, "prorl") == "prorl resume runs/prorl_v2 --address 10.0.0.1:6379"
+    assert line(stage, "prorl") == "prorl resume runs/prorl_v2 --backend ray --address 10.0.0.1:6379"
+
+
+def test_a_run_that_goes_on_takes_the_settings_that_a_resume_may_change(stage):
+    changes = [f"{section}.key=1" for section in SECTIONS if section != "backend"]
+    assert len(changes) == 4
+    (stage / "runs" / "prorl_v2" / "checkpoints" / "step_0000010").mkdir(parents=True)
+    assert ended(job(stage, "prorl_v2", "seed=1", *changes, "optimizer.lr=1", STATUS="0")) == 0
+    assert line(stage, "prorl resume").split()[3:] == [
+        "--backend",
+        "ray",
+        "--address",
+        "10.0.0.1:6379",
+        *changes,
+    ]
+
+
+def test_a_recipe_file_gives_the_run_its_name(stage):
+    assert ended(job(stage, "recipes/mine.yaml", STATUS="0")) == 0
+    assert "prorl train recipes/mine.yaml --run runs/mine " in line(stage, "prorl train")
+
+
+@pytest.mark.parametrize(
+    ("variables", "ip"),
+    [
+        ({"ADDRESSES": "127.0.1.1 169.254.3.4 fe80::1 10.0.0.7 192.168.0.1"}, "10.0.0.7"),
+        ({"HEAD_IP": "192.168.0.1"}, "192.168.0.1"),
+        ({"ADDRESSES": "", "HEAD_IP": "192.168.0.1"}, "192.168.0.1"),
+    ],
+)
+def test_the_head_is_where_other_nodes_reach_it(stage, variables, ip):
+    assert ended(job(stage, "prorl_v2", STATUS="0", **variables)) == 0
+    assert f"--node-ip-address={ip} " in line(stage, "ray start --head")
+    assert f"--address {ip}:6379" in line(stage, "prorl train")
+
+
+def test_a_job_on_a_node_without_an_address_ends_with_a_sentence(stage, capfd):
+    assert ended(job(stage, "prorl_v2", ADDRESSES="127.0.0.1 fe80::1")) == 1
+    assert capfd.readouterr().err == "node-a has no IPv4 address that other nodes could reach: set HEAD_IP\n"
+    assert not any(entry.startswith("srun") for entry in log(stage))
 
 
 def test_before_the_time_is_up_the_run_is_saved_and_the_job_queued_again(stage):
@@ -143,18 +192,54 @@ def test_a_job_whose_cluster_does_not_start_ends(stage):
     assert not any(entry.startswith("prorl") for entry in log(stage))
 
 
+RAY_OF_ONE_NODE = """\
+import time
+ticks = iter(range(0, 10_000, 100))
+time.monotonic, time.sleep = lambda: next(ticks), lambda seconds: None
+init, nodes = lambda **options: None, lambda: [{"Alive": True}]
+"""
+
+
+def test_nodes_that_do_not_join_are_told_with_the_way_out(tmp_path):
+    (waiting,) = re.findall(r"<< 'WAIT'\n(.+)\nWAIT\n", (DEPLOY / "slurm.sh").read_text(), re.DOTALL)
+    (tmp_path / "ray.py").write_text(RAY_OF_ONE_NODE)
+
+    def wait(nodes: int) -> subprocess.CompletedProcess[str]:
+        asked = [sys.executable, "-", "10.0.0.1:6379", str(nodes)]
+        paths = {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(asked, input=waiting, capture_output=True, text=True, env=paths, check=False)
+
+    assert wait(1).returncode == 0
+    few = wait(2)
+    assert few.returncode == 1
+    assert "only 1 of 2 nodes joined the Ray cluster at 10.0.0.1:6379 in ten minutes" in few.stderr
+    assert few.stderr.endswith("check that the nodes reach that address, or set HEAD_IP\n")
+
+
 def test_slurm_is_asked_for_a_signal_to_the_script_and_a_requeue():
     asked = re.findall(r"^#SBATCH (\S+)", (DEPLOY / "slurm.sh").read_text(), re.MULTILINE)
-    assert {"--requeue", "--open-mode=append", "--ntasks-per-node=1", "--exclusive"} <= set(asked)
-    assert any(re.fullmatch(r"--signal=B:USR1@\d+", option) for option in asked)
+    assert {"--requeue", "--open-mode=append", "--ntasks-per-node=1", "--exclusive", "--mem=0"} <= set(asked)
+    (notice,) = [option for option in asked if option.startswith("--signal=B:USR1@")]
+    assert notice in (ROOT / "docs" / "operations.md").read_text()
 
 
 # -- Kubernetes and the image
 
 
+def manifest(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text())
+    return found
+
+
 def ray_job() -> dict[str, Any]:
-    job: dict[str, Any] = yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())
-    return job
+    return manifest("kuberay.yaml")
+
+
+def ray_pods() -> list[dict[str, Any]]:
+    """Of the head and of the nodes with GPUs."""
+    cluster = ray_job()["spec"]["rayClusterSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], workers)]
 
 
 def test_the_ray_job_has_what_kuberay_requires():
@@ -167,7 +252,8 @@ def test_the_ray_job_has_what_kuberay_requires():
     assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
     for group in (cluster["headGroupSpec"], workers):
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
-        pod = group["template"]["spec"]
+    for pod in ray_pods():
+        assert pod["securityContext"]["fsGroup"] == user_of_the_image()
         volumes = {volume["name"] for volume in pod["volumes"]}
         for container in pod["containers"]:
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
@@ -186,13 +272,40 @@ def test_the_ray_job_starts_the_script_of_the_image():
     (workers,) = ray_job()["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     resources = workers["template"]["spec"]["containers"][0]["resources"]
     gpus = resources["limits"]["nvidia.com/gpu"]
-    assert config.cluster.learners + config.cluster.engines == workers["replicas"] * gpus
+    assert sum(cluster_settings(config).places) == workers["replicas"] * gpus
     assert config.threads * gpus <= int(resources["requests"]["cpu"])
 
 
+def test_data_and_model_are_prepared_where_the_ray_job_looks_for_them():
+    document = manifest("prepare.yaml")
+    assert (document["apiVersion"], document["kind"]) == ("batch/v1", "Job")
+    pod = document["spec"]["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    (container,) = pod["containers"]
+    for theirs in ray_pods():
+        assert pod["securityContext"] == theirs["securityContext"]
+        assert [volume["name"] for volume in pod["volumes"]] == [
+            volume["name"] for volume in theirs["volumes"]
+        ]
+        assert pod["volumes"][0] == theirs["volumes"][0]  # the claim
+        (one,) = theirs["containers"]
+        assert {key: container[key] for key in ("image", "volumeMounts")} == {
+            key: one[key] for key in ("image", "volumeMounts")
+        }
+        assert [variable for variable in container["env"] if variable["name"] != "HF_TOKEN"] == one["env"]
+    prepare, fetch = (part.split() for part in container["command"][-1].split(" && "))
+    recipe = ray_job()["spec"]["entrypoint"].split()[1]
+    assert prepare == ["prorl", "data", "prepare", recipe]
+    assert fetch == ["hf", "download", load_recipe(recipe).model.path]
+    (token,) = [variable for variable in container["env"] if variable["name"] == "HF_TOKEN"]
+    assert token["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}
+
+
 def test_prorl_takes_the_options_that_it_is_called_with():
-    called = re.findall(r"exec prorl (\w+) (.+)", (DEPLOY / "start.sh").read_text())
-    assert [command for command, _ in called] == ["resume", "train"]
+    text = (DEPLOY / "start.sh").read_text()
+    (where,) = re.findall(r"where=\((.+)\)", text)
+    called = re.findall(r"^ *(?:exec )?prorl (\w+) (.+)", text.replace('"${where[@]}"', where), re.MULTILINE)
+    assert [command for command, _ in called] == ["resume", "doctor", "train"]
     for command, arguments in called:
         taken = {
             option for parameter in get_command(app).commands[command].params for option in parameter.opts
@@ -212,6 +325,16 @@ def test_the_image_pins_what_belongs_together():
     assert "2.13.0" in ours["torch"]
     assert "5.19" in pinned["transformers"].specifier
     assert "5.19" in ours["transformers"]
+
+
+def user_of_the_image() -> int:
+    (user,) = re.findall(r"^USER (\d+)$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
+    return int(user)
+
+
+def test_the_image_has_what_the_probes_of_kuberay_call():
+    (packages,) = re.findall(r"apt-get install (.+?)&&", (DEPLOY / "Containerfile").read_text(), re.DOTALL)
+    assert "wget" in packages.split()
 
 
 def test_the_image_copies_what_exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 import yaml
 
@@ -24,6 +25,9 @@ from prorl.planning import make_plan
 from prorl.tasks.datasets.prepare import describe_needs
 from prorl.tasks.registry import make_task
 from prorl.types import Knobs
+
+GPUS_PER_NODE = 8
+GPU_MEMORY = 80.0  # GiB
 
 
 def dry_run(config: RunConfig) -> str:
@@ -117,19 +121,27 @@ def placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) ->
     return place(_known_size(config), _demand(config, make_plan(config)), cluster, separate=separate)
 
 
-def usual_placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) -> Placement:
-    """As the recipe asks, where it says how many learners and engines, else the best one on this cluster.
+def usual_placement(
+    config: RunConfig, *, nodes: int | None = None, gpu_memory: float = GPU_MEMORY, separate: bool = False
+) -> Placement:
+    """As the recipe asks, where it says how many learners and engines, else the best one on eight GPUs.
 
     Raises:
         RecipeError, PlacementError: as `placement`.
     """
     asked = config.cluster
     if max(asked.learners, asked.engines, asked.tensor_parallel) == 1:
+        cluster = cluster_of(GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory)
         return placement(config, cluster, separate=separate)
-    return asked_placement(config, nodes=cluster.nodes, gpu_memory=cluster.gpu_memory)
+    return asked_placement(config, nodes=nodes, gpu_memory=gpu_memory)
 
 
-def asked_placement(config: RunConfig, *, nodes: int, gpu_memory: float) -> Placement:
+def cluster_of(gpus: int, *, nodes: int | None = None, gpu_memory: float = GPU_MEMORY) -> Cluster:
+    """So many GPUs of so many GiB, on as many nodes of eight as hold them unless `nodes` says otherwise."""
+    return Cluster(gpus=gpus, nodes=nodes or ceil(gpus / GPUS_PER_NODE), gpu_memory=gpu_memory)
+
+
+def asked_placement(config: RunConfig, *, nodes: int | None, gpu_memory: float) -> Placement:
     """What each GPU holds under the learners and engines that a recipe asks for; memory in GiB.
 
     Raises:
@@ -137,7 +149,7 @@ def asked_placement(config: RunConfig, *, nodes: int, gpu_memory: float) -> Plac
     """
     asked = config.cluster
     sampling = 0 if asked.colocate else asked.engines * asked.tensor_parallel
-    cluster = Cluster(gpus=asked.learners + sampling, nodes=nodes, gpu_memory=gpu_memory)
+    cluster = cluster_of(asked.learners + sampling, nodes=nodes, gpu_memory=gpu_memory)
     return place_as_told(
         _known_size(config),
         _demand(config, make_plan(config)),
@@ -174,7 +186,7 @@ def _longest_limit(plan: Plan) -> int:
 def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
     if config.backend != "local":
-        yield from describe(usual_placement(config, Cluster()))
+        yield from describe(usual_placement(config))
         yield "  for other GPUs: prorl doctor --recipe RECIPE --gpus N --nodes M --gpu-memory GIB"
         return
     half = config.learner.dtype == "bfloat16"

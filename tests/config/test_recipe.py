@@ -132,6 +132,50 @@ def test_extending_goes_through_generations_and_adds_tasks(write):
     assert list(grandchild.tasks) == ["arithmetic", "countdown"]
 
 
+def test_a_child_and_an_override_leave_tasks_out(write):
+    write("a", "model: {path: m}\ntasks: {arithmetic: {}, countdown: {}, one_liner: {weight: 3}}\n")
+    child = write("b", "extends: a\ntasks: {arithmetic: null}\n")
+    assert list(load_recipe(child).tasks) == ["countdown", "one_liner"]
+    config = load_recipe(child, ["tasks.one_liner=null"])
+    assert list(config.tasks) == ["countdown"]
+    assert changed(load_recipe(child), {}, ["tasks.one_liner=null"]).tasks == config.tasks
+    again = write("c", "extends: b\ntasks: {arithmetic: {weight: 2}}\n")
+    assert load_recipe(again).tasks["arithmetic"].weight == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("tasks.arithmetik=null", "no task 'arithmetik' to leave out; did you mean 'arithmetic'?"),
+        ("tasks.zzz=null", "no task 'zzz' to leave out; see its `tasks`"),
+        ("tasks.arithmetic=null", "tasks: Dictionary should have at least 1 item"),
+    ],
+)
+def test_what_cannot_be_left_out_is_told(write, override, told):
+    with pytest.raises(RecipeError) as error:
+        load_recipe(write("r", BASE), [override])
+    assert told in str(error.value)
+
+
+def test_a_task_without_settings_in_a_recipe_of_its_own_is_a_mistake(write):
+    with pytest.raises(RecipeError, match=r"tasks\.arithmetic: .*not None"):
+        load_recipe(write("r", "model: {path: m}\ntasks: {arithmetic: }\n"))
+
+
+@pytest.mark.parametrize("override", ["cluster.learners=8", "cluster.address=auto", "cluster={engines: 2}"])
+def test_settings_of_a_cluster_are_refused_in_one_process(write, override):
+    here, there = write("here", BASE), write("there", BASE + "backend: ray\n")
+    told = f"{override} has no effect in one process: add --backend ray"
+    with pytest.raises(RecipeError) as error:
+        load_recipe(here, [override])
+    assert str(error.value) == told
+    with pytest.raises(RecipeError) as error:
+        changed(load_recipe(there), {}, ["backend=local", override])
+    assert str(error.value) == told
+    assert load_recipe(here, [override, "backend=ray"]) != load_recipe(here, ["backend=ray"])
+    assert changed(load_recipe(there, [override]), {}, ["backend=local"]).backend == "local"
+
+
 def test_extending_in_a_circle_is_told_so(write):
     path = write("x", "extends: y\n")
     write("y", "extends: x\n")

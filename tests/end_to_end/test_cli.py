@@ -16,6 +16,8 @@ import pytest
 
 from prorl import __version__
 from prorl.cli import app
+from prorl.config.recipe import load_recipe
+from prorl.data import data_requests
 from prorl.director.decide import TOLD_TO_STOP
 from prorl.director.events import Ordered, Resumed, Stepped, Stopped
 from prorl.run.status import holder
@@ -85,17 +87,24 @@ def test_the_doctor_names_the_tier_that_a_run_would_use():
     assert f"tier {probe().tier} " in done("doctor")
 
 
+# prorl_v2 without its data sets, which are not prepared here
+PROCEDURAL = tuple(f"tasks.{request.name}=null" for request in data_requests(load_recipe("prorl_v2")))
+
+
 def test_the_doctor_places_a_recipe_on_gpus_that_are_not_here():
-    text = done(
-        "doctor", "--recipe", "prorl_v2", "--gpus", "16", "--nodes", "2", "sampling.response_limit=16384"
-    )
+    wanted = ("doctor", "--recipe", "prorl_v2", *PROCEDURAL)
+    text = done(*wanted, "--gpus", "16", "sampling.response_limit=16384")
+    assert "placement on 16 GPUs of 80 GiB in 2 nodes" in text
+    assert "data:" not in text
     assert "16 engines of 1 GPU, 16 learner ranks" in text
     assert "as settings: cluster.learners=16 cluster.engines=16 cluster.colocate=true" in text
     assert "everything fits" in text
     assert "--recipe" in refused("doctor", "sampling.response_limit=16384")
-    assert "3 GPUs do not spread evenly over 2 nodes" in refused(
-        "doctor", "--recipe", "prorl_v2", "--gpus", "3", "--nodes", "2"
-    )
+    uneven = refused("doctor", "--recipe", "nano", "--gpus", "3", "--nodes", "2")
+    assert "3 GPUs do not spread evenly over 2 nodes" in uneven
+    told = done(*wanted, "cluster.learners=12", "cluster.engines=20")
+    assert "placement on 32 GPUs of 80 GiB in 4 nodes" in told
+    assert "20 engines of 1 GPU, 12 learner ranks" in told
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="a machine that has it")
@@ -107,6 +116,8 @@ def test_the_doctor_of_clusters_says_what_is_missing():
 def test_the_doctor_refuses_what_means_nothing():
     assert "--backend ray" in refused("doctor", "--address", "auto")
     assert "local or ray" in refused("doctor", "--backend", "slurm")
+    placed = refused("doctor", "--recipe", "nano", "--gpus", "8", "steps=5", "cluster.engines=4")
+    assert placed == "--gpus chooses the placement itself: leave out cluster.engines=4, or leave out --gpus"
 
 
 def test_a_recipe_without_data_sets_has_nothing_to_prepare():
@@ -139,6 +150,17 @@ def test_resume_of_a_finished_run_changes_no_weight(run):
 
 def test_resume_may_repeat_what_the_recipe_says_anyway(run):
     done("resume", "tiny", "steps=3")
+
+
+def test_settings_of_a_cluster_are_refused_where_nothing_is_computed_on_one(run, recipe, workplace):
+    before = tree(workplace)
+    for command in (("train", recipe, "--run", "new"), ("resume", "tiny"), ("train", "--branch", "tiny@3")):
+        said = refused(*command, "cluster.learners=8")
+        assert said == "cluster.learners=8 has no effect in one process: add --backend ray"
+    for command in (("train", recipe, "--dry-run"), ("resume", "tiny"), ("eval", "tiny", "--k", "2")):
+        said = refused(*command, "--address", "auto")
+        assert said == "cluster.address=auto has no effect in one process: add --backend ray"
+    assert tree(workplace) == before
 
 
 def test_a_branch_goes_on_beside_its_parent(run, workplace):

@@ -4,7 +4,7 @@ import pytest
 
 from prorl.backends.fake import FakeBackend, FakeRenderer
 from prorl.compose import Parts
-from prorl.config.recipe import load_recipe
+from prorl.config.recipe import changed, load_recipe
 from prorl.evals.measure import Subject
 from prorl.evals.shelf import Rules, digest
 from prorl.measurement import work
@@ -24,9 +24,9 @@ def test_programs_are_tried_where_they_will_be_judged(monkeypatch):
     monkeypatch.setattr(work, "check_sandbox", refuse)
     elsewhere = load_recipe("nano", ["backend=ray", "cluster.judges=1"])
     assert work.build_tasks(elsewhere, quiet()).problem(0, "train").prompt
-    for here in (["backend=ray"], ["cluster.judges=1"]):
+    for here in (load_recipe("nano", ["backend=ray"]), changed(elsewhere, {}, ["backend=local"])):
         with pytest.raises(SandboxError, match="beside the driver"):
-            work.build_tasks(load_recipe("nano", here), quiet())
+            work.build_tasks(here, quiet())
 
 
 class MendedBackend(FakeBackend):

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples: `prorl doctor` · `prorl doctor --recipe prorl_v2 --gpus 32 --nodes 4` · "
-    "`prorl doctor --backend ray --address auto --recipe prorl_v2 cluster.learners=8 cluster.engines=24`"
+    "`prorl doctor --backend ray --address auto --recipe prorl_v2 cluster.learners=32 cluster.engines=32 "
+    "cluster.colocate=true threads=8`"
 )
+PLACED = tuple(f"cluster.{key}=" for key in ("learners", "engines", "colocate", "tensor_parallel"))
 
 
 def doctor(
@@ -36,7 +38,10 @@ def doctor(
         Path, typer.Option(help="Run directory that all nodes of the cluster must see; need not exist.")
     ] = RUNS,
     recipe: Annotated[
-        str | None, typer.Option(help="Plan this recipe on GPUs; without --backend ray nothing is started.")
+        str | None,
+        typer.Option(
+            help="See whether its data are prepared and plan it on GPUs; without --backend ray nothing is started."
+        ),
     ] = None,
     gpus: Annotated[
         int | None,
@@ -45,7 +50,9 @@ def doctor(
             help="Plan for so many GPUs, over all nodes; default: as many as the recipe asks for, or 8.",
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes that hold them.")] = 1,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Nodes that hold them; default: one for every eight.")
+    ] = None,
     gpu_memory: Annotated[float, typer.Option(min=1, help="Memory of each of them in GiB.")] = 80.0,
     separate: Annotated[bool, typer.Option(help="Engines and learner on GPUs of their own.")] = False,
 ) -> None:
@@ -58,25 +65,28 @@ def doctor(
         fail("--address names a Ray cluster: add --backend ray", FAILED)
     if gpus is not None and recipe is None:
         fail("--gpus plans a recipe: name one with --recipe", FAILED)
+    placed = next((change for change in overrides or () if change.startswith(PLACED)), None)
+    if gpus is not None and placed is not None:
+        fail(f"--gpus chooses the placement itself: leave out {placed}, or leave out --gpus", FAILED)
     if backend == "local" and recipe is None:
         _probe()
         return
 
     def work() -> int:
-        from prorl.placement import Cluster
+        from prorl.estimate import cluster_of, placement, usual_placement
 
-        planned = None if gpus is None else Cluster(gpus=gpus, nodes=nodes, gpu_memory=gpu_memory)
+        planned = None if gpus is None else cluster_of(gpus, nodes=nodes, gpu_memory=gpu_memory)
         if backend == "ray":
             return _examine(recipe, overrides or (), address, run, planned, separate=separate)
         assert recipe is not None, "else this machine was probed"
         from prorl.config.recipe import load_recipe
-        from prorl.estimate import placement, usual_placement
 
-        config = load_recipe(recipe, overrides or ())
+        config = load_recipe(recipe, ["backend=ray", *(overrides or ())])
+        status = _data(config, recipe)
         if planned is not None:
-            return _described(placement(config, planned, separate=separate))
-        cluster = Cluster(nodes=nodes, gpu_memory=gpu_memory)
-        return _described(usual_placement(config, cluster, separate=separate))
+            return _described(placement(config, planned, separate=separate)) or status
+        usual = usual_placement(config, nodes=nodes, gpu_memory=gpu_memory, separate=separate)
+        return _described(usual) or status
 
     finish(work)
 
@@ -119,13 +129,35 @@ def _examine(
     for finding in findings(found, installed()):
         typer.echo(str(finding))
         status = status if finding.fits else FAILED
-    if config is None:
+    if config is None or recipe is None:
         return status
+    status = _data(config, recipe) or status
     if planned is not None:
         from prorl.estimate import placement
 
         return _described(placement(config, planned, separate=separate)) or status
     return _asked(config, found, claimed=address is not None) or status
+
+
+def _data(config: RunConfig, recipe: str) -> int:
+    """Whether the recipe's data sets are prepared where this machine looks for them; the exit status."""
+    from prorl.backends.ray.checks import Finding
+    from prorl.data import data_folder, data_requests
+    from prorl.tasks.datasets.prepare import require_prepared
+    from prorl.tasks.datasets.records import DataError
+
+    requests, folder = data_requests(config), data_folder(config)
+    if not requests:
+        return 0
+    try:
+        require_prepared(requests, folder, recipe)
+    except DataError as error:
+        typer.echo(str(Finding(name="data", fits=False, detail=str(error))))
+        return FAILED
+    typer.echo(
+        str(Finding(name="data", fits=True, detail=f"{len(requests)} data sets, prepared in {folder}"))
+    )
+    return 0
 
 
 def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:

@@ -52,13 +52,16 @@ def recipe_names() -> list[str]:
 def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a recipe by path or name, follow `extends`, apply `section.key=value` overrides, and check it all.
 
+    A recipe that extends another one, and an override, leave a task out by `tasks.NAME=null`.
+
     Raises:
-        RecipeError: missing or broken file, unknown key, wrong value, or settings that contradict each other.
+        RecipeError: missing or broken file, unknown key, wrong value, settings that contradict each other, or an
+            override that would have no effect.
     """
     merged = _merge_chain(_find(recipe, Path()))
     if "name" not in merged:
         merged.name = Path(recipe).stem
-    return check(_overridden(merged, overrides, recipe), recipe)
+    return _checked(merged, overrides, recipe)
 
 
 def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
@@ -67,8 +70,7 @@ def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[
     Raises:
         RecipeError: as `load_recipe`.
     """
-    data = OmegaConf.create(to_json(config) | dict(settings))
-    return check(_overridden(data, overrides, config.name), config.name)
+    return _checked(OmegaConf.create(to_json(config) | dict(settings)), overrides, config.name)
 
 
 def check(data: Mapping[Any, Any], source: str) -> RunConfig:
@@ -146,6 +148,14 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
     return _override(base, loaded, str(path))
 
 
+def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
+    config = check(_overridden(recipe, overrides, source), source)
+    idle = next((change for change in overrides if change.startswith(("cluster.", "cluster="))), None)
+    if idle is not None and config.backend == "local":
+        raise RecipeError(f"{idle} has no effect in one process: add --backend ray")
+    return config
+
+
 def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> dict[Any, Any]:
     for override in overrides:
         key, equals, _ = override.partition("=")
@@ -166,7 +176,21 @@ def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
     except (TypeError, OmegaConfBaseException) as error:  # a list where a section was, or the other way round
         raise RecipeError(f"{source}: {_first_line(error)}") from None
     assert isinstance(merged, DictConfig)
+    listed = _plain_tasks(base)
+    for name in [name for name, task in _plain_tasks(top).items() if task is None]:
+        if name not in listed:
+            near = difflib.get_close_matches(name, map(str, listed), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see its `tasks`"
+            raise RecipeError(f"{source}: there is no task {name!r} to leave out; {hint}")
+        del merged.tasks[name]
     return merged
+
+
+def _plain_tasks(recipe: DictConfig) -> Mapping[Any, Any]:
+    """What a recipe says of tasks, by name; nothing where it says no section."""
+    data = OmegaConf.to_container(recipe)
+    tasks = data.get("tasks") if isinstance(data, dict) else None
+    return tasks if isinstance(tasks, dict) else {}
 
 
 def _explain(error: ValidationError) -> Iterator[str]:

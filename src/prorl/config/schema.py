@@ -1,8 +1,8 @@
 """What a recipe may say: pydantic models with every default in one place. Unknown keys and nonsense are errors.
 
 A recipe is YAML that names only what differs from these defaults; `extends:` takes up another recipe, and
-dotted overrides from the command line come last. Which keys are knobs (and so may be a schedule over steps or
-change in a stage) is said by `KNOBS`.
+dotted overrides from the command line come last; either leaves a task out by setting it to null. Which keys are
+knobs (and so may be a schedule over steps or change in a stage) is said by `KNOBS`.
 """
 
 from __future__ import annotations

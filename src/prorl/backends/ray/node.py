@@ -25,10 +25,11 @@ class NodeProbe:
     def __init__(self) -> None:
         self._server = socket.create_server(("", 0))
 
-    def look(self) -> tuple[dict[str, str], float, tuple[float, ...], str]:
-        """Installed versions, the machine's memory and that of each of its GPUs in GiB, its sandbox's tier."""
+    def look(self) -> tuple[dict[str, str], float, tuple[float, ...], str, str]:
+        """Installed versions, GiB of the machine's memory and of each GPU's, their driver, its sandbox's tier."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        return installed(), memory, gpu_memory(), probe().tier or ""
+        devices, driver = gpus()
+        return installed(), memory, devices, driver, probe().tier or ""
 
     def port(self) -> int:
         """Where it listens."""
@@ -52,14 +53,15 @@ class NodeProbe:
         return ""
 
 
-def gpu_memory() -> tuple[float, ...]:
-    """GiB of every GPU of this machine, whoever may use it."""
-    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+def gpus() -> tuple[tuple[float, ...], str]:
+    """GiB of every GPU of this machine, whoever may use it, and the version of their driver."""
+    query = ["nvidia-smi", "--query-gpu=memory.total,driver_version", "--format=csv,noheader,nounits"]
     try:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(float(line) / 1024 for line in listed.split("\n") if line.strip())
+        return (), ""
+    rows = [line.split(", ") for line in listed.splitlines() if line.strip()]
+    return tuple(float(memory) / 1024 for memory, _ in rows), rows[0][1] if rows else ""
 
 
 def _connects(host: str, port: int) -> bool:

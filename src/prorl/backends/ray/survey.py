@@ -56,11 +56,11 @@ def _seen(node: Mapping[str, Any], probe: Any) -> Node:
         gpus=int(node["Resources"].get("GPU", 0)),
     )
     try:
-        versions, memory, devices, sandbox = ray.get(probe.look.remote(), timeout=ANSWER_SECONDS)
+        versions, memory, devices, driver, sandbox = ray.get(probe.look.remote(), timeout=ANSWER_SECONDS)
     except RayError as error:
         reason = f"prorl does not run there ({_last_line(error)}): install the same on every node"
         return replace(known, trouble=reason)
-    return replace(known, versions=versions, memory=memory, devices=devices, sandbox=sandbox)
+    return replace(known, versions=versions, memory=memory, devices=devices, driver=driver, sandbox=sandbox)
 
 
 def _exchanged(nodes: Mapping[str, Node], probes: Mapping[str, Any], run: Path) -> dict[str, Node]:

@@ -125,8 +125,10 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
     return [_need(resolve(request), request, folder) for request in requests]
 
 
-def require_prepared(requests: Sequence[SourceRequest], folder: Path) -> None:
+def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: str = "RECIPE") -> None:
     """See that every requested source is prepared as it is asked for now; the original data need not be there.
+
+    `recipe` is how the user says it, for the sentence about what is missing.
 
     Raises:
         DataError: one is not, or was prepared with other settings.
@@ -134,7 +136,7 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path) -> None:
     missing = [request.name for request in requests if not _is_prepared(resolve(request), request, folder)]
     if missing:
         raise DataError(
-            f"{', '.join(missing)}: not prepared in {folder} as this recipe asks: `prorl data prepare RECIPE` first"
+            f"{', '.join(missing)}: not prepared in {folder} as this recipe asks: `prorl data prepare {recipe}` first"
         )
 
 
