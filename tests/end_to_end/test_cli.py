@@ -16,8 +16,6 @@ import pytest
 
 from prorl import __version__
 from prorl.cli import app
-from prorl.config.recipe import load_recipe
-from prorl.data import data_requests
 from prorl.director.decide import TOLD_TO_STOP
 from prorl.director.events import Ordered, Resumed, Stepped, Stopped
 from prorl.run.status import holder
@@ -87,15 +85,10 @@ def test_the_doctor_names_the_tier_that_a_run_would_use():
     assert f"tier {probe().tier} " in done("doctor")
 
 
-# prorl_v2 without its data sets, which are not prepared here
-PROCEDURAL = tuple(f"tasks.{request.name}=null" for request in data_requests(load_recipe("prorl_v2")))
-
-
 def test_the_doctor_places_a_recipe_on_gpus_that_are_not_here():
-    wanted = ("doctor", "--recipe", "prorl_v2", *PROCEDURAL)
+    wanted = ("doctor", "--recipe", "prorl_v2")
     text = done(*wanted, "--gpus", "16", "sampling.response_limit=16384")
     assert "placement on 16 GPUs of 80 GiB in 2 nodes" in text
-    assert "data:" not in text
     assert "16 engines of 1 GPU, 16 learner ranks" in text
     assert "as settings: cluster.learners=16 cluster.engines=16 cluster.colocate=true" in text
     assert "everything fits" in text

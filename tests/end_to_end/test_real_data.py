@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from prorl.cli.doctor import _data
+from prorl.config.recipe import load_recipe
 from prorl.director.events import Stepped
-from support.commands import done, prorl, refused
+from support.commands import done, refused
 from support.data_rows import ROWS, write_jsonl, write_parquet
 from support.runs import of_kind
 
@@ -66,15 +68,18 @@ def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):
     assert "# data, prepared into prepared by `prorl data prepare`:" in said
 
 
-def test_the_doctor_says_whether_the_data_are_prepared(recipe):
-    asked = ("doctor", "--recipe", recipe)
-    ill = prorl(*asked)
-    assert ill.exit_code == 1
-    assert "does not fit: data: " in ill.stdout
-    assert f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in ill.stdout
-    assert "placement on 8 GPUs" in ill.stdout
+def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe, capsys):
+    config = load_recipe(str(recipe))
+    assert _data(config, str(recipe)) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("does not fit: data: ")
+    assert f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in said
     done("data", "prepare", recipe)
-    assert f"ok: data: {len(TRAINED) + len(EXAMINED) + 1} data sets, prepared in prepared" in done(*asked)
+    assert _data(config, str(recipe)) == 0
+    assert (
+        f"ok: data: {len(TRAINED) + len(EXAMINED) + 1} data sets, prepared in prepared"
+        in capsys.readouterr().out
+    )
 
 
 def test_tasks_of_prepared_data_keep_their_promises(recipe):

@@ -40,7 +40,7 @@ def doctor(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="See whether its data are prepared and plan it on GPUs; without --backend ray nothing is started."
+            help="Plan this recipe on GPUs; with --backend ray also see whether its data are prepared."
         ),
     ] = None,
     gpus: Annotated[
@@ -82,11 +82,9 @@ def doctor(
         from prorl.config.recipe import load_recipe
 
         config = load_recipe(recipe, ["backend=ray", *(overrides or ())])
-        status = _data(config, recipe)
         if planned is not None:
-            return _described(placement(config, planned, separate=separate)) or status
-        usual = usual_placement(config, nodes=nodes, gpu_memory=gpu_memory, separate=separate)
-        return _described(usual) or status
+            return _described(placement(config, planned, separate=separate))
+        return _described(usual_placement(config, nodes=nodes, gpu_memory=gpu_memory, separate=separate))
 
     finish(work)
 
