@@ -123,5 +123,7 @@ class HostMemory(TorchDispatchMode):
 def memory_to_begin(settings: dict[str, Any]) -> float:
     """The most host memory that a rank needs to make policy and reference, in models that are whole."""
     with HostMemory() as memory:
-        one = made({"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 8}, settings, alone=False)
+        one = made(
+            {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 8}, settings, alone=False
+        )
     return memory.most / sum(4 * weight.numel() for weight in one.policy.parameters())
