@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from engine_model import Engine, Lengths, judged
 from prorl.algo.dynamic_sampling import wave_size
-from prorl.footprint import FLOAT32, HALF, Size, kv_cache
-from prorl.placement import Cluster, Demand, place
+from prorl.footprint import FLOAT32, HALF, Demand, Size, kv_cache
+from prorl.placement import Cluster, place
 
 GPUS_PER_NODE = 8
 

@@ -25,6 +25,7 @@ SIZE = Size(
     heads=12,
     kv_heads=2,
     head_width=128,
+    context=131_072,
 )
 
 

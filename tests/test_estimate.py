@@ -3,7 +3,7 @@
 import pytest
 
 from prorl.config.recipe import RecipeError
-from prorl.estimate import dry_run, estimates, model_size, placement
+from prorl.estimate import asked_placement, dry_run, estimates, model_size, placement
 from prorl.placement import Cluster
 from prorl.planning import make_plan
 from support.recipes import recipe
@@ -89,7 +89,7 @@ def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
     size = model_size(recipe(**(SMALL | {"model": {"warmup": warmup}})))
     attention, mlp, embedding = 64 * (64 + 32 + 32 + 64), 3 * 64 * 128, 1000 * 64
     assert size.parameters == 2 * (attention + mlp) + embedding
-    assert (size.hidden_size, size.layers, size.kv_width) == (64, 2, 32)
+    assert (size.hidden_size, size.layers, size.kv_width, size.context) == (64, 2, 32, 512)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +121,13 @@ def test_a_backend_on_a_cluster_is_told_where_everything_goes():
 def test_a_model_of_unknown_size_is_not_placed():
     with pytest.raises(RecipeError, match=r"model\.shape and model\.parameters"):
         placement(recipe(), Cluster())
+
+
+def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
+    cluster = {"learners": 2, "engines": 2, "offload": True, "cache_gib": 0.01}
+    config = recipe(**SMALL | {"backend": "ray", "cluster": cluster})
+    planned = asked_placement(config, nodes=1, gpu_memory=80)
+    assert planned.cache == 0.01 * 2**30
+    assert "moments" not in planned.learning
+    # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights
+    assert planned.host == (5 + 3 + 1) * 2**30

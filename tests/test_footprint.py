@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from prorl.footprint import Size, activations, cast_copy, gathered, kv_cache, learner_state
+from prorl.footprint import (
+    Size,
+    activations,
+    cast_copy,
+    checkpoint_copies,
+    gathered,
+    kv_cache,
+    learner_state,
+)
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.logprobs import Scoring, score
 from prorl.learn.model import ModelShape, build_model, parameter_count
@@ -22,6 +30,7 @@ QWEN_1_5B = Size(
     heads=12,
     kv_heads=2,
     head_width=128,
+    context=131_072,
 )
 
 
@@ -34,6 +43,7 @@ def size(model: torch.nn.Module, shape: ModelShape) -> Size:
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_width=shape.hidden_size // shape.heads,
+        context=shape.context,
     )
 
 
@@ -101,6 +111,7 @@ def test_worked_numbers_of_a_1_5b_model():
     assert state.weights == state.gradients == state.reference == 0.77e9
     assert state.moments == 1.54e9
     assert state.resident == 3.08e9
+    assert state.total == 3.85e9
     # 28 layers x keys and values x 2 heads of 128 x 2 bytes = 28 KiB a token, 448 MiB for 16k of them
     assert kv_cache(QWEN_1_5B, 1, half=True) == 28_672
     assert kv_cache(QWEN_1_5B, 16_384, half=True) == 448 * 2**20
@@ -118,6 +129,11 @@ def test_the_weights_as_computed_with():
     assert QWEN_1_5B.end_parameters == pytest.approx(151_936 * 1536, rel=0.02)
     assert gathered(QWEN_1_5B, half=True) == 2 * 2 * (1.54e9 - 26 * 46_792_704)
     assert gathered(QWEN_1_5B, half=False) == 2 * gathered(QWEN_1_5B, half=True)
+
+
+def test_a_checkpoint_is_copied_whole_on_the_first_rank_and_in_shares_by_the_others():
+    assert checkpoint_copies(QWEN_1_5B, share=1) == 12 * 1.54e9
+    assert checkpoint_copies(QWEN_1_5B, share=0.25) == (4 + 2) * 1.54e9
 
 
 def test_without_a_reference_nothing_is_held_for_it():

@@ -14,13 +14,15 @@ from prorl.director.plan import Plan, knobs_at
 from prorl.footprint import (
     ADAM_MOMENTS,
     FLOAT32,
+    Demand,
     Size,
     activations,
     cast_copy,
+    checkpoint_copies,
     kv_cache,
     learner_state,
 )
-from prorl.placement import Cluster, Demand, Placement, describe, place, place_as_told
+from prorl.placement import Cluster, Placement, describe, place, place_as_told
 from prorl.planning import make_plan
 from prorl.tasks.datasets.prepare import describe_needs
 from prorl.tasks.registry import make_task
@@ -105,6 +107,7 @@ def model_size(config: RunConfig) -> Size | None:
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_width=head,
+        context=shape.context,
     )
 
 
@@ -175,6 +178,8 @@ def _demand(config: RunConfig, plan: Plan) -> Demand:
         activation_checkpointing=config.learner.activation_checkpointing,
         half=config.learner.dtype == "bfloat16",
         reference=plan.needs_reference,
+        offload=config.cluster.offload,
+        cache_gib=config.cluster.cache_gib,
     )
 
 
@@ -204,7 +209,7 @@ def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
         f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
         f"activations of a micro-batch about {_gib(kept)}, "
         f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
-        f"host memory while a checkpoint is written {_gib(size.parameters * FLOAT32 * (1 + ADAM_MOMENTS))}"
+        f"host memory while a checkpoint is written {_gib(checkpoint_copies(size, share=1))}"
     )
 
 
@@ -243,6 +248,7 @@ def _stored_size(path: str) -> Size | None:
         heads=text.num_attention_heads,
         kv_heads=kv_heads,
         head_width=head,
+        context=getattr(text, "max_position_embeddings", None) or 0,  # a run says what a config lacks
     )
 
 

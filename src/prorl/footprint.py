@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 FLOAT32, HALF = 4, 2  # bytes
 ADAM_MOMENTS = 2
+PROMPT_TOKENS = 1024  # room for a prompt beside the response
 
 # Bytes that a Llama-like layer keeps per token for its backward pass, for each unit of model, feed-forward and
 # key-value width. Counted on transformers' Qwen2 with autograd's hooks for saved tensors, as the test does again.
@@ -29,6 +30,7 @@ class Size:
     heads: int
     kv_heads: int
     head_width: int
+    context: int  # tokens that it can attend over
 
     @property
     def kv_width(self) -> int:
@@ -48,6 +50,33 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What the estimates need to know about a recipe."""
+
+    response_limit: int
+    micro_batch_tokens: int
+    activation_checkpointing: bool
+    half: bool  # matrix products of the learner in bfloat16
+    reference: bool
+    offload: bool = False  # weights, gradients, moments and reference in host memory, with several ranks
+    cache_gib: float | None = None  # of keys and values on each of an engine's GPUs; None: what is left
+
+    @property
+    def context(self) -> int:
+        """Longest sequence, tokens."""
+        return self.response_limit + PROMPT_TOKENS
+
+    @property
+    def micro_batch(self) -> int:
+        """Positions computed together: a sequence is never cut."""
+        return max(self.micro_batch_tokens, self.context)
+
+    def offloads(self, ranks: int) -> bool:
+        """Whether host memory holds the state of so many ranks; one alone keeps it on its GPU."""
+        return self.offload and ranks > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerState:
     """What a learner holds from step to step, float32, in bytes."""
 
@@ -60,6 +89,11 @@ class LearnerState:
     def resident(self) -> float:
         """What stays while others use the GPU: gradients exist during an update only."""
         return self.weights + self.moments + self.reference
+
+    @property
+    def total(self) -> float:
+        """All of it, during an update."""
+        return self.resident + self.gradients
 
 
 def learner_state(size: Size, *, reference: bool, shards: int = 1) -> LearnerState:
@@ -96,3 +130,33 @@ def activations(size: Size, tokens: int, *, half: bool, checkpointed: bool) -> f
 def kv_cache(size: Size, tokens: int, *, half: bool) -> float:
     """Keys and values of `tokens` positions in all layers."""
     return tokens * size.layers * 2 * size.kv_width * (HALF if half else FLOAT32)
+
+
+def checkpoint_copies(size: Size, *, share: float) -> float:
+    """What is held while a checkpoint is written: the first rank's whole weights, and a share of all moments."""
+    return FLOAT32 * size.parameters * (1 + ADAM_MOMENTS * share)
+
+
+def host_at_start(size: Size, demand: Demand, *, ranks: int, beside: int) -> dict[str, float]:
+    """Host memory of a node with `beside` of the ranks while they load the model, one after the other."""
+    state = learner_state(size, reference=demand.reference, shards=ranks)
+    return {
+        "a model being loaded": FLOAT32 * size.parameters,
+        "learner's state": beside * (state.weights + state.reference) if demand.offloads(ranks) else 0.0,
+    }
+
+
+def host_while_training(
+    size: Size, demand: Demand, *, ranks: int, beside: int, colocated: bool
+) -> dict[str, float]:
+    """Host memory of a node with `beside` of the ranks, the first among them, at the worst moment of a step.
+
+    Which is sampling where that is `colocated`, with the last checkpoint not yet written.
+    """
+    state = learner_state(size, reference=demand.reference, shards=ranks)
+    moved = state.total if demand.offloads(ranks) else state.resident if colocated else 0.0
+    return {
+        "learner's state": beside * moved,
+        "a checkpoint being written": checkpoint_copies(size, share=beside / ranks),
+        "the engines' weights": (HALF if demand.half else FLOAT32) * size.parameters,
+    }

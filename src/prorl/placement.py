@@ -8,19 +8,33 @@ of a GPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from prorl.errors import ProrlError
-from prorl.footprint import HALF, Size, activations, cast_copy, gathered, kv_cache, learner_state
+from prorl.footprint import (
+    HALF,
+    PROMPT_TOKENS,
+    Demand,
+    Size,
+    activations,
+    cast_copy,
+    gathered,
+    host_at_start,
+    host_while_training,
+    kv_cache,
+    learner_state,
+)
 
 GIB = 2**30
 PLANNED = 0.9  # share of a GPU's memory that is planned with; fragments and spikes have the rest
+ALONE = PLANNED  # that an engine may use of GPUs of its own
 SHARED = 0.85  # that an engine may use where a rank's process is on the same GPU
 PROCESS = (
     2 * GIB
 )  # of each process on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
-PROMPT_TOKENS = 1024  # room for a prompt beside the response
+BLOCK = 16  # token positions that an engine's cache gives out together
 FEWEST_ROWS = 16  # responses at full length that an engine must hold: one group
 LEARNER_SHARE = 0.25  # of the GPUs where learning has its own, about its share of the work (docs/scaling.md)
 
@@ -39,27 +53,6 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """What a recipe asks of a placement."""
-
-    response_limit: int
-    micro_batch_tokens: int
-    activation_checkpointing: bool
-    half: bool  # matrix products of the learner in bfloat16
-    reference: bool
-
-    @property
-    def context(self) -> int:
-        """Longest sequence, tokens."""
-        return self.response_limit + PROMPT_TOKENS
-
-    @property
-    def micro_batch(self) -> int:
-        """Positions computed together: a sequence is never cut."""
-        return max(self.micro_batch_tokens, self.context)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Engines, ranks, and bytes per GPU by what they are for; `problems` is empty where everything fits."""
 
@@ -72,7 +65,8 @@ class Placement:
     learner_ranks: int
     sampling: Mapping[str, float]  # without the cache, which takes what is left
     learning: Mapping[str, float]
-    host: float  # bytes of a node's memory that the learner's state takes while engines sample
+    starting: Mapping[str, float]  # bytes of host memory on the node that needs most
+    training: Mapping[str, float]  # likewise
     problems: tuple[str, ...] = ()
 
     @property
@@ -83,19 +77,39 @@ class Placement:
     @property
     def engine_share(self) -> float:
         """Bytes of a GPU that an engine may use."""
-        return SHARED * self.cluster.gpu_memory * GIB if self.colocated else self.planned
+        return (SHARED if self.colocated else ALONE) * self.cluster.gpu_memory * GIB
 
     @property
-    def cache(self) -> float:
+    def host(self) -> float:
+        """Bytes of host memory that a node needs at most, beside what every process takes for itself."""
+        return max(sum(self.starting.values()), sum(self.training.values()))
+
+    @property
+    def left(self) -> float:
         """Bytes of one GPU that are left for keys and values."""
         return max(0.0, self.engine_share - sum(self.sampling.values()))
 
     @property
+    def cache(self) -> float:
+        """Bytes of one GPU that keys and values get."""
+        return self.left if self.demand.cache_gib is None else self.demand.cache_gib * GIB
+
+    @property
+    def cache_needed(self) -> float:
+        """Bytes of one GPU without which vLLM does not start: one sequence of the model's context, and a block."""
+        blocks = -(-self.size.context // BLOCK) + 1
+        return blocks * BLOCK * self.cached_token
+
+    @property
     def cache_tokens(self) -> int:
         """Token positions that one engine's cache holds."""
+        return int(self.cache // self.cached_token)
+
+    @property
+    def cached_token(self) -> float:
+        """Bytes of one position on one GPU."""
         # fewer key heads than GPUs are repeated, one on each
-        parts = min(self.tensor_parallel, self.size.kv_heads)
-        return int(self.cache * parts // kv_cache(self.size, 1, half=True))
+        return kv_cache(self.size, 1, half=True) / min(self.tensor_parallel, self.size.kv_heads)
 
     @property
     def rows(self) -> int:
@@ -128,7 +142,9 @@ def place(size: Size, demand: Demand, cluster: Cluster, *, separate: bool = Fals
         _arrange(size, demand, cluster, tensor_parallel, learners=learners)
         for tensor_parallel in _tensor_parallel(size, cluster, learners=learners)
     ]
-    return _judged(next((placement for placement in tried if placement.rows >= FEWEST_ROWS), tried[-1]))
+    return _judged(
+        next((placement for placement in tried if not any(_sampling_problems(placement))), tried[-1])
+    )
 
 
 def place_as_told(
@@ -151,18 +167,27 @@ def describe(placement: Placement) -> Iterator[str]:
         ("sampling", {**placement.sampling, "key-value cache": placement.cache}),
         ("learning", placement.learning),
     ):
-        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in held.items() if size)
-        yield f"  {phase}, GiB per GPU: {sum(held.values()) / GIB:.1f} = {parts}"
+        yield f"  {phase}, GiB per GPU: {sum(held.values()) / GIB:.1f} = {_parts(held)}"
     yield (
         f"  one engine's cache holds {placement.cache_tokens:,} tokens: {placement.rows:,} responses of "
         f"{placement.demand.response_limit:,} tokens at full length"
     )
-    if placement.host:
-        yield f"  host memory, GiB per node: {placement.host / GIB:.0f} for the learner's state while engines sample"
+    starting, training = (
+        f"{sum(held.values()) / GIB:.1f} = {_parts(held)}"
+        for held in (placement.starting, placement.training)
+    )
+    yield (
+        f"  host memory beside the processes' own, GiB per node: at most {placement.host / GIB:.0f}; at start "
+        f"{starting}; while training {training}"
+    )
     yield f"  as settings: {placement.settings}"
     if not placement.problems:
         yield f"  everything fits by this estimate, at a context of {placement.demand.context:,} tokens"
     yield from (f"  does not fit: {problem}" for problem in placement.problems)
+
+
+def _parts(held: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {size / GIB:.1f}" for name, size in held.items() if size)
 
 
 def _count(number: int, thing: str) -> str:
@@ -188,12 +213,16 @@ def _arrange(
     """`learners` ranks on GPUs of their own; None: one on every GPU, in turn with the engines."""
     ranks = cluster.gpus if learners is None else learners
     state = learner_state(size, reference=demand.reference, shards=ranks)
+    # Ranks on GPUs of their own lie as close together as they can.
+    beside, colocated = min(ranks, cluster.gpus // cluster.nodes), learners is None
     sampling = {"engine weights": HALF * size.parameters / tensor_parallel, "process": float(PROCESS)}
-    learning = {
+    resident = {
         "weights": state.weights,
         "gradients": state.gradients,
         "moments": state.moments,
         "reference": state.reference,
+    }
+    learning = ({} if demand.offloads(ranks) else resident) | {
         "weights as computed with": gathered(size, half=demand.half)
         if ranks > 1
         else cast_copy(size, half=demand.half),
@@ -202,34 +231,58 @@ def _arrange(
         ),
         "process": float(PROCESS),
     }
-    if learners is None:
+    if colocated:
         learning |= {"sleeping engine": float(PROCESS)}
     return Placement(
         size=size,
         demand=demand,
         cluster=cluster,
-        colocated=learners is None,
+        colocated=colocated,
         engines=(cluster.gpus - (learners or 0)) // tensor_parallel,
         tensor_parallel=tensor_parallel,
         learner_ranks=ranks,
         sampling=sampling,
         learning=learning,
-        host=state.resident * ranks / cluster.nodes if learners is None else 0.0,
+        starting=host_at_start(size, demand, ranks=ranks, beside=beside),
+        training=host_while_training(size, demand, ranks=ranks, beside=beside, colocated=colocated),
     )
 
 
 def _sampling_problems(placement: Placement) -> Iterator[str]:
-    if not placement.cache:
+    told, left = placement.demand.cache_gib, placement.left
+    if not left:
         needed = sum(placement.sampling.values())
         yield (
             f"sampling needs {needed / GIB:.1f} GiB of the {placement.engine_share / GIB:.1f} planned before the "
             f"first key: take {_larger_engines(placement)}"
         )
-    elif placement.rows < FEWEST_ROWS:
+        return
+    if placement.cache > left:
+        yield (
+            f"cluster.cache_gib ({told:g}) is more than the {left / GIB:.1f} GiB that are left on a GPU: lower it, "
+            f"or take {_larger_engines(placement)}"
+        )
+    if placement.cache < placement.cache_needed:
+        yield (
+            f"an engine starts only with a cache for one sequence of the model's context, {placement.size.context:,} "
+            f"tokens: {placement.cache_needed / GIB:.2f} GiB on each GPU, and it has {placement.cache / GIB:.2f}: "
+            f"{_larger_cache(placement)}"
+        )
+    if placement.rows < FEWEST_ROWS:
         yield (
             f"an engine holds {_count(placement.rows, 'response')} at full length, fewer than {FEWEST_ROWS}: lower "
-            f"sampling.response_limit (now {placement.demand.response_limit:,}) or take {_larger_engines(placement)}"
+            f"sampling.response_limit (now {placement.demand.response_limit:,}) or "
+            f"{_larger_cache(placement)}"
         )
+
+
+def _larger_cache(placement: Placement) -> str:
+    """What gives an engine enough cache, for the model's context and for responses."""
+    rows = FEWEST_ROWS * placement.demand.context * placement.cached_token
+    enough = max(placement.cache_needed, rows)
+    if placement.demand.cache_gib is not None and enough <= placement.left:
+        return f"set cluster.cache_gib={math.ceil(10 * enough / GIB) / 10:g} or more"
+    return f"take {_larger_engines(placement)}"
 
 
 def _larger_engines(placement: Placement) -> str:

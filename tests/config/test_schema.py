@@ -53,6 +53,7 @@ SHAPE = {"context": 8192}
             {"backend": "ray", "cluster": {"colocate": True, "tensor_parallel": 2}},
             "cannot say on which GPUs an engine of several lies",
         ),
+        ({"backend": "ray", "cluster": {"offload": True}}, "set cluster.offload=false, or more"),
         (
             {
                 "backend": "ray",
@@ -163,6 +164,11 @@ def test_every_knob_but_the_mixture_is_a_key_of_the_recipe():
 def test_a_checked_recipe_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         recipe().steps = 5
+
+
+def test_settings_of_a_cluster_do_not_count_without_one():
+    assert recipe(backend="local", cluster={"offload": True}).cluster.offload
+    assert recipe(backend="ray", cluster={"offload": True, "learners": 2}).cluster.offload
 
 
 def test_where_a_run_is_computed_is_no_part_of_what_it_is():

@@ -15,7 +15,7 @@ from prorl.learn.snapshot import WEIGHTS
 from prorl.types import Action, Batch, PromptActions
 from support.learners import KNOBS, PLAIN, batch, learner, with_advantage
 from support.ranks import ranks
-from support.sharded import on_ranks, probe, train, write_when_there_is_room
+from support.sharded import memory_to_begin, on_ranks, probe, train, write_when_there_is_room
 
 TIGHT = dataclasses.replace(KNOBS, clip_low=0.05, clip_high=0.05, grad_clip=0.05, learning_rate=1.0)
 
@@ -81,6 +81,11 @@ def test_two_ranks_update_as_one_does(pair, case, old_logprobs):
     if len(batches) > 1:
         assert expected[1][-1]["kl"] > 0
         assert expected[1][-1]["grad_norm"] > knobs.grad_clip
+
+
+@pytest.mark.parametrize("settings", [{}, {"offload": True}], ids=["plain", "offloaded"])
+def test_at_birth_a_rank_holds_one_whole_model_and_not_the_reference_as_well(pair, settings):
+    assert all(1 <= models < 1.1 for models in pair(memory_to_begin, settings))
 
 
 @pytest.mark.parametrize("settings", [{}, {"offload": True}], ids=["plain", "offloaded"])

@@ -2,12 +2,16 @@
 
 import dataclasses
 import errno
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from prorl.backends.ray.weights import collect
 from prorl.learn import learner as learning
@@ -91,3 +95,35 @@ def probe(prompt: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:
 def collected(dtype: torch.dtype) -> int:
     """The checksum of what a rank would send to the engines."""
     return collect(made({}, {}, alone=False).policy, 0, dtype).checksum
+
+
+class HostMemory(TorchDispatchMode):
+    """The most bytes in host memory that tensors made inside the block have held at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._held: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, function: Callable[..., Any], types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        made = function(*arguments, **(options or {}))
+        for leaf in tree_leaves(made):
+            tensor = leaf._local_tensor if isinstance(leaf, DTensor) else leaf
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu":
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self._held:
+                    self._held[storage._cdata] = storage.nbytes()
+                    weakref.finalize(storage, self._held.pop, storage._cdata)
+        self.most = max(self.most, sum(self._held.values()))
+        return made
+
+
+def memory_to_begin(settings: dict[str, Any]) -> float:
+    """The most host memory that a rank needs to make policy and reference, in models that are whole."""
+    with HostMemory() as memory:
+        one = made(
+            {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 8}, settings, alone=False
+        )
+    return memory.most / sum(4 * weight.numel() for weight in one.policy.parameters())

@@ -106,6 +106,11 @@ def _of_places(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
             "sampling.max_staleness=1 samples while learning, which take turns on shared GPUs: set "
             "cluster.colocate=false for GPUs of their own"
         )
+    if cluster.offload and cluster.learners == 1:
+        yield (
+            "cluster.offload keeps in host memory what several learner ranks share, but cluster.learners is 1: set "
+            "cluster.offload=false, or more cluster.learners"
+        )
     if shape is not None and (problem := heads_problem(cluster.tensor_parallel, shape.heads)):
         yield problem
 

@@ -8,7 +8,6 @@ engine's. With several ranks each method is a collective: all call it, with the 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from prorl.learn.logprobs import Scoring, check_head
 from prorl.learn.objective import TokenScores, UpdateTotals, objective
 from prorl.learn.optim import GuardedAdamW
 from prorl.learn.packing import MicroBatch, Row, attention_cost, gather_rows, micro_batch, plan_rows
-from prorl.learn.parallel import Ranks, Scorer, deal, shard
+from prorl.learn.parallel import Ranks, Scorer, copy_weights, deal, shard, without_weights
 from prorl.learn.snapshot import host_weights, read_weights, write_model
 from prorl.types import Action, Batch, Knobs, PromptActions, UpdateStats
 
@@ -73,11 +72,13 @@ class TorchLearner:
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
         self._pair_cost = attention_cost(model) if settings.share_prefix == "auto" else None
-        reference = copy.deepcopy(model).requires_grad_(False) if with_reference else None
+        reference = without_weights(model) if with_reference else None
         if settings.activation_checkpointing:
             _checkpoint_activations(model)
         self._score = self._scorer(model)
         self._score_reference = self._scorer(reference) if reference is not None else None
+        if reference is not None:  # only now: a rank never holds more than one model that is not sharded
+            copy_weights(model, reference)
         self._optimizer = GuardedAdamW(
             model.named_parameters(),
             self._ranks,

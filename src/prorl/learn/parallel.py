@@ -9,6 +9,7 @@ Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277); the per-parameter sha
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,20 @@ def shard(scorer: Scorer, ranks: Ranks, *, dtype: torch.dtype, offload: bool) ->
         sharded = fully_shard(module, **options)
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)  # plain sums; gloo has no others
+
+
+def without_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """A frozen copy whose weights take no memory until `copy_weights`; it may be sharded before."""
+    nowhere = {
+        id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=False)
+        for weight in model.parameters()
+    }
+    return copy.deepcopy(model, nowhere)
+
+
+def copy_weights(source: PreTrainedModel, target: PreTrainedModel) -> None:
+    """Give `target`, which came `without_weights` of `source`, a copy of them, as they lie over the ranks by now."""
+    target.load_state_dict(copy.deepcopy(source.state_dict(keep_vars=True)), assign=True)
 
 
 def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:

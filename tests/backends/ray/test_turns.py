@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.backends.ray.turns import Turns, apart
+from prorl.backends.ray.turns import Turns, apart, one_of_each_node
 
 
 class Named:
@@ -56,3 +56,16 @@ def test_apart_nobody_ever_leaves(learner, engines, left):
     for party in (learner, engines, learner):
         apart(party)
     assert left == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "waves"),
+    [
+        ("a", [[0]]),
+        ("aaa", [[0], [1], [2]]),
+        ("abc", [[0, 1, 2]]),
+        ("aabba", [[0, 2], [1, 3], [4]]),
+    ],
+)
+def test_those_of_a_node_come_one_after_the_other(nodes, waves):
+    assert one_of_each_node(list(nodes)) == waves

@@ -6,8 +6,8 @@ from the driver and from every rank. A rank that dies takes the run with it: who
 No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
 heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample), and where a rank
 hangs the supervisor ends the trainer once that phase is overdue (`run/heartbeat.py`); the ranks go with it. Only
-`build` comes before the first beat: ranks that do not meet there are given up by torch's process group after half an
-hour.
+`join` and `build` come before the first beat: ranks that do not meet are given up by torch's process group after half
+an hour. Models are built by the ranks of a node one after the other, since each holds a whole one meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from prorl.backends.ray.calls import OverdueError, result, results
 from prorl.backends.ray.settings import Device
-from prorl.backends.ray.turns import Take, apart
+from prorl.backends.ray.turns import Take, apart, one_of_each_node
 from prorl.backends.ray.weights import Receivers, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
@@ -63,6 +63,7 @@ class LearnerRank:
         self._index, self._count = index, size
         self._snapshot: tuple[int, Callable[[Path], None]] | None = None
         self._line: Line | None = None
+        self._group = Ranks()
         self._learner: TorchLearner
         self._device: Device
         self._dtype: torch.dtype  # of the weights that engines are given
@@ -72,22 +73,27 @@ class LearnerRank:
         host, port = _free_address()
         return f"tcp://{host}:{port}"
 
-    def build(self, origin: Origin, device: Device, meeting: str) -> Facts:
-        """Load and shard the model; a collective. A rank alone joins nobody.
+    def join(self, device: Device, meeting: str) -> str:
+        """Meet the other ranks, a collective; a rank alone joins nobody. Returns which node this is."""
+        self._device = device
+        if self._count > 1:
+            backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+            dist.init_process_group(backend, init_method=meeting, rank=self._index, world_size=self._count)
+            self._group = Ranks.joined(device)
+        return str(ray.get_runtime_context().get_node_id())
+
+    def build(self, origin: Origin) -> Facts:
+        """Load the model and keep this rank's shard; nothing is sent.
 
         Raises:
             ModelError: the model or its tokenizer cannot be used.
             ValueError: as `TorchLearner`.
         """
-        self._device, self._dtype = device, getattr(torch, origin.settings.dtype)
-        ranks = None
-        if self._count > 1:
-            backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
-            dist.init_process_group(backend, init_method=meeting, rank=self._index, world_size=self._count)
-            ranks = Ranks.joined(device)
+        self._dtype = getattr(torch, origin.settings.dtype)
         tokens = load_tokenizer(origin.tokenizer)
         # With several ranks a GPU never holds the whole model: it is sharded on its way there.
-        model = load_model(origin.model, dtype=torch.float32, device=device if ranks is None else "cpu")
+        place = self._device if self._group.mesh is None else "cpu"
+        model = load_model(origin.model, dtype=torch.float32, device=place)
         facts = Facts(
             eos_ids=eos_ids(model, tokens),
             context=context_limit(model),
@@ -99,7 +105,7 @@ class LearnerRank:
             origin.settings,
             with_reference=origin.with_reference,
             pad_id=pad_id(tokens),
-            ranks=ranks,
+            ranks=self._group,
         )
         return facts
 
@@ -161,7 +167,10 @@ class RayLearner:
         self._take_turn = take
         self._stowed = False
         meeting = result(self._ranks[0].meeting.remote())
-        self.facts: Facts = self._all("build", origin, device, meeting)
+        nodes = results([rank.join.remote(device, meeting) for rank in self._ranks])
+        waves = one_of_each_node(nodes)
+        built = [results([self._ranks[at].build.remote(origin) for at in wave]) for wave in waves]
+        self.facts: Facts = built[0][0]
 
     def leave(self) -> None:
         """Keep all tensors in host memory until the next turn."""

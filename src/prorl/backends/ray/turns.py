@@ -1,11 +1,11 @@
-"""Learner and engines that share GPUs take turns; whose turn it is shows nowhere above the seam.
+"""Learner and engines that share GPUs take turns, as do those that load models; neither shows above the seam.
 
-Invariant: who has left computes nothing, and holds next to nothing of a GPU's memory.
+Invariant: a party that has left computes nothing, and holds next to nothing of a GPU's memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 
@@ -41,3 +41,9 @@ class Turns:
 
 def apart(_party: Party) -> None:
     """On GPUs of one's own it is always one's turn."""
+
+
+def one_of_each_node(nodes: Sequence[str]) -> list[list[int]]:
+    """Processes, given the node of each, in waves: of every node the first, then the second where there is one."""
+    earlier = [nodes[:at].count(node) for at, node in enumerate(nodes)]
+    return [[at for at, wave in enumerate(earlier) if wave == now] for now in sorted(set(earlier))]
