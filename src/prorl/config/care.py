@@ -67,9 +67,7 @@ class ClusterConfig(Model):
     engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
     transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
     max_rows: int = Field(512, gt=0)  # responses that an engine decodes at a time, if its cache holds them
-    offload: bool = (
-        False  # with several ranks: their parameters and moments in host memory between their uses
-    )
+    offload: bool = False  # parameters and moments of several ranks in host memory between their uses
     cache_gib: float | None = Field(
         None, gt=0
     )  # keys and values of an engine; default: 1 on a CPU, else all free

@@ -23,7 +23,7 @@ from prorl.backends.local.wave import DivergedError
 from prorl.backends.ray.fate import OneFate
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.weights import Weights, unpack
-from prorl.placement import SHARED
+from prorl.placement import ALONE, SHARED
 from prorl.seeds import derive
 from prorl.types import Completion, Finish, Request
 
@@ -186,7 +186,7 @@ def _arguments(settings: EngineSettings, folder: str) -> EngineArgs:
         max_model_len=settings.context,
         max_num_seqs=settings.max_rows,
         kv_cache_memory_bytes=settings.cache_bytes,
-        gpu_memory_utilization=SHARED if settings.colocated else EngineArgs.gpu_memory_utilization,
+        gpu_memory_utilization=SHARED if settings.colocated else ALONE,
         enable_sleep_mode=gpu and settings.colocated,
         tensor_parallel_size=settings.tensor_parallel,
         distributed_executor_backend=OneFate if settings.tensor_parallel > 1 else None,
