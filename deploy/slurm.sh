@@ -8,6 +8,7 @@
 # Options of sbatch stand before the script: --partition, --account, --time. RUN (default: runs/RECIPE), PORT (6379),
 # VENV (.venv) and HEAD_IP (of the first node, as the others reach it; default: its first IPv4 address that is not its
 # own loop) come from the environment. For a site that refuses --gpus-per-node, say --gres=gpu:8 below in its place.
+# A job of less than four hours must ask for less notice, sbatch --signal=B:USR1@1800, or it is told to stop as it begins.
 #SBATCH --job-name=prorl
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
@@ -22,12 +23,16 @@
 set -euo pipefail
 
 readonly PREEMPTED=75 # stopped by SIGUSR1, saved: docs/operations.md
+readonly UNHEARD=138   # ended by SIGUSR1 before it listened, with nothing to save
 recipe=${1:?say which recipe: sbatch deploy/slurm.sh RECIPE}
 shift
 run=${RUN:-runs/$(basename "$recipe" .yaml)}
 here=${SLURM_SUBMIT_DIR:?not in a Slurm job: use sbatch}
 cd "$here"
 export PATH="$here/${VENV:-.venv}/bin:$PATH"
+
+asked=0 # to save and stop, maybe before there is a trainer to hear it
+trap 'asked=1; kill -USR1 "${trainer:-}" 2> /dev/null || true' USR1
 
 # This script runs on the first node, which therefore is the head.
 mapfile -t nodes < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?}")
@@ -71,15 +76,20 @@ while (alive := sum(node["Alive"] for node in ray.nodes())) < int(sys.argv[2]):
     time.sleep(2)
 WAIT
 
+requeue() {
+    scontrol requeue "${SLURM_JOB_ID:?}"
+    exit "$PREEMPTED"
+}
+
+((asked == 0)) || requeue
 deploy/start.sh "$recipe" "$run" "$address" "$@" &
 trainer=$!
-trap 'kill -USR1 "$trainer"' USR1
 while kill -0 "$trainer" 2> /dev/null; do # a trapped signal ends `wait` early
     wait "$trainer" || true
 done
 status=0
 wait "$trainer" || status=$?
-if ((status == PREEMPTED)); then
-    scontrol requeue "${SLURM_JOB_ID:?}"
+if ((status == PREEMPTED || (asked && status == UNHEARD))); then
+    requeue
 fi
 exit "$status"

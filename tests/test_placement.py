@@ -106,6 +106,22 @@ def test_an_engine_needs_a_cache_for_one_sequence_of_the_models_context():
     assert odd.cache_needed == 28_672 * (112 + 16)
 
 
+def test_engines_in_float32_need_twice_as_much():
+    half, whole = (place(QWEN_1_5B, replace(LONG, half=half), Cluster(gpus=8)) for half in (True, False))
+    assert whole.sampling["engine weights"] == 2 * half.sampling["engine weights"] == 4 * 1.54e9
+    assert whole.cached_token == 2 * half.cached_token == 2 * 28_672
+    assert whole.cache_needed == 2 * half.cache_needed
+
+
+def test_processes_fill_a_node_before_the_next():
+    """12 ranks on two boxes of 8 GPUs: 8 beside each other, and not 6."""
+    asked = {"learners": None, "tensor_parallel": 1}
+    even = place_as_told(QWEN_1_5B, LONG, Cluster(gpus=12, nodes=2), **asked)
+    packed = place_as_told(QWEN_1_5B, LONG, Cluster(gpus=12, nodes=2, node_gpus=8), **asked)
+    state = "learner's state"
+    assert packed.training[state] == pytest.approx(even.training[state] * 8 / 6)
+
+
 def test_a_cache_that_is_told_too_small_for_the_context():
     told = replace(LONG, response_limit=1024, cache_gib=1.0)
     (problem,) = place(QWEN_1_5B, told, Cluster(gpus=8)).problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
 import yaml
@@ -144,8 +145,12 @@ def cluster_of(gpus: int, *, nodes: int | None = None, gpu_memory: float = GPU_M
     return Cluster(gpus=gpus, nodes=nodes or ceil(gpus / GPUS_PER_NODE), gpu_memory=gpu_memory)
 
 
-def asked_placement(config: RunConfig, *, nodes: int | None, gpu_memory: float) -> Placement:
+def asked_placement(
+    config: RunConfig, *, nodes: int | None, gpu_memory: float, node_gpus: int | None = None
+) -> Placement:
     """What each GPU holds under the learners and engines that a recipe asks for; memory in GiB.
+
+    `node_gpus` is said where nodes have more than are asked for.
 
     Raises:
         RecipeError: as `placement`.
@@ -153,6 +158,7 @@ def asked_placement(config: RunConfig, *, nodes: int | None, gpu_memory: float) 
     asked = config.cluster
     sampling = 0 if asked.colocate else asked.engines * asked.tensor_parallel
     cluster = cluster_of(asked.learners + sampling, nodes=nodes, gpu_memory=gpu_memory)
+    cluster = replace(cluster, node_gpus=node_gpus)
     return place_as_told(
         _known_size(config),
         _demand(config, make_plan(config)),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from prorl.errors import ProrlError
 from prorl.footprint import (
+    FLOAT32,
     HALF,
     PROMPT_TOKENS,
     Demand,
@@ -50,6 +51,12 @@ class Cluster:
     gpus: int = 8
     nodes: int = 1
     gpu_memory: float = 80.0  # GiB
+    node_gpus: int | None = None  # of a node that has more than its share of these
+
+    @property
+    def beside(self) -> int:
+        """GPUs of one node at most: processes fill a node before the next."""
+        return self.node_gpus or math.ceil(self.gpus / self.nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +116,7 @@ class Placement:
     def cached_token(self) -> float:
         """Bytes of one position on one GPU."""
         # fewer key heads than GPUs are repeated, one on each
-        return kv_cache(self.size, 1, half=True) / min(self.tensor_parallel, self.size.kv_heads)
+        return kv_cache(self.size, 1, half=self.demand.half) / min(self.tensor_parallel, self.size.kv_heads)
 
     @property
     def rows(self) -> int:
@@ -214,8 +221,9 @@ def _arrange(
     ranks = cluster.gpus if learners is None else learners
     state = learner_state(size, reference=demand.reference, shards=ranks)
     # Ranks on GPUs of their own lie as close together as they can.
-    beside, colocated = min(ranks, cluster.gpus // cluster.nodes), learners is None
-    sampling = {"engine weights": HALF * size.parameters / tensor_parallel, "process": float(PROCESS)}
+    beside, colocated = min(ranks, cluster.beside), learners is None
+    width = HALF if demand.half else FLOAT32
+    sampling = {"engine weights": width * size.parameters / tensor_parallel, "process": float(PROCESS)}
     resident = {
         "weights": state.weights,
         "gradients": state.gradients,

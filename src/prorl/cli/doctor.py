@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -173,8 +174,10 @@ def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     if wanted.device == "cpu" or not memory:
         typer.echo("no placement: memory is planned for GPUs only")
         return status
-    holding = sum(node.gpus > 0 for node in nodes)
-    return _described(asked_placement(config, nodes=holding, gpu_memory=min(memory))) or status
+    largest = max(node.gpus for node in nodes)
+    needed = ceil(sum(wanted.places) / largest) if largest else 1
+    planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
+    return _described(planned) or status
 
 
 def _described(planned: Placement) -> int:

@@ -37,6 +37,19 @@ def engine(folder):
     return VLLMEngine(settings)
 
 
+def test_equal_models_are_read_from_the_same_place(folder):
+    """vLLM keeps what it has compiled under it, and a replacement must not compile again."""
+    from prorl.backends.ray.settings import EngineSettings
+    from prorl.backends.ray.vllm_engine import without_weights
+
+    settings = EngineSettings(config=config_of(folder), eos_ids=(1, 2), context=CONTEXT)
+    place = without_weights(settings)
+    assert without_weights(dataclasses.replace(settings, max_rows=3)) == place
+    assert without_weights(dataclasses.replace(settings, eos_ids=(1,))) != place
+    assert (place / "config.json").read_text() == settings.config
+    assert not any("safetensors" in path.name for path in place.iterdir())
+
+
 @pytest.fixture
 def policy(folder, request):
     """Other weights in every test, so that none can live on what an earlier one installed."""

@@ -15,19 +15,23 @@ from prorl.errors import ProrlError
 REASON = 300  # characters
 
 
+class FaultError(Exception):
+    """An actor has failed at what it was asked for and lives, as after a GPU's fault. No `ProrlError` either."""
+
+
 class OverdueError(Exception):
     """An actor has not answered within its deadline. No `ProrlError`: whoever supervises may start again."""
 
 
-LOST = (RayActorError, RayTaskError, OutOfMemoryError, ObjectLostError, OverdueError)
-"""How a call ends whose actor is to be replaced: dead, broken (a GPU's fault ends no process), killed by Ray as its
-node ran out of memory, or silent."""
+LOST = (RayActorError, FaultError, OutOfMemoryError, ObjectLostError, OverdueError)
+"""How a call ends whose actor is to be replaced: dead, broken, killed by Ray for its node's memory, or silent."""
 
 
 def reason(lost: BaseException) -> str:
     """What is known of why an actor is lost, in a line."""
-    lines = [line.strip() for line in str(lost).splitlines() if line.strip()]
-    return textwrap.shorten(lines[-1], REASON, placeholder=" …") if lines else type(lost).__name__
+    lines = [line.strip() for line in str(lost).splitlines() if line.strip()] or [type(lost).__name__]
+    # Ray ends what it says of a dead actor with why, whether it was killed or failed as it was made.
+    return textwrap.shorten(lines[-1 if isinstance(lost, RayActorError) else 0], REASON, placeholder=" …")
 
 
 def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:
@@ -37,7 +41,7 @@ def results(references: Sequence[Any], *, within: float | None = None) -> list[A
 
     Raises:
         ProrlError, ValueError: raised by one of the actors.
-        RayTaskError: anything else that one of them raised.
+        FaultError: anything else that one of them raised.
         RayActorError, OutOfMemoryError: one of them has died.
         OverdueError: one of them has not answered in time.
     """
@@ -54,7 +58,7 @@ def results(references: Sequence[Any], *, within: float | None = None) -> list[A
     except RayTaskError as error:
         if isinstance(error.cause, (ProrlError, ValueError)):
             raise error.cause from None
-        raise
+        raise FaultError(f"{type(error.cause).__name__}: {error.cause}") from error
 
 
 def result(reference: Any, *, within: float | None = None) -> Any:

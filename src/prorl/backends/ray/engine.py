@@ -120,7 +120,10 @@ class RayEngine:
         for slot, asleep in self._ask("sleep"):
             try:
                 asleep()
-            except LOST:
+            except LOST as error:
+                self._tell(
+                    f"engine {slot.index} did not fall asleep and is replaced in its turn: {reason(error)}"
+                )
                 ray.kill(slot.actor)  # what hangs holds its memory
 
     def submit(self, request: Request) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from prorl.backends.local.wave import DivergedError
 from prorl.backends.ray.fate import OneFate
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.weights import Weights, unpack
+from prorl.files import write_atomic
 from prorl.placement import ALONE, SHARED
 from prorl.seeds import derive
 from prorl.types import Completion, Finish, Request
@@ -36,8 +38,7 @@ class VLLMEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        with _without_weights(settings) as folder:
-            self._engine = LLMEngine.from_engine_args(_arguments(settings, folder))
+        self._engine = LLMEngine.from_engine_args(_arguments(settings))
         self._version = -1
         self._asked: dict[str, tuple[int, int]] = {}  # request id → draw, sample
 
@@ -176,10 +177,10 @@ class VLLMEngine:
         )
 
 
-def _arguments(settings: EngineSettings, folder: str) -> EngineArgs:
+def _arguments(settings: EngineSettings) -> EngineArgs:
     gpu = torch.cuda.is_available()
     return EngineArgs(
-        model=folder,
+        model=str(without_weights(settings)),
         load_format="dummy",  # the learner's weights come with the first sync
         skip_tokenizer_init=True,
         dtype=settings.dtype,
@@ -204,14 +205,21 @@ def _arguments(settings: EngineSettings, folder: str) -> EngineArgs:
     )
 
 
-@contextmanager
-def _without_weights(settings: EngineSettings) -> Iterator[str]:
-    """A transformers directory of all that vLLM reads of a model besides its weights."""
-    with TemporaryDirectory(prefix="prorl-model-") as folder:
-        (Path(folder) / "config.json").write_text(settings.config)
-        generation = {"eos_token_id": list(settings.eos_ids)}
-        (Path(folder) / "generation_config.json").write_text(json.dumps(generation))
-        yield folder
+def without_weights(settings: EngineSettings) -> Path:
+    """A transformers directory on this machine of all that vLLM reads of a model besides its weights.
+
+    Equal settings have the same one: vLLM keeps what it compiles under its name, for the next start.
+    """
+    files = {
+        "config.json": settings.config,
+        "generation_config.json": json.dumps({"eos_token_id": list(settings.eos_ids)}),
+    }
+    digest = blake2b("\n".join(files.values()).encode(), digest_size=8).hexdigest()
+    folder = Path(gettempdir()) / f"prorl-{os.getuid()}-model-{digest}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name, text in files.items():
+        write_atomic(folder / name, text)
+    return folder
 
 
 def _finish(reason: str | None) -> Finish:
