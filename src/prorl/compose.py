@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
 
-PROBE_TOKENS = 64
+PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
 CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 FINGERPRINT_PROBLEMS = 500
 
@@ -162,7 +162,9 @@ def _local_backend(
     pad = pad_id(tokens)
     learner = TorchLearner(model, settings, with_reference=with_reference, pad_id=pad)
     engine = LocalEngine(model, eos_ids=eos_ids(model, tokens), pad_id=pad, max_rows=config.engine.max_rows)
-    return LocalBackend(engine, _judge(config)(), learner, probe=_probe(tokens)), context_limit(model)
+    return LocalBackend(engine, _judge(config)(), learner, probe=_probe(tokens, "float32")), context_limit(
+        model
+    )
 
 
 def _ray_backend(
@@ -223,7 +225,7 @@ def _ray_backend(
         engine,
         judge,
         learner,
-        probe=_probe(tokens),
+        probe=_probe(tokens, settings.dtype),
         keep_copy=engines.transfer != "nccl" or config.sampling.max_staleness > 0,
     )
     return backend, learner.facts.context
@@ -292,7 +294,8 @@ def _check_heads(config: RunConfig, heads: int) -> None:
         raise RecipeError(problem)
 
 
-def _probe(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+def _probe(tokenizer: PreTrainedTokenizerBase, dtype: Literal["float32", "bfloat16"]) -> tuple[int, ...]:
     """Any fixed tokens do; spread over the vocabulary they touch many rows of the embedding."""
-    stride = max(1, len(tokenizer) // PROBE_TOKENS)
-    return tuple(range(0, stride * PROBE_TOKENS, stride))
+    number = PROBE_TOKENS[dtype]
+    stride = max(1, len(tokenizer) // number)
+    return tuple(range(0, stride * number, stride))
