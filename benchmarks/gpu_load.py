@@ -93,6 +93,7 @@ def size_of(model: PreTrainedModel, shape: ModelShape) -> Size:
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_width=shape.hidden_size // shape.heads,
+        context=shape.context,
     )
 
 

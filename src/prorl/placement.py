@@ -32,9 +32,8 @@ GIB = 2**30
 PLANNED = 0.9  # share of a GPU's memory that is planned with; fragments and spikes have the rest
 ALONE = PLANNED  # that an engine may use of GPUs of its own
 SHARED = 0.85  # that an engine may use where a rank's process is on the same GPU
-PROCESS = (
-    2 * GIB
-)  # of each process on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
+# Of each process on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits.
+PROCESS = 2 * GIB
 BLOCK = 16  # token positions that an engine's cache gives out together
 FEWEST_ROWS = 16  # responses at full length that an engine must hold: one group
 LEARNER_SHARE = 0.25  # of the GPUs where learning has its own, about its share of the work (docs/scaling.md)

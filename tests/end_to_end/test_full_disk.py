@@ -25,8 +25,9 @@ def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models):
         weights + 20_000
     ):  # the optimizer has no moments yet at step 0, later it is twice that
         assert "step_000003: File too large" in refused("train", recipe)
-    (missed,) = of_kind(workplace / "runs" / "tiny", Warned)
+    missed, ended = of_kind(workplace / "runs" / "tiny", Warned)
     assert "step_000002: File too large" in missed.text
+    assert ended.text.startswith("ended by NoRoomError: ")
     folder = workplace / "runs" / "tiny" / "checkpoints"
     assert [path.name for path in folder.iterdir()] == ["step_000000"]
     assert "resumed from the checkpoint of step 0" in done("resume", "tiny")
