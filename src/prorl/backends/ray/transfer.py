@@ -16,7 +16,7 @@ from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo, We
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-from prorl.backends.ray.calls import results
+from prorl.backends.ray.calls import reason, results
 from prorl.backends.ray.settings import Device
 from prorl.backends.ray.weights import Receivers
 from prorl.learn.parallel import gathered
@@ -123,15 +123,10 @@ class Line:
     def _fail(self, error: Exception, step: str = "this rank") -> None:
         """Keep what was first, and let a broadcast end that somebody will never take part in: it waits for ever."""
         if self.failure is None:
-            self.failure = f"{step}: {_told(error)}"
+            self.failure = f"{step}: {reason(error)}"
         group = getattr(self._sender, "model_update_group", None)  # NCCL's
         if group is not None:
             group.destroy()
-
-
-def _told(error: Exception) -> str:
-    """An error in one line; Ray puts what matters last."""
-    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[-1]
 
 
 def _init_info(rank: int, receivers: Receivers, address: tuple[str, int]) -> TrainerInitInfo:
