@@ -96,7 +96,7 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     ("fault", "said"),
     [
         (None, r"engine 0 was silent for 5 s.*raise cluster.engine_deadline"),
-        (FAULT, r"engine 0 has died.*: RuntimeError: CUDA error: an illegal memory access"),
+        (FAULT, r"engine 0 has failed.*: RuntimeError: CUDA error: an illegal memory access"),
     ],
 )
 def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):

@@ -7,7 +7,8 @@ import torch
 
 from prorl.backends.local.engine import RequestError
 from prorl.backends.probe import SyncError, halves, require_agreement
-from prorl.backends.ray.weights import collect, crc
+from prorl.backends.ray.checksums import crc
+from prorl.backends.ray.weights import collect
 from prorl.learn.model import load_model
 from prorl.types import Request, Sampling
 from support.cluster import CONTEXT, ENDS, config_of, write_model

@@ -27,6 +27,17 @@ LOST = (RayActorError, FaultError, OutOfMemoryError, ObjectLostError, OverdueErr
 """How a call ends whose actor is to be replaced: dead, broken, killed by Ray for its node's memory, or silent."""
 
 
+def ended(lost: BaseException) -> str:
+    """How an actor came to be lost, as one says it of it."""
+    match lost:
+        case OverdueError():
+            return "was silent"
+        case FaultError():
+            return "has failed"
+        case _:
+            return "has died"
+
+
 def reason(lost: BaseException) -> str:
     """What is known of why an actor is lost, in a line."""
     lines = [line.strip() for line in str(lost).splitlines() if line.strip()] or [type(lost).__name__]

@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from prorl.backends.probe import allowed, require_agreement
-from prorl.backends.ray.calls import LOST, OverdueError, reason, result
+from prorl.backends.ray.calls import LOST, OverdueError, ended, reason, result
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.turns import Take, apart
 from prorl.backends.ray.weights import Published, Receivers
@@ -258,9 +258,9 @@ class RayEngine:
         Returns why the new one is lost too, if it is.
         """
         slot.restarts += 1
-        how, why = f"was silent for {self._deadline:.0f} s", ""
-        if not isinstance(lost, OverdueError):
-            how, why = "has died", f": {reason(lost)}"
+        silent = isinstance(lost, OverdueError)
+        how = ended(lost) + (f" for {self._deadline:.0f} s" if silent else "")
+        why = "" if silent else f": {reason(lost)}"
         if slot.restarts > MOST_RESTARTS:
             raise EngineLostError(
                 f"engine {slot.index} {how}, the {slot.restarts}th since the last sync: see what its machine lacks; "

@@ -26,9 +26,9 @@ class EngineActor:
         """Serve nothing until there are other weights."""
         self._engine.withdraw()
 
-    def transfer(self, step: str, *arguments: Any) -> None:
-        """One step of vLLM's weight transfer."""
-        self._engine.transfer(step, *arguments)
+    def transfer(self, step: str, *arguments: Any) -> list[Any]:
+        """One step of vLLM's weight transfer; what each of the engine's workers answered."""
+        return self._engine.transfer(step, *arguments)
 
     def serve(self, version: int) -> None:
         """Serve the weights that were transferred."""

@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from prorl.backends.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge
-from prorl.backends.ray.calls import LOST, OverdueError, reason, result, results
+from prorl.backends.ray.calls import LOST, OverdueError, ended, reason, result, results
 from prorl.errors import ProrlError
 from prorl.types import Problem, Verdict
 
@@ -195,7 +195,7 @@ class RayJudge:
     def _replace(self, slot: _Slot, lost: Exception) -> None:
         """Start another judge in the place of a lost one, to be sent all that is owed; it is not waited for here."""
         slot.restarts += 1
-        how, why = ("was silent", "") if isinstance(lost, OverdueError) else ("has died", f": {reason(lost)}")
+        how, why = ended(lost), "" if isinstance(lost, OverdueError) else f": {reason(lost)}"
         if slot.restarts > MOST_RESTARTS:
             raise JudgeLostError(
                 f"judge {slot.index} {how}, the {slot.restarts}th without a verdict between them: see what its "

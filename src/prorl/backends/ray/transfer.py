@@ -17,6 +17,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactor
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
 from prorl.backends.ray.calls import reason, results
+from prorl.backends.ray.checksums import word_sum
 from prorl.backends.ray.settings import Device
 from prorl.backends.ray.weights import Receivers
 from prorl.learn.parallel import gathered
@@ -37,14 +38,21 @@ class Source(WeightSource):  # type: ignore[misc]
     def begin(self) -> None:
         """Begin another round."""
         self._round = self._weights()
+        self._sums: dict[str, Tensor] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         """What is left of this round. With shards a collective: all ranks must come to its end."""
         return self._round
 
+    def sums(self) -> dict[str, int]:
+        """The `word_sum` of every weight of this round, once all of it has been sent."""
+        return {name: int(total) for name, total in self._sums.items()}
+
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in self._model.state_dict(keep_vars=True).items():
-            yield name, gathered(weight).to(self._device, self._dtype)
+            whole = gathered(weight).to(self._device, self._dtype)
+            self._sums[name] = word_sum(whole)
+            yield name, whole
 
 
 class Line:
@@ -63,11 +71,12 @@ class Line:
         self._receivers = receivers
         self._due = time.monotonic() + receivers.deadline
         self._sender: Any = None
+        self._arrived: list[list[dict[str, int]]] = []  # at every engine, on every GPU
         info = _init_info(rank, receivers, address)
         try:
             self._sender = WeightTransferTrainerFactory.trainer_init(info, client=self, source=source)
         except Exception as error:
-            self._fail(error)
+            self._fail("this rank", reason(error))
 
     def send(self) -> str | None:
         """Send the source to all engines; on all ranks, once all have met. Returns what has failed, if anything."""
@@ -77,7 +86,7 @@ class Line:
         try:
             self._sender.send_weights()
         except Exception as error:
-            self._fail(error)
+            self._fail("this rank", reason(error))
         for _ in self._source:  # to the end of the round, wherever this rank has stopped
             pass
         return self.failure
@@ -102,28 +111,38 @@ class Line:
 
     def update_weights(self, update_info: Any) -> None:
         """Have the engines receive what is sent meanwhile."""
-        self._ask("update_weights", [update_info] * len(self._receivers.actors))
+        self._arrived = self._ask("receive_weights", [update_info] * len(self._receivers.actors))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Have the engines put what they received in place."""
+        """Have the engines put what they received in place, where it is what was sent."""
+        sent = self._source.sums()
+        for index, gpus in enumerate(self._arrived):
+            damaged = [name for name in sent if any(sums.get(name) != sent[name] for sums in gpus)]
+            if damaged:
+                which = f"{len(damaged)} of {len(sent)} weights, the first of them {damaged[0]}"
+                self._fail("receive_weights", f"{which}, are not at engine {index} as they were sent")
         self._ask("finish_weight_update")
 
-    def _ask(self, step: str, arguments: Sequence[Any] | None = None) -> None:
-        """One step on all engines, in their order; `arguments` holds one for each."""
+    def _ask(self, step: str, arguments: Sequence[Any] | None = None) -> list[Any]:
+        """What all engines answer to a step, in their order; nothing once something has failed.
+
+        `arguments` holds one for each.
+        """
         if self.failure is not None:
-            return
+            return []
         actors = self._receivers.actors
         each = [()] * len(actors) if arguments is None else [(argument,) for argument in arguments]
         try:
             asked = [actor.transfer.remote(step, *mine) for actor, mine in zip(actors, each, strict=True)]
-            results(asked, within=max(0.0, self._due - time.monotonic()))
+            return results(asked, within=max(0.0, self._due - time.monotonic()))
         except Exception as error:
-            self._fail(error, step)
+            self._fail(step, reason(error))
+            return []
 
-    def _fail(self, error: Exception, step: str = "this rank") -> None:
+    def _fail(self, step: str, why: str) -> None:
         """Keep what was first, and let a broadcast end that somebody will never take part in: it waits for ever."""
         if self.failure is None:
-            self.failure = f"{step}: {reason(error)}"
+            self.failure = f"{step}: {why}"
         group = getattr(self._sender, "model_update_group", None)  # NCCL's
         if group is not None:
             group.destroy()

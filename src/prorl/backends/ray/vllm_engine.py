@@ -75,9 +75,12 @@ class VLLMEngine:
             )
         self._version = -1
 
-    def transfer(self, step: str, *arguments: Any) -> None:
-        """One step of vLLM's weight transfer, a method of its workers; only while nothing is served."""
-        self._engine.collective_rpc(step, args=arguments)
+    def transfer(self, step: str, *arguments: Any) -> list[Any]:
+        """One step of vLLM's weight transfer, a method of its workers; only while nothing is served.
+
+        Returns what each of them answered.
+        """
+        return list(self._engine.collective_rpc(step, args=arguments))
 
     def serve(self, version: int) -> None:
         """Serve the weights that the workers hold now, and forget what was computed with others."""

@@ -1,25 +1,22 @@
-"""The learner's weights on their way to the engines: named, versioned, and in host memory checksummed.
+"""The learner's weights on their way to the engines through host memory: named, versioned and checksummed.
 
-There they travel as one object of Ray's store, which engines on the same machine read in place. Every name of a
+They travel as one object of Ray's store, which engines on the same machine read in place. Every name of a
 weight is listed, also of one that is tied to another, because vLLM renews the output head only where it is named.
 """
 
 from __future__ import annotations
 
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from prorl.backends.probe import SyncError
+from prorl.backends.ray.checksums import Array, crc
 from prorl.learn.parallel import full_weights
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +82,6 @@ def unpack(weights: Weights) -> Iterator[tuple[str, Tensor]]:
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nobody writes
             tensor = torch.from_numpy(array)
         yield name, tensor.view(getattr(torch, weights.dtype))
-
-
-def crc(arrays: Mapping[str, Array]) -> int:
-    """CRC-32 over names, shapes and contents; arrays under two names count once."""
-    value, seen = 0, set()
-    for name, array in arrays.items():
-        value = zlib.crc32(f"{name} {array.shape}".encode(), value)
-        place = array.__array_interface__["data"]
-        if place not in seen:
-            seen.add(place)
-            value = zlib.crc32(np.ascontiguousarray(array).data, value)
-    return value
 
 
 def _array(tensor: Tensor) -> Array:
