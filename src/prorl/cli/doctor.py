@@ -161,9 +161,10 @@ def _data(config: RunConfig, recipe: str) -> int:
 
 def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     """What a recipe asks of these nodes: room, and memory of GPUs; the exit status."""
-    from prorl.backends.ray.checks import room
+    from prorl.backends.ray.checks import host_memory, room
     from prorl.estimate import asked_placement
     from prorl.machine import cluster_settings, settled
+    from prorl.placement import GIB
 
     config = settled(config)
     wanted = cluster_settings(config)
@@ -177,7 +178,9 @@ def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     largest = max(node.gpus for node in nodes)
     needed = ceil(sum(wanted.places) / largest) if largest else 1
     planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
-    return _described(planned) or status
+    held = host_memory(nodes, planned.host / GIB)
+    typer.echo(str(held))
+    return _described(planned) or (status if held.fits else FAILED)
 
 
 def _described(planned: Placement) -> int:

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from prorl.backends.ray.checks import RANGES, Node, findings, installed, room
+from prorl.backends.ray.checks import RANGES, Node, findings, host_memory, installed, room
 from prorl.backends.ray.node import DRIVER, NodeProbe, gpus
 from prorl.backends.ray.settings import ClusterSettings
 
@@ -157,6 +157,15 @@ def test_what_is_shared_is_counted_once():
     assert room([NODE], shared).fits
     assert "8 learner ranks and 8 engines, two in turn on 12 CPUs and a GPU" in room([NODE], shared).detail
     assert not room([NODE], replace(shared, threads=13)).fits
+
+
+def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
+    nodes = [NODE, replace(NODE, name="10.0.0.2", memory=256), replace(NODE, name="head", gpus=0, memory=8)]
+    assert host_memory(nodes, 250.0).fits
+    found = host_memory(nodes, 300.0)
+    assert not found.fits
+    assert "up to 300 GiB" in found.detail
+    assert "; 10.0.0.2 has 256: take nodes with more memory" in found.detail
 
 
 @pytest.mark.parametrize(

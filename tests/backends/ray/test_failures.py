@@ -15,6 +15,7 @@ import torch
 from rich.console import Console as RichConsole
 from safetensors.torch import load_file
 
+from prorl.backends.probe import SyncError
 from prorl.config.recipe import load_recipe
 from prorl.director.events import Resumed, Stepped, Warned
 from prorl.director.state import from_json
@@ -100,9 +101,7 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     ],
 )
 def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
-    from prorl.backends.ray.engine import MOST_RESTARTS, EngineLostError, RayEngine
-    from prorl.backends.ray.settings import EngineSettings
-    from prorl.backends.ray.weights import Published
+    from prorl.backends.ray.engine import MOST_RESTARTS, EngineLostError
 
     class Useless:  # made in here, as Ray's processes cannot import this module
         """An engine that never comes to answer, or fails and lives."""
@@ -112,33 +111,69 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
                 raise RuntimeError(fault)
             signal.pause()
 
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        started = []
-
-        def start(index):
-            started.append(index)
-            return ray.remote(Useless).options(num_cpus=1).remote()
-
-        settings = EngineSettings(config="", eos_ids=(0,), context=8)
-        engine = RayEngine(start, 1, settings, deadline=5.0)
+    with one_engine(lambda number: ray.remote(Useless).remote()) as (engine, started):
         with pytest.raises(EngineLostError, match=said):
-            engine.publish(
-                Published(
-                    version=0,
-                    copy=lambda: None,
-                    send=lambda receivers: None,
-                    prompt=(1,),
-                    tokens=(2,),
-                    logps=(0.0,),
-                )
-            )
+            publish(engine)
         incidents = engine.incidents()
         assert len(incidents) == MOST_RESTARTS
         assert all(("illegal memory access" if fault else "was silent") in incident for incident in incidents)
         assert len(started) == 1 + MOST_RESTARTS
+
+
+def test_an_engine_with_other_weights_is_replaced_and_a_second_one_ends_the_run():
+    class Wrong:
+        """An engine that is wrong about the probe by so many nats."""
+
+        def __init__(self, nats):
+            self._nats = nats
+
+        def install(self, weights):
+            pass
+
+        def score(self, prompt, tokens):
+            return [self._nats]
+
+        def add(self, work):
+            pass
+
+    off = [1.0, 0.0, 2.0]
+    with one_engine(lambda number: ray.remote(Wrong).remote(off[number])) as (engine, started):
+        publish(engine)
+        (incident,) = engine.incidents()
+        assert "engine 0 has failed and is replaced, 0 responses are asked again: after the sync" in incident
+        assert "differ by 1 nats" in incident
+        ray.kill(engine._slots[0].actor)
+        with pytest.raises(SyncError, match="differ by 2 nats"):
+            publish(engine)
+        assert len(started) == 3
+
+
+@contextmanager
+def one_engine(make):
+    """`RayEngine` over one actor, the n-th of which is made by `make(n)`; and which were started."""
+    from prorl.backends.ray.engine import RayEngine
+    from prorl.backends.ray.settings import EngineSettings
+
+    started = []
+
+    def start(index):
+        started.append(make(len(started)))
+        return started[-1]
+
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        settings = EngineSettings(config="", eos_ids=(0,), context=8)
+        yield RayEngine(start, 1, settings, deadline=5.0), started
     finally:
         ray.shutdown()
+
+
+def publish(engine):
+    """Weights whose probe has a log-prob of zero."""
+    from prorl.backends.ray.weights import Published
+
+    probe = {"prompt": (1,), "tokens": (2,), "logps": (0.0,)}
+    engine.publish(Published(version=0, copy=lambda: None, send=lambda receivers: None, **probe))
 
 
 @pytest.fixture(scope="module")

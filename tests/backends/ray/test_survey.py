@@ -61,6 +61,31 @@ def test_the_doctor_answers_with_its_status(address, tmp_path):
     assert "does not fit: data: deepscaler, " in unprepared.output
 
 
+@pytest.fixture
+def eight_gpus(tmp_path, monkeypatch):
+    """A node that says it has them, to Ray and by `nvidia-smi`."""
+    from ray.cluster_utils import Cluster
+
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nyes 81559, 580.65.06 | head -8\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 64, "num_gpus": 8})
+    yield cluster.address
+    cluster.shutdown()
+
+
+def test_memory_is_planned_where_there_are_gpus(eight_gpus, tmp_path):
+    asked = ["--address", eight_gpus, "--run", str(tmp_path), "--recipe", "prorl_v2", f"data={tmp_path}"]
+    placed = ["cluster.learners=8", "cluster.engines=8", "cluster.colocate=true", "threads=8"]
+    said = doctor(*asked, *placed).output
+    assert ": 8 GPUs of 80 GiB, 64 CPUs, " in said
+    assert "ok: room: 8 learner ranks and 8 engines, two in turn on 8 CPUs and a GPU" in said
+    assert "host memory: a node holds up to " in said
+    assert "everything fits by this estimate" in said
+
+
 def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path):
     said = doctor("--address", "127.0.0.1:1", "--run", str(tmp_path))
     assert said.exit_code == 1

@@ -176,10 +176,23 @@ def test_weights_that_did_not_arrive_as_they_were_sent_are_sent_again(bench, ord
     assert bench.backend.incidents() == []
 
 
+def test_weights_that_the_probe_disproves_are_sent_again(bench):
+    """A transfer is at its end once all engines have been proven."""
+    bench.learn()
+    bench.order(1, "score", "lie")
+    bench.backend.sync(11)
+    (incident,) = bench.backend.incidents()
+    assert (
+        "did not reach the engines over nccl (after the sync to policy version 11 engine and learner differ"
+        in incident
+    )
+    assert len(answers(bench.backend.engine)) == 16
+
+
 def test_an_engine_that_put_nothing_in_place_is_replaced(bench):
     bench.learn()
     bench.order(1, "finish_weight_update", "skip")
-    bench.backend.sync(11)
+    bench.backend.sync(12)
     (incident,) = bench.backend.incidents()
     assert "engine 1 has failed and is replaced" in incident
     assert len(answers(bench.backend.engine)) == 16

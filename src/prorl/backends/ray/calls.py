@@ -32,7 +32,7 @@ def ended(lost: BaseException) -> str:
     match lost:
         case OverdueError():
             return "was silent"
-        case FaultError():
+        case FaultError() | ProrlError():
             return "has failed"
         case _:
             return "has died"

@@ -111,6 +111,17 @@ def room(nodes: Sequence[Node], wanted: ClusterSettings, *, claimed: bool = True
     return Finding(name="room", fits=found == len(wanted.places) and seats >= wanted.judges, detail=asked)
 
 
+def host_memory(nodes: Sequence[Node], needed: float) -> Finding:
+    """Whether every node with GPUs has the GiB of host memory that a run's node needs at most."""
+    asked = f"a node holds up to {needed:.0f} GiB for the run, beside what every process takes for itself"
+    small = {node.name: node.memory for node in nodes if node.gpus and node.memory < needed}
+    if not small:
+        return Finding(name="host memory", fits=True, detail=asked)
+    found = ", ".join(f"{name} has {memory:.0f}" for name, memory in small.items())
+    remedy = "take nodes with more memory, or spread the ranks over more of them"
+    return Finding(name="host memory", fits=False, detail=f"{asked}; {found}: {remedy}")
+
+
 def _version(name: str) -> str:
     for distribution in _DISTRIBUTIONS.get(name, (name,)):
         try:

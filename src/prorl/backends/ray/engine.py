@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 
-from prorl.backends.probe import allowed, require_agreement
+from prorl.backends.probe import SyncError, allowed, require_agreement
 from prorl.backends.ray.calls import LOST, OverdueError, ended, reason, result
 from prorl.backends.ray.settings import EngineSettings, check_request
 from prorl.backends.ray.turns import Take, apart
@@ -93,7 +93,7 @@ class RayEngine:
         """Let all engines serve other weights, and prove by the probe that they do.
 
         Raises:
-            SyncError: an engine does not serve the learner's weights.
+            SyncError: an engine does not serve the learner's weights, and neither does the one that took its place.
             EngineLostError: an engine and all that took its place died or hung.
             RuntimeError: requests are in flight.
         """
@@ -197,15 +197,29 @@ class RayEngine:
         published = self._published
         if published is None or self._served is published:
             return
-        if self._settings.transfer != "host" and self._failures < MOST_FAILURES and self._sent(published):
-            serving = self._ask("serve", published.version)
-        else:
-            serving = self._ask("install", published.copy())
-        for slot, served in serving:
-            with self._replacing(slot):
+        direct = self._settings.transfer != "host" and self._failures < MOST_FAILURES
+        if not (direct and self._sent(published)):
+            self._proven("install", published.copy(), SyncError)
+        self._served = published
+
+    def _proven(self, method: str, argument: Any, *replaced: type[Exception]) -> None:
+        """Have all engines serve what was published, and prove that they do; one that ends so is replaced as well.
+
+        Raises:
+            SyncError: one does not, unless it is replaced, and then the new one does not.
+        """
+        for slot, served in self._ask(method, argument):
+            with self._replacing(slot, *replaced):
                 served()
                 self._prove(slot)
-        self._served = published
+
+    def _disproof(self, method: str, argument: Any) -> str | None:
+        """As `_proven`; returns what is raised there."""
+        try:
+            self._proven(method, argument)
+        except SyncError as error:
+            return str(error)
+        return None
 
     def _take(self, slot: _Slot) -> list[Completion]:
         answer, slot.pending = slot.pending, None
@@ -217,7 +231,7 @@ class RayEngine:
         return completions
 
     def _sent(self, published: Published) -> bool:
-        """Have the weights sent straight to all engines; whether they have arrived.
+        """Have the weights sent straight to all engines; whether they have arrived and are served.
 
         Otherwise all engines are new and have none: what the old ones hold nobody knows, and some may wait for ever.
         """
@@ -225,9 +239,8 @@ class RayEngine:
             with self._replacing(slot):
                 withdrawn()
         way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
-        failure = published.send(
-            Receivers(actors=actors, gpus=self._settings.tensor_parallel, deadline=self._deadline)
-        )
+        receivers = Receivers(actors=actors, gpus=self._settings.tensor_parallel, deadline=self._deadline)
+        failure = published.send(receivers) or self._disproof("serve", published.version)
         if failure is None:
             self._failures = 0
             return True
@@ -243,11 +256,11 @@ class RayEngine:
         return False
 
     @contextmanager
-    def _replacing(self, slot: _Slot) -> Iterator[None]:
-        """Replace the engine if it turns out to be lost while inside; the rest of the block is then skipped."""
+    def _replacing(self, slot: _Slot, *also: type[Exception]) -> Iterator[None]:
+        """Replace the engine if it turns out to be lost while inside, or this is raised; the rest is then skipped."""
         try:
             yield
-        except LOST as error:
+        except (*LOST, *also) as error:
             lost: Exception | None = error
             while lost is not None:
                 lost = self._replace(slot, lost)
