@@ -32,9 +32,14 @@ def allowed(dtype: Literal["float32", "bfloat16"], learned: Sequence[float]) -> 
 
 
 def require_agreement(
-    version: int, decoded: Sequence[float], learned: Sequence[float], *, tolerance: float
+    version: int,
+    decoded: Sequence[float],
+    learned: Sequence[float],
+    *,
+    tolerance: float,
+    engine: str = "engine",
 ) -> None:
-    """Check that the log-probs of engine and learner differ by at most `tolerance` nats anywhere.
+    """Check that the log-probs of an engine, so called, and the learner differ by at most `tolerance` nats anywhere.
 
     Raises:
         SyncError: they differ, or one of them is not a number.
@@ -42,6 +47,7 @@ def require_agreement(
     gap = max(abs(a - b) for a, b in zip(decoded, learned, strict=True))
     if not gap <= tolerance:
         raise SyncError(
-            f"after the sync to policy version {version} engine and learner differ by {gap:.2g} nats on the "
-            "probe: the engine does not serve the learner's weights"
+            f"after the sync to policy version {version} {engine} and learner differ by {gap:.2g} nats on the "
+            "probe, so it does not serve the learner's weights: where that happens again, test the memory of the "
+            "device that it computes on"
         )

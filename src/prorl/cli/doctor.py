@@ -178,7 +178,7 @@ def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     largest = max(node.gpus for node in nodes)
     needed = ceil(sum(wanted.places) / largest) if largest else 1
     planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
-    held = host_memory(nodes, planned.host / GIB)
+    held = host_memory(nodes, planned.host / GIB, gpus=min(largest, sum(wanted.places)))
     typer.echo(str(held))
     return _described(planned) or (status if held.fits else FAILED)
 

@@ -97,12 +97,7 @@ def steps_left(used: Sequence[int], rest: int) -> float | None:
 def take_sample(step: int, folder: Path) -> Sample:
     """What this process and its machine have now."""
     page = os.sysconf("SC_PAGE_SIZE")
-    memory = _meminfo()
-    total, available = memory["MemTotal"], memory["MemAvailable"]
-    with suppress(OSError, ValueError):  # no limit of a container, which then reads "max"
-        limit = int((CGROUP / "memory.max").read_text())
-        if limit < total:
-            total, available = limit, min(available, limit - _charged())
+    total, available = machine_memory()
     return Sample(
         step=step,
         resident=int(Path("/proc/self/statm").read_text().split()[1]) * page,
@@ -110,6 +105,17 @@ def take_sample(step: int, folder: Path) -> Sample:
         total=total,
         disk=free_bytes(folder),
     )
+
+
+def machine_memory() -> tuple[int, int]:
+    """Bytes of memory there are, and that could still be used: the machine's, or its container's if that has less."""
+    memory = _meminfo()
+    total, available = memory["MemTotal"], memory["MemAvailable"]
+    with suppress(OSError, ValueError):  # no limit of a container, which then reads "max"
+        limit = int((CGROUP / "memory.max").read_text())
+        if limit < total:
+            return limit, min(available, limit - _charged())
+    return total, available
 
 
 def _meminfo() -> dict[str, int]:

@@ -6,6 +6,8 @@ import time
 from functools import partial
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from prorl.compose import build_parts
 from prorl.config.recipe import load_recipe
@@ -18,6 +20,7 @@ from prorl.tasks.extract import respond
 from prorl.tasks.registry import make_task
 from prorl.types import Action, Batch, Knobs, PromptActions, Request, Sampling
 from support.cluster import actors, write_model
+from support.commands import done
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -67,7 +70,11 @@ def cut(run, target, step):
     return target
 
 
-@pytest.mark.parametrize("change", [["backend=local"], ["cluster.learners=1"]], ids=["local", "one rank"])
+@pytest.mark.parametrize(
+    "change",
+    [["backend=local"], ["cluster.learners=1"], ["cluster.engines=2"]],
+    ids=["local", "one rank", "two engines"],
+)
 def test_a_run_goes_on_elsewhere(trained, tmp_path, change):
     run = cut(trained, tmp_path / "run", 2)
     assert resume_run(run, quiet(), overrides=change).stopped == "done"
@@ -86,6 +93,18 @@ def test_a_run_that_began_on_one_process_goes_on_over_ranks(trained, tmp_path):
     assert resume_run(again, quiet(), overrides=["backend=ray"]).stopped == "done"
     mine, theirs = (of_kind(folder, Stepped)[-1].update for folder in (again, trained))
     assert mine.loss == pytest.approx(theirs.loss, abs=1e-3)
+
+
+def test_what_ranks_trained_is_exported_for_transformers(trained, tmp_path):
+    done("export", trained, tmp_path / "model")
+    tokens = torch.arange(40, 60)[None]
+    with torch.inference_mode():
+        exported, saved = (
+            AutoModelForCausalLM.from_pretrained(folder)(tokens).logits
+            for folder in (tmp_path / "model", trained / "checkpoints" / "step_000003")
+        )
+    assert torch.equal(exported, saved)
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) > 0
 
 
 @pytest.fixture

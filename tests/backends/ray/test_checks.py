@@ -160,12 +160,12 @@ def test_what_is_shared_is_counted_once():
 
 
 def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
-    nodes = [NODE, replace(NODE, name="10.0.0.2", memory=256), replace(NODE, name="head", gpus=0, memory=8)]
-    assert host_memory(nodes, 250.0).fits
-    found = host_memory(nodes, 300.0)
+    nodes = [NODE, replace(NODE, name="10.0.0.2", memory=256), replace(NODE, name="small", gpus=2, memory=8)]
+    assert host_memory(nodes, 225.0, gpus=8).fits
+    found = host_memory(nodes, 250.0, gpus=8)
     assert not found.fits
-    assert "up to 300 GiB" in found.detail
-    assert "; 10.0.0.2 has 256: take nodes with more memory" in found.detail
+    assert "up to 250.0 GiB" in found.detail
+    assert "; 10.0.0.2 has 256.0: take nodes with more memory" in found.detail
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from prorl.backends.ray import checksums
-from prorl.backends.ray.checksums import word_sum
+from prorl.backends.ray.checksums import differing, word_sum
 
 
 def test_each_word_counts_as_often_as_its_place():
@@ -24,3 +24,11 @@ def test_memory_layout_and_pieces_make_no_difference(monkeypatch):
     assert int(word_sum(weight.t().contiguous().t())) == whole
     monkeypatch.setattr(checksums, "PIECE", 7)
     assert int(word_sum(weight)) == whole
+
+
+def test_every_gpu_of_an_engine_must_have_received_every_weight():
+    sent = {"head": 3, "norm": 4}
+    assert differing(sent, [sent, sent], 2) == []
+    assert differing(sent, [sent, {"head": 3, "norm": 5}], 2) == ["norm"]
+    assert differing(sent, [sent, {"norm": 4}], 2) == ["head"]
+    assert differing(sent, [sent], 2) == ["head", "norm"]

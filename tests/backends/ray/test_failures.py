@@ -120,7 +120,7 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
         assert len(started) == 1 + MOST_RESTARTS
 
 
-def test_an_engine_with_other_weights_is_replaced_and_a_second_one_ends_the_run():
+def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_ends_the_run():
     class Wrong:
         """An engine that is wrong about the probe by so many nats."""
 
@@ -136,16 +136,21 @@ def test_an_engine_with_other_weights_is_replaced_and_a_second_one_ends_the_run(
         def add(self, work):
             pass
 
-    off = [1.0, 0.0, 2.0]
+    off = [1.0, 0.0, 2.0, 0.0, 3.0, 4.0]
     with one_engine(lambda number: ray.remote(Wrong).remote(off[number])) as (engine, started):
         publish(engine)
         (incident,) = engine.incidents()
         assert "engine 0 has failed and is replaced, 0 responses are asked again: after the sync" in incident
-        assert "differ by 1 nats" in incident
-        ray.kill(engine._slots[0].actor)
-        with pytest.raises(SyncError, match="differ by 2 nats"):
+        assert "engine 0 and learner differ by 1 nats" in incident
+        ray.kill(started[-1])
+        publish(engine)  # for the dead one comes one that is wrong, and for that one a good one
+        dead, wrong = engine.incidents()
+        assert "has died" in dead
+        assert "differ by 2 nats" in wrong
+        ray.kill(started[-1])
+        with pytest.raises(SyncError, match="engine 0 and learner differ by 4 nats"):
             publish(engine)
-        assert len(started) == 3
+        assert len(started) == len(off)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from prorl.backends.ray.checks import findings, installed
 from prorl.cli.main import app
 from prorl.sandbox.probe import probe
+from support.cluster import write_model
+from support.tiny import write_recipe
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
@@ -77,13 +79,15 @@ def eight_gpus(tmp_path, monkeypatch):
 
 
 def test_memory_is_planned_where_there_are_gpus(eight_gpus, tmp_path):
-    asked = ["--address", eight_gpus, "--run", str(tmp_path), "--recipe", "prorl_v2", f"data={tmp_path}"]
+    recipe = write_recipe(tmp_path, write_model(tmp_path / "qwen3"))
+    asked = ["--address", eight_gpus, "--run", str(tmp_path), "--recipe", str(recipe), "device=cuda"]
     placed = ["cluster.learners=8", "cluster.engines=8", "cluster.colocate=true", "threads=8"]
-    said = doctor(*asked, *placed).output
-    assert ": 8 GPUs of 80 GiB, 64 CPUs, " in said
-    assert "ok: room: 8 learner ranks and 8 engines, two in turn on 8 CPUs and a GPU" in said
-    assert "host memory: a node holds up to " in said
-    assert "everything fits by this estimate" in said
+    said = doctor(*asked, *placed)
+    assert ": 8 GPUs of 80 GiB, 64 CPUs, " in said.output
+    assert "ok: room: 8 learner ranks and 8 engines, two in turn on 8 CPUs and a GPU" in said.output
+    assert "ok: host memory: a node holds up to 0.0 GiB" in said.output
+    assert "everything fits by this estimate" in said.output
+    assert said.exit_code == 0, said.output
 
 
 def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path):

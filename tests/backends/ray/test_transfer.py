@@ -4,6 +4,7 @@ import os
 import sys
 
 import pytest
+import torch
 
 from prorl.types import Request, Sampling
 from support.cluster import ENDS, actors, config_of, write_model
@@ -115,6 +116,34 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
     assert bench.backend.incidents() == []
 
 
+def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
+    from prorl.backends.ray.transfer import Line, Source
+    from prorl.backends.ray.weights import Receivers
+
+    class Wide:
+        """An engine of two GPUs that remembers what it was told."""
+
+        def __init__(self):
+            self._told = []
+
+        def transfer(self, *told):
+            self._told.append(told)
+
+        def told(self):
+            return self._told
+
+    engines = [ray.remote(Wide).options(num_cpus=0).remote() for _ in range(2)]
+    receivers = Receivers(actors=engines, gpus=2, deadline=DEADLINE)
+    source = Source(torch.nn.Linear(2, 2), torch.float32, "cpu", sends=False)
+    line = Line(source, 1, receivers, ("127.0.0.1", 0))  # not rank 0, so that nobody is met
+    line.init_weight_transfer_engine({"rank_offset": 1})
+    assert line.failure is None
+    shutdown, meeting = "shutdown_weight_transfer_engine", "init_weight_transfer_engine"
+    assert ray.get([engine.told.remote() for engine in engines]) == [
+        [(shutdown,), (meeting, {"rank_offset": offset})] for offset in (1, 3)
+    ]
+
+
 def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_the_next_sync(bench):
     bench.learn()
     bench.backend.sync(5)
@@ -183,7 +212,7 @@ def test_weights_that_the_probe_disproves_are_sent_again(bench):
     bench.backend.sync(11)
     (incident,) = bench.backend.incidents()
     assert (
-        "did not reach the engines over nccl (after the sync to policy version 11 engine and learner differ"
+        "did not reach the engines over nccl (after the sync to policy version 11 engine 1 and learner differ"
         in incident
     )
     assert len(answers(bench.backend.engine)) == 16

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
+from prorl.placement import PLANNED
+
 if TYPE_CHECKING:
     from prorl.backends.ray.settings import ClusterSettings
 
@@ -49,7 +51,7 @@ class Node:
     name: str  # its address
     cpus: float = 0.0  # that Ray has to give
     gpus: int = 0  # likewise
-    memory: float = 0.0  # of the machine, GiB
+    memory: float = 0.0  # of the machine or of the container there, GiB
     devices: Sequence[float] = ()  # GiB of every GPU of the machine
     driver: str = ""  # of its GPUs; empty where it has none
     sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
@@ -111,14 +113,17 @@ def room(nodes: Sequence[Node], wanted: ClusterSettings, *, claimed: bool = True
     return Finding(name="room", fits=found == len(wanted.places) and seats >= wanted.judges, detail=asked)
 
 
-def host_memory(nodes: Sequence[Node], needed: float) -> Finding:
-    """Whether every node with GPUs has the GiB of host memory that a run's node needs at most."""
-    asked = f"a node holds up to {needed:.0f} GiB for the run, beside what every process takes for itself"
-    small = {node.name: node.memory for node in nodes if node.gpus and node.memory < needed}
+def host_memory(nodes: Sequence[Node], needed: float, *, gpus: int) -> Finding:
+    """Whether nodes have the GiB of host memory that one needs at most, which computes on so many GPUs.
+
+    Every process takes some for itself as well, so not all of a node's is planned with.
+    """
+    asked = f"a node holds up to {needed:.1f} GiB for the run, beside what every process takes for itself"
+    small = {node.name: node.memory for node in nodes if node.gpus >= gpus and PLANNED * node.memory < needed}
     if not small:
         return Finding(name="host memory", fits=True, detail=asked)
-    found = ", ".join(f"{name} has {memory:.0f}" for name, memory in small.items())
-    remedy = "take nodes with more memory, or spread the ranks over more of them"
+    found = ", ".join(f"{name} has {memory:.1f}" for name, memory in small.items())
+    remedy = f"take nodes with more memory, of which {PLANNED:.0%} is planned with, or fewer places on a node"
     return Finding(name="host memory", fits=False, detail=f"{asked}; {found}: {remedy}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,3 +39,10 @@ def word_sum(tensor: Tensor) -> Tensor:
         piece = words[start : start + PIECE].long()
         total += (piece * torch.arange(start + 1, start + 1 + len(piece), device=words.device)).sum()
     return total
+
+
+def differing(sent: Mapping[str, int], received: Sequence[Mapping[str, int]], receivers: int) -> list[str]:
+    """Names of weights that not each of so many receivers has as they were sent, by their sums."""
+    if len(received) != receivers:
+        return list(sent)
+    return [name for name, total in sent.items() if any(sums.get(name) != total for sums in received)]

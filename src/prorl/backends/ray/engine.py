@@ -48,7 +48,8 @@ class _Slot:
     owed: dict[_Key, Request] = field(default_factory=dict)
     pending: Any = None
     due: float = 0.0  # monotonic time at which `pending` is overdue
-    restarts: int = 0
+    restarts: int = 0  # since the last sync
+    disproved: bool = False  # likewise: one in this place did not serve what was published
 
     @property
     def load(self) -> int:
@@ -103,7 +104,7 @@ class RayEngine:
             )
         self._published = published
         for slot in self._slots:
-            slot.restarts = 0
+            slot.restarts, slot.disproved = 0, False
         self._serve()
 
     def leave(self) -> None:
@@ -199,14 +200,14 @@ class RayEngine:
             return
         direct = self._settings.transfer != "host" and self._failures < MOST_FAILURES
         if not (direct and self._sent(published)):
-            self._proven("install", published.copy(), SyncError)
+            self._proven("install", published.copy(), replaced=(SyncError,))
         self._served = published
 
-    def _proven(self, method: str, argument: Any, *replaced: type[Exception]) -> None:
+    def _proven(self, method: str, argument: Any, *, replaced: tuple[type[Exception], ...] = ()) -> None:
         """Have all engines serve what was published, and prove that they do; one that ends so is replaced as well.
 
         Raises:
-            SyncError: one does not, unless it is replaced, and then the new one does not.
+            SyncError: one does not; where that one is replaced, another in its place did not either.
         """
         for slot, served in self._ask(method, argument):
             with self._replacing(slot, *replaced):
@@ -269,7 +270,15 @@ class RayEngine:
         """Put a new engine in the place of a lost one: same weights, proven, asked for what the old one owed.
 
         Returns why the new one is lost too, if it is.
+
+        Raises:
+            SyncError: it was lost for not serving what was published, as another in its place was before.
+            EngineLostError: it was one too many.
         """
+        if isinstance(lost, SyncError):
+            if slot.disproved:
+                raise lost
+            slot.disproved = True
         slot.restarts += 1
         silent = isinstance(lost, OverdueError)
         how = ended(lost) + (f" for {self._deadline:.0f} s" if silent else "")
@@ -291,7 +300,7 @@ class RayEngine:
             result(slot.actor.install.remote(weights), within=_left(due))
             self._prove(slot)
             result(slot.actor.add.remote(owed), within=_left(due))
-        except LOST as error:
+        except (*LOST, SyncError) as error:
             return error
         return None
 
@@ -300,7 +309,8 @@ class RayEngine:
         told = self._published
         decoded = result(slot.actor.score.remote(told.prompt, told.tokens), within=self._deadline)
         tolerance = allowed(self._settings.dtype, told.logps)
-        require_agreement(told.version, decoded, told.logps, tolerance=tolerance)
+        name = f"engine {slot.index}"
+        require_agreement(told.version, decoded, told.logps, tolerance=tolerance, engine=name)
 
     def _tell(self, incident: str) -> None:
         """Now to the log, as a step may take long, and by `incidents` to the journal."""

@@ -127,7 +127,7 @@ class LearnerRank:
 
         if self._line is not None:
             self._line.close()
-        source = Source(self._learner.policy, self._dtype, self._device)
+        source = Source(self._learner.policy, self._dtype, self._device, sends=not self._index)
         self._line = Line(source, self._index, receivers, _free_address())
         return self._line.failure
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from prorl.backends.ray.checks import installed
 from prorl.errors import ProrlError
 from prorl.files import write_atomic
+from prorl.run.guards import machine_memory
 from prorl.sandbox.probe import probe
 
 Address = tuple[str, int]
@@ -26,8 +26,8 @@ class NodeProbe:
         self._server = socket.create_server(("", 0))
 
     def look(self) -> tuple[dict[str, str], float, tuple[float, ...], str, str]:
-        """Installed versions, GiB of the machine's memory and of each GPU's, their driver, its sandbox's tier."""
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        """Installed versions, GiB of memory that it may use and of each GPU's, their driver, its sandbox's tier."""
+        memory = machine_memory()[0] / 2**30
         devices, driver = gpus()
         return installed(), memory, devices, driver, probe().tier or ""
 

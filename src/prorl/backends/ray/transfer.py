@@ -17,7 +17,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactor
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
 from prorl.backends.ray.calls import reason, results
-from prorl.backends.ray.checksums import word_sum
+from prorl.backends.ray.checksums import differing, word_sum
 from prorl.backends.ray.settings import Device
 from prorl.backends.ray.weights import Receivers
 from prorl.learn.parallel import gathered
@@ -26,8 +26,9 @@ from prorl.learn.parallel import gathered
 class Source(WeightSource):  # type: ignore[misc]
     """The policy's weights under all their names, also of those that are tied, whole and as the engines hold them."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, device: Device) -> None:
-        self._model, self._dtype, self._device = model, dtype, device
+    def __init__(self, model: nn.Module, dtype: torch.dtype, device: Device, *, sends: bool) -> None:
+        """`sends`: this rank's weights are those that are sent, so it sums them."""
+        self._model, self._dtype, self._device, self._sends = model, dtype, device, sends
         self.begin()
 
     def metadata(self) -> list[ParamMeta]:
@@ -51,7 +52,8 @@ class Source(WeightSource):  # type: ignore[misc]
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in self._model.state_dict(keep_vars=True).items():
             whole = gathered(weight).to(self._device, self._dtype)
-            self._sums[name] = word_sum(whole)
+            if self._sends:
+                self._sums[name] = word_sum(whole)
             yield name, whole
 
 
@@ -114,11 +116,10 @@ class Line:
         self._arrived = self._ask("receive_weights", [update_info] * len(self._receivers.actors))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Have the engines put what they received in place, where it is what was sent."""
+        """Have the engines end what they were told to prepare, if they received what was sent."""
         sent = self._source.sums()
         for index, gpus in enumerate(self._arrived):
-            damaged = [name for name in sent if any(sums.get(name) != sent[name] for sums in gpus)]
-            if damaged:
+            if damaged := differing(sent, gpus, self._receivers.gpus):
                 which = f"{len(damaged)} of {len(sent)} weights, the first of them {damaged[0]}"
                 self._fail("receive_weights", f"{which}, are not at engine {index} as they were sent")
         self._ask("finish_weight_update")

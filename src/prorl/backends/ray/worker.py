@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from prorl.backends.ray.checksums import word_sum
@@ -26,14 +27,22 @@ class WeightsExtension:
         self.model_runner.reload_weights(weights_iterator=iter(named))
 
     def receive_weights(self, update_info: Mapping[str, Any]) -> dict[str, int]:
-        """vLLM's `update_weights`; returns the `word_sum` of every weight as the model was given it."""
+        """vLLM's `update_weights`; returns the `word_sum` of every weight as the model was given it.
+
+        What the model does with it then, the sums do not show.
+        """
         model = self.weight_transfer_engine.model
         load, sums = model.load_weights, {}
 
         def summed(named: Sequence[tuple[str, Tensor]]) -> Any:
             named = list(named)
             sums.update({name: word_sum(weight) for name, weight in named})
-            return load(named)
+            loaded = load(named)
+            # A layer that came in two pieces is copied here from both, of which the first was received on another
+            # stream: its memory would be used again before it has been read.
+            if torch.cuda.is_available():
+                torch.cuda.current_stream().synchronize()
+            return loaded
 
         model.load_weights = summed
         try:
