@@ -29,9 +29,7 @@ from prorl.footprint import (
 )
 
 GIB = 2**30
-PLANNED = (
-    0.9  # share of a GPU's memory, or a node's, that is planned with; fragments and spikes have the rest
-)
+PLANNED = 0.9  # share of a GPU's or a node's memory that is planned with; fragments and spikes have the rest
 ALONE = PLANNED  # that an engine may use of GPUs of its own
 SHARED = 0.85  # that an engine may use where a rank's process is on the same GPU
 # Of each process on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits.

@@ -116,7 +116,7 @@ class Line:
         self._arrived = self._ask("receive_weights", [update_info] * len(self._receivers.actors))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Have the engines end what they were told to prepare, if they received what was sent."""
+        """Have the engines end the transfer, if they received what was sent."""
         sent = self._source.sums()
         for index, gpus in enumerate(self._arrived):
             if damaged := differing(sent, gpus, self._receivers.gpus):
