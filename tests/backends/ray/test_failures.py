@@ -200,10 +200,10 @@ def undisturbed(recipe, tmp_path_factory):
 
 
 @contextmanager
-def training(recipe, run):
+def training(recipe, run, *options):
     """`prorl train` under its supervisor, once its first two steps are done."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
-    command = [sys.executable, "-m", "prorl", "train", str(recipe), "--run", str(run)]
+    command = [sys.executable, "-m", "prorl", "train", str(recipe), "--run", str(run), *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as process:
         try:
@@ -277,14 +277,10 @@ def test_ranks_on_two_nodes(model, nodes, tmp_path):
 
 
 def test_a_run_that_loses_a_node_goes_on_where_there_is_room_again(model, nodes, tmp_path):
-    settings = {
-        "steps": 4,
-        "save": {"every": 1},
-        "cluster": CLUSTER | {"address": nodes.address, "learners": 3},
-    }
+    settings = {"steps": 4, "save": {"every": 1}, "cluster": CLUSTER | {"learners": 3}}
     recipe = write_recipe(tmp_path, model, backend="ray", **settings)
     run = tmp_path / "run"
-    with training(recipe, run) as process:
+    with training(recipe, run, "--address", nodes.address) as process:
         nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
         time.sleep(10)  # the trainer is gone, and its successor finds no room
         nodes.add_node(num_cpus=2)
