@@ -214,23 +214,6 @@ class RayEngine:
                 served()
                 self._prove(slot)
 
-    def _disproof(self, method: str, argument: Any) -> str | None:
-        """As `_proven`; returns what is raised there."""
-        try:
-            self._proven(method, argument)
-        except SyncError as error:
-            return str(error)
-        return None
-
-    def _take(self, slot: _Slot) -> list[Completion]:
-        answer, slot.pending = slot.pending, None
-        completions: list[Completion] = []
-        with self._replacing(slot):
-            completions = result(answer, within=_left(slot.due))
-        for completion in completions:
-            del slot.owed[completion.draw, completion.sample]
-        return completions
-
     def _sent(self, published: Published) -> bool:
         """Have the weights sent straight to all engines; whether they have arrived and are served.
 
@@ -241,7 +224,7 @@ class RayEngine:
                 withdrawn()
         way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
         receivers = Receivers(actors=actors, gpus=self._settings.tensor_parallel, deadline=self._deadline)
-        failure = published.send(receivers) or self._disproof("serve", published.version)
+        failure = published.send(receivers) or self._disproof(published.version)
         if failure is None:
             self._failures = 0
             return True
@@ -255,6 +238,23 @@ class RayEngine:
             ray.kill(slot.actor)
             slot.actor = self._start(slot.index)
         return False
+
+    def _disproof(self, version: int) -> str | None:
+        """Have all engines serve what was sent to them; returns what shows that one does not."""
+        try:
+            self._proven("serve", version)
+        except SyncError as error:
+            return str(error)
+        return None
+
+    def _take(self, slot: _Slot) -> list[Completion]:
+        answer, slot.pending = slot.pending, None
+        completions: list[Completion] = []
+        with self._replacing(slot):
+            completions = result(answer, within=_left(slot.due))
+        for completion in completions:
+            del slot.owed[completion.draw, completion.sample]
+        return completions
 
     @contextmanager
     def _replacing(self, slot: _Slot, *also: type[Exception]) -> Iterator[None]:
