@@ -193,7 +193,7 @@ def test_a_way_that_fails_again_and_again_is_left(bench):
     ("order", "how_many"), [("flip", "1 of "), ("skip", "")], ids=["a flipped bit", "nothing received"]
 )
 def test_weights_that_did_not_arrive_as_they_were_sent_are_sent_again(bench, order, how_many):
-    """To new engines, by host memory; in bfloat16 a probe would not show either."""
+    """To new engines, by host memory; in bfloat16 a probe would not show a flipped bit."""
     bench.learn()
     bench.order(1, "receive_weights", order)
     bench.backend.sync(9)
