@@ -155,4 +155,7 @@ def _init_info(rank: int, receivers: Receivers, address: tuple[str, int]) -> Tra
         master_address=address[0],
         master_port=address[1],
         world_size=1 + len(receivers.actors) * receivers.gpus,
+        # One stream for all pieces: a layer that came in two of them is copied where the second arrives, and with
+        # streams that take turns the memory of the first could be used again before it has been read.
+        packed_num_buffers=1,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from prorl.backends.ray.checksums import word_sum
@@ -37,12 +36,7 @@ class WeightsExtension:
         def summed(named: Sequence[tuple[str, Tensor]]) -> Any:
             named = list(named)
             sums.update({name: word_sum(weight) for name, weight in named})
-            loaded = load(named)
-            # A layer that came in two pieces is copied here from both, of which the first was received on another
-            # stream: its memory would be used again before it has been read.
-            if torch.cuda.is_available():
-                torch.cuda.current_stream().synchronize()
-            return loaded
+            return load(named)
 
         model.load_weights = summed
         try:
