@@ -155,6 +155,8 @@ def test_a_stale_head_is_caught_in_any_of_them(engine, policy):
     change(one)
     with pytest.raises(SyncError):
         engine.publish(published(one, 2, weights=without_head(collect(one.policy, 2, torch.float32))))
+    (incident,) = engine.incidents()  # the next one in its place was given the same
+    assert "has failed and is replaced" in incident
 
 
 def test_a_worker_that_is_killed_is_an_engine_that_died(engine, policy):
