@@ -142,15 +142,23 @@ def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_en
         (incident,) = engine.incidents()
         assert "engine 0 has failed and is replaced, 0 responses are asked again: after the sync" in incident
         assert "engine 0 and learner differ by 1 nats" in incident
-        ray.kill(started[-1])
+        kill(started[-1])
         publish(engine)  # for the dead one comes one that is wrong, and for that one a good one
         dead, wrong = engine.incidents()
         assert "has died" in dead
         assert "differ by 2 nats" in wrong
-        ray.kill(started[-1])
+        kill(started[-1])
         with pytest.raises(SyncError, match="engine 0 and learner differ by 4 nats"):
             publish(engine)
         assert len(started) == len(off)
+
+
+def kill(actor):
+    """Ray says only later that it is dead."""
+    ray.kill(actor)
+    with pytest.raises(ray.exceptions.RayActorError):
+        while True:
+            ray.get(actor.install.remote(None), timeout=60)
 
 
 @contextmanager
