@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 
@@ -156,7 +156,7 @@ def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_en
 def kill(actor):
     """Ray says only later that it is dead."""
     ray.kill(actor)
-    with pytest.raises(ray.exceptions.RayActorError):
+    with suppress(ray.exceptions.RayActorError):
         while True:
             ray.get(actor.install.remote(None), timeout=60)
 
