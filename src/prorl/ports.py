@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from prorl.types import Batch, Completion, Knobs, Problem, Request, Split, UpdateStats, Verdict
 
@@ -47,6 +47,14 @@ class Task(Protocol):
 
         Never raises for what the text says; a verifier that cannot tell answers with status "error".
         """
+
+
+@runtime_checkable
+class FiniteTask(Protocol):
+    """A task with a number of problems, which are drawn in epochs."""
+
+    def size(self, split: Split) -> int:
+        """How many problems a split has: `problem` gives them at the indices below."""
 
 
 class Engine(Protocol):

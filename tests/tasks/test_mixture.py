@@ -10,7 +10,7 @@ from prorl.tasks.base import Draft, ProceduralTask, canonical
 from prorl.tasks.extract import respond
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task
-from prorl.types import Witness
+from prorl.types import Problem, Witness
 
 ENTRIES = {"arithmetic": 1.0, "linear_equation": 3.0, "list_trace": 2.0, "word_list": 2.0, "box_pushing": 5.0}
 
@@ -26,6 +26,30 @@ class Few(ProceduralTask):
 
     def score(self, payload, answer):
         return float(answer == str(payload))
+
+
+class Rows:
+    """A data set of so many rows, in training only."""
+
+    domain, pass_threshold, splits, ladder = "stem", 1.0, frozenset({"train"}), ()
+
+    def __init__(self, name, rows):
+        self.name, self.rows = name, rows
+
+    def size(self, split):
+        return self.rows
+
+    def problem(self, index, split):
+        assert 0 <= index < self.rows
+        prompt = f"{self.name} {index}"
+        return Problem(
+            task=self.name, domain="stem", index=index, split=split, level=0, prompt=prompt, payload=None
+        )
+
+
+def rows_drawn(mixed, name, draws, weights=None):
+    problems = [mixed.problem(draw, "train", weights) for draw in draws]
+    return [problem.index for problem in problems if problem.task == name]
 
 
 def mixture(seed=0, **weights):
@@ -71,6 +95,38 @@ def test_changing_weights_leaves_the_index_of_a_draw_alone():
     same_task = [draw for draw in range(100) if mixed.problem(draw, "train").task == "arithmetic"]
     assert same_task
     assert all(mixed.problem(d, "train") == mixed.problem(d, "train", favoured) for d in same_task)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_rows_of_a_data_set_come_once_per_epoch_whatever_it_is_mixed_with(seed):
+    entries = [(Rows("small", 30), 1.0), (make_task("arithmetic"), 2.0), (Rows("large", 200), 3.0)]
+    mixed = Mixture(entries, seed)
+    for name, size in (("small", 30), ("large", 200)):
+        drawn = rows_drawn(mixed, name, range(1500))
+        epochs = [drawn[start : start + size] for start in range(0, len(drawn) - size, size)]
+        assert len(epochs) >= 3
+        assert all(sorted(epoch) == list(range(size)) for epoch in epochs)
+        assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
+
+
+def test_a_row_depends_on_its_draw_alone_and_not_on_what_was_drawn_before():
+    entries = [(Rows("small", 30), 1.0), (Rows("large", 200), 3.0)]
+    in_order = [Mixture(entries, 0).problem(draw, "train") for draw in range(100)]
+    resumed, mixed = Mixture(entries, 0), Mixture(entries, 0)
+    assert [resumed.problem(draw, "train") for draw in range(60, 100)] == in_order[60:]
+    assert [mixed.problem(draw, "train") for draw in reversed(range(100))] == in_order[::-1]
+    other = Mixture(entries, 1)
+    assert [other.problem(draw, "train") for draw in range(100)] != in_order
+
+
+def test_after_a_change_of_weights_the_epochs_of_a_data_set_are_whole_again():
+    mixed = Mixture([(Rows("small", 30), 1.0), (Rows("large", 200), 3.0)], 0)
+    before = mixed.problem(399, "train")
+    drawn = rows_drawn(mixed, "small", range(400, 1000), {"small": 3.0})
+    assert all(
+        sorted(Counter(drawn[start:]).values())[-1] <= len(drawn[start:]) // 30 + 2 for start in (0, 30)
+    )
+    assert mixed.problem(399, "train") == before
 
 
 def test_verdicts_come_from_the_problems_own_task():

@@ -1,13 +1,16 @@
 """The training data: which problem stands at draw k, and the fixed held-out sets that exams use.
 
 A draw is a pure function of (seed, draw, split, weights), so the cursor of a run is one integer, and changing the
-weights between stages needs no other state.
+weights between stages needs no other state. The rows of a data set come in epochs: every row once, in another order
+each time (METHOD §13). Which row is next follows from how many of the draws before fell to the set; where weights
+change, that is counted as if the new ones had held from the start, so the epoch under way is cut short there.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -15,14 +18,15 @@ from hashlib import blake2b
 from itertools import accumulate, count, islice
 from types import MappingProxyType
 
-from prorl.ports import Task
-from prorl.seeds import derive
+from prorl.ports import FiniteTask, Task
+from prorl.seeds import derive, permuted
 from prorl.tasks.base import canonical
 from prorl.types import Problem, Split, Verdict
 
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
+WEIGHTS_KEPT = 4  # different weights for which draws stay counted
 MIN_RUNGS = 3
 ALWAYS_LADDERS = ("rg_graph_color",)  # the ladder that ProRL shows
 
@@ -47,25 +51,31 @@ class Mixture:
         self._seed = seed
         self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
         _check(self.weights)
+        self._turns: dict[tuple[Split, tuple[tuple[str, float], ...]], _Turns] = {}
 
     def problem(self, draw: int, split: Split, weights: Mapping[str, float] | None = None) -> Problem:
-        """The problem at `draw`: a hash chooses a task that has this split, another one its 31-bit index.
+        """The problem at `draw`: a hash chooses a task that has this split, and another one its 31-bit index.
 
-        The index is a hash so that runs of different seeds see different problems. `weights` replaces the
-        mixture's own for the tasks it names; the others keep theirs.
+        The index is a hash so that runs of different seeds see different problems; of a data set it is the row
+        that the permutation of this epoch puts there. `weights` replaces the mixture's own for the tasks it
+        names; the others keep theirs.
 
         Raises:
             ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
         """
         chosen = self._overridden(weights)
-        names = [name for name, task in self._tasks.items() if split in task.splits and chosen[name] > 0]
-        if not names:
+        present = {
+            name: chosen[name] for name, task in self._tasks.items() if split in task.splits and chosen[name]
+        }
+        if not present:
             raise ValueError(f"no task with a positive weight has {split} problems")
-        bounds = list(accumulate(chosen[name] for name in names))
-        point = derive(self._seed, "task", split, draw) * UNIT * bounds[-1]
-        task = self._tasks[names[min(bisect_right(bounds, point), len(names) - 1)]]
-        index = derive(self._seed, "index", split, draw) >> (63 - INDEX_BITS)
-        return task.problem(index, split)
+        turns = self._turns_under(split, present)
+        task = self._tasks[turns.owner(draw)]
+        if not isinstance(task, FiniteTask):
+            return task.problem(derive(self._seed, "index", split, draw) >> (63 - INDEX_BITS), split)
+        size = task.size(split)
+        epoch, place = divmod(turns.before(draw, task.name), size)
+        return task.problem(permuted(place, size, self._seed, "epoch", task.name, split, epoch), split)
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response by the task that the problem came from.
@@ -141,6 +151,14 @@ class Mixture:
         size = min(map(len, rungs))
         return tuple(problem for rung in rungs for problem in rung[:size])
 
+    def _turns_under(self, split: Split, weights: Mapping[str, float]) -> _Turns:
+        key = (split, tuple(weights.items()))
+        if key not in self._turns:
+            while len(self._turns) >= WEIGHTS_KEPT:
+                del self._turns[next(iter(self._turns))]
+            self._turns[key] = _Turns(self._seed, split, weights)
+        return self._turns[key]
+
     def _overridden(self, weights: Mapping[str, float] | None) -> Mapping[str, float]:
         if not weights:
             return self.weights
@@ -153,6 +171,29 @@ class Mixture:
         chosen = {**self.weights, **weights}
         _check(chosen)
         return chosen
+
+
+class _Turns:
+    """Which task every draw falls to under weights that do not change, and how many a task had before a draw."""
+
+    def __init__(self, seed: int, split: Split, weights: Mapping[str, float]) -> None:
+        self._key = (seed, "task", split)
+        self._names = list(weights)
+        self._bounds = list(accumulate(weights.values()))
+        self._counted = 0
+        self._draws = {name: array("Q") for name in weights}  # those counted, in order
+
+    def owner(self, draw: int) -> str:
+        """The task that a hash chooses."""
+        point = derive(*self._key, draw) * UNIT * self._bounds[-1]
+        return self._names[min(bisect_right(self._bounds, point), len(self._names) - 1)]
+
+    def before(self, draw: int, name: str) -> int:
+        """How many draws before this one fell to the task: 4 µs for each one not counted yet."""
+        for earlier in range(self._counted, draw):
+            self._draws[self.owner(earlier)].append(earlier)
+        self._counted = max(self._counted, draw)
+        return bisect_left(self._draws[name], draw)
 
 
 def _check(weights: Mapping[str, float]) -> None:

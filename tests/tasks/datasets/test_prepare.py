@@ -1,6 +1,7 @@
 import json
 
 import datasets
+import pyarrow
 import pytest
 from pyarrow import parquet
 
@@ -14,6 +15,16 @@ from support.data_rows import AMC, DEEPSCALER, OLYMPIAD, ROWS, write_jsonl, writ
 
 def silent(name, rows):
     pass
+
+
+def write_broken_at_the_end(path, rows):
+    """Parquet whose last group of rows is damaged."""
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path, row_group_size=20)
+    last = parquet.ParquetFile(path).metadata.row_group(2).column(0)
+    content = bytearray(path.read_bytes())
+    content[last.dictionary_page_offset : last.dictionary_page_offset + 40] = bytes(40)
+    path.write_bytes(content)
+    return str(path)
 
 
 @pytest.fixture
@@ -92,9 +103,45 @@ def test_every_reason_to_drop_a_row_is_counted_and_printed(source, folder):
         "overlaps an evaluation set": 1,
     }
     assert (training.rows, sum(training.kept.values())) == (6, 1)
-    (line, _) = report.lines()
+    line, *examples = report.sources[0].lines()
     assert line.startswith("deepscaler: 6 rows; kept ")
     assert "duplicate 1" in line
+    assert "  no answer: row 3, {'prompt': 'No answer?', 'answer': ''}" in examples
+    assert len(examples) == 5
+
+
+def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_path):
+    good = [
+        json.dumps({"problem": f"What is {n} + {n}?", "answer": 2 * n if n % 2 else str(2 * n)})
+        for n in range(9)
+    ]
+    bad = ['{"problem": "half a \\ud800 pair", "answer": "1"}', '{"problem": 1', "\\x1b[31m"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join([*good[:5], *bad, *good[5:]]))
+    done = only(prepare([SourceRequest(name="deepscaler", path=str(path))], folder, silent))
+    assert done.rows == 12
+    assert sum(done.kept.values()) == 9
+    assert done.dropped == {
+        "half a surrogate pair or bytes that are no UTF-8": 1,
+        "a line that is no JSON": 2,
+    }
+    assert done.examples["a line that is no JSON"] == 'row 7, {"problem": 1'
+    assert all(line.isprintable() for line in done.lines())
+    assert (
+        only(prepare([SourceRequest(name="deepscaler", path=str(path))], folder, silent)).lines()[1:]
+        == done.lines()[1:]
+    )
+
+
+def test_where_no_row_can_be_used_the_first_one_is_shown(source, folder):
+    with pytest.raises(
+        DataError, match=r"a gold that fails its own verifier \(3\); row 1, .*no one \(knows'"
+    ):
+        prepare(
+            [source("deepscaler", [{"problem": f"Why {n}?", "answer": "no one (knows"} for n in range(3)])],
+            folder,
+            silent,
+        )
 
 
 def test_without_an_evaluation_set_the_report_says_that_overlap_was_not_looked_for(source, folder):
@@ -165,9 +212,7 @@ def test_an_unreadable_manifest_counts_as_none(manifest, source, folder):
 
 
 def test_a_failure_midway_leaves_the_sources_before_it_and_no_part_of_its_own(source, folder):
-    bad = source("deepscaler")
-    with open(bad.path, "a") as file:
-        file.write("{broken\n")
+    bad = source("deepscaler", write=write_broken_at_the_end)
     with pytest.raises(DataError, match="cannot read"):
         prepare([source("amc23"), bad], folder, silent)
     assert set(read_manifest(folder)) == {"amc23"}

@@ -3,13 +3,13 @@ import pytest
 
 from prorl.tasks.datasets.catalogue import SOURCES, resolve
 from prorl.tasks.datasets.read import read
-from prorl.tasks.datasets.records import DataError, SourceRequest
+from prorl.tasks.datasets.records import DataError, Drop, SourceRequest
 from support.data_rows import DEEPSCALER, ROWS, write_jsonl, write_parquet
 
 
 def rows(name="deepscaler", **settings):
     request = SourceRequest(name=name, **settings)
-    return list(read(resolve(request), request))
+    return [row for _, row in read(resolve(request), request)]
 
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
@@ -61,10 +61,11 @@ def test_an_override_of_a_field_that_does_not_exist_names_those_that_do(tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("rows.jsonl", "{'problem': 1}\n", "cannot read"),
-        ("rows.jsonl", "[1]\n", "line 1 is no JSON object"),
+        ("rows.json", "[{'problem': 1}]", "cannot read"),
+        ("rows.json", "[" * 100_000, "cannot read"),
+        ("rows.jsonl", "[1]\n", "no rows at all"),
         ("rows.parquet", "not parquet", "cannot read"),
-        ("rows.txt", "x", "as Parquet, JSONL or CSV"),
+        ("rows.txt", "x", "as Parquet, JSON, JSONL or CSV"),
         ("rows.jsonl", "", "no rows at all"),
     ],
 )
@@ -131,3 +132,50 @@ def test_a_folder_as_downloaded_from_the_hub_is_read_by_its_splits(tmp_path, mon
     assert len(rows("math500", path=path)) == 3
     with pytest.raises(DataError, match=r"tasks\.eurus2_code_validation\.path=FILE"):
         rows("eurus2_code_validation", path=path)
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"problem": "1+1?", "answer": 2}, 3]', '\n [\n{"problem": "1+1?",\n"answer": 2}\n, 3]']
+)
+def test_a_json_array_is_read_row_by_row(text, tmp_path):
+    (tmp_path / "rows.json").write_text(text)
+    row, broken = rows(path=str(tmp_path / "rows.json"))
+    assert row == {"prompt": "1+1?", "answer": 2}
+    assert isinstance(broken, Drop)
+
+
+def test_a_row_that_cannot_be_read_is_a_drop_and_those_around_it_are_kept(tmp_path):
+    lines = [
+        b'{"problem": "1+1?", "answer": 2}',
+        b"{'problem'",
+        b"[" * 5000,
+        b"\xff\xfe",
+        b"7",
+        b'{"problem": "?"}',
+    ]
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines))
+    found = rows(path=str(tmp_path / "rows.jsonl"))
+    assert [isinstance(row, Drop) for row in found] == [False, True, True, True, True, False]
+    assert {str(row) for row in found if isinstance(row, Drop)} == {
+        "a line that is no JSON",
+        "no JSON object",
+    }
+
+
+def test_a_csv_row_with_too_many_cells_or_a_very_long_one(tmp_path):
+    (tmp_path / "rows.csv").write_text(f"problem,answer\n1+1?,2,3\n{'x' * 200_000},5\n")
+    broken, long = rows(path=str(tmp_path / "rows.csv"))
+    assert str(broken) == "more cells than columns"
+    assert len(long["prompt"]) == 200_000
+
+
+def test_dots_name_a_column_inside_another(tmp_path):
+    nested = {
+        "input": [{"role": "user", "content": "No commas."}],
+        "args": {"ids": ["a"], "deep": {"kwargs": [{}]}},
+    }
+    path = write_jsonl(tmp_path / "rows.jsonl", [nested, {**nested, "args": None}])
+    columns = {"prompt": "input", "ids": "args.ids", "arguments": "args.deep.kwargs"}
+    whole, without = rows("nemotron_instructions", path=path, columns=columns)
+    assert whole == {"prompt": nested["input"], "ids": ["a"], "arguments": [{}]}
+    assert without == {"prompt": nested["input"]}

@@ -39,6 +39,7 @@ from prorl.types import Split
 
 BUCKETS = 20  # 5 % each
 PROGRESS_EVERY = 500  # rows
+EXAMPLE_CHARS = 160  # of a dropped row
 
 Progress = Callable[[str, int], None]
 """Told the name of a source and how many of its rows have been read."""
@@ -53,7 +54,12 @@ class SourceReport:
     rows: int  # read
     kept: Mapping[str, int]  # split → rows
     dropped: Mapping[str, int]  # reason → rows
+    examples: Mapping[str, str]  # reason → number and beginning of the first row dropped for it
     redone: bool  # False: it was prepared before and nothing has changed
+
+    def lines(self) -> list[str]:
+        """The report in one line, and one for every reason to drop a row, with the first such row."""
+        return [self.line(), *(f"  {reason}: {self.examples[reason]}" for reason in sorted(self.dropped))]
 
     def line(self) -> str:
         """The report in one line."""
@@ -73,7 +79,7 @@ class Report:
 
     def lines(self) -> list[str]:
         """The report for people."""
-        lines = [source.line() for source in self.sources]
+        lines = [line for source in self.sources for line in source.lines()]
         uses = {source.use for source in self.sources}
         if uses == {"train"}:
             lines.append("no evaluation set is listed: overlap with them was not looked for")
@@ -157,33 +163,37 @@ class _Rows:
         self.source = source
         self.kept: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
         self.read = 0
         self.request = request
         self._run, self._overlap, self._progress = run, overlap, progress
 
     def __iter__(self) -> Iterator[StoredRow]:
         duplicates = Duplicates()
-        for cells in read(self.source, self.request):
+        for number, cells in read(self.source, self.request):
             self.read += 1
             if self.read % PROGRESS_EVERY == 0:
                 self._progress(self.source.name, self.read)
             try:
                 row = self._row(cells, duplicates)
-            except Drop as reason:
-                self.dropped[str(reason)] += 1
+            except Drop as drop:
+                self.dropped[str(drop)] += 1
+                shown = _beginning(drop.row or str(cells))
+                self.examples.setdefault(str(drop), f"row {number}, {shown}")
                 continue
             self.kept[row.split] += 1
             yield row
         self._progress(self.source.name, self.read)
 
-    def _row(self, cells: Mapping[str, Any], duplicates: Duplicates) -> StoredRow:
+    def _row(self, cells: Mapping[str, Any] | Drop, duplicates: Duplicates) -> StoredRow:
+        if isinstance(cells, Drop):
+            raise cells
         prepared = convert(self.source.layout, cells, self._run)
+        key = _key(prepared)
         duplicates.check(prepared.question)
         self._overlap.check(prepared.question)
         check_gold(prepared.payload)
-        return StoredRow(
-            key=_key(prepared), split=split_of(self.source, prepared.question), prepared=prepared
-        )
+        return StoredRow(key=key, split=split_of(self.source, prepared.question), prepared=prepared)
 
 
 def _store(folder: Path, rows: _Rows, fingerprint: str) -> SourceReport:
@@ -193,7 +203,10 @@ def _store(folder: Path, rows: _Rows, fingerprint: str) -> SourceReport:
         count = write_rows(path, rows.source.domain, rows)
         if not count:
             reasons = ", ".join(f"{reason} ({times})" for reason, times in rows.dropped.most_common(3))
-            raise DataError(f"{name}: none of its {rows.read} rows can be used: {reasons or 'it is empty'}")
+            first = next((f"; {example}" for example in rows.examples.values()), "")
+            raise DataError(
+                f"{name}: none of its {rows.read} rows can be used: {reasons or 'it is empty'}{first}"
+            )
     except BaseException:
         _forget(folder, name)
         raise
@@ -204,6 +217,7 @@ def _store(folder: Path, rows: _Rows, fingerprint: str) -> SourceReport:
         "rows": rows.read,
         "kept": dict(rows.kept),
         "dropped": dict(rows.dropped),
+        "examples": rows.examples,
     }
     write_manifest(folder, {**read_manifest(folder), name: entry})
     return _report(rows.source, entry, redone=True)
@@ -233,6 +247,7 @@ def _report(source: Source, entry: Mapping[str, Any], *, redone: bool) -> Source
         rows=entry["rows"],
         kept=entry["kept"],
         dropped=entry["dropped"],
+        examples=entry["examples"],
         redone=redone,
     )
 
@@ -261,8 +276,23 @@ def _plain(value: Any) -> Any:
 
 
 def _key(prepared: Prepared) -> str:
-    content = json.dumps([prepared.prompt, prepared.payload], sort_keys=True)
-    return blake2b(content.encode(), digest_size=8).hexdigest()
+    """The hash of all that a row says.
+
+    Raises:
+        Drop: a text that UTF-8 cannot write, and so no file either.
+    """
+    content = json.dumps(prepared, sort_keys=True, ensure_ascii=False, default=_plain)
+    try:
+        return blake2b(content.encode(), digest_size=8).hexdigest()
+    except UnicodeEncodeError:
+        raise Drop("half a surrogate pair or bytes that are no UTF-8") from None
+
+
+def _beginning(text: str) -> str:
+    """The beginning of a row in one line that any terminal can print."""
+    line = " ".join(text[: 2 * EXAMPLE_CHARS].encode("utf-8", "backslashreplace").decode().split())
+    line = "".join(char if char.isprintable() else "\ufffd" for char in line)
+    return line if len(line) <= EXAMPLE_CHARS else line[:EXAMPLE_CHARS] + "…"
 
 
 def _need(source: Source, request: SourceRequest, folder: Path) -> str:

@@ -15,31 +15,34 @@ from pathlib import Path
 from typing import Any
 
 from prorl.tasks.datasets.catalogue import Source
-from prorl.tasks.datasets.records import DataError, SourceRequest
+from prorl.tasks.datasets.records import DataError, Drop, SourceRequest
 
 PEEK = 100  # rows in which a column must appear at least once
 BATCH = 256  # rows decoded at a time
 MAX_REASON = 160  # characters of somebody else's message that are passed on
+MAX_CSV_CELL = 64 << 20  # characters; Python's own limit of 128 KiB is less than some lists of tests
+
+ABSENT = object()  # a cell that a row does not have, where None is a value
 
 Row = Mapping[str, Any]
 
 
-def read(source: Source, request: SourceRequest) -> Iterator[Row]:
-    """The rows of a source as field → value, at most as many as the request's limit.
+def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
+    """The rows of a source as field → value with their numbers from 1, at most as many as the request's limit.
 
-    A field without its column in a row is missing there. Rows of the same file that belong to something else,
-    which the source's `where` tells by their values, are passed over.
+    A row that cannot be read is a `Drop`. A field without its column in a row is missing there. Rows of the same
+    file that belong to something else, which the source's `where` tells by their values, are passed over.
 
     Raises:
         DataError: the data is out of reach or unreadable, or lacks a column.
     """
     raw = hub_rows(source, request) if request.path is None else local_rows(Path(request.path), source)
     head = list(islice(raw, PEEK))
-    columns = match_columns(source, request, {column for row in head for column in row})
-    rows = (
-        {field: row[column] for field, column in columns.items() if column in row} for row in chain(head, raw)
-    )
-    return islice((row for row in rows if _belongs(row, source)), request.limit)
+    found = {column for row in head if not isinstance(row, Drop) for column in row}
+    columns = match_columns(source, request, found)
+    rows = (row if isinstance(row, Drop) else _fields(row, columns) for row in chain(head, raw))
+    numbered = enumerate(rows, start=1)
+    return islice((item for item in numbered if _belongs(item[1], source)), request.limit)
 
 
 def match_columns(source: Source, request: SourceRequest, found: Collection[str]) -> dict[str, str]:
@@ -56,7 +59,7 @@ def match_columns(source: Source, request: SourceRequest, found: Collection[str]
     matched: dict[str, str] = {}
     for field, patterns in known.items():
         column = request.columns.get(field) or _first_match(patterns, found)
-        if column is not None and column in found:
+        if column is not None and (column in found or column.partition(".")[0] in found):
             matched[field] = column
         elif field in source.columns or field in request.columns:
             wanted = request.columns.get(field) or " or ".join(patterns)
@@ -81,8 +84,8 @@ def local_files(path: Path) -> tuple[Path, ...]:
     return files
 
 
-def local_rows(path: Path, source: Source) -> Iterator[Row]:
-    """Rows of one Parquet, JSONL or CSV file, or of a folder laid out as the source is on the hub.
+def local_rows(path: Path, source: Source) -> Iterator[Row | Drop]:
+    """Rows of one Parquet, JSON, JSONL or CSV file, or of a folder laid out as the source is on the hub.
 
     Raises:
         DataError: no such file, an unknown kind of file, or one that cannot be read.
@@ -90,11 +93,11 @@ def local_rows(path: Path, source: Source) -> Iterator[Row]:
     local_files(path)
     readers = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows, ".csv": _csv_rows}
     if path.is_file() and path.suffix not in readers:
-        raise DataError(f"{path}: write rows as Parquet, JSONL or CSV, not as {path.suffix or 'this'}")
+        raise DataError(f"{path}: write rows as Parquet, JSON, JSONL or CSV, not as {path.suffix or 'this'}")
     rows = _folder_rows(path, source) if path.is_dir() else readers[path.suffix](path)
     try:
         yield from rows
-    except (ValueError, OSError) as error:  # pyarrow's and json's errors are ValueErrors
+    except (ValueError, OSError, RecursionError, csv.Error) as error:  # pyarrow's and json's are ValueErrors
         raise DataError(f"cannot read {path}: {_reason(error)}") from error
 
 
@@ -129,8 +132,23 @@ def published_at(source: Source) -> str:
     return f"{source.hub}{config}, split {source.split}"
 
 
-def _belongs(row: Row, source: Source) -> bool:
-    return all(row[field] in kept for field, kept in source.where.items() if field in row)
+def _belongs(row: Row | Drop, source: Source) -> bool:
+    return isinstance(row, Drop) or all(
+        row[field] in kept for field, kept in source.where.items() if field in row
+    )
+
+
+def _fields(row: Row, columns: Mapping[str, str]) -> Row:
+    return {field: cell for field, column in columns.items() if (cell := _cell(row, column)) is not ABSENT}
+
+
+def _cell(row: Row, column: str) -> Any:
+    """What stands in a column, where dots lead into nested ones; ABSENT if nothing does."""
+    if column in row:
+        return row[column]
+    first, _, rest = column.partition(".")
+    nested = row.get(first)
+    return _cell(nested, rest) if rest and isinstance(nested, Mapping) else ABSENT
 
 
 def _first_match(patterns: Collection[str], found: Collection[str]) -> str | None:
@@ -146,19 +164,37 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             yield from batch.to_pylist()
 
 
-def _json_rows(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
+def _json_rows(path: Path) -> Iterator[Row | Drop]:
+    """The objects of one JSON array, or of lines with one each."""
+    with path.open("rb") as file:
+        if path.suffix == ".json" and file.read(MAX_REASON).lstrip().startswith(b"["):
+            file.seek(0)
+            yield from (_object(row, str(row)) for row in json.load(file))
+            return
+        file.seek(0)
+        for line in file:
             if line.strip():
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError(f"line {number} is no JSON object; write one per line")
-                yield row
+                yield _parsed_line(line)
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
+def _parsed_line(line: bytes) -> Row | Drop:
+    text = line.decode("utf-8", "backslashreplace")
+    try:
+        return _object(json.loads(line), text)
+    except (ValueError, RecursionError):
+        return Drop("a line that is no JSON", text)
+
+
+def _object(value: Any, text: str) -> Row | Drop:
+    return value if isinstance(value, dict) else Drop("no JSON object", text)
+
+
+def _csv_rows(path: Path) -> Iterator[Row | Drop]:
+    """Rows by the header; bytes that are no UTF-8 become surrogates, by which the row is dropped later."""
+    csv.field_size_limit(MAX_CSV_CELL)
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        for row in csv.DictReader(file):
+            yield Drop("more cells than columns", str(row)) if None in row else row
 
 
 def _folder_rows(path: Path, source: Source) -> Iterator[Row]:

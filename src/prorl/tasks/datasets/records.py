@@ -36,7 +36,11 @@ class DataError(ProrlError):
 
 
 class Drop(Exception):
-    """A row that cannot be used; the message is the reason under which it is counted."""
+    """A row that cannot be used; the message is the reason under which it is counted, `row` what was unreadable."""
+
+    def __init__(self, reason: str, row: str = "") -> None:
+        super().__init__(reason)
+        self.row = row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +49,8 @@ class SourceRequest:
 
     name: str  # the task's name
     kind: Kind | None = None  # of a data set that is not in the catalogue
-    path: str | None = None  # a local file (Parquet, JSONL, CSV) or a folder laid out as on the hub
-    columns: Mapping[str, str] = field(default_factory=dict)  # field → column, where names differ
+    path: str | None = None  # a local file (Parquet, JSON, JSONL, CSV) or a folder laid out as on the hub
+    columns: Mapping[str, str] = field(default_factory=dict)  # field → column, or column.key for a nested one
     limit: int | None = None  # rows to read at most
     revision: str | None = None  # of the hub's repository; default: its newest
 
