@@ -53,7 +53,7 @@ class Task(Protocol):
 class FiniteTask(Protocol):
     """A task with a number of problems, which are drawn in epochs."""
 
-    def size(self, split: Split) -> int:
+    def row_count(self, split: Split) -> int:
         """How many problems a split has: `problem` gives them at the indices below."""
 
 

@@ -36,7 +36,7 @@ class Rows:
     def __init__(self, name, rows):
         self.name, self.rows = name, rows
 
-    def size(self, split):
+    def row_count(self, split):
         return self.rows
 
     def problem(self, index, split):

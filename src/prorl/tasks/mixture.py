@@ -73,7 +73,7 @@ class Mixture:
         task = self._tasks[turns.owner(draw)]
         if not isinstance(task, FiniteTask):
             return task.problem(derive(self._seed, "index", split, draw) >> (63 - INDEX_BITS), split)
-        size = task.size(split)
+        size = task.row_count(split)
         epoch, place = divmod(turns.before(draw, task.name), size)
         return task.problem(permuted(place, size, self._seed, "epoch", task.name, split, epoch), split)
 

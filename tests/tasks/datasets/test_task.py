@@ -39,7 +39,7 @@ def task(folder, run):
 
 
 def problems(task):
-    return [task.problem(index, split) for split in sorted(task.splits) for index in range(task.size(split))]
+    return [task.problem(index, split) for split in sorted(task.splits) for index in range(task.row_count(split))]
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -101,7 +101,7 @@ def test_instructions_score_the_share_that_is_followed_in_what_follows_the_think
 def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):
     one, other = task("deepscaler"), task("deepscaler")
     assert problems(one) == problems(other)
-    size = one.size("train")
+    size = one.row_count("train")
     assert one.problem(size + 3, "train").prompt == one.problem(3, "train").prompt
     prompts = {problem.prompt for problem in problems(one)}
     assert len(prompts) == len(DEEPSCALER)

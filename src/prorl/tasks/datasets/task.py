@@ -44,7 +44,7 @@ class DatasetTask:
         """Run programs with `run` from now on, in place of a sandbox of its own."""
         self._run = run
 
-    def size(self, split: Split) -> int:
+    def row_count(self, split: Split) -> int:
         """How many different problems a split has."""
         return len(self._stored.rows_of.get(split, ()))
 
