@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.tasks.verifiers.latex import normalised
 from prorl.tasks.extract import last_box
+from prorl.tasks.verifiers.latex import normalised
 from prorl.tasks.verifiers.math import gold_verifies, math_equal
 from prorl.tasks.verifiers.symbolic import is_harmless
 

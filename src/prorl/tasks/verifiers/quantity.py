@@ -66,7 +66,9 @@ def read_quantity(text: str) -> Quantity | None:
     if unit is not None:
         return Quantity(number=number, unit=unit)
     counted = read_amount(text)
-    return counted and Quantity(number=counted.number, unit=None, noun=folded(counted.unit))
+    if counted is None:
+        return None
+    return Quantity(number=counted.number, unit=None, noun=folded(counted.unit))
 
 
 def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
