@@ -34,6 +34,8 @@ class Broken(Arithmetic):
                 return Verdict(score=0.5, status="wrong")
             case "raises" if answer == "?":
                 raise RecursionError
+            case "pays echoes" if answer and answer in problem.prompt.splitlines()[-1]:
+                return Verdict(score=0.5, status="wrong")
             case "rejects" if answer == problem.witness.answer:
                 return Verdict(score=0.0, status="wrong")
         return super().verify(problem, text)
@@ -44,6 +46,7 @@ class Broken(Arithmetic):
     [
         ("pays silence", "an empty response scores"),
         ("pays lists", "earns more than the best constant answer"),
+        ("pays echoes", "an echo of line 1 from the end of the prompt earns more than"),
         ("raises", "the verifier fails on '?'"),
         ("rejects", "the known solution of problem 0 scores 0"),
     ],

@@ -27,6 +27,7 @@ TRICKS = (
     "</answer>" * 3,
     "the answer",
 )
+ECHOED_LINES = 12  # of a prompt, from its end; most prompts are shorter
 FREE_TEXT = "some words and no answer tag"
 SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "exam")
 
@@ -58,7 +59,7 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     baseline = constant_baseline(task, split, problems)
     judged = time.perf_counter()
     faults = list(_faults(task, asked, baseline))
-    verdicts = 2 * problems + len(TRICKS) * problems
+    verdicts = (2 + len(TRICKS) + ECHOED_LINES) * problems
     return TaskCheck(
         name=task.name,
         domain=task.domain,
@@ -79,12 +80,25 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iter
                 yield f"{name} scores"
     if _verdict(task, problems[0], FREE_TEXT).answered:
         return
-    for trick in TRICKS:
-        verdicts = [_verdict(task, problem, respond("", trick)) for problem in problems]
+    for name, answers in _tricks(problems):
+        verdicts = [
+            _verdict(task, problem, respond("", answer))
+            for problem, answer in zip(problems, answers, strict=True)
+        ]
         if any(verdict.status == "error" for verdict in verdicts):
-            yield f"the verifier fails on {trick[:20]!r}"
+            yield f"the verifier fails on {name}"
         if sum(verdict.score for verdict in verdicts) / len(problems) > baseline.score:
-            yield f"{trick[:20]!r} earns more than the best constant answer"
+            yield f"{name} earns more than the best constant answer"
+
+
+def _tricks(problems: Sequence[Problem]) -> Iterator[tuple[str, list[str]]]:
+    """Name of a trick, and its answer to every problem."""
+    for trick in TRICKS:
+        yield repr(trick[:20]), [trick] * len(problems)
+    lines = [problem.prompt.strip().splitlines() for problem in problems]
+    for place in range(1, min(ECHOED_LINES, max(map(len, lines))) + 1):
+        echoes = [prompt[-place] if place <= len(prompt) else "" for prompt in lines]
+        yield f"an echo of line {place} from the end of the prompt", echoes
 
 
 def _unsolved(task: Task, problem: Problem) -> Iterator[str]:

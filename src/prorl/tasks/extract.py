@@ -15,6 +15,7 @@ MAX_ANSWER_CHARS = 4000
 MAX_CODE_CHARS = 64_000
 
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
+_BOX = re.compile(r"\\boxed\s*\{")
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 
 
@@ -59,10 +60,10 @@ def respond(steps: str, answer: str) -> str:
 
 def last_box(text: str) -> str | None:
     """What the last `\\boxed{…}` holds, its braces balanced; None without one, or where it is not closed."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
+    starts = [match.end() for match in _BOX.finditer(text)]
+    if not starts:
         return None
-    begin = start + len("\\boxed{")
+    begin = starts[-1]
     depth = 1
     for position in range(begin, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)

@@ -14,6 +14,7 @@ OPTIONS = ["2 m/s", "4 m/s", "All of them", r"$\frac{1}{2}$"]
 @pytest.mark.parametrize(
     "answer",
     ["B", "b", "(B)", "( b )", "B.", "B)", "B:", r"\text{B}", r"\textbf{(B)}", "**B**", "$B$", "B. 4 m/s", "B) 4 m/s",
+     "[B]", "[b] 4 m/s",
      "(B) 4 m/s", "B: 4  m/s", r"\mathrm{B.\ 4\,m/s}", "Answer: B", "The correct answer is (B)", "Option B", "4 m/s",
      r"4\ \text{m/s}"],
 )  # fmt: skip

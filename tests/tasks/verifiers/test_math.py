@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.tasks.extract import last_box
 from prorl.tasks.verifiers.latex import normalised
 from prorl.tasks.verifiers.math import gold_verifies, math_equal
 from prorl.tasks.verifiers.symbolic import is_harmless
@@ -183,3 +184,8 @@ def test_golds_of_every_kind_verify(gold):
 )
 def test_golds_that_nothing_can_meet_do_not(gold):
     assert not gold_verifies(gold)
+
+
+def test_a_space_may_stand_between_the_box_and_its_brace():
+    assert last_box("so \\boxed {5} and then \\boxed\n{6}") == "6"
+    assert last_box("\\boxed 5") is None

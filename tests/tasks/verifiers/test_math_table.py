@@ -103,6 +103,34 @@ RIGHT = [
     ("(B)", r"\textbf{B}"),
     (r"\boxed{7}", "7"),
     (r"\emptyset", "∅"),
+    (r"\{ \}", r"\emptyset"),
+    # sets of real numbers
+    (r"\mathbb{R}", r"(-\infty,\infty)"),
+    ("ℝ", r"\mathbb R"),
+    (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
+    (r"\mathbb R \backslash \{1, 0\}", r"(-\infty,0)\cup(0,1)\cup(1,\infty)"),
+    ("x>2 or x<1", r"(-\infty,1)\cup(2,\infty)"),
+    (r"x<-1\text{ or }x\ge 3", r"(-\infty,-1)\cup[3,\infty)"),
+    (r"|x|\le 2", "[-2,2]"),
+    (r"|x| < 2", "-2 < x < 2"),
+    ("infinity", r"\infty"),
+    # vectors and matrices
+    (r"\langle 1,2\rangle", "(1,2)"),
+    (r"\frac{1}{2}\begin{pmatrix}2&4\\6&8\end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+    ("[[1,2],[3,4]]", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+    ("AB", "BA"),  # not so for matrices, but nothing says that these are
+    # repeating decimals, binomial coefficients, constants of integration, a name behind
+    ("0.333...", "1/3"),
+    (r"0.1666\ldots", "1/6"),
+    (r"0.\dot3", "1/3"),
+    (r"0.1\dot{6}", "1/6"),
+    (r"0.\dot{1}4285\dot{7}", "1/7"),
+    (r"\mathrm{C}_5^2", "10"),
+    ("C_{5}^{2}", r"\binom{5}{2}"),
+    (r"\frac{x^2}{2}+c", r"\frac{x^2}{2}+C"),
+    ("5=x", "5"),
+    ("5 = x", "x = 5"),
+    ("2A_{16}", "2A"),
 ]
 
 WRONG = [
@@ -167,6 +195,26 @@ WRONG = [
     ("yes", "no"),
     ("A", "B"),
     ("either 5 or 6", "5"),
+    (r"\{ \}", r"\{0\}"),
+    # sets of real numbers
+    (r"\mathbb{R}\setminus\{0\}", r"(-\infty,\infty)"),
+    (r"\mathbb{R}\setminus\{1\}", r"(-\infty,0)\cup(0,\infty)"),
+    ("x>2 or y<1", r"(-\infty,1)\cup(2,\infty)"),
+    ("x>2 and x<1", r"(-\infty,1)\cup(2,\infty)"),
+    (r"|x|<2", "[-2,2]"),
+    ("|x|>2", "(-2,2)"),
+    ("infinity", r"-\infty"),
+    # vectors and matrices
+    (r"\langle 2,1\rangle", "(1,2)"),
+    (r"2\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}2&2\end{pmatrix}"),
+    ("[[1,3],[2,4]]", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+    # repeating decimals and others
+    ("0.33...", "1/3"),
+    (r"0.\dot3", "0.3"),
+    ("C_5^2", "5"),
+    ("x^2+c", "x^2+d"),
+    ("5=y", "x=5"),
+    ("2B_{16}", "2A"),
     # look-alikes: other scripts are no digits and no letters of ours
     ("٥", "5"),
     ("х", "x"),

@@ -42,6 +42,10 @@ def test_what_is_no_unit(text):
         ("77 °F", r"25\,^\circ\mathrm{C}"), ("v = 12 m/s", r"12\ \mathrm{m\,s^{-1}}"), ("4 J/(g K)", "4000 J/(kg K)"),
         ("90°", "1.5708 rad"), ("50%", "0.5"), ("0.5", "50 %"), ("1/2 A", "500 mA"), ("1 500 Pa", "1.5 kPa"),
         ("9.81 m/s^2", "9.8 m/s²"), ("3", "3"), ("3.14", "3.1416"), ("12 m", "12"), ("1 eV", "1.6e-19 J"),
+        ("5 ms^{-1}", "5 m/s"), ("9.8 m/s^2", "9.8 ms^-2"), (r"\pi/4 rad", "45°"), (r"2\pi", "6.283"),
+        ("1.414 m", r"\sqrt2 \text{ m}"), ("2345.67 dollars", "2345.67 dollars"), (r"\$2345.67", "2345.67 dollars"),
+        ("70 dB", "70 dB"), ("70", "70 dB"), ("pH 2", "pH = 2.0"), ("2", "pH 2"), ("3 apple", "3 apples"),
+        ("3 apples", "3"), ("50%", "50"), ("5 thousand", "5000"),
     ],
 )  # fmt: skip
 def test_equal_quantities(answer, gold):
@@ -55,6 +59,8 @@ def test_equal_quantities(answer, gold):
         ("12 m", ""), ("12.5 m", "12 m"), ("101", "100"), ("12 13 m", "12 m"), ("12 m 1", "12 m"),
         ("26 °C", "25 °C"), ("298 °C", "298 K"), ("1e400 m", "1 m"), ("nan m", "1 m"), ("3*4 m", "12 m"),
         ("-12 m", "12 m"), ("12 M", "12 m"), ("0.001", "0"), ("5 Hz", "5 rad/s"),
+        ("4 apples", "3 apples"), ("3 pears", "3 apples"), ("3 m", "3 apples"), ("3 apples", "3 m"), ("5 dozen", "5"),
+        ("5 ms", "5 m/s"), ("0.5", "50"), ("12 thousand", "12"), (r"\pi m", "3.14 s"), (r"\sqrt", "3"),
     ],
 )  # fmt: skip
 def test_different_quantities(answer, gold):

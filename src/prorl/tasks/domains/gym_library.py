@@ -68,6 +68,11 @@ def _squared_sine(entry: Entry) -> str:
     return f"{'' if match[1] else '-'}{match[2]}sin{match[3]}" if match else str(entry["answer"])
 
 
+def _is_changed(entry: Entry) -> bool:
+    """Whether a rule applies: in a third of the library's items none does, and repeating the question is right."""
+    return bool(entry["answer"] != entry["metadata"]["string"])
+
+
 def _ran(entry: Entry) -> bool:
     """Whether codeio's program ran: the library gives two empty objects where it failed."""
     return bool(entry["metadata"]["input_data"]) and entry["metadata"]["output_data"] != {}
@@ -206,7 +211,7 @@ SOURCES = (
     Source(name="sokoban", scorer=None, fields=("gamestr",), form=r"[LRUD]{1,1000}"),
     Source(name="spiral_matrix"),
     Source(name="string_insertion"),
-    Source(name="string_manipulation"),
+    Source(name="string_manipulation", usable=_is_changed),
     Source(name="string_splitting"),
     Source(name="string_synthesis"),
     Source(name="sudoku"),

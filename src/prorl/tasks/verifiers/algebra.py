@@ -41,12 +41,18 @@ def same_formula(one: str, other: str) -> bool | None:
 
 def agrees_with(formula: str, decimal: Numeral) -> bool | None:
     """Whether the decimal rounds the real constant that the formula is; None if it is no such constant."""
+    value = constant(formula)
+    return None if value is None else agree(decimal, Numeral(value=value))
+
+
+def constant(formula: str) -> Fraction | None:
+    """The real constant that the formula is, to 45 decimals; None if it is none."""
     context = numbers()
     try:
         scaled = int(context.nint(_real_constant(formula) * context.mpf(10) ** AGREEING_DIGITS))
     except _UNDEFINED:
         return None
-    return agree(decimal, Numeral(value=Fraction(scaled, 10**AGREEING_DIGITS)))
+    return Fraction(scaled, 10**AGREEING_DIGITS)
 
 
 def ratio(one: tuple[str, str], other: tuple[str, str]) -> float | None:

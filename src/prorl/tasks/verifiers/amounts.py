@@ -66,7 +66,7 @@ def same_amount(answer: Amount, gold: Amount) -> bool:
         share, other = (answer, gold) if answer.percent else (gold, answer)
         fraction = replace(share.number, value=share.number.value / 100, places=_shifted(share.number))
         return agree(share.number, other.number) or agree(fraction, other.number)
-    if answer.unit and gold.unit and _folded(answer.unit) != _folded(gold.unit):
+    if answer.unit and gold.unit and folded(answer.unit) != folded(gold.unit):
         one, other_unit = unit_of(answer.unit), unit_of(gold.unit)
         if one is None or other_unit is None or one.dimension != other_unit.dimension:
             return False
@@ -84,7 +84,8 @@ def _is_unit(text: str, *, spaced: bool) -> bool:
     return bool(_WORDS.fullmatch(text)) or unit_of(text) is not None
 
 
-def _folded(unit: str) -> str:
+def folded(unit: str) -> str:
+    """A unit or a noun without case, dots, spaces and the s of a plural."""
     return unit.casefold().replace(".", "").replace(" ", "").removesuffix("s")
 
 

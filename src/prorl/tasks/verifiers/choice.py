@@ -18,7 +18,7 @@ MAX_CHARS = 2000
 _INTRODUCTION = re.compile(
     r"^(?:the\s+)?(?:(?:correct|final)\s+)?(?:answer|option|choice)(?:\s+is)?\s*:?\s*", re.I
 )
-_LETTER = re.compile(r"\(\s*([A-Za-z])\s*\)|([A-Za-z])(?=[.):]|$)")
+_LETTER = re.compile(r"[(\[]\s*([A-Za-z])\s*[)\]]|([A-Za-z])(?=[.):]|$)")
 _EMPHASIS = re.compile(r"\*\*|__")
 _REFERS_TO_OTHERS = re.compile(
     r"\b(?:all|none|both|neither|any)\b.*\b(?:above|these|of them)\b|\b[A-D] and [A-D]\b", re.I

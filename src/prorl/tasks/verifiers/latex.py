@@ -30,6 +30,10 @@ _SIGNS = str.maketrans(
         "⩾": r"\ge ",
         "≠": r"\ne ",
         "±": r"\pm ",
+        "ℝ": r"\mathbb{R}",
+        "…": "...",
+        "⟨": "(",
+        "⟩": ")",
         "∪": r"\cup ",
         "∈": r"\in ",
         "∅": r"\emptyset ",
@@ -68,6 +72,12 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("vert", "lvert", "rvert", "mid"), "|"),
         **dict.fromkeys(("varnothing",), r"\emptyset "),
         **dict.fromkeys(("lbrace",), r"\{"),
+        **dict.fromkeys(("langle",), "("),
+        **dict.fromkeys(("rangle",), ")"),
+        **dict.fromkeys(("backslash",), r"\setminus "),
+        **dict.fromkeys(("lor", "vee"), " or "),
+        **dict.fromkeys(("dots", "ldots", "cdots"), "..."),
+        **dict.fromkeys(("R", "reals"), r"\mathbb{R}"),
         **dict.fromkeys(("rbrace",), r"\}"),
         **dict.fromkeys(("degree",), r"^\circ "),
         **dict.fromkeys(("dbinom", "tbinom"), r"\binom"),
@@ -89,10 +99,17 @@ _POSITIVE_INFINITY = re.compile(r"(?<![0-9A-Za-z})\]])(\s*)\+\s*(?=\\infty)")
 _DOUBLE_DEGREE = re.compile(r"\^\s*(?:\{\s*)?(?:\^\s*)?\\circ\s*\}?")
 _SHORT_FRACTION = re.compile(r"\\frac\s*([0-9])\s*(?:([0-9])|(?=\{))")
 _HALF_SHORT_FRACTION = re.compile(r"\\frac\s*(\{[^{}]*\})\s*([0-9])")
+_BLACKBOARD = re.compile(r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?")
+_EMPTY_SET = re.compile(r"\\\{\s*\\\}")
+_INFINITY = re.compile(r"(?i)(?<![A-Za-z\\])infinity(?![A-Za-z])")
+_CHOOSE = re.compile(r"(?<![A-Za-z0-9])C\s*_\s*\{?\s*([0-9]+)\s*\}?\s*\^\s*\{?\s*([0-9]+)\s*\}?")
+_DOTTED = re.compile(r"\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?")
+_AND_SO_ON = re.compile(r"(?<=[0-9.])(?P<again>[0-9]{1,9}?)(?P=again){2,}\s*\.{3}")
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
 _GAP = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])|(?<![0-9]) (?=[0-9])|(?<=[0-9]) (?![0-9])")
 
-_ALREADY = re.compile(r"(?:[0-9A-Za-z+\-/^().,=%\s]|\*(?!\*))*")  # nothing to respell
+# nothing to respell: no dots that go on, no infinity, no binomial coefficient
+_ALREADY = re.compile(r"(?!.*(?:\.\.\.|(?i:infinity)))(?:[0-9A-Za-z+\-/^().,=%\s]|\*(?!\*))*", re.DOTALL)
 
 _OPENING, _CLOSING = "([{", ")]}"
 
@@ -113,6 +130,9 @@ def normalised(text: str) -> str:
     text = _SPACE.sub(" ", text)
     for _ in range(3):  # a font inside a font inside a box is as deep as answers go
         text = _FONT.sub(r" \1 ", text)
+    text = _BLACKBOARD.sub(r"\\mathbb{R}", _EMPTY_SET.sub(r"\\emptyset ", _INFINITY.sub(r"\\infty ", text)))
+    text = _DOTTED.sub(r"\\overline{\1\2\3}", _AND_SO_ON.sub(r"\\overline{\g<again>}", text))
+    text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     text = _DOUBLE_DEGREE.sub(r"^\\circ ", text)
     text = _POSITIVE_INFINITY.sub(r"\1", text)
     text = _SHORT_FRACTION.sub(_braced, text)

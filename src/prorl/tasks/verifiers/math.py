@@ -9,7 +9,9 @@ What is decided on purpose (the table in tests/tasks/verifiers/test_math_table.p
 - a decimal stands for another number only if it rounds or cuts it to at least six significant digits;
 - `50%` is `50` and `0.5`, but `50` is not `0.5`; degrees and currency signs are dropped;
 - a bare number is right where the gold has a unit, two units have to be the same amount, `5 million` is 5000000;
-- `x =` in front counts only if both sides have it; the last member of `a = b = c` is the answer;
+- `x =` in front (or `= x` behind) counts only if both sides have it; the last member of `a = b = c` is the answer;
+- names are numbers, so they commute: `AB` is `BA` even where they stand for matrices;
+- a constant of integration may be `c` or `C`; dots behind digits repeated three times go on repeating them;
 - bare lists and sets have no order, tuples and intervals keep order and brackets; `\\pm` means both;
 - an interval gold may be met by an inequality and the reverse, but `(1, 2)` may be a point and is not `1 < x < 2`;
 - with `allow_unevaluated=False` a rational gold must be met by a numeral in lowest terms: no `2+3`, `5!`, `6/2`.
@@ -35,6 +37,8 @@ MAX_PROSE_WORDS = 6  # of a gold answer in words; a longer one is an explanation
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"
 _NAMED = re.compile(rf"({_NAME})\s*(?:=|\\in(?![a-z]))\s*(.+)", re.DOTALL)
+_NAME_LAST = re.compile(rf"([^=<>]*[^=<>A-Za-z\\\s][^=<>]*?)\s*=\s*({_NAME})")
+_CONSTANT = re.compile(r"\+\s*[cC]$")
 _SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>|=")
 _FLIPPED: Mapping[str, str] = MappingProxyType(
     {r"\le": r"\ge", r"\ge": r"\le", "<": ">", ">": "<", "=": "=", r"\ne": r"\ne"}
@@ -111,6 +115,9 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
     """Drops `x =` where only one side has it or both have the same, and all but the end of a chain `a = b = c`."""
     if any((parts := parts_of(text)) and parts.kind == "set" for text in (answer, gold)):
         return answer, gold
+    answer, gold = (
+        _NAME_LAST.sub(r"\2 = \1", text) if _NAME_LAST.fullmatch(text) else text for text in (answer, gold)
+    )
     named_answer, named_gold = _NAMED.fullmatch(answer), _NAMED.fullmatch(gold)
     if named_answer and named_gold and compact(named_answer[1]) == compact(named_gold[1]):
         return _last_member(named_answer[2]), _last_member(named_gold[2])
@@ -133,6 +140,8 @@ def _as_amounts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> 
     digits, wanted = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
     if wanted:  # the problem says in which base, so the answer may leave it out
         return digits.groups() == wanted.groups() if digits else compact(answer) == wanted[1]
+    if digits and re.search("[A-F]", gold):  # digits that are none of base ten
+        return compact(gold) == digits[1]
     return False if digits else None
 
 
@@ -207,6 +216,8 @@ def _as_relations(answer: str, gold: str, allow_unevaluated: bool, depth: int) -
 def _as_formulas(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
     if not allow_unevaluated and read_amount(gold):
         return False  # the answer is no number, or it would have been compared as one
+    if _CONSTANT.search(answer) and _CONSTANT.search(gold):
+        answer, gold = _CONSTANT.sub("+C", answer), _CONSTANT.sub("+C", gold)
     same = algebra.same_formula(answer, gold)
     if same:
         return True

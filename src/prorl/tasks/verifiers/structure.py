@@ -1,22 +1,27 @@
 """Answers of several parts: lists, sets, tuples, intervals, unions, ratios, matrices.
 
 What the brackets say is kept: `(1, 2)` has an order, `[1, 2]` has ends, `\\{1, 2\\}` and `1, 2` have neither.
-An inequality in one variable is read as the interval that it describes.
+An inequality in one variable is read as the interval that it describes, two of them joined by `or` as a union.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from prorl.tasks.verifiers.latex import compact, split_top
+from prorl.tasks.verifiers.numerals import read_numeral
 
 MAX_PARTS = 40
 
 Kind = Literal["set", "union", "()", "[]", "(]", "[)", ":", "rows", "row"]
 
-_MATRIX = re.compile(r"\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\2\}", re.DOTALL)
+_OR = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])or(?![A-Za-z])")
+_REALS = r"\mathbb{R}"
+_HOLES = re.compile(r"\\mathbb\{R\}\s*(?:\\setminus|-)\s*\\\{(.*)\\\}")
 _AND = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _ORDER = (r"\le ", r"\ge ", r"\le", r"\ge", "<", ">")
@@ -43,7 +48,14 @@ def parts_of(text: str) -> Parts | None:
     ('set', ('1', '2'))
     """
     parts = (
-        _both_signs(text) or _matrix(text) or _list(text) or _union(text) or _bracketed(text) or _ratio(text)
+        _reals(text)
+        or _both_signs(text)
+        or _matrix(text)
+        or _either(text)
+        or _list(text)
+        or _union(text)
+        or _bracketed(text)
+        or _ratio(text)
     )
     return parts if parts is not None and len(parts.items) <= MAX_PARTS else None
 
@@ -66,6 +78,9 @@ def relation_of(text: str) -> tuple[str, Parts] | None:
     open_at = ["<" if sign in ("<", ">") else "=" for sign in signs]
     if len(parts) == 3 and _VARIABLE.fullmatch(parts[1]):
         return parts[1], _interval(parts[0], parts[2], open_at[0] == "<", open_at[1] == "<")
+    if len(parts) == 2 and parts[0][:1] == parts[0][-1:] == "|" and _VARIABLE.fullmatch(parts[0][1:-1]):
+        end_open = open_at[0] == "<"
+        return parts[0][1:-1], _interval(f"-({parts[1]})", parts[1], end_open, end_open)
     if len(parts) == 2 and _VARIABLE.fullmatch(parts[0]):
         return parts[0], _interval(r"-\infty", parts[1], True, open_at[0] == "<")
     if len(parts) == 2 and _VARIABLE.fullmatch(parts[1]):
@@ -98,11 +113,49 @@ def _interval(low: str, high: str, low_open: bool, high_open: bool) -> Parts:
     return Parts(kind=kinds[low_open, high_open], items=(low, high))
 
 
-def _matrix(text: str) -> Parts | None:
-    match = _MATRIX.fullmatch(text)
-    if match is None or r"\begin" in match[2]:
+def _reals(text: str) -> Parts | None:
+    """The real line, or the intervals between the numbers that are taken out of it."""
+    if text == _REALS:
+        return _interval(r"-\infty", r"\infty", True, True)
+    match = _HOLES.fullmatch(text)
+    holes = (
+        [
+            (numeral.value, hole)
+            for hole in (split_top(match[1], (",",)) or ())
+            if (numeral := read_numeral(hole))
+        ]
+        if match
+        else []
+    )
+    if not match or len(holes) != match[1].count(",") + 1:
         return None
-    rows = [row.strip() for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[2])]
+    ends = [r"-\infty", *(hole for _, hole in sorted(holes)), r"\infty"]
+    return Parts(kind="union", items=tuple(f"({low}, {high})" for low, high in pairwise(ends)))
+
+
+def _either(text: str) -> Parts | None:
+    """`x < 1 or x > 2`: the intervals of inequalities in one variable, as a union."""
+    relations = [relation_of(part.strip()) for part in _OR.split(text)]
+    if (
+        len(relations) < 2
+        or not all(relations)
+        or len({variable for variable, _ in filter(None, relations)}) > 1
+    ):
+        return None
+    intervals = (interval for _, interval in filter(None, relations))
+    items = tuple(f"{each.kind[0]}{', '.join(each.items)}{each.kind[1]}" for each in intervals)
+    return Parts(kind="union", items=items)
+
+
+def _matrix(text: str) -> Parts | None:
+    """The rows of a matrix, a factor in front multiplied into its cells."""
+    match = _MATRIX.fullmatch(text)
+    if match is None or r"\begin" in match[3]:
+        return None
+    rows = [row.strip() for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[3])]
+    factor = match[1].strip().removesuffix("*")
+    if factor:
+        rows = [" & ".join(f"({factor})*({cell})" for cell in row_of(row).items) for row in rows if row]
     return Parts(kind="rows", items=tuple(row for row in rows if row))
 
 
@@ -129,6 +182,9 @@ def _bracketed(text: str) -> Parts | None:
     items = split_top(text[1:-1], (",", ";"))
     if items is None or len(items) < 2:
         return None
+    nested = [split_top(item[1:-1], (",",)) for item in items if item[:1] == "[" and item[-1:] == "]"]
+    if text[0] == "[" and text[-1] == "]" and len(nested) == len(items) and all(nested):
+        return Parts(kind="rows", items=tuple(" & ".join(cells) for cells in nested if cells))
     kind: Kind = "()" if text[0] + text[-1] == "()" else "[]"
     if text[0] + text[-1] in ("(]", "[)"):
         kind = "(]" if text[0] == "(" else "[)"

@@ -101,6 +101,7 @@ _SPELLINGS = (
     (re.compile(r"\\(?:cdot|times)(?![A-Za-z])|[·⋅*×]"), "*"),
     (re.compile(r"\\[,;:! ]|~|\$"), " "),
     (re.compile(r"\s+per\s+"), "/"),
+    (re.compile(r"(?<![A-Za-z])ms(?=\s*\^?\s*\{?\s*-)"), "m s"),  # metres per second, not "per millisecond"
     (re.compile(r"°\s*(?=[CF](?![A-Za-z]))"), "°"),
     (re.compile(r"(?<![A-Za-z])(?:square|sq\.?)\s+([A-Za-z]+)"), r"\1^2"),
     (re.compile(r"(?<![A-Za-z])cubic\s+([A-Za-z]+)"), r"\1^3"),

@@ -40,6 +40,7 @@ def test_right_whatever_the_form(integrand, answer):
     "answer",
     [
         "x**2 + x",
+        "x**2 + \ud800",
         "2*x",
         "x**2 + C*x",
         "Integral(2*x, x)",

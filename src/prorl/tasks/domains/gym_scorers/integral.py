@@ -59,7 +59,7 @@ def antiderivative(entry: Entry, answer: str) -> float:
     The points are drawn from the answer itself, so that no answer can be fitted to them.
     """
     variable = entry["metadata"]["variable"]
-    rng = Random(answer)
+    rng = Random(answer.encode("utf-8", "surrogatepass"))
     try:
         integrand = parse(entry["metadata"]["integrand"], variable)
         claim = parse(answer, variable)
