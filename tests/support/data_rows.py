@@ -5,6 +5,7 @@ import json
 import pickle
 import zlib
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,13 @@ ROWS: Mapping[str, Sequence[Row]] = {
     "ifbench": IFEVAL,
 }
 """Rows of every source in the catalogue."""
+
+
+NEED_CHECKERS = frozenset({"ifeval", "ifbench"})
+"""Sources graded by the checkers of an extra."""
+
+USABLE = tuple(name for name in ROWS if name not in NEED_CHECKERS or find_spec("evalscope"))
+"""Sources that can be prepared in this environment."""
 
 
 def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -180,7 +180,7 @@ class _Rows:
         prepared = convert(self.source.layout, cells, self._run)
         duplicates.check(prepared.question)
         self._overlap.check(prepared.question)
-        check_gold(prepared.payload)
+        check_gold(prepared.payload, prepared.prompt)
         return StoredRow(
             key=_key(prepared), split=split_of(self.source, prepared.question), prepared=prepared
         )
