@@ -185,6 +185,15 @@ IFEVAL = [
     }
 ]
 
+IFBENCH = [
+    {
+        "key": "1",
+        "prompt": "Write about rain. Include exactly 3 numbers.",
+        "instruction_id_list": ["count:numbers"],
+        "kwargs": [{"N": 3, "keyword1": None}],
+    }
+]
+
 ROWS: Mapping[str, Sequence[Row]] = {
     "deepscaler": DEEPSCALER,
     "eurus2_code": EURUS,
@@ -203,7 +212,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
     "livecodebench": CONTEST,
     "gpqa_diamond": GPQA,
     "ifeval": IFEVAL,
-    "ifbench": IFEVAL,
+    "ifbench": IFBENCH,
 }
 """Rows of every source in the catalogue."""
 

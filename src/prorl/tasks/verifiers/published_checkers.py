@@ -10,8 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
+from importlib.util import find_spec, module_from_spec
 from typing import Any, Literal
 
 from prorl.errors import ProrlError
@@ -90,19 +89,16 @@ def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prom
 def _checkers(benchmark: Benchmark) -> Mapping[str, Any]:
     """Instruction id → class of its checker.
 
-    The package's own `__init__` imports its whole harness (some seconds, hundreds of megabytes), so an empty module
-    stands in for it.
+    The package's own `__init__` would import its whole harness (some seconds and hundreds of megabytes), so it is
+    not executed.
     """
     found = find_spec(PACKAGE)
-    if found is None or found.submodule_search_locations is None:
+    if found is None:
         raise MissingCheckersError(
             f"{benchmark} is graded by its own checkers, which are not installed: "
             f"`pip install 'prorl[evaluations]'`, or leave it out with tasks.{benchmark}=null"
         )
-    if PACKAGE not in sys.modules:
-        package = ModuleType(PACKAGE)
-        package.__path__ = list(found.submodule_search_locations)
-        sys.modules[PACKAGE] = package
+    sys.modules.setdefault(PACKAGE, module_from_spec(found))
     try:
         registry = import_module(f"{PACKAGE}.benchmarks.{benchmark}.instructions_registry")
     except (RuntimeError, LookupError) as error:
