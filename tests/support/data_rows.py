@@ -188,9 +188,9 @@ IFEVAL = [
 IFBENCH = [
     {
         "key": "1",
-        "prompt": "Write about rain. Include exactly 3 numbers.",
+        "prompt": "Write about rain. Include exactly 4 numbers.",
         "instruction_id_list": ["count:numbers"],
-        "kwargs": [{"N": 3, "keyword1": None}],
+        "kwargs": [{"N": 4, "keyword1": None}],
     }
 ]
 
