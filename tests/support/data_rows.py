@@ -5,6 +5,7 @@ import json
 import pickle
 import zlib
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,15 @@ IFEVAL = [
     }
 ]
 
+IFBENCH = [
+    {
+        "key": "1",
+        "prompt": "Write about rain. Include exactly 4 numbers.",
+        "instruction_id_list": ["count:numbers"],
+        "kwargs": [{"N": 4, "keyword1": None}],
+    }
+]
+
 ROWS: Mapping[str, Sequence[Row]] = {
     "deepscaler": DEEPSCALER,
     "eurus2_code": EURUS,
@@ -202,9 +212,16 @@ ROWS: Mapping[str, Sequence[Row]] = {
     "livecodebench": CONTEST,
     "gpqa_diamond": GPQA,
     "ifeval": IFEVAL,
-    "ifbench": IFEVAL,
+    "ifbench": IFBENCH,
 }
 """Rows of every source in the catalogue."""
+
+
+NEED_CHECKERS = frozenset({"ifeval", "ifbench"})
+"""Sources graded by the checkers of an extra."""
+
+USABLE = tuple(name for name in ROWS if name not in NEED_CHECKERS or find_spec("evalscope"))
+"""Sources that can be prepared in this environment."""
 
 
 def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:

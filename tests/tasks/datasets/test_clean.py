@@ -9,7 +9,7 @@ PLANTED = "a lighthouse keeper counts seven ships and then nine more before the 
 
 
 def instructions(name, **kwargs):
-    return {"kind": "instructions", "instructions": [{"id": name, "kwargs": kwargs}]}
+    return {"kind": "instructions", "instructions": [{"id": name, "kwargs": kwargs}], "checkers": None}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def instructions(name, **kwargs):
     ],
 )
 def test_a_good_gold_passes(payload):
-    check_gold(payload)
+    check_gold(payload, "")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_good_gold_passes(payload):
 )
 def test_a_gold_that_its_verifier_refuses_is_dropped(payload, reason):
     with pytest.raises(Drop, match=reason):
-        check_gold(payload)
+        check_gold(payload, "")
 
 
 def test_a_question_counts_once_whatever_its_case_and_spacing():

@@ -10,7 +10,7 @@ from prorl.tasks.datasets.catalogue import SOURCES
 from prorl.tasks.datasets.prepare import describe_needs, prepare, require_prepared
 from prorl.tasks.datasets.records import DataError, SourceRequest
 from prorl.tasks.datasets.store import StoredRows, file_of, read_manifest
-from support.data_rows import AMC, DEEPSCALER, OLYMPIAD, ROWS, write_jsonl, write_parquet
+from support.data_rows import AMC, DEEPSCALER, OLYMPIAD, ROWS, USABLE, write_jsonl, write_parquet
 
 
 def silent(name, rows):
@@ -52,14 +52,14 @@ def only(report):
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
 def test_all_sources_of_the_catalogue_are_prepared_from_local_files(write, source, folder, run):
-    requests = [source(name, write=write) for name in SOURCES]
+    requests = [source(name, write=write) for name in USABLE]
     report = prepare(requests, folder, silent, run=run, overlap_words=0)
-    assert [done.name for done in report.sources] == list(SOURCES)
+    assert [done.name for done in report.sources] == list(USABLE)
     for done in report.sources:
         assert sum(done.kept.values()) == done.rows == len(ROWS[done.name]), done.line()
     assert {path.name for path in folder.iterdir()} == {
         "manifest.json",
-        *(f"{name}.parquet" for name in SOURCES),
+        *(f"{name}.parquet" for name in USABLE),
     }
 
 

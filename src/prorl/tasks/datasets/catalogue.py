@@ -262,23 +262,24 @@ _EVALUATION = (
     Source(
         name="ifeval",
         domain="instruct",
-        layout="instructions",
+        layout="ifeval",
         use="evaluation",
         hub="google/IFEval",
         columns=_INSTRUCTIONS,
         rows=541,
         licence="Apache-2.0",
+        note="graded by its own checkers: pip install 'prorl[evaluations]'",
     ),
     Source(
         name="ifbench",
         domain="instruct",
-        layout="instructions",
+        layout="ifbench",
         use="evaluation",
         hub="allenai/IFBench_test",
         columns=_INSTRUCTIONS,
         rows=300,
         licence="ODC-BY",
-        note="rows with instructions outside our registry are dropped",
+        note="graded by its own checkers: pip install 'prorl[evaluations]'",
     ),
 )
 

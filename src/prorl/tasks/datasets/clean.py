@@ -14,6 +14,7 @@ from typing import Any
 from prorl.tasks.base import canonical
 from prorl.tasks.datasets.judging import instructions_of
 from prorl.tasks.datasets.records import Drop
+from prorl.tasks.verifiers import published_checkers
 from prorl.tasks.verifiers.choice import choice_of
 from prorl.tasks.verifiers.instructions import UnknownInstructionError, validate
 from prorl.tasks.verifiers.math import gold_verifies
@@ -25,21 +26,21 @@ SHARED_BY = 4  # evaluation questions that may share a passage before it counts 
 _WORD = re.compile(r"\w+")
 
 
-def check_gold(payload: Mapping[str, Any]) -> None:
+def check_gold(payload: Mapping[str, Any], prompt: str) -> None:
     """See that the known answer of a row would be accepted, or that its tests and instructions can be asked.
 
     Raises:
         Drop: it would not.
     """
     try:
-        accepted = _verifies(payload)
+        accepted = _verifies(payload, prompt)
     except UnknownInstructionError as error:
         raise Drop("an instruction that nobody can check") from error
     if not accepted:
         raise Drop("a gold that fails its own verifier")
 
 
-def _verifies(payload: Mapping[str, Any]) -> bool:
+def _verifies(payload: Mapping[str, Any], prompt: str) -> bool:
     match payload["kind"]:
         case "math":
             return gold_verifies(payload["gold"])
@@ -49,7 +50,10 @@ def _verifies(payload: Mapping[str, Any]) -> bool:
             return quantity_equal(payload["gold"], payload["gold"])
         case "instructions":
             for instruction in instructions_of(payload):
-                validate(instruction)
+                if payload["checkers"] is None:
+                    validate(instruction)
+                else:
+                    published_checkers.validate(payload["checkers"], instruction, prompt)
             return True
         case _:  # programs come without a solution to try; that there are tests is seen to when they are read
             return True

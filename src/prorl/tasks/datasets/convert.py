@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any
@@ -108,7 +109,7 @@ def _distractors(fields: Fields, _: Runner) -> Prepared:
     return _choice(question, options, ascii_uppercase[list(order).index(0)])
 
 
-def _instructions(fields: Fields, _: Runner) -> Prepared:
+def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Prepared:
     prompt, ids, arguments = user_text(fields["prompt"]), fields["ids"], parsed(fields["arguments"])
     if not ids or not isinstance(arguments, Sequence) or len(ids) != len(arguments):
         raise Drop("not one set of arguments per instruction")
@@ -116,7 +117,7 @@ def _instructions(fields: Fields, _: Runner) -> Prepared:
         {"id": name, "kwargs": {key: value for key, value in (given or {}).items() if value is not None}}
         for name, given in zip(ids, arguments, strict=True)
     ]
-    payload = {"kind": "instructions", "instructions": instructions}
+    payload = {"kind": "instructions", "instructions": instructions, "checkers": checkers}
     return Prepared(question=prompt, prompt=prompt, payload=payload)
 
 
@@ -132,6 +133,8 @@ _CONVERTERS: Mapping[Layout, Converter] = MappingProxyType(
         "asserts": from_asserts,
         "contest": from_contest,
         "instructions": _instructions,
+        "ifeval": partial(_instructions, checkers="ifeval"),
+        "ifbench": partial(_instructions, checkers="ifbench"),
     }
 )
 

@@ -22,6 +22,7 @@ from prorl.tasks.extract import (
     extract_code,
     last_box,
 )
+from prorl.tasks.verifiers import published_checkers
 from prorl.tasks.verifiers.choice import choice_of
 from prorl.tasks.verifiers.instructions import Instruction, verify
 from prorl.tasks.verifiers.math import math_equal
@@ -94,7 +95,10 @@ def _instructions(payload: Payload, prompt: str, text: str, _: Runner) -> Verdic
     if tail is None:
         return NO_ANSWER
     response = tail.strip().removeprefix(ANSWER_OPEN).removesuffix(ANSWER_CLOSE).strip()
-    return verify(instructions_of(payload), response, prompt=prompt)
+    instructions = instructions_of(payload)
+    if payload["checkers"] is not None:
+        return published_checkers.verify(payload["checkers"], instructions, response, prompt=prompt)
+    return verify(instructions, response, prompt=prompt)
 
 
 _JUDGES: Mapping[Kind, Callable[[Payload, str, str, Runner], Verdict]] = MappingProxyType(

@@ -192,7 +192,7 @@ class _Rows:
         key = _key(prepared)
         duplicates.check(prepared.question)
         self._overlap.check(prepared.question)
-        check_gold(prepared.payload)
+        check_gold(prepared.payload, prepared.prompt)
         return StoredRow(key=key, split=split_of(self.source, prepared.question), prepared=prepared)
 
 

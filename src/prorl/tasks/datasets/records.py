@@ -27,6 +27,8 @@ Layout = Literal[
     "asserts",  # a program that tests another, as HumanEval writes it
     "contest",  # public and packed private tests, as LiveCodeBench writes them
     "instructions",  # instruction ids and their arguments, as IFEval writes them
+    "ifeval",  # the same, graded by IFEval's own checkers
+    "ifbench",  # … and by IFBench's
 ]
 """How a source writes its rows."""
 
