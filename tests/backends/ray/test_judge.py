@@ -131,7 +131,9 @@ def test_misbehaviour_costs_one_item_whoever_judges(verifiers, judges):
     with hosted(obeying(verifiers), judges) as judge:
         assert said(judge_all(judge, items(texts))) == wanted
         assert judge.poll(wait=True) == []
-        assert judge.incidents() == []
+        (workers,) = judge.incidents()
+        assert "1 × deadline of 1 s (t)" in workers
+        assert "1 × verifier process died, exit code 3 (t)" in workers
 
 
 def test_a_poll_without_wait_returns_at_once(verifiers):
@@ -196,8 +198,9 @@ def test_a_lost_judge_is_replaced_and_given_what_it_owed(verifiers, impatient, k
         victim.send_signal(kind)
         while len(verdicts) < len(texts):
             verdicts |= dict(judge.poll(wait=True))
-        (incident,) = judge.incidents()
+        incident, workers = judge.incidents()
         assert f"{how} and is replaced" in incident
+        assert f"1 × deadline of {DEADLINE:g} s (t)" in workers
         assert judge.incidents() == []
         assert verdicts[40].note == f"deadline of {DEADLINE:g} s"
         assert sum(verdict.status == "ok" for verdict in verdicts.values()) == len(texts) - 1
