@@ -196,16 +196,16 @@ def test_a_wish_to_stop_during_an_outage_is_granted_and_saved(tmp_path, finished
 
 
 @pytest.mark.parametrize(
-    ("kind", "cursed", "told"),
+    ("kind", "deadline", "cursed", "told"),
     [
-        ("SIGKILL", False, "1 × verifier process died, exit code -9 ("),
-        ("SIGSTOP", False, "1 × deadline of 0.5 s ("),
-        ("SIGKILL", True, "2 × start failed: MemoryError: for a while; 1 × verifier process died"),
+        ("SIGKILL", 8.0, False, "1 × verifier process died, exit code -9 ("),
+        ("SIGSTOP", 1.0, False, "1 × deadline of 1 s ("),
+        ("SIGKILL", 8.0, True, "2 × start failed: MemoryError: for a while; 1 × verifier process died"),
     ],
     ids=["killed", "stopped", "killed where none can be started"],
 )
 def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
-    tmp_path, finished, monkeypatch, kind, cursed, told
+    tmp_path, finished, monkeypatch, kind, deadline, cursed, told
 ):
     monkeypatch.setattr(local_judge, "FIRST_PAUSE", 0.01)
     folder, waits = tmp_path / "run", []
@@ -225,7 +225,7 @@ def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
     def judged_apart(backend: FakeBackend) -> None:
         backend.judge, backend.incidents = judge, judge.incidents
 
-    with closing(LocalJudge(partial(make_mishap, tmp_path), deadline=0.5)) as judge:
+    with closing(LocalJudge(partial(make_mishap, tmp_path), deadline=deadline)) as judge:
         state = run_in(folder, PLAN, sabotage=judged_apart, watch=strike, wait=wait)
     (warned,) = (event for event in events(folder) if isinstance(event, Warned))
     assert told in warned.text
