@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from prorl.backends.fake import FakeBackend
+from prorl.backends.local import judge as local_judge
+from prorl.backends.local.judge import LocalJudge
 from prorl.director.events import Evaluated, ReferenceReset, StageEntered, Stepped, Warned
 from prorl.director.plan import ResetRules, Stage
 from prorl.director.state import RunState, fold
-from prorl.rollout.outage import WaitEnded
+from prorl.rollout.outage import WaitEnded, wait_silently
 from prorl.rollout.pipeline import StaleCompletionError
 from prorl.run.store import RunStore
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
+from support.mishaps import AMISS, CURSED, make_mishap
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +193,46 @@ def test_a_wish_to_stop_during_an_outage_is_granted_and_saved(tmp_path, finished
     assert (state.stopped, state.step) == ("interrupted", 0)
     assert run_in(tmp_path / "run", PLAN).stopped == "done"
     assert timeless(events(tmp_path / "run")) == timeless(events(finished))
+
+
+@pytest.mark.parametrize(
+    ("kind", "deadline", "cursed", "told"),
+    [
+        ("SIGKILL", 8.0, False, "1 × verifier process died, exit code -9 ("),
+        ("SIGSTOP", 1.0, False, "1 × deadline of 1 s ("),
+        ("SIGKILL", 8.0, True, "2 × start failed: MemoryError: for a while; 1 × verifier process died"),
+    ],
+    ids=["killed", "stopped", "killed where none can be started"],
+)
+def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
+    tmp_path, finished, monkeypatch, kind, deadline, cursed, told
+):
+    monkeypatch.setattr(local_judge, "FIRST_PAUSE", 0.01)
+    folder, waits = tmp_path / "run", []
+
+    def strike(event, state) -> None:
+        if isinstance(event, Stepped) and event.step == 6:
+            (tmp_path / AMISS).write_text(kind)
+            if cursed:
+                (tmp_path / CURSED).touch()
+
+    def wait(reason: str, seconds: float) -> None:
+        waits.append(reason)
+        if len(waits) == 2:
+            (tmp_path / CURSED).unlink()
+        wait_silently(reason, seconds)
+
+    def judged_apart(backend: FakeBackend) -> None:
+        backend.judge, backend.incidents = judge, judge.incidents
+
+    with closing(LocalJudge(partial(make_mishap, tmp_path), deadline=deadline)) as judge:
+        state = run_in(folder, PLAN, sabotage=judged_apart, watch=strike, wait=wait)
+    (warned,) = (event for event in events(folder) if isinstance(event, Warned))
+    assert told in warned.text
+    assert warned.step == 7
+    assert len(waits) == 2 * cursed
+    assert all(
+        "no judge can be started (MemoryError: for a while); trying again in 0 s" in why for why in waits
+    )
+    assert timeless(events(folder)) == timeless(events(finished))
+    assert state == fold(events(finished))

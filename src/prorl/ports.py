@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from prorl.errors import ProrlError
 from prorl.types import Batch, Completion, Knobs, Problem, Request, Split, UpdateStats, Verdict
 
 
@@ -74,6 +75,14 @@ class Engine(Protocol):
         """Drop everything in flight."""
 
 
+class JudgeOutError(ProrlError):
+    """No judge can be started now. Nothing is lost: a `poll` after `seconds` tries again."""
+
+    def __init__(self, reason: str, seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
 class Judge(Protocol):
     """Runs verifiers away from the trainer's process."""
 
@@ -81,7 +90,11 @@ class Judge(Protocol):
         """Queue one response under the caller's ticket."""
 
     def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
-        """Verdicts that are ready; with `wait`, block for at least one unless none is outstanding."""
+        """Verdicts that are ready; with `wait`, block for at least one unless none is outstanding.
+
+        Raises:
+            JudgeOutError: there is none to wait for, as no judge can be started now.
+        """
 
 
 class Learner(Protocol):

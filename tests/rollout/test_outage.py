@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from prorl.ports import JudgeOutError
 from prorl.rollout.outage import LONGEST_WAIT, WaitEnded, failures, heal, judge_all
 from prorl.types import Problem, Verdict
 
@@ -39,12 +40,24 @@ def items(**tasks: int):
     ]
 
 
+class AbsentJudge(FlakyJudge):
+    """Cannot be started for the first three polls."""
+
+    absent = 3
+
+    def poll(self, *, wait):
+        if self.absent:
+            self.absent -= 1
+            raise JudgeOutError("no judge can be started (no memory)", 4.0)
+        return super().poll(wait=wait)
+
+
 def judged(judge, asked):
     return judge_all(judge, dict(enumerate(asked)))
 
 
 def test_a_task_that_is_out_is_judged_again_until_it_heals():
-    judge, asked, waits = FlakyJudge(failing=3), items(code=8, math=8), []
+    judge, asked, waits = FlakyJudge(failing=4), items(code=8, math=8), []
     verdicts = heal(judge, asked, judged(judge, asked), lambda why, seconds: waits.append((why, seconds)))
     assert set(verdicts.values()) == {OK}
     assert [seconds for _, seconds in waits] == [5.0, 10.0, 20.0]
@@ -69,11 +82,29 @@ def test_single_errors_are_no_outage(errors, of, out):
     assert len(failures(items(code=of), verdicts)) == out
 
 
-def test_who_waits_may_end_it():
-    judge, asked = FlakyJudge(failing=100), items(code=8)
+def test_an_error_is_judged_once_more_at_once_and_no_more_often():
+    for failing, status in ((1, "ok"), (2, "error")):
+        judge, asked = FlakyJudge(failing), items(code=1, math=8)
+        verdicts = heal(judge, asked, judged(judge, asked), lambda why, seconds: pytest.fail(why))
+        assert (verdicts[0].status, judge.asked) == (
+            status,
+            Counter({"code0": 2, **{f"math{i}": 1 for i in range(8)}}),
+        )
+
+
+def test_judges_that_cannot_be_started_are_waited_for():
+    waits = []
+    judge_all(AbsentJudge(failing=0), dict(enumerate(items(math=3))), lambda *wait: waits.append(wait))
+    why = "paused: no judge can be started (no memory); trying again in 4 s; Ctrl-C saves and stops"
+    assert waits == [(why, 4.0)] * 3
+
+
+@pytest.mark.parametrize("judge", [FlakyJudge(failing=100), AbsentJudge(failing=0)])
+def test_who_waits_may_end_it(judge):
+    asked = dict(enumerate(items(code=8)))
 
     def stop(_why, _seconds):
         raise WaitEnded
 
     with pytest.raises(WaitEnded):
-        heal(judge, asked, judged(judge, asked), stop)
+        heal(judge, list(asked.values()), judge_all(judge, asked, stop), stop)

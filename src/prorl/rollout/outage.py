@@ -1,8 +1,9 @@
-"""Verifiers that are out: a task nearly all of whose verdicts are errors is judged again until it heals.
+"""Verdicts that failed: each is asked for once more, and those of a task that is out until it heals.
 
-An error drops its group, so a broken verifier would quietly turn a run of five domains into one of four. While a
-task is out the run waits instead, says so, and tries again at growing intervals; nothing that was sampled is
-lost, and the verdicts are those that would have come at once.
+An error drops its group, so a judge killed from outside would change what a run learns from, and a broken verifier
+would quietly turn a run of five domains into one of four. While a task (nearly all of its verdicts are errors) or the
+judge is out the run waits, says so, and tries again at growing intervals; nothing that was sampled is lost, and the
+verdicts are those that would have come at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from prorl.ports import Judge
+from prorl.ports import Judge, JudgeOutError
 from prorl.types import Problem, Verdict
 
 OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts as out
@@ -32,35 +33,51 @@ def wait_silently(_reason: str, seconds: float) -> None:
     time.sleep(seconds)
 
 
-def judge_all(judge: Judge, items: Mapping[int, Item]) -> dict[int, Verdict]:
-    """Submit items under their tickets and block until all are judged."""
+def judge_all(judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently) -> dict[int, Verdict]:
+    """Submit items under their tickets and block until all are judged.
+
+    Raises:
+        WaitEnded: from `wait`.
+    """
     for ticket, (problem, text) in items.items():
         judge.submit(ticket, problem, text)
-    return collect_verdicts(judge, {}, len(items))
+    return collect_verdicts(judge, {}, len(items), wait)
 
 
-def collect_verdicts(judge: Judge, verdicts: Mapping[int, Verdict], expected: int) -> dict[int, Verdict]:
-    """`verdicts` and those still outstanding, `expected` in all."""
+def collect_verdicts(
+    judge: Judge, verdicts: Mapping[int, Verdict], expected: int, wait: Wait = wait_silently
+) -> dict[int, Verdict]:
+    """`verdicts` and those still outstanding, `expected` in all.
+
+    Raises:
+        WaitEnded: from `wait`, while no judge could be started.
+    """
     found = dict(verdicts)
     while len(found) < expected:
-        found.update(judge.poll(wait=True))
+        try:
+            found.update(judge.poll(wait=True))
+        except JudgeOutError as out:
+            wait(f"paused: {out}; trying again in {out.seconds:.0f} s; Ctrl-C saves and stops", out.seconds)
     return found
 
 
 def heal(
     judge: Judge, items: Sequence[Item], verdicts: Mapping[int, Verdict], wait: Wait
 ) -> dict[int, Verdict]:
-    """`verdicts` by position in `items`, with the errors of every task that was out judged again until it is not.
+    """`verdicts` by position in `items`, with errors judged once more, those of a task that is out until it heals.
 
     Raises:
         WaitEnded: from `wait`.
     """
     healed = dict(verdicts)
-    seconds = FIRST_WAIT
-    while failed := failures(items, healed):
-        wait(_describe(items, healed, failed, seconds), seconds)
-        seconds = min(2 * seconds, LONGEST_WAIT)
-        healed |= judge_all(judge, {ticket: items[ticket] for ticket in failed})
+    failed = sorted(ticket for ticket, verdict in verdicts.items() if verdict.status == "error")
+    seconds = 0.0
+    while failed:
+        if seconds:
+            wait(_describe(items, healed, failed, seconds), seconds)
+        healed |= judge_all(judge, {ticket: items[ticket] for ticket in failed}, wait)
+        failed = failures(items, healed)
+        seconds = min(2 * seconds or FIRST_WAIT, LONGEST_WAIT)
     return healed
 
 

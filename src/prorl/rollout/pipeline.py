@@ -44,7 +44,7 @@ def roll_out(
 
     Raises:
         StaleCompletionError: the engine answered with weights of another version than it has now.
-        WaitEnded: somebody asked to stop while verifiers were out.
+        WaitEnded: somebody asked to stop while verifiers or judges were out; the judge may still owe verdicts.
     """
     prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems}
     by_draw = dict(problems)
@@ -75,7 +75,7 @@ def roll_out(
             judged.append((by_draw[completion.draw], text))
         verdicts.update(worker.judge.poll(wait=False))
     with clock.phase("judge"):
-        verdicts = collect_verdicts(worker.judge, verdicts, len(completions))
+        verdicts = collect_verdicts(worker.judge, verdicts, len(completions), worker.wait)
         verdicts = heal(worker.judge, judged, verdicts, worker.wait)
 
     rollouts = (

@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from prorl.backends.local.judge import JudgeError, LocalJudge
+from prorl.backends.local.judge import JudgeError, LocalJudge, replacements
+from prorl.rollout.outage import heal, judge_all
 from prorl.types import Problem
 
 HERE = Path(__file__).parent
@@ -118,10 +120,12 @@ def test_misbehaviour_costs_one_item_and_no_neighbour(judge, text, note):
 
 def test_a_verifier_that_eats_memory_costs_one_item(verifiers):
     with closing(LocalJudge(verifiers.make_obey, memory=200 << 20)) as judge:
-        small, large, after = judged(judge, ["eat 1000", f"eat {1 << 30}", "1"])
+        small, large, before = judged(judge, ["eat 1000", f"eat {1 << 30}", "pid"])
+        (after,) = judged(judge, ["pid"])
     assert (small.note, small.status) == ("1000", "ok")
     assert (large.status, large.note) == ("error", "MemoryError: ")
-    assert after.status == "ok"
+    assert before.status == after.status == "ok"
+    assert before.note != after.note  # what is judged once more is judged by a worker that has its memory
 
 
 def test_a_worker_makes_room_for_a_new_one(verifiers):
@@ -168,7 +172,7 @@ def test_a_hung_program_dies_with_its_verifier(judge, tmp_path):
 
 def test_workers_are_silent_polite_and_without_torch(judge, capfd):
     verdicts = judged(judge, ["print", "about"])
-    assert verdicts[1].note == f"torch=False threads=1 nice={min(19, os.nice(0) + 5)}"
+    assert verdicts[1].note == f"torch=False threads=1 nice={min(19, os.nice(0) + 5)} timer=0"
     assert capfd.readouterr() == ("", "")
 
 
@@ -222,6 +226,28 @@ def test_settings_that_make_no_sense(options):
         LocalJudge(list, **options)
 
 
+@pytest.mark.parametrize(
+    ("text", "failure"), [("die", "verifier process died, exit code 3"), ("hang", "deadline of 0.5 s")]
+)
+def test_what_takes_its_worker_down_is_judged_twice_and_an_error(judge, tmp_path, text, failure):
+    judge.replaced()
+    asked = [(problem(), text) for text in ["0.25"] * 5 + [f"{text} {tmp_path / 'trace'}"] + ["0.75"] * 5]
+    verdicts = heal(judge, asked, judge_all(judge, dict(enumerate(asked))), lambda *_: pytest.fail("waited"))
+    assert [ticket for ticket, verdict in verdicts.items() if verdict.status != "ok"] == [5]
+    assert (verdicts[5].status, verdicts[5].note) == ("error", failure)
+    assert text == "hang" or (tmp_path / "trace").read_text() == "xx"
+    assert judge.replaced() == {f"{failure} (t)": 2}
+    assert judge.incidents() == []
+
+
+def test_a_storm_is_told_in_one_sentence_of_bounded_length():
+    assert replacements(Counter()) == []
+    reasons = Counter({f"start failed: OSError: {number}": number for number in range(1000)})
+    (told,) = replacements(reasons)
+    assert told.startswith("judge workers replaced: 999 × start failed: OSError: 999; 998 × ")
+    assert len(told) < 400
+
+
 SCRIPT = """
 import os, sys, time
 from prorl.backends.local.judge import LocalJudge
@@ -247,6 +273,39 @@ def test_no_worker_outlives_a_killed_trainer(tmp_path, last):
     trainer = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=False)
     pid = int(re.fullmatch(r"(\d+)\n", trainer.stdout)[1])
     assert eventually(lambda: not is_alive(pid))
+
+
+ASLEEP = """
+import sys
+from prorl.backends.local.judge import LocalJudge
+from prorl.types import Problem
+sys.path.insert(0, {here!r})
+from judge_verifiers import make_obey
+
+if __name__ == "__main__":
+    judge = LocalJudge(make_obey, deadline=1.0)
+    judge.submit(0, Problem(task="t", domain="d", index=0, split="train", level=0, prompt="", payload=None), {text!r})
+    ((_, verdict),) = judge.poll(wait=True)
+    print(verdict.status, judge.incidents())
+    judge.close()
+"""
+
+
+def test_time_in_which_all_are_stopped_is_nobodys(tmp_path):
+    """As where a terminal, a debugger or a container stops a tree of processes, for longer than a deadline."""
+    script, pid_file = tmp_path / "trainer.py", tmp_path / "pid"
+    script.write_text(ASLEEP.format(here=str(HERE), text=f"meet {pid_file}"))
+    trainer = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert eventually(lambda: pid_file.exists() and pid_file.read_text())
+    pids = (trainer.pid, int(pid_file.read_text()))
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.2)
+    pid_file.unlink()
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.1)  # the trainer is awake before its worker
+    assert trainer.communicate(timeout=10)[0] == "ok []\n"
 
 
 def test_importing_the_judge_does_not_import_torch():

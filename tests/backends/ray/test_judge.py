@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from prorl.backends.local.judge import JudgeError, LocalJudge
-from prorl.rollout.outage import collect_verdicts, judge_all
+from prorl.rollout.outage import collect_verdicts, heal, judge_all
 from prorl.sandbox.link import SandboxError
 from prorl.tasks.extract import respond
 from prorl.tasks.registry import make_task
 from prorl.tasks.verifier import VerifierSpec, make_verifier
 from prorl.types import Problem
 from support.cluster import actors
+from support.mishaps import AMISS, CURSED, make_mishap
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
@@ -131,7 +132,9 @@ def test_misbehaviour_costs_one_item_whoever_judges(verifiers, judges):
     with hosted(obeying(verifiers), judges) as judge:
         assert said(judge_all(judge, items(texts))) == wanted
         assert judge.poll(wait=True) == []
-        assert judge.incidents() == []
+        (workers,) = judge.incidents()
+        assert "1 × deadline of 1 s (t)" in workers
+        assert "1 × verifier process died, exit code 3 (t)" in workers
 
 
 def test_a_poll_without_wait_returns_at_once(verifiers):
@@ -196,14 +199,38 @@ def test_a_lost_judge_is_replaced_and_given_what_it_owed(verifiers, impatient, k
         victim.send_signal(kind)
         while len(verdicts) < len(texts):
             verdicts |= dict(judge.poll(wait=True))
-        (incident,) = judge.incidents()
+        incident, workers = judge.incidents()
         assert f"{how} and is replaced" in incident
+        assert f"1 × deadline of {DEADLINE:g} s (t)" in workers
         assert judge.incidents() == []
         assert verdicts[40].note == f"deadline of {DEADLINE:g} s"
         assert sum(verdict.status == "ok" for verdict in verdicts.values()) == len(texts) - 1
         assert eventually(lambda: not victim.is_running())
         assert eventually(lambda: not any(worker.is_running() for worker in workers))
         assert judge_all(judge, items(["1"] * 4))[3].score == 1
+
+
+def test_a_node_that_can_start_no_worker_for_a_while_is_waited_for(tmp_path):
+    tasks = ("arithmetic", "word_list")
+    problems = [make_task(name).problem(index, "train") for name in tasks for index in range(4)]
+    asked = [(problem, respond("so", problem.witness.answer)) for problem in problems]
+    waits = []
+
+    def wait(why, seconds):
+        waits.append(why)
+        (tmp_path / CURSED).unlink(missing_ok=True)
+        time.sleep(seconds)
+
+    with hosted(partial(LocalJudge, partial(make_mishap, tmp_path), deadline=DEADLINE)) as judge:
+        (tmp_path / AMISS).write_text("SIGKILL")
+        (tmp_path / CURSED).touch()
+        verdicts = heal(judge, asked, judge_all(judge, dict(enumerate(asked)), wait), wait)
+        assert {verdict.status for verdict in verdicts.values()} == {"ok"}
+        (workers,) = judge.incidents()
+    assert waits[0].startswith(
+        f"paused: node {ray.util.get_node_ip_address()}: no judge can be started (MemoryError"
+    )
+    assert "1 × verifier process died, exit code -9" in workers
 
 
 def test_close_leaves_no_process(verifiers):

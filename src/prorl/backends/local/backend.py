@@ -34,8 +34,8 @@ class LocalBackend:
         require_agreement(version, decoded, learned, tolerance=PROBE_TOLERANCE)
 
     def incidents(self) -> list[str]:
-        """None: what fails in this process ends it."""
-        return []
+        """Which judge workers were replaced; anything else that fails in this process ends it."""
+        return self.judge.incidents()
 
     def close(self) -> None:
         """Stop the judge's processes."""

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from prorl.sandbox.inside.libc import SET_PDEATHSIG, prctl
 from prorl.types import Problem, Status, Verdict
 
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
@@ -25,7 +26,7 @@ Verifier = Callable[[Problem, str], Verdict]
 Outcome = tuple[float, Status, str, bool, float]  # score, status, note, answered, seconds
 
 
-def serve(connection: Connection[Any, Any], factory: bytes, deadline: float, memory: int) -> None:
+def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
     """Answer batches `[(problem, text), …]` by one `Outcome` per item, in order.
 
     First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a
@@ -35,10 +36,10 @@ def serve(connection: Connection[Any, Any], factory: bytes, deadline: float, mem
     _settle_in()
     # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.
     with suppress(EOFError, ConnectionError):
-        _answer(connection, factory, deadline, memory)
+        _answer(connection, factory, memory)
 
 
-def _answer(connection: Connection[Any, Any], factory: bytes, deadline: float, memory: int) -> None:
+def _answer(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
     try:
         verifier: Verifier = pickle.loads(factory)()
     except Exception as error:
@@ -49,10 +50,7 @@ def _answer(connection: Connection[Any, Any], factory: bytes, deadline: float, m
     while True:
         batch: list[tuple[Problem, str]] = connection.recv()
         for problem, text in batch:
-            # Should the parent die while an item hangs, nobody is left to kill us: the kernel then does.
-            signal.setitimer(signal.ITIMER_REAL, 2 * deadline + 1)
             connection.send(_outcome(verifier, problem, text))
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
@@ -71,10 +69,11 @@ def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
 
 
 def _settle_in() -> None:
+    # Should the parent die while an item hangs, nobody is left to kill us. A timer would run on while we are stopped.
+    prctl(SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     os.nice(5)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     # Some verifiers print; the terminal belongs to the parent.

@@ -62,8 +62,7 @@ class RayBackend:
 
     def incidents(self) -> list[str]:
         """What happened to engines and judges; a rank that dies ends the run, so there is nothing to tell of."""
-        told = self.engine.incidents()
-        return told + self.judge.incidents() if isinstance(self.judge, RayJudge) else told
+        return self.engine.incidents() + self.judge.incidents()
 
     def close(self) -> None:
         """Stop the judge's processes and the actors."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,9 +18,10 @@ from typing import Any
 
 import ray
 
-from prorl.backends.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge
+from prorl.backends.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge, replacements
 from prorl.backends.ray.calls import LOST, OverdueError, ended, reason, result, results
 from prorl.errors import ProrlError
+from prorl.ports import JudgeOutError
 from prorl.types import Problem, Verdict
 
 LINGER_SECONDS = 0.1  # for which an actor gathers verdicts before it answers
@@ -31,6 +33,9 @@ MOST_RESTARTS = 3  # of one judge, between two verdicts
 
 _LOG = logging.getLogger(__name__)
 _Item = tuple[int, Problem, str]  # number or ticket, what was asked, what was answered
+_Answer = tuple[
+    list[tuple[int, Verdict]], Counter[str], JudgeOutError | None
+]  # verdicts, workers replaced by reason
 
 
 class JudgeLostError(Exception):
@@ -38,7 +43,7 @@ class JudgeLostError(Exception):
 
 
 class JudgeActor:
-    """A `LocalJudge` on its node. Its workers end with it: they read the end of their input, or run into a timer."""
+    """A `LocalJudge` on its node. Its workers end with it, as the kernel sees to."""
 
     def __init__(self, make: Callable[[], LocalJudge]) -> None:
         self._judge = make()
@@ -55,22 +60,23 @@ class JudgeActor:
             self._judge.ready()
         return warning
 
-    def exchange(self, items: Sequence[_Item]) -> list[tuple[int, Verdict]]:
-        """Queue items; verdicts of these and earlier ones, gathered for a moment.
-
-        Raises:
-            JudgeError: this node cannot judge any more.
-        """
+    def exchange(self, items: Sequence[_Item]) -> _Answer:
+        """Queue items; verdicts of these and earlier ones, gathered for a moment."""
         end = time.monotonic() + LINGER_SECONDS
+        self._judge.proven = True  # this node can judge: `start` was asked of this actor or of one before it
         for item in items:
             self._judge.submit(*item)
         self._owed += len(items)
         judged: list[tuple[int, Verdict]] = []
-        with _node_named():
+        out = None
+        try:
             while len(judged) < self._owed and (left := end - time.monotonic()) > 0:
                 judged += self._judge.poll(wait=True, within=left)
+        except JudgeOutError as error:
+            out = JudgeOutError(f"node {ray.util.get_node_ip_address()}: {error}", error.seconds)
+            time.sleep(max(0.0, end - time.monotonic()))
         self._owed -= len(judged)
-        return judged
+        return judged, self._judge.replaced(), out
 
     def close(self) -> None:
         """End the workers."""
@@ -89,6 +95,7 @@ class _Slot:
     due: float = 0.0  # monotonic time at which `pending` is overdue
     started: bool = True  # has answered before
     restarts: int = 0
+    out: JudgeOutError | None = None  # in its last answer
 
 
 class RayJudge:
@@ -111,6 +118,7 @@ class RayJudge:
         self._deadline = deadline
         self._numbers = count()
         self._incidents: list[str] = []
+        self._replaced: Counter[str] = Counter()  # workers of judges
         self._slots = [_Slot(index=index, actor=start(index)) for index in range(judges)]
         seconds = START_SECONDS + STARTUP_ATTEMPTS * STARTUP_SECONDS
         try:
@@ -141,18 +149,23 @@ class RayJudge:
         A judge that has died or is silent is replaced, and what it owed is asked of the new one.
 
         Raises:
-            JudgeError: a node cannot judge any more.
+            JudgeOutError: no judge that owes a verdict can start a worker now.
             JudgeLostError: a judge and all that took its place died or were silent.
         """
         self._ask()
         judged = self._collect(wait=False)
-        while wait and not judged and any(slot.owed for slot in self._slots):
+        for slot in self._slots:
+            slot.out = None  # that was said before this poll
+        while wait and not judged and (owing := [slot for slot in self._slots if slot.owed]):
+            if all(slot.out for slot in owing):
+                raise min((slot.out for slot in owing if slot.out), key=lambda out: out.seconds)
             judged = self._collect(wait=True)
         return judged
 
     def incidents(self) -> list[str]:
-        """Which judges were replaced, and why, since this was last asked: a sentence each."""
-        told, self._incidents = self._incidents, []
+        """Which judges were replaced, and why, since this was last asked: a sentence each; one for all workers."""
+        told, self._incidents = self._incidents + replacements(self._replaced), []
+        self._replaced.clear()
         return told
 
     def close(self) -> None:
@@ -184,10 +197,12 @@ class RayJudge:
     def _take(self, slot: _Slot) -> list[tuple[int, Verdict]]:
         """Verdicts under their tickets of a judge that has answered; another judge in its place if it is lost."""
         try:
-            judged: list[tuple[int, Verdict]] = result(slot.pending, within=TRANSFER_SECONDS)
+            answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:
             self._replace(slot, error)
             return []
+        judged, replaced, slot.out = answer
+        self._replaced.update(replaced)
         slot.pending, slot.started = None, True
         slot.restarts = 0 if judged else slot.restarts
         return [(slot.owed.pop(number)[0], verdict) for number, verdict in judged]
