@@ -17,7 +17,7 @@ from typing import Literal
 
 from prorl.tasks.datasets.records import DataError, Kind, Layout, SourceRequest
 
-VERSION = 1
+VERSION = 2
 
 Columns = Mapping[str, tuple[str, ...]]
 
