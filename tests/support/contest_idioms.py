@@ -489,39 +489,45 @@ WRONG_CALLS: dict[str, tuple[str, list[Any], Any]] = {
     "an exit": ("import sys\ndef f(): sys.exit()", [], None),
 }
 
-# name: (script, standard input, right output, what docs/sandbox.md says of it)
+# name: (script, standard input, right output, its row in docs/sandbox.md)
 FORBIDDEN: dict[str, tuple[str, str, str, str]] = {
     "threads that wait for each other": (
         "import queue, threading\nq = queue.Queue()\n"
         "t = threading.Thread(target=lambda: print(q.get()))\nt.start()\nq.put(3)\nt.join()",
         "",
         "3",
-        "wait for each other",
+        "| 1 | threads that wait for each other",
     ),
     "low-level threads": (
         "import _thread, time\ndone = []\n_thread.start_new_thread(done.append, (3,))\n"
         "while not done: time.sleep(0.001)\nprint(done[0])",
         "",
         "3",
-        "`_thread`",
+        "| 2 | `_thread`",
     ),
     "a subprocess": (
         "import subprocess, sys\nprint(subprocess.run(['/bin/echo', '3'], capture_output=True, text=True).stdout)",
         "",
         "3",
-        "`subprocess`",
+        "| 2 |",
     ),
-    "asyncio": ("import asyncio\nasync def main(): print(3)\nasyncio.run(main())", "", "3", "`asyncio`"),
+    "asyncio": (
+        "import asyncio\nasync def main(): print(3)\nasyncio.run(main())",
+        "",
+        "3",
+        "| 3 | `asyncio`",
+    ),
     "a temporary file": (
         "import tempfile\nf = tempfile.TemporaryFile('w+')\nf.write('3')\nf.seek(0)\nprint(f.read())",
         "",
         "3",
-        "temporary files",
+        "| 4 | temporary files",
     ),
     "a socket": (
         "import socket\na, b = socket.socketpair()\na.send(b'3')\nprint(b.recv(1).decode())",
         "",
         "3",
-        "sockets",
+        "| 3 |",
     ),
+    "another package": ("import pytest\nprint(3)", "", "3", "| 5 | packages other than numpy"),
 }
