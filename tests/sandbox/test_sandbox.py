@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -194,6 +195,20 @@ def test_numpy_is_there_where_it_is_installed_and_brings_no_other_package(sandbo
     for path in ("/packages/numpy", folder, f"{folder}/numpy"):
         source = f"import os, numpy\nprint(os.listdir('{path}'))"
         assert script(sandbox, source) == [("runtime_error", None)]
+
+
+@pytest.mark.parametrize("found", [None, Path("/nonexistent")])
+def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch, found):
+    monkeypatch.setattr(wall, "find_numpy", lambda: found)
+    with Sandbox.open(Policy(tier="B")) as opened:
+        source = "try:\n    import numpy\nexcept ModuleNotFoundError as error:\n    print(error)"
+        assert script(opened, source) == [("ok", "No module named 'numpy'\n")]
+
+
+def test_a_server_with_numpy_that_cannot_be_started_leaves_the_other(monkeypatch):
+    with Sandbox.open(Policy(tier="B")) as opened:
+        monkeypatch.setattr(wall, "command", lambda tier, **_: ["/nonexistent/python"])
+        assert script(opened, "print('no numpy needed')") == [("ok", "no numpy needed\n")]
 
 
 def test_a_program_that_does_not_name_numpy_does_not_pay_for_it(sandbox):

@@ -43,8 +43,7 @@ def furnish() -> None:
     vars(builtins).update({name: value for name, value in names.items() if not hasattr(builtins, name)})
     site.setquit()
     builtins.open = io.open = _open_stream
-    methods = {"start": _run_now, "join": lambda thread, timeout=None: None, "is_alive": lambda thread: False}
-    for name, method in methods.items():
+    for name, method in (("start", _run_now), ("join", _joined), ("is_alive", _is_alive)):
         setattr(threading.Thread, name, method)
 
 
@@ -94,3 +93,11 @@ def _run_now(thread: threading.Thread) -> None:
     started.set()
     with suppress(BaseException):  # what ends a thread does not end the program
         thread.run()
+
+
+def _joined(_: threading.Thread, timeout: float | None = None) -> None:
+    """`Thread.join`: whatever was started has ended."""
+
+
+def _is_alive(_: threading.Thread) -> bool:
+    return False
