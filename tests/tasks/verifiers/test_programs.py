@@ -314,6 +314,11 @@ def test_tests_that_make_no_sense_are_refused(inputs, expected, tolerance, reaso
         HiddenTests(entry="f", inputs=inputs, expected=expected, tolerance=tolerance)
 
 
+def test_only_lists_of_one_can_be_wrapped():
+    with pytest.raises(ValueError, match="lists of one"):
+        HiddenTests(entry="f", inputs=([1], [2]), expected=([1], [1, 2]), maybe_wrapped=True)
+
+
 def test_a_task_without_a_sandbox_opens_one_that_works():
     run = OwnSandbox()
     tests = HiddenTests(entry="f", inputs=([1], [2]), expected=(2, 3))

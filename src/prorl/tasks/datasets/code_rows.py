@@ -18,7 +18,7 @@ from prorl.sandbox.jobs import Job, Limits
 from prorl.tasks.datasets.openers import OPEN_ASSERTS, OPEN_PACKED
 from prorl.tasks.datasets.records import DataError, Drop, Prepared
 from prorl.tasks.datasets.values import as_text, parsed, user_text
-from prorl.tasks.verifiers.programs import Runner, same_output, same_value
+from prorl.tasks.verifiers.programs import Runner, is_list_of_one, same_output, same_value
 from prorl.types import Witness
 
 MAX_TESTS = 64
@@ -96,7 +96,6 @@ def _problem(
     kept = _capped(pairs)
     expected = [value for _, value in kept]
     _require_telling(entry, expected)
-    lists_of_one = all(isinstance(value, list) and len(value) == 1 for value in expected)
     payload = {
         "kind": "code",
         "entry": entry,
@@ -104,7 +103,7 @@ def _problem(
         "expected": expected,
         "tolerance": tolerance,
         # APPS wraps some results in a list of one and others not; one that is no such list says that none is
-        "maybe_wrapped": apps and entry is not None and lists_of_one,
+        "maybe_wrapped": apps and entry is not None and all(is_list_of_one(value) for value in expected),
     }
     witness = Witness(steps="", answer=answer) if answer else None
     return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload, witness=witness)

@@ -25,6 +25,7 @@ Number = int | float | Decimal
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DECIMAL = Context(prec=1000, traps=[])  # exact for every word and float
+_MAX_FLOAT_BITS = 1100  # an integer beyond is near no float
 _MAX_NUMBER_CHARS = 400  # a float written out in full has 309 digits before its point
 
 
@@ -66,7 +67,8 @@ class Tests:
     `maybe_wrapped` every expected value is a list of one, and all these lists or all their elements are right.
 
     Raises:
-        ValueError: no tests, not one expected value per input, or a tolerance outside [0, 1).
+        ValueError: no tests, not one expected value per input, a tolerance outside [0, 1), or something else than
+            lists of one that may be wrapped.
     """
 
     entry: str | None
@@ -82,6 +84,8 @@ class Tests:
             )
         if self.tolerance is not None and not 0 <= self.tolerance < 1:
             raise ValueError(f"tolerance is {self.tolerance}; it must be at least 0 and below 1")
+        if self.maybe_wrapped and not all(is_list_of_one(value) for value in self.expected):
+            raise ValueError("only lists of one element can be wrapped results")
 
 
 def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Verdict:
@@ -109,6 +113,11 @@ def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Ver
         return Verdict(score=1.0, status="ok")
     note = " ".join(f"{outcome}:{count}" for outcome, count in sorted(outcomes.items()))
     return Verdict(score=outcomes["passed"] / len(results), status="wrong", note=note)
+
+
+def is_list_of_one(value: Any) -> bool:
+    """Whether a value has the form of a result that APPS has wrapped."""
+    return isinstance(value, list | tuple) and len(value) == 1
 
 
 def same_value(got: Any, expected: Any, tolerance: float | None) -> bool:
@@ -188,7 +197,7 @@ def _same_number(got: Number, expected: Number, tolerance: float | None) -> bool
     if got == expected:
         return True
     whole = isinstance(expected, int)
-    if tolerance is None or (whole and isinstance(got, int)):
+    if tolerance is None or (isinstance(got, int) and (whole or got.bit_length() > _MAX_FLOAT_BITS)):
         return False
     result, wanted = Decimal(got), Decimal(expected)
     if not (result.is_finite() and wanted.is_finite()):
