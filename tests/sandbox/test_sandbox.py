@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prorl.sandbox import wall
 from prorl.sandbox.jobs import Job, Limits
 from prorl.sandbox.link import SandboxError
 from prorl.sandbox.sandbox import Policy, Sandbox
@@ -72,11 +74,9 @@ def test_plain_data_survives_the_way_in_and_out(sandbox, value):
 @pytest.mark.parametrize(
     "expression",
     [
-        "type('I', (int,), {'__eq__': lambda s, o: True})(3)",
-        "type('L', (list,), {})([1])",
         "{1}",
         "b'bytes'",
-        "{1: 2}",
+        "{(1, 2): 3}",
         "object()",
         "1j",
         "1 << 100_000",
@@ -97,7 +97,7 @@ def test_only_plain_data_of_bounded_size_is_a_result(sandbox, expression):
         ("x\0y", "compile_error"),
         ("1 / 0", "runtime_error"),
         ("def f(): f()\nf()", "runtime_error"),
-        ("import os; os._exit(0)", "runtime_error"),
+        ("import posix; posix._exit(0)", "runtime_error"),
         ("import ctypes; ctypes.string_at(0)", "runtime_error"),
         ("while True: pass", "time"),
         ("import time; time.sleep(60)", "time"),
@@ -175,6 +175,45 @@ def test_the_budget_is_shared_by_all_inputs_of_a_script(sandbox):
 def test_the_library_can_be_imported_beyond_what_is_loaded(sandbox):
     source = "import difflib, argparse, xml.dom, zoneinfo\nprint(difflib.SequenceMatcher(None, 'ab', 'ab').ratio())"
     assert script(sandbox, source) == [("ok", "1.0\n")]
+
+
+NUMPY = """
+import sys, numpy as np
+a = np.array(sys.stdin.read().split(), dtype=np.int64)
+print(a.sum(), np.linalg.det(np.eye(2)), len(np.fft.fft(a)), np.random.randint(10**6), np.sort(a)[::-1])
+"""
+
+
+@pytest.mark.skipif(wall.find_numpy() is None, reason="numpy is not installed")
+def test_numpy_is_there_where_it_is_installed_and_brings_no_other_package(sandbox):
+    assert script(sandbox, NUMPY, "3 1 2") == [("ok", "6 1.0 3 985772 [3 2 1]\n")]
+    source = "import numpy\ndef f(x): return [numpy.float64(x) / 2, numpy.int64(x), numpy.bool_(x == 3)]"
+    assert call(sandbox, source, [3]) == [("ok", [1.5, 3, 1.0])]
+    source = "import numpy, sys\nprint([p for p in sys.path if 'packages' in p])\nimport pytest"
+    assert script(sandbox, source) == [("runtime_error", None)]
+    folder = wall.find_numpy()
+    for path in ("/packages/numpy", folder, f"{folder}/numpy"):
+        source = f"import os, numpy\nprint(os.listdir('{path}'))"
+        assert script(sandbox, source) == [("runtime_error", None)]
+
+
+@pytest.mark.parametrize("found", [None, Path("/nonexistent")])
+def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch, found):
+    monkeypatch.setattr(wall, "find_numpy", lambda: found)
+    with Sandbox.open(Policy(tier="B")) as opened:
+        source = "try:\n    import numpy\nexcept ModuleNotFoundError as error:\n    print(error)"
+        assert script(opened, source) == [("ok", "No module named 'numpy'\n")]
+
+
+def test_a_server_with_numpy_that_cannot_be_started_leaves_the_other(monkeypatch):
+    with Sandbox.open(Policy(tier="B")) as opened:
+        monkeypatch.setattr(wall, "command", lambda tier, **_: ["/nonexistent/python"])
+        assert script(opened, "print('no numpy needed')") == [("ok", "no numpy needed\n")]
+
+
+def test_a_program_that_does_not_name_numpy_does_not_pay_for_it(sandbox):
+    source = "import sys\nprint('num' + 'py' in sys.modules)"
+    assert script(sandbox, source) == [("ok", "False\n")]
 
 
 def test_hashes_and_random_numbers_are_the_same_in_every_server():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict, namedtuple
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prorl.sandbox.inside.values import MAX_DEPTH, MAX_INT_BITS, NotPlain, encode
+from prorl.sandbox.inside.values import MAX_DEPTH, MAX_INT_BITS, NotPlain, encode, require_plain
 
 Point = namedtuple("Point", "x y")
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -29,14 +31,12 @@ def test_tuples_are_lists_and_floats_are_exact():
 @pytest.mark.parametrize(
     "value",
     [
-        Point(1, 2),
-        OrderedDict(a=1),
         {1, 2},
         b"x",
         1j,
-        {1: 2},
+        {(1, 2): 3},
+        {1: 2, "1": 3},
         [object()],
-        type("I", (int,), {})(1),
         range(3),
         ...,
     ],
@@ -44,6 +44,30 @@ def test_tuples_are_lists_and_floats_are_exact():
 def test_anything_of_another_type_is_not(value):
     with pytest.raises(NotPlain):
         encode(value, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Point(1, 2), "[1,2]"),
+        (OrderedDict(a=1), '{"a":1}'),
+        (defaultdict(list, {1: (2,)}), '{"1":[2]}'),
+        (Counter("aab"), '{"a":2,"b":1}'),
+        ({True: 1, None: 2, 0.5: 3}, '{"true":1,"null":2,"0.5":3}'),
+        (type("I", (int,), {"__eq__": lambda self, other: True, "__repr__": lambda self: "9"})(1), "1"),
+        (type("S", (str,), {"__str__": lambda self: "other"})("x"), '"x"'),
+        (type("F", (float,), {"__float__": lambda self: 9.0})(1.5), "1.5"),
+        (type("L", (list,), {"__iter__": lambda self: iter([9])})([1]), "[1]"),
+        (type("D", (dict,), {"items": lambda self: [("b", 9)]})(a=1), '{"a":1}'),
+        (Decimal("0.5"), "0.5"),
+        (Fraction(1, 2), "0.5"),
+    ],
+)
+def test_a_result_is_what_its_base_type_holds(value, text):
+    assert encode(value, 1 << 20) == text
+    if type(value) is not dict:
+        with pytest.raises(NotPlain):
+            require_plain(value)
 
 
 def test_depth_and_digits_are_bounded():

@@ -119,7 +119,6 @@ def f(x):
     "not a number": "def f(x): return [float('nan')] * 2\n",
     "infinity": "def f(x): return [float('inf')] * 2\n",
     "as text": "def f(x): return str([2 * x + 1, x])\n",
-    "as floats": "def f(x): return [2.0 * x + 1, float(x)]\n",
     "as complex": "def f(x): return [complex(2 * x + 1), x]\n",
     "as set": "def f(x): return {2 * x + 1, x}\n",
     "as bytes": "def f(x): return bytes([2 * x + 1, x])\n",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -39,10 +41,12 @@ class Policy:
 class Sandbox:
     """One fork server and the wall around it. For one thread; it ends with that thread at the latest."""
 
-    def __init__(self, tier: Tier, link: Link) -> None:
-        """Use `open` instead."""
+    def __init__(self, tier: Tier, link: Link, numpy: Path | None = None) -> None:
+        """Use `open` instead. `numpy` is the folder that numpy is loaded from."""
         self._tier = tier
         self._link: Link | None = link
+        self._numpy = numpy
+        self._for_numpy: Sandbox | None = self if numpy else None
 
     @classmethod
     def open(cls, policy: Policy = Policy()) -> Self:
@@ -83,6 +87,8 @@ class Sandbox:
         Raises:
             SandboxError: the job is not plain data, which is its maker's mistake.
         """
+        if "numpy" in job.source and (beside := self._with_numpy()) is not self:
+            return beside.run(job)
         if job.entry is None:
             return tuple(self._run_scripts(job))
         if not job.inputs:
@@ -99,6 +105,8 @@ class Sandbox:
         if self._link is not None:
             self._link.close()
             self._link = None
+        if self._for_numpy not in (None, self):
+            self._for_numpy.close()
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +115,18 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _with_numpy(self) -> Sandbox:
+        """The sandbox for programs that name numpy: a second server, as numpy makes every fork slower.
+
+        This one, where numpy is not installed or cannot be loaded.
+        """
+        if self._for_numpy is None:
+            self._for_numpy = self
+            with suppress(ServerLost):
+                if folder := wall.find_numpy():
+                    self._for_numpy = Sandbox(self._tier, _tried(self._tier, folder), folder)
+        return self._for_numpy
 
     def _run_scripts(self, job: Job) -> Iterator[CaseResult]:
         left = job.limits.seconds
@@ -134,7 +154,7 @@ class Sandbox:
         for _ in range(ATTEMPTS):
             try:
                 if self._link is None:
-                    self._link = Link(wall.command(self._tier))
+                    self._link = Link(wall.command(self._tier, numpy=self._numpy))
                 return self._link.request(order, GRACE_SECONDS)
             except ServerLost as error:
                 reason = str(error)
@@ -150,14 +170,14 @@ def _candidates(policy: Policy) -> list[Tier]:
     return ["A", "B", "C"] if policy.unsafe else ["A", "B"]
 
 
-def _tried(tier: Tier) -> Link:
+def _tried(tier: Tier, numpy: Path | None = None) -> Link:
     """A server that has shown, by a trial program, that it can confine a child.
 
     Raises:
         ServerLost: it cannot; the text says why.
     """
     try:
-        link = Link(wall.command(tier))
+        link = Link(wall.command(tier, numpy=numpy))
     except FileNotFoundError as error:
         raise ServerLost(str(error)) from error
     trial = Job(source="print(6 * 7)", inputs=("",))

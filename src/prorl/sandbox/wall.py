@@ -6,6 +6,7 @@ system but for the interpreter and the system's libraries, all read-only. Tiers 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ Tier = Literal["A", "B", "C"]
 
 PACKAGE = Path(__file__).resolve().parent.parent  # of prorl
 INSIDE_SOURCE = "/code"  # where the server's own code lies behind the wall
+PACKAGES = "/packages"  # where numpy lies there
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _BOOT = (
     "import json, sys; settings = json.loads(sys.argv[1]); sys.path.append(settings['source']); "
@@ -27,16 +29,25 @@ _BOOT = (
 )
 
 
-def command(tier: Tier) -> list[str]:
-    """Arguments that start a fork server at this tier.
+def command(tier: Tier, *, numpy: Path | None = None) -> list[str]:
+    """Arguments that start a fork server at this tier, with numpy loaded from a folder of packages if one is given.
 
     Raises:
         FileNotFoundError: tier A without bubblewrap.
     """
     if tier == "A":
-        return [*_bubblewrap(), "--", *_server(source=INSIDE_SOURCE, filtered=True, needs_landlock=False)]
+        packages = None if numpy is None else PACKAGES
+        server = _server(source=INSIDE_SOURCE, packages=packages, filtered=True, needs_landlock=False)
+        return [*_bubblewrap(numpy), "--", *server]
+    packages = None if numpy is None else str(numpy)
     filtered = tier == "B"
-    return _server(source=str(PACKAGE.parent), filtered=filtered, needs_landlock=filtered)
+    return _server(source=str(PACKAGE.parent), packages=packages, filtered=filtered, needs_landlock=filtered)
+
+
+def find_numpy() -> Path | None:
+    """The folder of packages that this interpreter would import numpy from, None if it is not installed."""
+    spec = importlib.util.find_spec("numpy")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent.parent
 
 
 def find_bubblewrap() -> str | None:
@@ -49,13 +60,18 @@ def interpreter() -> Path:
     return Path(getattr(sys, "_base_executable", None) or sys.executable).resolve()
 
 
-def _server(*, source: str, filtered: bool, needs_landlock: bool) -> list[str]:
-    settings = {"source": source, "filtered": filtered, "needs_landlock": needs_landlock}
+def _server(*, source: str, packages: str | None, filtered: bool, needs_landlock: bool) -> list[str]:
+    settings = {
+        "source": source,
+        "packages": packages,
+        "filtered": filtered,
+        "needs_landlock": needs_landlock,
+    }
     # -I but for -E: the environment holds only the seed of string hashes, which -E would ignore
     return [str(interpreter()), *["-P", "-s", "-S", "-B", "-X", "utf8", "-c"], _BOOT, json.dumps(settings)]
 
 
-def _bubblewrap() -> list[str]:
+def _bubblewrap(numpy: Path | None) -> list[str]:
     program = find_bubblewrap()
     if program is None:
         raise FileNotFoundError("bubblewrap is not installed")
@@ -64,7 +80,7 @@ def _bubblewrap() -> list[str]:
         *["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
         *["--die-with-parent", "--new-session", "--cap-drop", "ALL"],
         *_user_flags(program),
-        *_mounts(),
+        *_mounts(numpy),
         *["--remount-ro", "/", "--chdir", "/"],
     ]
 
@@ -81,7 +97,7 @@ def _user_flags(program: str) -> list[str]:
     return ["--unshare-user", *disable]
 
 
-def _mounts() -> Iterator[str]:
+def _mounts(numpy: Path | None) -> Iterator[str]:
     yield from _bound("/usr")
     for folder in SYSTEM_FOLDERS:
         if os.path.islink(folder):
@@ -92,6 +108,9 @@ def _mounts() -> Iterator[str]:
     for prefix in sorted({sys.base_prefix, str(interpreter().parent.parent), sysconfig.get_path("stdlib")}):
         if not prefix.startswith("/usr/"):
             yield from _bound(prefix)
+    for part in ("numpy", "numpy.libs"):  # its own C libraries lie beside it
+        if numpy is not None and (numpy / part).is_dir():
+            yield from _bound(str(numpy / part), f"{PACKAGES}/{part}")
     yield from ("--dev-bind", os.devnull, os.devnull)
     for part in ("__init__.py", "sandbox"):
         yield from _bound(str(PACKAGE / part), f"{INSIDE_SOURCE}/prorl/{part}")

@@ -16,7 +16,13 @@ MAX_CODE_CHARS = 64_000
 
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
 _BOX = re.compile(r"\\boxed\s*\{")
-_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_PYTHON = re.compile(r"\s*(?:python|py|pypy)[\d.]*\b", re.IGNORECASE)
+# a statement, an assignment or a call: what the output of a program seldom has
+_STATEMENT = re.compile(
+    r"^[ \t]*+(?:(?:import|from|def|class|for|while|if|with|try)\b.*(?::|import)|[\w.\[\], ]++=[^=]|[\w.]++\()",
+    re.MULTILINE,
+)
 
 
 def extract_answer(text: str) -> str | None:
@@ -37,14 +43,20 @@ def extract_answer(text: str) -> str | None:
 
 
 def extract_code(text: str) -> str | None:
-    """The last block in triple backticks after the thinking: the program of a coding problem; None without one.
+    """The program of a coding problem: a block in triple backticks after the thinking; None without one.
 
-    >>> extract_code("<think>easy</think>```python\\nprint(1)\\n```")
+    Of several blocks it is the last that is marked as Python; where none is, the last without a mark that has a
+    statement of Python in it; where there is none of these either, the last.
+
+    >>> extract_code("<think>easy</think>```python\\nprint(1)\\n``` prints ```\\n1\\n```")
     'print(1)'
     """
     tail = after_thinking(text)
-    blocks = _FENCED.findall(tail) if tail is not None else []
-    return _usable(blocks[-1] if blocks else None, MAX_CODE_CHARS)
+    blocks: list[tuple[str, str]] = _FENCED.findall(tail) if tail is not None else []
+    marked = [body for mark, body in blocks if _PYTHON.match(mark)]
+    programs = [body for mark, body in blocks if not mark.strip() and _STATEMENT.search(body)]
+    chosen = marked or programs or [body for _, body in blocks]
+    return _usable(chosen[-1] if chosen else None, MAX_CODE_CHARS)
 
 
 def after_thinking(text: str) -> str | None:

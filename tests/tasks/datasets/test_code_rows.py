@@ -50,7 +50,8 @@ def test_a_script_of_eurus_keeps_its_tests_and_loses_its_system_prompt_and_its_o
         "entry": None,
         "inputs": ["1 2\n", "3\n4"],
         "expected": ["3\n", "7"],
-        "tolerance": None,
+        "tolerance": 1e-6,
+        "maybe_wrapped": False,
     }
 
 
@@ -60,11 +61,33 @@ def test_a_call_of_eurus_has_one_json_argument_per_line():
     assert payload["expected"] == [3, 0]
 
 
-def test_results_wrapped_by_apps_are_unwrapped_only_where_all_are():
-    assert from_eurus(inputs=["1", "2"], outputs=["[2]", "[4]"], fn_name="f").payload["expected"] == [2, 4]
-    mixed = from_eurus(inputs=["1", "2"], outputs=["[2]", "[4, 5]"], fn_name="f").payload["expected"]
-    assert mixed == [[2], [4, 5]]
-    assert from_eurus(inputs=["1"], outputs=["[2]"], fn_name="f").payload["expected"] == [[2]]
+@pytest.mark.parametrize(
+    ("outputs", "maybe_wrapped", "right", "wrong"),
+    [
+        (["[2]", "[4]"], True, "2 * x", "2 * x + 1"),
+        (["[2]", "[4]"], True, "[2 * x]", "[x]"),
+        (["[[2]]", "[[4]]"], True, "[2 * x]", "2 * x"),
+        (["[2]"], True, "2 * x", "x"),
+        (["[2]"], True, "[2 * x]", "[[2 * x]]"),
+        (["[2]", "[4, 5]"], False, "[2] if x == 1 else [4, 5]", "2"),
+        (["2", "4"], False, "2 * x", "[2 * x]"),
+        ([2, 4], False, "2 * x", "[2 * x]"),
+    ],
+)
+def test_results_that_apps_may_have_wrapped_are_right_either_way(run, outputs, maybe_wrapped, right, wrong):
+    payload = from_eurus(inputs=["1", "2"][: len(outputs)], outputs=outputs, fn_name="f").payload
+    assert payload["maybe_wrapped"] is maybe_wrapped
+    for expression, score in ((right, 1), (wrong, 0)):
+        source = f"def f(x): return {expression}"
+        verdict = judge_program(run, source, asked(payload), code_rows.OPENING)
+        assert (verdict.score == 1) is bool(score)
+
+
+def test_a_script_or_a_contest_is_never_wrapped():
+    assert not from_eurus(inputs=["1", "2"], outputs=["[2]", "[4]"]).payload["maybe_wrapped"]
+    private = json.dumps([{"input": "3\n4", "output": "[4]"}, {"input": "5\n4", "output": "[5]"}])
+    payload = contest(CONTEST[1], no_sandbox, public="[]", private=private).payload
+    assert (payload["expected"], payload["maybe_wrapped"], payload["tolerance"]) == ([[4], [5]], False, None)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +100,14 @@ def test_results_wrapped_by_apps_are_unwrapped_only_where_all_are():
         ({"inputs": ["NaN"], "outputs": ["1"], "fn_name": "f"}, "no JSON"),
         ({"inputs": [{"a": 1}], "outputs": ["1"]}, "no text"),
         ({"inputs": ["x" * 200_000], "outputs": ["1"]}, "too large"),
+        ({"inputs": ["1"], "outputs": [""]}, "all empty"),
+        ({"inputs": ["1", "2"], "outputs": ["\n", " "]}, "all empty"),
+        ({"inputs": ["1"], "outputs": ["null"], "fn_name": "f"}, "all empty"),
+        ({"inputs": ["1", "2"], "outputs": ["[]", "[]"], "fn_name": "f"}, "all empty"),
+        ({"inputs": ["1", "2"], "outputs": ["Yes", "Yes\n"]}, "one expected output"),
+        ({"inputs": ["1", "2"], "outputs": ["0.5", "0.50"]}, "one expected output"),
+        ({"inputs": ["1", "2"], "outputs": ["true", "true"], "fn_name": "f"}, "one expected output"),
+        ({"inputs": ['{"1": 2}'], "outputs": ["3"], "fn_name": "f"}, "keys JSON made text"),
     ],
 )
 def test_rows_without_usable_tests_are_dropped(tests, reason):
@@ -165,6 +196,7 @@ def test_the_asserts_of_humaneval_become_inputs_and_expected_values(run):
         "inputs": [[[3, 1, 2]], [[]], [[5, 5]]],
         "expected": [[1, 2, 3], [], [5, 5]],
         "tolerance": 1e-6,
+        "maybe_wrapped": False,
     }
     source = extract_code(prepared.witness.answer)
     assert judge_program(run, source, asked(prepared.payload), code_rows.OPENING).score == 1
@@ -178,6 +210,7 @@ def test_an_argument_that_the_solution_changes_is_noted_as_it_was(run):
     "changes",
     [
         {"solution": "    return values\n"},
+        {"test": "def assertion(out, exp, atol): pass\ndef check(c):\n    assertion(c({5: 1}), [5], 0)\n"},
         {"solution": "    return nonsense\n"},
         {"entry": "absent"},
         {"test": "def check(candidate):\n    assert candidate([1]) == [1]\n"},

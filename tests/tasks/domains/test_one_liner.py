@@ -162,7 +162,7 @@ def test_the_working_takes_differences_and_then_the_factors():
         ("sum([x, x])", 1),
         ("(lambda y: y*2)(x)", 1),
         ("x*2 if x < 15 else 0", 0.5),
-        ("x*2.0", 0),
+        ("x*2.0", 1),
         ("x*2 == x*2", 0),
         ("str(x*2)", 0),
         ("x", 0),

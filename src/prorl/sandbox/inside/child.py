@@ -8,16 +8,15 @@ and whether they are right is decided elsewhere.
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import os
-import random
 import sys
 import types
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
+from prorl.sandbox.inside import world
 from prorl.sandbox.inside.frames import ALL_INPUTS, NOTE_CHARS, write_all
 from prorl.sandbox.inside.values import NotPlain, encode
 
@@ -53,10 +52,17 @@ def run(output_bytes: int) -> None:
 
 
 def _run_script(source: str, report: Report) -> None:
-    namespace = _fresh_world("__main__")
+    namespace = world.enter("__main__")
     code = _compile(source, report)
     if code is None:
         return
+
+    def leave(status: int) -> NoReturn:
+        report(0, "ok")
+        _leave(status)
+
+    os._exit = leave
+    sys.setrecursionlimit(world.RECURSION_LIMIT)
     with suppress(SystemExit):  # how a script ends says nothing; what it printed does
         exec(code, namespace)
     with suppress(SystemExit):
@@ -69,10 +75,11 @@ def _run_script(source: str, report: Report) -> None:
 
 
 def _call(job: dict[str, Any], output_bytes: int, report: Report) -> None:
-    namespace = _fresh_world("solution")
+    namespace = world.enter("solution")
     code = _compile(job["source"], report)
     if code is None:
         return
+    sys.setrecursionlimit(world.RECURSION_LIMIT)
     exec(code, namespace)
     find = _finder(namespace, job["entry"])
     if find is None:
@@ -112,21 +119,6 @@ def _compile(source: str, report: Report) -> types.CodeType | None:
     except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
         report(ALL_INPUTS, "compile_error", note=_describe(error))
     return None
-
-
-def _fresh_world(module_name: str) -> dict[str, Any]:
-    """Standard streams on 0, 1 and 2, an empty environment and a new main module."""
-    for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
-        stream = os.fdopen(descriptor, mode, encoding="utf-8", errors="surrogateescape", closefd=False)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    sys.argv[:] = ["program.py"]
-    os.environ.clear()
-    random.seed(0)  # a verdict must not depend on luck
-    gc.enable()
-    module = types.ModuleType(module_name)
-    sys.modules[module_name] = module
-    return module.__dict__
 
 
 def _describe(error: BaseException) -> str:

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from prorl.sandbox.inside import child, confine, landlock, seccomp
+from prorl.sandbox.inside import child, confine, landlock, seccomp, world
 from prorl.sandbox.inside.frames import END, HELLO, OUTPUT, READY, RESULT, receive, send
 from prorl.sandbox.inside.transfer import ANSWERS, PARENT, take
 from prorl.sandbox.inside.watch import Pipe, watch
@@ -31,7 +31,7 @@ statistics string struct textwrap threading time traceback types typing unicoded
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Prepare, say hello, serve until the parent goes. Settings: `filtered`, `needs_landlock`, `source`."""
+    """Prepare, say hello, serve until the parent goes; the settings are those of `wall.command`."""
     sys.path.remove(settings["source"])
     sys.stdin = sys.stdout = None
     version = landlock.abi() if settings["filtered"] else 0
@@ -40,11 +40,14 @@ def main(settings: dict[str, Any]) -> None:
         raise SystemExit(f"there is no system-call table for {machine}")
     if settings["needs_landlock"] and not version:
         raise SystemExit("this kernel has no Landlock")
+    if settings["packages"]:
+        world.load_numpy(settings["packages"])
     null = os.open(os.devnull, os.O_RDWR)
     confinement = confine.prepare(landlock_abi=version, filtered=settings["filtered"])
     for name in PRELOADED.split():
         with suppress(ImportError):  # an interpreter may be built without some of them
             importlib.import_module(name)
+    world.furnish()
     for name in [name for name in sys.modules if name.partition(".")[0] == "prorl"]:
         del sys.modules[name]  # a program's world holds no more than a plain interpreter's
     os.dup2(null, 2)

@@ -18,19 +18,20 @@ from prorl.sandbox.jobs import Job, Limits
 from prorl.tasks.datasets.openers import OPEN_ASSERTS, OPEN_PACKED
 from prorl.tasks.datasets.records import DataError, Drop, Prepared
 from prorl.tasks.datasets.values import as_text, parsed, user_text
-from prorl.tasks.verifiers.programs import Runner
+from prorl.tasks.verifiers.programs import Runner, is_list_of_one, same_output, same_value
 from prorl.types import Witness
 
 MAX_TESTS = 64
 MAX_TEST_BYTES = 100_000  # one input and its expected value, as JSON
 MAX_TOTAL_BYTES = 1_000_000  # of one problem
 OPENING = Limits(seconds=30.0, memory_bytes=2 << 30, output_bytes=4 << 20)
-FLOAT_TOLERANCE = 1e-6  # EvalPlus's own, for floats
+FLOAT_TOLERANCE = 1e-6  # EvalPlus's own and most contest checkers'; LiveCodeBench's grader has none
 
 STDIN = "Write a Python program that reads standard input and prints the answer, in one block of ```python."
 CALLED = "Write a Python function `{entry}` that solves it, in one block of ```python."
 COMPLETE = "Complete this Python program and give all of it in one block of ```python."
 
+_INTEGER = re.compile(r"-?[0-9]+")
 # Eurus-2 ends each prompt with its own request for a code block.
 _ASKED_ALREADY = re.compile(
     r"\s*Write Python code to solve the problem\.\s*Present the code in.*\Z", re.DOTALL
@@ -50,7 +51,9 @@ def from_tests(fields: Mapping[str, Any], _: Runner) -> Prepared:
     if len(inputs) != len(outputs):
         raise Drop("not one output per input")
     pairs = _pairs(entry, zip(inputs, outputs, strict=True))
-    return _problem(question, _how(entry), entry, pairs if entry is None else _unwrapped(pairs))
+    if entry is not None and any(_has_integer_keys(argument) for given, _ in pairs for argument in given):
+        raise Drop("an argument whose keys JSON made text")
+    return _problem(question, _how(entry), entry, pairs, tolerance=FLOAT_TOLERANCE, apps=True)
 
 
 def from_contest(fields: Mapping[str, Any], run: Runner) -> Prepared:
@@ -88,14 +91,19 @@ def _problem(
     *,
     tolerance: float | None = None,
     answer: str | None = None,
+    apps: bool = False,
 ) -> Prepared:
     kept = _capped(pairs)
+    expected = [value for _, value in kept]
+    _require_telling(entry, expected)
     payload = {
         "kind": "code",
         "entry": entry,
         "inputs": [given for given, _ in kept],
-        "expected": [expected for _, expected in kept],
+        "expected": expected,
         "tolerance": tolerance,
+        # APPS wraps some results in a list of one and others not; one that is no such list says that none is
+        "maybe_wrapped": apps and entry is not None and all(is_list_of_one(value) for value in expected),
     }
     witness = Witness(steps="", answer=answer) if answer else None
     return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload, witness=witness)
@@ -158,13 +166,24 @@ def _result(value: Any) -> Any:
     return parsed(value) if isinstance(value, str) else value
 
 
-def _unwrapped(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """APPS wraps results in a list of one: when all of them are such lists, and there are several, they go.
+def _has_integer_keys(argument: Any) -> bool:
+    """APPS's problems write such dicts with integers, which JSON does not know."""
+    return isinstance(argument, dict) and bool(argument) and all(_INTEGER.fullmatch(key) for key in argument)
 
-    A function whose every result is a list of one is the rarer case; verl's grader accepts either.
+
+def _require_telling(entry: str | None, expected: Sequence[Any]) -> None:
+    """See that the tests tell a solution from a program that always says the same.
+
+    Raises:
+        Drop: they do not.
     """
-    wrapped = all(isinstance(expected, list) and len(expected) == 1 for _, expected in pairs)
-    return [(given, expected[0]) for given, expected in pairs] if wrapped and len(pairs) > 1 else pairs
+    if entry is None and not any(text.split() for text in expected):
+        raise Drop("expected outputs that are all empty")
+    if entry is not None and all(value in (None, "", [], {}) for value in expected):
+        raise Drop("expected outputs that are all empty")
+    same = same_output if entry is None else same_value
+    if len(expected) > 1 and all(same(value, expected[0], None) for value in expected):
+        raise Drop("one expected output for all tests")
 
 
 def _plain_or_opened(packed: str, run: Runner) -> list[Any]:

@@ -53,6 +53,7 @@ def tests_of(payload: Payload) -> Tests:
         inputs=tuple(payload["inputs"]),
         expected=tuple(payload["expected"]),
         tolerance=payload["tolerance"],
+        maybe_wrapped=payload["maybe_wrapped"],
     )
 
 

@@ -36,6 +36,8 @@ def opened(solution, test, entry):
     calls, compared = [], []
 
     def noted_call(*arguments):
+        if has_other_keys(arguments):
+            raise ValueError("keys that JSON would make text")
         calls.append(copy.deepcopy(arguments))
         return candidate(*arguments)
 
@@ -53,6 +55,11 @@ def opened(solution, test, entry):
     if not compared or len(compared) != len(calls):
         raise ValueError("a test that is no comparison of one output")
     return [[list(given), *rest] for given, rest in zip(calls, compared)]
+
+def has_other_keys(value):
+    if isinstance(value, dict):
+        return any(not isinstance(key, str) or has_other_keys(value[key]) for key in value)
+    return isinstance(value, (list, tuple)) and any(map(has_other_keys, value))
 
 def close(out, expected, tolerance):
     if isinstance(expected, (list, tuple)):

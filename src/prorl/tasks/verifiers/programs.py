@@ -7,12 +7,12 @@ that their depth and their type's own idea of equality never matter, and the wor
 
 from __future__ import annotations
 
-import math
 import re
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any, Protocol, runtime_checkable
 
 from prorl.sandbox.jobs import CaseResult, Job, Limits
@@ -20,9 +20,12 @@ from prorl.sandbox.sandbox import Policy, Sandbox
 from prorl.types import Verdict
 
 Runner = Callable[[Job], tuple[CaseResult, ...]]
+Number = int | float | Decimal
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DECIMAL = Context(prec=1000, traps=[])  # exact for every word and float
+_MAX_FLOAT_BITS = 1100  # an integer beyond is near no float
 _MAX_NUMBER_CHARS = 400  # a float written out in full has 309 digits before its point
 
 
@@ -59,17 +62,20 @@ class Tests:
     """The hidden tests of one problem: what goes in, and what has to come out.
 
     With `entry`, an input is a list of positional arguments and its expected value is plain data; without, both are
-    texts, of standard input and of standard output. `tolerance` is relative above 1 and absolute below, for floats
-    only; None compares them exactly.
+    texts, of standard input and of standard output. `tolerance` is for numbers one of which is a float, absolute
+    where an integer or a number below 1 is expected and relative above; None compares their exact values. With
+    `maybe_wrapped` every expected value is a list of one, and all these lists or all their elements are right.
 
     Raises:
-        ValueError: no tests, not one expected value per input, or a tolerance outside [0, 1).
+        ValueError: no tests, not one expected value per input, a tolerance outside [0, 1), or something else than
+            lists of one that may be wrapped.
     """
 
     entry: str | None
     inputs: tuple[Any, ...]
     expected: tuple[Any, ...]
     tolerance: float | None = None
+    maybe_wrapped: bool = False
 
     def __post_init__(self) -> None:
         if not self.inputs or len(self.inputs) != len(self.expected):
@@ -78,6 +84,8 @@ class Tests:
             )
         if self.tolerance is not None and not 0 <= self.tolerance < 1:
             raise ValueError(f"tolerance is {self.tolerance}; it must be at least 0 and below 1")
+        if self.maybe_wrapped and not all(is_list_of_one(value) for value in self.expected):
+            raise ValueError("only lists of one element can be wrapped results")
 
 
 def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Verdict:
@@ -91,9 +99,10 @@ def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Ver
     if len(results) != len(tests.inputs):
         note = f"the sandbox gave {len(results)} results for {len(tests.inputs)} inputs"
         return Verdict(score=0.0, status="error", note=note)
-    outcomes = Counter(
-        _outcome(result, expected, tests) for result, expected in zip(results, tests.expected, strict=True)
-    )
+    outcomes = _outcomes(results, tests.expected, tests)
+    if tests.maybe_wrapped:
+        unwrapped = _outcomes(results, [value for (value,) in tests.expected], tests)
+        outcomes = max(outcomes, unwrapped, key=lambda counts: counts["passed"])
     if outcomes["sandbox_error"]:
         reason = next(result.note for result in results if result.status == "sandbox_error")
         return Verdict(score=0.0, status="error", note=f"sandbox: {reason}")
@@ -106,10 +115,15 @@ def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Ver
     return Verdict(score=outcomes["passed"] / len(results), status="wrong", note=note)
 
 
-def same_value(got: Any, expected: Any, tolerance: float | None) -> bool:
-    """Whether a result is the expected plain data: lists and dicts by their parts, leaves by type and value.
+def is_list_of_one(value: Any) -> bool:
+    """Whether a value has the form of a result that APPS has wrapped."""
+    return isinstance(value, list | tuple) and len(value) == 1
 
-    A bool is not an int, and a float is not an int; an int counts where a float of the same value is expected.
+
+def same_value(got: Any, expected: Any, tolerance: float | None) -> bool:
+    """Whether a result is the expected plain data: lists and dicts by their parts, leaves by value.
+
+    As `==` of Python, which LiveCodeBench's and PRIME's graders use, has it: True is 1 is 1.0, and "1" is neither.
     Tuples are lists. NaN equals nothing.
     """
     pairs = [(got, expected)]
@@ -123,21 +137,32 @@ def same_value(got: Any, expected: Any, tolerance: float | None) -> bool:
             if not isinstance(got, dict) or got.keys() != expected.keys():
                 return False
             pairs.extend((got[key], value) for key, value in expected.items())
-        elif not _same_leaf(got, expected, tolerance):
+        elif isinstance(expected, int | float) and isinstance(got, int | float):
+            if not _same_number(got, expected, tolerance):
+                return False
+        elif type(got) is not type(expected) or got != expected:
             return False
     return True
 
 
 def same_output(got: str, expected: str, tolerance: float | None) -> bool:
-    """Whether a program printed what it should: the same words in the same lines, spacing and final lines aside.
+    """Whether a program printed what it should: the same words in the same lines, spacing and blank lines aside.
 
-    With a tolerance two numbers agree within it, unless both are written as integers.
+    Two words that are numbers agree by value, as in LiveCodeBench's grader: 0.5 is 0.500000. Two integers must be
+    written alike.
     """
-    lines, expected_lines = (text.rstrip().split("\n") for text in (got, expected))
-    return len(lines) == len(expected_lines) and all(
-        _same_words(line.split(), wanted.split(), tolerance)
-        for line, wanted in zip(lines, expected_lines, strict=True)
+    lines, expected_lines = (
+        [words for line in text.split("\n") if (words := line.split())] for text in (got, expected)
     )
+    return len(lines) == len(expected_lines) and all(
+        len(words) == len(wanted)
+        and all(_same_word(word, other, tolerance) for word, other in zip(words, wanted, strict=True))
+        for words, wanted in zip(lines, expected_lines, strict=True)
+    )
+
+
+def _outcomes(results: Sequence[CaseResult], expected: Sequence[Any], tests: Tests) -> Counter[str]:
+    return Counter(_outcome(result, value, tests) for result, value in zip(results, expected, strict=True))
 
 
 def _outcome(result: CaseResult, expected: Any, tests: Tests) -> str:
@@ -150,44 +175,32 @@ def _outcome(result: CaseResult, expected: Any, tests: Tests) -> str:
     return "passed" if same else "wrong"
 
 
-def _same_leaf(got: Any, expected: Any, tolerance: float | None) -> bool:
-    inexact = type(expected) is float or (
-        tolerance is not None and type(got) is float and type(expected) is int
-    )
-    if inexact:
-        return type(got) in (int, float) and _close(got, expected, tolerance)
-    return type(got) is type(expected) and bool(got == expected)
-
-
-def _same_words(words: list[str], expected: list[str], tolerance: float | None) -> bool:
-    if words == expected:
-        return True
-    if tolerance is None or len(words) != len(expected):
-        return False
-    return all(_same_word(word, wanted, tolerance) for word, wanted in zip(words, expected, strict=True))
-
-
-def _same_word(word: str, expected: str, tolerance: float) -> bool:
+def _same_word(word: str, expected: str, tolerance: float | None) -> bool:
     if word == expected:
         return True
     # Python's own float() reads "nan", "1_0" and the digits of every script.
     if not (_is_written(_NUMBER, word) and _is_written(_NUMBER, expected)):
         return False
-    if _is_written(_INTEGER, word) and _is_written(_INTEGER, expected):
+    integers = [_is_written(_INTEGER, text) for text in (word, expected)]
+    if all(integers):
         return False
-    return _close(float(word), float(expected), tolerance)
+    got, wanted = (_DECIMAL.create_decimal(text) for text in (word, expected))
+    return _same_number(got, int(expected) if integers[1] else wanted, tolerance)
 
 
 def _is_written(form: re.Pattern[str], word: str) -> bool:
     return len(word) <= _MAX_NUMBER_CHARS and form.fullmatch(word) is not None
 
 
-def _close(got: float, expected: float, tolerance: float | None) -> bool:
+def _same_number(got: Number, expected: Number, tolerance: float | None) -> bool:
+    """In decimals, because a float cannot tell 10000000000000001 from its neighbours."""
     if got == expected:
         return True
-    if tolerance is None or not math.isfinite(expected):
+    whole = isinstance(expected, int)
+    if tolerance is None or (isinstance(got, int) and (whole or got.bit_length() > _MAX_FLOAT_BITS)):
         return False
-    try:
-        return abs(got - expected) <= tolerance * max(1.0, abs(expected))
-    except OverflowError:  # an int beyond the floats
+    result, wanted = Decimal(got), Decimal(expected)
+    if not (result.is_finite() and wanted.is_finite()):
         return False
+    scale = Decimal(1) if whole else max(Decimal(1), wanted.copy_abs())
+    return _DECIMAL.subtract(result, wanted).copy_abs() <= _DECIMAL.multiply(Decimal(tolerance), scale)
