@@ -37,7 +37,7 @@ def read(reply: Reply, count: int, limits: Limits) -> tuple[CaseResult, ...]:
         )
         return (CaseResult(status="sandbox_error", note=reason),) * count
     results, rest = _claims(reply.report[len(READY) :].decode("utf-8", "replace"), count, limits.output_bytes)
-    return (*results, *(rest or _ending(reply, limits),) * (count - len(results)))
+    return (*results, *(rest or ending(reply, limits),) * (count - len(results)))
 
 
 def killed_from_outside(reply: Reply, order: Order) -> bool:
@@ -128,7 +128,7 @@ def _printable(note: str) -> str:
     return "".join(character if character.isprintable() else " " for character in note)
 
 
-def _ending(reply: Reply, limits: Limits) -> CaseResult:
+def ending(reply: Reply, limits: Limits) -> CaseResult:
     """What the end of the process says of inputs that have no result."""
     if reply.cause == "time":
         return CaseResult(status="time", note=f"more than {limits.seconds:g} s")

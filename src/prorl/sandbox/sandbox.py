@@ -125,7 +125,9 @@ class Sandbox:
                 continue
             begun = time.thread_time()
             (result,) = results.read(reply, 1, limits)
-            if result.status == "ok":
+            if reply.cause == "output":  # even if the program ended before it could be ended, and said "ok"
+                result = results.ending(reply, limits)
+            elif result.status == "ok":
                 result = replace(result, value=reply.output.decode("utf-8", "replace"))
             left -= reply.seconds + time.thread_time() - begun
             room -= len(reply.output)

@@ -92,7 +92,7 @@ def _mounts() -> Iterator[str]:
     for prefix in sorted({sys.base_prefix, str(interpreter().parent.parent), sysconfig.get_path("stdlib")}):
         if not prefix.startswith("/usr/"):
             yield from _bound(prefix)
-    yield from ("--dev-bind", os.devnull, os.devnull)
+    yield from ("--dir", "/dev", "--dev-bind", os.devnull, os.devnull)
     for part in ("__init__.py", "sandbox"):
         yield from _bound(str(PACKAGE / part), f"{INSIDE_SOURCE}/prorl/{part}")
 
