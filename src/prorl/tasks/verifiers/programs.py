@@ -24,7 +24,10 @@ Runner = Callable[[Job], tuple[CaseResult, ...]]
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_NUMBER_CHARS = 400  # a float written out in full has 309 digits before its point
-_SPARE_BYTES, _LENGTHENING = 1 << 14, 16  # of output: for spaces and digits beyond those of the expected value
+_SPARE_BYTES, _LENGTHENING = (
+    1 << 14,
+    16,
+)  # of output: for spaces and digits beyond those of the expected value
 
 
 @runtime_checkable
