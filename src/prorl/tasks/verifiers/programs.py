@@ -24,10 +24,7 @@ Runner = Callable[[Job], tuple[CaseResult, ...]]
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_NUMBER_CHARS = 400  # a float written out in full has 309 digits before its point
-_SPARE_BYTES, _LENGTHENING = (
-    1 << 14,
-    16,
-)  # of output: for spaces and digits beyond those of the expected value
+_SHORT, _SHORT_BYTES = 1 << 12, 1 << 16  # characters of an expected value; output
 
 
 @runtime_checkable
@@ -90,9 +87,9 @@ def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Ver
     As in ProRL, a program that does not compile, or that uses up the time of all its tests together, scores 0.
     A failure of the sandbox on any test says nothing about the program: status "error".
     """
-    # what a wrong program makes beyond what a right one can need is not worth the time of reading it
-    needed = _SPARE_BYTES + _LENGTHENING * max(len(str(expected)) for expected in tests.expected)
-    limits = replace(limits, output_bytes=min(limits.output_bytes, needed))
+    # what no right program makes is not worth reading; a limit nearer to the expected values would give them away
+    if all(len(str(expected)) <= _SHORT for expected in tests.expected):
+        limits = replace(limits, output_bytes=min(limits.output_bytes, _SHORT_BYTES))
     job = Job(source=source, entry=tests.entry, inputs=tests.inputs, limits=limits)
     results = run(job)
     if len(results) != len(tests.inputs):
