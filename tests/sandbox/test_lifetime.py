@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 
 from prorl.sandbox.jobs import Job, Limits
 from prorl.sandbox.sandbox import Policy, Sandbox
+from prorl.tasks.verifiers.programs import Tests as HiddenTests
+from prorl.tasks.verifiers.programs import judge_program
 from support.sandbox_tiers import TIERS
 
 SUM = Job(source="print(1 + 1)", inputs=("",))
@@ -94,6 +97,31 @@ def test_a_server_that_hangs_is_replaced(monkeypatch):
         monkeypatch.setattr("prorl.sandbox.sandbox.GRACE_SECONDS", 1.0)
         job = Job(source="print(2)", inputs=("",), limits=Limits(seconds=1.0))
         assert [result.value for result in sandbox.run(job)] == ["2\n"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(("kills", "status"), [(1, "ok"), (2, "error")])
+def test_a_program_killed_from_outside_runs_once_more_and_is_never_wrong(tier, number, kills, status):
+    tests = HiddenTests(entry=None, inputs=("",), expected=("2",))
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        server, deadline = sandbox.server_pid, time.monotonic() + 20
+        servers = descendants(server)
+
+        def kill_programs() -> None:
+            killed: set[int] = set()
+            while len(killed) < kills and time.monotonic() < deadline:
+                for pid in descendants(server) - servers - killed:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                        killed.add(pid)
+
+        killer = threading.Thread(target=kill_programs)
+        killer.start()
+        source = f"import time\ntime.sleep({0.5 if kills == 1 else 30})\nprint(2)"
+        verdict = judge_program(sandbox.run, source, tests, Limits(seconds=40.0))
+        killer.join()
+    assert verdict.status == status
+    assert kills == 1 or "killed from outside" in verdict.note
 
 
 def test_closing_ends_every_process(tier):

@@ -104,6 +104,12 @@ def test_programs_run_and_are_contained(python, source, tier):
     assert set(notes) <= {"PermissionError", "FileNotFoundError", "RuntimeError"}
 
 
+def test_a_crash_cannot_be_dumped(python, source):
+    """What may be dumped has files in /proc that belong to its user, all else to root."""
+    look = "import os, resource\nprint(os.stat('/proc/self/stat').st_uid, resource.getrlimit(resource.RLIMIT_CORE))"
+    assert run(python, source, "B", look) == [["ok", "0 (0, 0)\n", ""]]
+
+
 @pytest.mark.skipif(wall.find_bubblewrap() is None, reason="bubblewrap is not installed")
 def test_inside_the_wall_only_the_interpreter_can_be_seen(python, source):
     names = ["/etc/passwd", "/home", "/proc/1", "/tmp", "/var"]

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.sandbox import results
 from prorl.sandbox.jobs import Limits
-from prorl.sandbox.link import Reply
+from prorl.sandbox.link import Order, Reply
 
 LIMITS = Limits(seconds=5.0)
 
 
 def reply(*lines: object, raw: bytes = b"", ready: bytes = b".", **changes: object) -> Reply:
     report = ready + b"".join(json.dumps(line).encode() + b"\n" for line in lines) + raw
-    fields = {"output": b"", "cause": "exit", "signal": 0, "cpu_seconds": 0.0, "seconds": 0.1, **changes}
-    return Reply(report=report, **fields)
+    fields = {
+        "output": b"",
+        "cause": "exit",
+        "signal": 0,
+        "cpu_seconds": 0.0,
+        "peak_bytes": 0,
+        "seconds": 0.1,
+    }
+    return Reply(report=report, **(fields | changes))
 
 
 def statuses(answer: Reply, count: int = 2) -> list[str]:
@@ -64,6 +73,64 @@ def test_values_that_would_hurt_whoever_compares_them_are_refused():
     deep = "[" * 500 + "]" * 500
     for value in (deep, "[" * 100_000, '"\\ud800"', "1" * 5000, '{"\\udfff": 1}'):
         assert statuses(reply(raw=f'[0,"ok",{value},""]\n'.encode()), 1) == ["runtime_error"]
+
+
+def test_a_line_is_as_long_as_a_result_may_be():
+    limits = Limits(output_bytes=1000)
+    for length, status in ((998, "ok"), (6000, "output")):
+        read = results.read(reply([0, "ok", "x" * length, ""], [1, "ok", 1, ""]), 2, limits)
+        assert [result.status for result in read] == [status, "ok"]
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        ([0] * 333, "ok"),  # 1000 bytes with spaces, as whoever wrote the expected value may have counted
+        ([[]] * 250, "ok"),
+        ("[{,:" * 240 + '"' + "\\" * 9 + ",", "ok"),  # what stands in a text is no value
+        ([0] * 600, "output"),
+        ([[]] * 300, "output"),
+        ({f"{n}": n for n in range(300)}, "output"),
+        ([""] * 600, "output"),
+        (["\\", '"', '\\"'] * 200, "output"),
+    ],
+)
+def test_values_are_counted_before_they_are_parsed(value, status):
+    compact = json.dumps([0, "ok", value, ""], separators=(",", ":")).encode() + b"\n"
+    (result,) = results.read(reply(raw=compact), 1, Limits(output_bytes=1000))
+    assert (result.status, result.value) == (status, value if status == "ok" else None)
+
+
+def test_all_lines_share_the_bound_on_values():
+    lines = [[index, "ok", [0] * 200, ""] for index in range(5)]
+    read = results.read(reply(*lines), 5, Limits(output_bytes=1000))
+    assert [result.status for result in read] == ["ok", "ok", "output", "output", "output"]
+
+
+def test_reading_a_report_takes_a_bounded_time():
+    deep = b'[0,"ok",[' + b",".join([b"[" * 97 + b"]" * 97] * 2600) + b'],""]\n'
+    begun = time.thread_time()
+    assert statuses(reply(raw=deep * 16), 16) == ["ok"] + ["runtime_error"] * 15
+    assert time.thread_time() - begun < results.READ_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("changes", "outside"),
+    [
+        ({"signal": 9}, True),
+        ({"signal": 15}, True),
+        ({"signal": 0}, False),
+        ({"signal": 11}, False),
+        ({"signal": 24}, False),
+        ({"signal": 9, "cpu_seconds": 5.0}, False),  # the limit on processor time
+        ({"signal": 9, "peak_bytes": 128 << 20}, False),  # memory that it took itself
+    ],
+)
+def test_only_a_kill_that_the_program_cannot_bring_about_is_one_from_outside(changes, outside):
+    order = Order(
+        program=b"", stdin=None, seconds=5.0, memory_bytes=512 << 20, output_bytes=1, result_bytes=1
+    )
+    assert results.killed_from_outside(reply(**changes), order) == outside
 
 
 def test_notes_are_short_and_printable():

@@ -242,6 +242,35 @@ def test_a_program_sees_neither_our_environment_nor_our_descriptors(sandbox, mon
     assert uid != 0
 
 
+def test_a_program_may_have_the_stack_that_it_asks_for(sandbox):
+    source = (
+        "import resource\nno_limit = resource.RLIM_INFINITY\n"
+        "resource.setrlimit(resource.RLIMIT_STACK, (no_limit, no_limit))\n"
+        "print(resource.getrlimit(resource.RLIMIT_STACK) == (no_limit, no_limit), resource.getrlimit(0)[0] > 0)"
+    )
+    assert script(sandbox, source) == [("ok", "True True\n")]
+
+
+def test_no_flag_of_a_stream_is_left_for_the_next_program(sandbox):
+    flags = "fcntl.fcntl(n, fcntl.F_GETFL) for n in range(4)"
+    look = f"import fcntl\ndef f(): return [{flags}]"
+    before = call(sandbox, look, [])
+    leave = (
+        "import fcntl, os\ndef f(): return [fcntl.fcntl(n, fcntl.F_SETFL, os.O_NONBLOCK) for n in range(4)]"
+    )
+    assert call(sandbox, leave, []) == [("ok", [0, 0, 0, 0])]
+    assert call(sandbox, look, []) == before
+
+
+def test_outputs_of_a_script_share_a_bound(sandbox, monkeypatch):
+    monkeypatch.setattr("prorl.sandbox.sandbox.MAX_RESULT_BYTES", 25)
+    assert script(sandbox, "print('x' * 9)", "1", "2", "3") == [
+        ("ok", "x" * 9 + "\n"),
+        ("ok", "x" * 9 + "\n"),
+        ("output", None),
+    ]
+
+
 def test_no_inputs_no_results(sandbox):
     assert sandbox.run(Job(source="", entry="f", inputs=())) == ()
     assert sandbox.run(Job(source="", inputs=())) == ()

@@ -94,6 +94,15 @@ def test_limits_can_be_changed_of_oneself_only(machine, judge):
     assert judge(number, 1234, 3) == EPERM
 
 
+@pytest.mark.parametrize("pointer", [0x1000, 1 << 32])
+def test_the_limit_on_processor_time_can_only_be_read(machine, judge, pointer):
+    number = {"x86_64": 302, "aarch64": 261}[machine]
+    assert judge(number, 0, 0, 0) == ALLOW
+    assert judge(number, 0, 0, pointer) == EPERM
+    assert judge(number, 0, 3, pointer) == ALLOW
+    assert judge({"x86_64": 160, "aarch64": 164}[machine], 0) == EPERM
+
+
 @pytest.mark.parametrize(
     ("command", "answer"),
     [

@@ -50,7 +50,11 @@ EXHAUSTION = {
     ),
     "segmentation fault": ("import ctypes\nctypes.string_at(0)", {"runtime_error"}),
     "abort": ("import os\nos.abort()", {"runtime_error"}),
-    "kills itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", {"runtime_error", "memory"}),
+    "kills itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", {"runtime_error"}),
+    "has itself killed": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
+        {"runtime_error"},
+    ),
     "stops itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", {"runtime_error", "time"}),
     "endless generator": ("sum(1 for _ in iter(int, 1))", {"time"}),
     "endless exit": ("import atexit\natexit.register(lambda: [None for _ in iter(int, 1)])", {"time"}),

@@ -43,6 +43,7 @@ class Reply:
     cause: str  # "exit", "time" or "output"
     signal: int  # that killed it, unless the server did; 0 if none
     cpu_seconds: float
+    peak_bytes: int  # of memory held
     seconds: float
 
 
@@ -156,6 +157,7 @@ class Link:
                     cause=end["cause"],
                     signal=end["signal"],
                     cpu_seconds=end["cpu"],
+                    peak_bytes=end["peak"],
                     seconds=end["seconds"],
                 )
             if kind not in parts:

@@ -10,14 +10,21 @@ from __future__ import annotations
 import json
 import math
 import signal
+import time
 from typing import Any
 
 from prorl.sandbox.inside.frames import ALL_INPUTS, NOTE_CHARS, READY
 from prorl.sandbox.inside.values import MAX_DEPTH
 from prorl.sandbox.jobs import CaseResult, Limits, Status
-from prorl.sandbox.link import Reply
+from prorl.sandbox.link import Order, Reply
 
 LINE_EXTRA = 4096  # bytes of a line of a report beside the value
+LINE_VALUES = 5  # the list that a line is, and its four items
+VALUE_BYTES = 2  # the least that a value takes in JSON with spaces after its commas and colons
+READ_SECONDS = 1.0  # of this process's time for one report
+
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
+_OWN_MEMORY = 0.25  # share of its memory limit from which on a program may be why memory ran out
 
 _CLAIMABLE: tuple[Status, ...] = ("ok", "compile_error", "runtime_error", "memory", "output")
 
@@ -29,16 +36,34 @@ def read(reply: Reply, count: int, limits: Limits) -> tuple[CaseResult, ...]:
             reply.report.decode("utf-8", "replace")[:NOTE_CHARS] or "the child ended before the program began"
         )
         return (CaseResult(status="sandbox_error", note=reason),) * count
-    results, rest = _claims(reply.report[len(READY) :], count)
-    return (*results, *(rest or _ending(reply, limits),) * (count - len(results)))
+    results, rest = _claims(reply.report[len(READY) :].decode("utf-8", "replace"), count, limits.output_bytes)
+    return (*results, *(rest or ending(reply, limits),) * (count - len(results)))
 
 
-def _claims(report: bytes, count: int) -> tuple[list[CaseResult], CaseResult | None]:
+def killed_from_outside(reply: Reply, order: Order) -> bool:
+    """Whether somebody else ended the program, where the filter of system calls forbids it to do that itself.
+
+    Not if it had used up its processor time, nor if it held much memory: then it may have been what made the
+    system run out, and no program may choose to be a failure of the sandbox.
+    """
+    own = reply.cpu_seconds >= order.seconds or reply.peak_bytes >= order.memory_bytes * _OWN_MEMORY
+    return reply.signal in _FROM_OUTSIDE and not own
+
+
+def _claims(report: str, count: int, output_bytes: int) -> tuple[list[CaseResult], CaseResult | None]:
     """The well-formed lines, at most one per input in order, and what was said of all inputs that remain."""
     results: list[CaseResult] = []
-    for line in report.split(b"\n")[:-1]:
+    room = count * LINE_VALUES + output_bytes // VALUE_BYTES  # values, of all lines together
+    end = time.thread_time() + READ_SECONDS
+    for line in report.split("\n", count)[:-1]:
+        if time.thread_time() > end:
+            return results, CaseResult(status="time", note="its results take too long to read")
+        if len(line) > output_bytes + LINE_EXTRA or (values := _values(line)) > room:
+            results.append(CaseResult(status="output", note="a result of too many bytes or values"))
+            continue
+        room -= values
         claim = _parse(line)
-        if claim is None or len(results) == count:
+        if claim is None:
             break
         index, result = claim
         if index == ALL_INPUTS and result.status != "ok":
@@ -49,10 +74,16 @@ def _claims(report: bytes, count: int) -> tuple[list[CaseResult], CaseResult | N
     return results, None
 
 
-def _parse(line: bytes) -> tuple[int, CaseResult] | None:
+def _values(text: str) -> int:
+    """At least as many as the values that a parser of JSON makes of the text before it ends or refuses it."""
+    between = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])  # what is in no string
+    return 1 + sum(map(between.count, "[{,:"))
+
+
+def _parse(line: str) -> tuple[int, CaseResult] | None:
     try:
         claim = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, not Unicode, thousands of digits or of brackets
+    except (ValueError, RecursionError):  # not JSON, or thousands of digits or of nested brackets
         return None
     if type(claim) is not list or len(claim) != 4:
         return None
@@ -97,14 +128,14 @@ def _printable(note: str) -> str:
     return "".join(character if character.isprintable() else " " for character in note)
 
 
-def _ending(reply: Reply, limits: Limits) -> CaseResult:
+def ending(reply: Reply, limits: Limits) -> CaseResult:
     """What the end of the process says of inputs that have no result."""
     if reply.cause == "time":
         return CaseResult(status="time", note=f"more than {limits.seconds:g} s")
     if reply.cause == "output":
         return CaseResult(status="output", note=f"more than {limits.output_bytes} bytes")
     if reply.signal in (signal.SIGXCPU, signal.SIGKILL):
-        # nobody in there can send SIGKILL: it was the limit on processor time, or the kernel out of memory
+        # the limit on processor time, or what `killed_from_outside` holds to be the program's doing
         if reply.cpu_seconds >= math.floor(limits.seconds):
             return CaseResult(status="time", note=f"{reply.cpu_seconds:.1f} s of processor time")
         return CaseResult(status="memory", note="killed for memory")

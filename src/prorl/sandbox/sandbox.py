@@ -1,12 +1,13 @@
 """Runs jobs in the safest way this machine offers, and refuses where there is none.
 
-`Sandbox.run` gives one result per input whatever the program did. A failure of the sandbox itself is tried again
-once on a new server; only then it is a result with status "sandbox_error".
+`Sandbox.run` gives one result per input whatever the program did. What a failure of the sandbox itself ended, or a
+kill from outside, is run once more; only then it is a result with status "sandbox_error".
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from prorl.sandbox.wall import Tier
 
 ATTEMPTS = 2
 GRACE_SECONDS = 10.0  # beyond a job's own limit, which the server enforces, before the server counts as hung
-MAX_RESULT_BYTES = 8 << 20  # of all inputs of a call together: parsed JSON takes twenty times its length
+MAX_RESULT_BYTES = 8 << 20  # of all inputs of a job together: parsed JSON takes twenty times its length
 
 NOT_CONTAINED_AT_C = (
     "Tier C limits time, memory and output only: programs can read and write every file this user can, use the "
@@ -129,24 +130,28 @@ class Sandbox:
         return self._for_numpy
 
     def _run_scripts(self, job: Job) -> Iterator[CaseResult]:
-        left = job.limits.seconds
+        left, room = job.limits.seconds, MAX_RESULT_BYTES
         for text in job.inputs:
             if not isinstance(text, str):
                 raise SandboxError("an input of a script must be the text of its standard input")
             if left <= 0:
                 yield CaseResult(status="time", note=f"the job's {job.limits.seconds:g} s are used up")
                 continue
-            reply = self._ask(_order(job, left, stdin=text, result_bytes=results.LINE_EXTRA))
+            limits = replace(job.limits, output_bytes=min(job.limits.output_bytes, room))
+            order = _order(replace(job, limits=limits), left, stdin=text, result_bytes=results.LINE_EXTRA)
+            reply = self._ask(order)
             if isinstance(reply, str):
                 yield CaseResult(status="sandbox_error", note=reply)
                 continue
-            left -= reply.seconds
-            (result,) = results.read(reply, 1, job.limits)
-            yield (
-                replace(result, value=reply.output.decode("utf-8", "replace"))
-                if result.status == "ok"
-                else result
-            )
+            begun = time.thread_time()
+            (result,) = results.read(reply, 1, limits)
+            if reply.cause == "output":  # even if the program ended before it could be ended, and said "ok"
+                result = results.ending(reply, limits)
+            elif result.status == "ok":
+                result = replace(result, value=reply.output.decode("utf-8", "replace"))
+            left -= reply.seconds + time.thread_time() - begun
+            room -= len(reply.output)
+            yield result
 
     def _ask(self, order: Order) -> Reply | str:
         """The reply, or in words why there is none."""
@@ -155,10 +160,14 @@ class Sandbox:
             try:
                 if self._link is None:
                     self._link = Link(wall.command(self._tier, numpy=self._numpy))
-                return self._link.request(order, GRACE_SECONDS)
+                reply = self._link.request(order, GRACE_SECONDS)
             except ServerLost as error:
                 reason = str(error)
                 self.close()
+                continue
+            if self._tier == "C" or not results.killed_from_outside(reply, order):
+                return reply
+            reason = f"the program was killed from outside, by signal {reply.signal}"
         return reason
 
 

@@ -111,7 +111,7 @@ def _mounts(numpy: Path | None) -> Iterator[str]:
     for part in ("numpy", "numpy.libs"):  # its own C libraries lie beside it
         if numpy is not None and (numpy / part).is_dir():
             yield from _bound(str(numpy / part), f"{PACKAGES}/{part}")
-    yield from ("--dev-bind", os.devnull, os.devnull)
+    yield from ("--dir", "/dev", "--dev-bind", os.devnull, os.devnull)
     for part in ("__init__.py", "sandbox"):
         yield from _bound(str(PACKAGE / part), f"{INSIDE_SOURCE}/prorl/{part}")
 

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -295,7 +296,16 @@ def test_a_job_holds_inputs_and_no_expected_value():
     jobs = []
     tests = HiddenTests(entry="f", inputs=([1], [2]), expected=(111, 222))
     judge_program(lambda job: jobs.append(job) or (ok(111), ok(222)), "source", tests, LIMITS)
-    assert jobs == [Job(source="source", entry="f", inputs=([1], [2]), limits=LIMITS)]
+    short = replace(LIMITS, output_bytes=1 << 16)
+    assert jobs == [Job(source="source", entry="f", inputs=([1], [2]), limits=short)]
+
+
+@pytest.mark.parametrize(("characters", "output_bytes"), [(4096, 1 << 16), (4097, LIMITS.output_bytes)])
+def test_only_long_values_may_have_long_outputs(characters, output_bytes):
+    jobs = []
+    tests = HiddenTests(entry=None, inputs=("", ""), expected=("1", "x" * characters))
+    judge_program(lambda job: jobs.append(job) or (ok("1"), ok("1")), "source", tests, LIMITS)
+    assert [job.limits.output_bytes for job in jobs] == [output_bytes]
 
 
 @pytest.mark.parametrize(

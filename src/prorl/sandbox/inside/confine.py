@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 
 from prorl.sandbox.inside import landlock, seccomp
-from prorl.sandbox.inside.libc import SET_NO_NEW_PRIVS, SET_PDEATHSIG, prctl
+from prorl.sandbox.inside.libc import SET_DUMPABLE, SET_NO_NEW_PRIVS, SET_PDEATHSIG, prctl
 
 NOBODY = 65534
 OPEN_FILES = 64
@@ -46,6 +46,7 @@ def prepare(*, landlock_abi: int, filtered: bool) -> Confinement:
     drop_root()
     die_with_parent()
     prctl(SET_NO_NEW_PRIVS, 1)
+    prctl(SET_DUMPABLE, 0)  # children inherit it; a crash must not start the host's handler of core dumps
     reachable = all(os.access(path, os.R_OK | os.X_OK) for path in folders)
     if not reachable:
         _import_through(dict(zip(folders, opened, strict=True)))

@@ -7,7 +7,7 @@ import os
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # opened once: each opening costs a child more than the call
 
-SET_PDEATHSIG, GET_SECCOMP, SET_SECCOMP, SET_NO_NEW_PRIVS = 1, 21, 22, 38  # options of prctl
+SET_PDEATHSIG, SET_DUMPABLE, GET_SECCOMP, SET_SECCOMP, SET_NO_NEW_PRIVS = 1, 4, 21, 22, 38  # options of prctl
 
 
 def syscall(number: int, *arguments: int | bytes | None) -> int:

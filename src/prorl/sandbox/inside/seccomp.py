@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import resource
 import struct
 
 from prorl.sandbox.inside.libc import SET_SECCOMP, prctl
@@ -108,7 +109,6 @@ _ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "getrandom": (318, 278),
     "getcpu": (309, 168),
     "getrlimit": (97, 163),
-    "setrlimit": (160, 164),
     "exit": (60, 93),
     "exit_group": (231, 94),
 }
@@ -119,7 +119,13 @@ _PRLIMIT64 = (302, 261)
 _LAST_PLAIN_FCNTL = 4
 _F_DUPFD_CLOEXEC = 1030
 
-_NUMBER, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in struct seccomp_data, low words (little endian)
+_NUMBER, _ARCH, _ARG0, _ARG1, _ARG2 = (
+    0,
+    4,
+    16,
+    24,
+    32,
+)  # offsets in struct seccomp_data, low words (little endian)
 _LOAD, _EQUAL, _GREATER, _AT_LEAST, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x06  # BPF instructions
 _X32_BIT = 0x40000000
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -164,9 +170,16 @@ def install(program: bytes) -> None:
 
 
 def _only_own_limits(number: int) -> list[tuple[int, int, int, int]]:
+    """Not those of others, and no new limit on processor time: to reach it would be a SIGKILL of its own making."""
     return [
-        (_EQUAL, 0, 4, number),
+        (_EQUAL, 0, 10, number),
         (_LOAD, 0, 0, _ARG0),
+        (_EQUAL, 0, 7, 0),
+        (_LOAD, 0, 0, _ARG1),
+        (_EQUAL, 0, 4, resource.RLIMIT_CPU),
+        (_LOAD, 0, 0, _ARG2),  # where the new limit is; both words are zero where it is only read
+        (_EQUAL, 0, 3, 0),
+        (_LOAD, 0, 0, _ARG2 + 4),
         (_EQUAL, 0, 1, 0),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _ERRNO | errno.EPERM),

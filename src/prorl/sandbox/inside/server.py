@@ -28,6 +28,7 @@ abc array ast atexit base64 binascii bisect calendar cmath collections.abc conte
 decimal enum fractions functools hashlib heapq inspect io itertools json math numbers operator queue random re secrets
 statistics string struct textwrap threading time traceback types typing unicodedata zlib
 """
+STREAM_BYTES = 1 << 17  # on their way from a program; below `MAX_FRAME`, whatever the system's default
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -42,7 +43,6 @@ def main(settings: dict[str, Any]) -> None:
         raise SystemExit("this kernel has no Landlock")
     if settings["packages"]:
         world.load_numpy(settings["packages"])
-    null = os.open(os.devnull, os.O_RDWR)
     confinement = confine.prepare(landlock_abi=version, filtered=settings["filtered"])
     for name in PRELOADED.split():
         with suppress(ImportError):  # an interpreter may be built without some of them
@@ -50,16 +50,16 @@ def main(settings: dict[str, Any]) -> None:
     world.furnish()
     for name in [name for name in sys.modules if name.partition(".")[0] == "prorl"]:
         del sys.modules[name]  # a program's world holds no more than a plain interpreter's
-    os.dup2(null, 2)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 2)
     gc.disable()
     gc.freeze()  # a collection in a child would copy every page of the server
     hello = {"landlock": version, "uid": os.getuid(), "machine": machine}
     send(ANSWERS, HELLO, json.dumps(hello).encode())
     while (message := receive(PARENT)) is not None:
-        _serve(json.loads(message[1]), confinement, null)
+        _serve(json.loads(message[1]), confinement)
 
 
-def _serve(limits: dict[str, Any], confinement: confine.Confinement, null: int) -> None:
+def _serve(limits: dict[str, Any], confinement: confine.Confinement) -> None:
     """Run one program. Its text, and what it says, never enter this process: the next child would inherit them."""
     program = take(limits["program_length"])
     given = take(limits["stdin_length"])
@@ -68,8 +68,7 @@ def _serve(limits: dict[str, Any], confinement: confine.Confinement, null: int) 
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        output = outputs_end if limits["script"] else null
-        _become_program(limits, confinement, (given, output, null, results_end, program))
+        _become_program(limits, confinement, (given, outputs_end, results_end, program))
     for descriptor in (results_end, outputs_end, given, program):
         os.close(descriptor)
     pipes = [Pipe(results, RESULT, limits["result_bytes"]), Pipe(outputs, OUTPUT, limits["output_bytes"])]
@@ -82,6 +81,7 @@ def _stream() -> tuple[int, int]:
     through /proc, and a program that takes back what is just being moved on leaves this process waiting for it.
     """
     reading, writing = socket.socketpair()
+    writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
     return reading.detach(), writing.detach()
 
 
@@ -90,7 +90,9 @@ def _become_program(limits: dict[str, Any], confinement: confine.Confinement, en
     try:
         confine.die_with_parent()
         os.setsid()
-        _keep_only(ends, confinement)
+        given, output, results, program = ends
+        null = os.open(os.devnull, os.O_RDWR)  # its own: flags of a shared one would reach the next program
+        _keep_only((given, output if limits["script"] else null, null, results, program), confinement)
         filtered = confinement.filter is not None
         processor = math.ceil(limits["seconds"]) + 1
         confine.limit_resources(processor, limits["memory_bytes"], processes=not filtered)

@@ -36,7 +36,9 @@ class Pipe:
 
 
 def watch(pid: int, pipes: list[Pipe], deadline: float) -> dict[str, Any]:
-    """How child `pid` ended: `cause` (exit, time or output), `signal` if one not of ours killed it, `cpu` seconds."""
+    """How child `pid` ended: `cause` (exit, time or output), `signal` if one not of ours killed it, `cpu` seconds,
+    and `peak`, the bytes of memory that it held at most.
+    """
     cause = _wait(pid, pipes, deadline)
     os.kill(pid, signal.SIGKILL)  # it is ours until it is reaped, so this cannot hit another
     with suppress(ProcessLookupError):
@@ -52,6 +54,7 @@ def watch(pid: int, pipes: list[Pipe], deadline: float) -> dict[str, Any]:
         "cause": cause,
         "signal": os.WTERMSIG(status) if died else 0,
         "cpu": usage.ru_utime + usage.ru_stime,
+        "peak": usage.ru_maxrss << 10,
     }
 
 
