@@ -6,6 +6,7 @@ Every case is a real finished run of the fake backend with one bit flipped, read
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -33,7 +34,12 @@ from support.stories import write_run
 
 RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, exam={"every": 4}, steps=PLAN.steps)
 ORDERS = (["kl.coef=5e-4"], ["exam"], ["note", "from here on"], ["optimizer.lr=0.2", "clip.high=0.3"])
-FEW = 20  # flips in a test of the fast suite
+
+
+@pytest.fixture(autouse=True)
+def _in_memory(monkeypatch) -> None:
+    """Nothing here is about what a power cut leaves, and waiting for the disk is nearly all the time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +104,7 @@ def seals(folder: Path) -> dict[int, int]:
     return {one["about"]["step"]: one["about"]["journal_size"] for one in manifests}
 
 
-@pytest.mark.parametrize(
-    "count", [pytest.param(3 * FEW, id="few"), pytest.param(400, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("count", [60, pytest.param(400, marks=pytest.mark.slow)])
 def test_every_bit_that_flips_in_the_journal_is_told_and_an_older_checkpoint_used(finished, tmp_path, count):
     dice = random.Random(count)
     for number in range(count):
@@ -133,7 +137,7 @@ def test_every_bit_that_flips_in_the_journal_is_told_and_an_older_checkpoint_use
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("count", [FEW, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name",
     [

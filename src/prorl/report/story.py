@@ -51,6 +51,8 @@ def read_story(folder: Path, *, up_to: int | None = None) -> Story:
     """
     try:
         config = decode_json((folder / CONFIG).read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError(f"{CONFIG} holds no recipe")
         events, notes = read_events(folder / JOURNAL)
     except (OSError, ValueError) as error:
         raise StorageError(f"{folder} holds no run that can be read ({error}): check the name") from error

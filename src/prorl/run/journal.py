@@ -64,7 +64,9 @@ class Chain:
         self.hash = line[-_DIGITS - 3 : -3].decode("latin-1")
         self.lines, self.size = self.lines + 1, start + len(line)
         if not whole:
-            older = "" if _KEY in line else ", or was written by an older prorl, without hashes"
+            older = (
+                "" if _KEY in line or self.lines > 1 else ", or was written by an older prorl, without hashes"
+            )
             raise DamagedLineError(
                 f"{self._name} is damaged at line {self.lines} (byte {start}){older}", start
             )
