@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from prorl.config.recipe import check, to_json
-from prorl.director.events import Resumed, to_record
+from prorl.director.events import Resumed, Warned, to_record
 from prorl.errors import ProrlError
 from prorl.files import encode_json
 from prorl.report.reader import read_run
@@ -131,7 +131,10 @@ def test_every_bit_that_flips_in_the_journal_is_told_and_an_older_checkpoint_use
             continue
         assert not refusal
         assert any(said in report for report in reports)
-        assert [event.step for event in events(folder) if isinstance(event, Resumed)] == [max(whole)]
+        told = [event for event in events(folder) if isinstance(event, (Resumed, Warned))]
+        assert [type(event) for event in told] == [Resumed, Warned]
+        assert told[0].step == max(whole)
+        assert said in told[1].text
         assert follow(folder / JOURNAL).size == (folder / JOURNAL).stat().st_size
         assert content[start:] in (folder / "journal.discarded.jsonl").read_bytes() + b"\n"
         shutil.rmtree(folder)

@@ -230,5 +230,9 @@ def from_record(record: Mapping[str, Any], *, strict: bool = True) -> Event:
 
 
 def _built(cls: type[R], data: Mapping[str, Any], strict: bool) -> R:
-    known = {one.name for one in fields(cls)}
-    return cls(**{name: value for name, value in data.items() if strict or name in known})
+    try:
+        return cls(**data)
+    except TypeError:
+        if strict:
+            raise
+        return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})

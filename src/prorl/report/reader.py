@@ -11,7 +11,7 @@ import os
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,14 @@ from prorl.director.events import (
     Started,
     Stepped,
     Stopped,
+    Tally,
     Warned,
 )
 from prorl.files import decode_json
 from prorl.run.journal import UNFINISHED, Reading
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.status import health
+from prorl.types import UpdateStats
 from prorl.watch.lines import line as in_words
 
 TAIL = 4096  # bytes before the place read up to; if they changed, the journal is another one
@@ -211,7 +213,7 @@ class RunReader:
         try:
             if isinstance(event, (Stepped, Evaluated)):
                 table = self._steps if isinstance(event, Stepped) else self._exams
-                table.append(event.step, dict(_numbers(asdict(event))))
+                table.append(event.step, dict(_numbers(event)))
             elif event is not None:
                 self._take_event(event)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):  # values of another kind
@@ -237,10 +239,11 @@ def read_run(folder: Path) -> RunRecord:
     return reader.run
 
 
-def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number in a record, by dotted name."""
-    for key, value in record.items():
-        if isinstance(value, dict):
+def _numbers(record: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in an event, by dotted name."""
+    plain = isinstance(record, dict)
+    for key, value in record.items() if plain else ((key, getattr(record, key)) for key in record.__slots__):
+        if isinstance(value, (dict, Tally, UpdateStats)):
             yield from _numbers(value, f"{prefix}{key}.")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             yield f"{prefix}{key}", float(value)

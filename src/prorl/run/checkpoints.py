@@ -65,13 +65,18 @@ def resume(
         )
     if branched_from is None:
         require_same(_recorded(store), now)
+    damage = store.journal.damage
     outlived = _return_to(store, learner, checkpoint, state)
     before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     recorder = Recorder(store.journal, state, watchers, hold=store.hold)
     recorder.record(
         Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, surroundings=now)
     )
-    told = (*([f"taken up again, as {after}"] if after else []), *changes(before, now))
+    told = (
+        *([f"taken up again, as {after}"] if after else []),
+        *([f"{damage}: what lay behind step {state.step} is set aside"] if damage else []),
+        *changes(before, now),
+    )
     for warned in dict.fromkeys((*outlived, *(Warned(step=state.step, text=text) for text in told))):
         recorder.record(warned)
     return recorder
