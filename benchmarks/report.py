@@ -55,7 +55,7 @@ def synthesise(folder: Path, *, steps: int, records: int) -> None:
     with (folder / JOURNAL).open("wb") as journal:
         chain = Chain()
         for event in _events(steps, random.Random(0)):
-            line = chain.link(to_record(event))
+            line = chain.encode(to_record(event))
             chain.take(line)
             journal.write(line)
     files = range(SAMPLE_EVERY, steps + 1, SAMPLE_EVERY)

@@ -21,7 +21,7 @@ from prorl.report.reader import read_run
 from prorl.report.sections import sections
 from prorl.report.story import read_story
 from prorl.run.inbox import INBOX, send
-from prorl.run.journal import UNFINISHED, Journal, follow
+from prorl.run.journal import UNFINISHED, Journal, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.status import status
 from prorl.run.store import RunStore
@@ -135,7 +135,7 @@ def test_every_bit_that_flips_in_the_journal_is_told_and_an_older_checkpoint_use
         assert [type(event) for event in told] == [Resumed, Warned]
         assert told[0].step == max(whole)
         assert said in told[1].text
-        assert follow(folder / JOURNAL).size == (folder / JOURNAL).stat().st_size
+        assert verify_lines(folder / JOURNAL).size == (folder / JOURNAL).stat().st_size
         assert content[start:] in (folder / "journal.discarded.jsonl").read_bytes() + b"\n"
         shutil.rmtree(folder)
 

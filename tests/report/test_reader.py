@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prorl.director.events import Resumed, Started, Stopped, to_record
 from prorl.report.reader import RunReader, read_run
-from prorl.run.journal import UNFINISHED, follow
+from prorl.run.journal import UNFINISHED, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from support import events
 from support.journals import chained, lines, run_with
@@ -72,7 +72,7 @@ def test_only_new_bytes_are_read(tmp_path, monkeypatch):
     parsed = []
     monkeypatch.setattr("prorl.run.journal.decode_json", lambda data: parsed.append(data) or json.loads(data))
     with (folder / JOURNAL).open("ab") as file:
-        file.write(chained([to_record(events.stepped(9))], follow(folder / JOURNAL)))
+        file.write(chained([to_record(events.stepped(9))], verify_lines(folder / JOURNAL)))
     parsed.clear()
     assert reader.refresh()
     assert len(parsed) == 1
@@ -131,7 +131,9 @@ def test_what_a_newer_version_wrote_is_left_out_and_said(tmp_path):
         {"no kind": 1},
     ]
     whole = (folder / JOURNAL).read_bytes()
-    (folder / JOURNAL).write_bytes(whole + chained(newer, follow(folder / JOURNAL)) + b"no json\n" + b"{}")
+    (folder / JOURNAL).write_bytes(
+        whole + chained(newer, verify_lines(folder / JOURNAL)) + b"no json\n" + b"{}"
+    )
     run = read_run(folder)
     assert run.steps.steps[-1] == 9
     assert run.marks[-1].text.endswith("hot")

@@ -5,7 +5,7 @@ import pytest
 from prorl.director.events import Evaluated, Stepped
 from prorl.files import StorageError
 from prorl.report.story import read_story
-from prorl.run.journal import follow
+from prorl.run.journal import verify_lines
 from support.events import evaluated
 from support.stories import history, story, write_run
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_understood_is_left_out_and_noted(tmp_path, written, note
     run = write_run(tmp_path / "nano")
     with (run / "journal.jsonl").open("ab") as journal:
         journal.write(
-            follow(run / "journal.jsonl").link({"kind": "teleported"}) if written is None else written
+            verify_lines(run / "journal.jsonl").encode({"kind": "teleported"}) if written is None else written
         )
     told = read_story(run)
     assert told.events == history()

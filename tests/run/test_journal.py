@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prorl.director.events import to_record
 from prorl.files import StorageError, encode_json
-from prorl.run.journal import UNFINISHED, Journal, follow, read_events, read_journal
+from prorl.run.journal import UNFINISHED, Journal, read_events, read_journal, verify_lines
 from support.events import one_of_each, stepped
 from support.journals import chained, lines
 
@@ -114,7 +114,7 @@ def test_any_flipped_bit_is_found_with_its_place_and_costs_readers_two_lines_at_
         number = max(line for line, start in enumerate(starts) if start <= place) + 1
         said = rf"damaged at line {number} \(byte {starts[number - 1]}\)"
         with pytest.raises(StorageError, match=said):
-            follow(path)
+            verify_lines(path)
         events, notes = read_events(path)
         assert len(events) >= 2
         assert notes[-1] == UNFINISHED if place == len(whole) - 1 else f"damaged at line {number}" in notes[0]
@@ -125,7 +125,7 @@ def test_any_flipped_bit_is_found_with_its_place_and_costs_readers_two_lines_at_
 )
 def test_lines_that_are_missing_or_in_another_order_are_damage(path, spoil):
     path.write_bytes(b"".join(spoil(LINES)))
-    for read in (records, follow):
+    for read in (records, verify_lines):
         with pytest.raises(StorageError, match="is damaged at line"):
             read(path)
     assert Journal(path).size < len(path.read_bytes())
@@ -134,7 +134,7 @@ def test_lines_that_are_missing_or_in_another_order_are_damage(path, spoil):
 def test_a_journal_without_hashes_is_said_to_be_older(path):
     path.write_bytes(b"".join(encode_json(to_record(event)) for event in one_of_each()))
     with pytest.raises(StorageError, match=r"line 1 .* written by an older prorl, without hashes"):
-        follow(path)
+        verify_lines(path)
     events, notes = read_events(path)
     assert (events, len(notes)) == ([], 1)
     assert "older prorl" in notes[0]

@@ -27,7 +27,7 @@ def chained(records: Iterable[Mapping[str, Any]], chain: Chain | None = None) ->
     """Lines as the journal holds them, behind those that `chain` has taken in."""
     chain, found = chain or Chain(), []
     for record in records:
-        found.append(chain.link(record))
+        found.append(chain.encode(record))
         chain.take(found[-1])
     return b"".join(found)
 

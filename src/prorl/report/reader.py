@@ -31,7 +31,7 @@ from prorl.director.events import (
     Warned,
 )
 from prorl.files import decode_json
-from prorl.run.journal import UNFINISHED, Reading
+from prorl.run.journal import UNFINISHED, EventReader
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.status import health
 from prorl.types import UpdateStats
@@ -126,7 +126,7 @@ class RunReader:
         before = self.run.config, self.run.health, self.run.notes
         grown = self._read_journal()
         unfinished = (UNFINISHED,) if self._unfinished else ()
-        notes = (*self._read_config(), *self._reading.notes, *unfinished)
+        notes = (*self._read_config(), *self._events.notes, *unfinished)
         state = health(self._folder, begun=self._begun, stopped=self._stopped, now=time.time())
         if not grown and (self._config, state, notes) == before:
             return False
@@ -157,7 +157,7 @@ class RunReader:
         self._begun = False
         self._stopped: str | None = None
         self._origins: list[Event] = []
-        self._reading = Reading()
+        self._events = EventReader()
         self._unfinished = False
 
     def _read_config(self) -> list[str]:
@@ -209,7 +209,7 @@ class RunReader:
 
     def _take(self, line: bytes) -> None:
         self._begun, self._stopped = True, None
-        event = self._reading.take(line)
+        event = self._events.take(line)
         try:
             if isinstance(event, (Stepped, Evaluated)):
                 table = self._steps if isinstance(event, Stepped) else self._exams
@@ -217,7 +217,7 @@ class RunReader:
             elif event is not None:
                 self._take_event(event)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):  # values of another kind
-            self._reading.leave_out(getattr(event, "kind", None))
+            self._events.leave_out(getattr(event, "kind", None))
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, (Started, Resumed, ReferenceReset)):

@@ -29,7 +29,7 @@ def copy_to(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapp
     needed: what is copied is never changed, at most deleted, and then this fails.
 
     Raises:
-        StorageError: journal or reference of that moment are damaged, there is no room, or something was deleted
+        StorageError: the journal up to there or the reference is damaged, there is no room, or something was deleted
             meanwhile; what was begun is removed.
     """
     best = checkpoint.state["best_step"]
@@ -43,7 +43,7 @@ def copy_to(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapp
     chosen += [parent.folder / TOKENIZER, *(parent.folder / EVALS / name for name in BASE_RESULTS)]
     aside = temporary_name(folder)
     try:
-        parent.require_past(checkpoint)
+        parent.require_history(checkpoint)
         with explain_no_room(folder):
             for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
                 (aside / name).mkdir(parents=True)

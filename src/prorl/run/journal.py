@@ -44,7 +44,7 @@ class Chain:
         self.lines, self.size, self.hash = 0, 0, ""  # size in bytes
         self._name = name
 
-    def link(self, record: Mapping[str, Any]) -> bytes:
+    def encode(self, record: Mapping[str, Any]) -> bytes:
         """The line of a record that follows here.
 
         Raises:
@@ -64,12 +64,10 @@ class Chain:
         self.hash = line[-_DIGITS - 3 : -3].decode("latin-1")
         self.lines, self.size = self.lines + 1, start + len(line)
         if not whole:
-            older = (
-                "" if _KEY in line or self.lines > 1 else ", or was written by an older prorl, without hashes"
-            )
-            raise DamagedLineError(
-                f"{self._name} is damaged at line {self.lines} (byte {start}){older}", start
-            )
+            text = f"{self._name} is damaged at line {self.lines} (byte {start})"
+            if self.lines == 1 and _KEY not in line:
+                text += ", or was written by an older prorl, without hashes"
+            raise DamagedLineError(text, start)
         record: dict[str, Any] = decode_json(body + b"}")
         return record
 
@@ -78,7 +76,7 @@ class Chain:
         return b'%s%s%s"}\n' % (body, _KEY, digest.encode())
 
 
-def follow(path: Path, size: int | None = None) -> Chain:
+def verify_lines(path: Path, size: int | None = None) -> Chain:
     """The chain of a journal's lines, all of them or those that begin before byte `size`.
 
     Raises:
@@ -108,7 +106,7 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
                 yield chain.take(line)
 
 
-class Reading:
+class EventReader:
     """A tolerant reader's way through a journal: what it cannot understand it passes over, and says in `notes`."""
 
     def __init__(self) -> None:
@@ -150,12 +148,12 @@ def read_events(path: Path) -> tuple[list[Event], tuple[str, ...]]:
     Raises:
         OSError: it cannot be read at all.
     """
-    reading = Reading()
+    reader = EventReader()
     with path.open("rb") as file:
         lines = file.readlines()
     unfinished = [UNFINISHED] if lines and not lines[-1].endswith(b"\n") else []
-    events = [reading.take(line) for line in lines[: len(lines) - len(unfinished)]]
-    return [event for event in events if event is not None], (*reading.notes, *unfinished)
+    events = [reader.take(line) for line in lines[: len(lines) - len(unfinished)]]
+    return [event for event in events if event is not None], (*reader.notes, *unfinished)
 
 
 class Journal:
@@ -168,9 +166,9 @@ class Journal:
         self.damage: DamagedLineError | None = None  # the first, behind the last of the lines that count
         path.touch()
         try:
-            self._chain = follow(path)
+            self._chain = verify_lines(path)
         except DamagedLineError as error:
-            self._chain, self.damage = follow(path, error.start), error
+            self._chain, self.damage = verify_lines(path, error.start), error
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
         fsync(path.parent)
 
@@ -191,7 +189,7 @@ class Journal:
             StorageError: no room; the journal is as it was before.
             TypeError: JSON cannot hold the record; nothing was written.
         """
-        line = self._chain.link(record)
+        line = self._chain.encode(record)
         if self.damage is not None:
             self._cut(self._chain)
         try:
@@ -216,7 +214,7 @@ class Journal:
         Raises:
             StorageError: `size` is no position of this journal, so it does not belong to the checkpoint.
         """
-        chain = follow(self.path, min(size, self.size))
+        chain = verify_lines(self.path, min(size, self.size))
         if chain.size != size:
             raise StorageError(
                 f"{self.path} has no record that ends at byte {size}, so it does not belong to that checkpoint; "

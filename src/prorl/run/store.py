@@ -27,7 +27,7 @@ from prorl.files import (
     write_atomic,
 )
 from prorl.run import sealed
-from prorl.run.journal import Journal, follow
+from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import (
     CHECKPOINTS,
     CONFIG,
@@ -146,18 +146,18 @@ class RunStore:
         return self._journal
 
     def write_checkpoint(
-        self, step: int, state: Mapping[str, Any], write: Fill, *, moment: Mapping[str, Any] | None = None
+        self, step: int, state: Mapping[str, Any], write: Fill, *, position: Mapping[str, Any] | None = None
     ) -> Path:
         """Store driver state and whatever `write` saves into the folder it is given, all or nothing.
 
-        `moment` is the journal that led to `state`, by default all of it. A whole checkpoint of this step at this
-        moment is kept and `write` is not called; any other of this step is replaced.
+        `position` says size and hash of the journal that led to `state`, by default all of it. A whole checkpoint of
+        this step at this position is kept and `write` is not called; any other of this step is replaced.
 
         Raises:
             NoRoomError: earlier checkpoints are untouched.
         """
         target = self.checkpoint_folder(step)
-        about = {"step": step, **(self._moment() if moment is None else moment)}
+        about = {"step": step, **(self._position() if position is None else position)}
 
         def fill(folder: Path) -> None:
             write(folder)
@@ -174,10 +174,10 @@ class RunStore:
 
         Waits for the write before. What goes wrong is said by `failed_write`.
         """
-        moment = self._moment()
+        position = self._position()
 
         def job() -> None:
-            self.write_checkpoint(step, state, write, moment=moment)
+            self.write_checkpoint(step, state, write, position=position)
             then()
 
         self._writer.begin(job)
@@ -193,8 +193,8 @@ class RunStore:
     def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
-        Under the lock it is one that the run can go on from: `require_past` holds too. `up_to` is the last step that
-        counts. None means that the run has written none yet.
+        Under the lock it is one that the run can go on from: `require_history` holds too. `up_to` is the last step
+        that counts. None means that the run has written none yet.
 
         Raises:
             StorageError: there are checkpoints and none will do; starting over would hide that.
@@ -205,7 +205,7 @@ class RunStore:
             try:
                 checkpoint = _load(path)
                 if self._journal is not None:
-                    self.require_past(checkpoint)
+                    self.require_history(checkpoint)
                 return checkpoint
             except StorageError as error:
                 reason = error
@@ -217,19 +217,19 @@ class RunStore:
             )
         return None
 
-    def require_past(self, checkpoint: Checkpoint) -> None:
+    def require_history(self, checkpoint: Checkpoint) -> None:
         """Check what a run needs besides a checkpoint to go on from it: the journal up to it, and its reference.
 
         Raises:
             StorageError: either is damaged, or is not the one that led to this checkpoint.
         """
-        chain = follow(self.folder / JOURNAL, checkpoint.journal_size)
+        chain = verify_lines(self.folder / JOURNAL, checkpoint.journal_size)
         if (chain.size, chain.hash) != (checkpoint.journal_size, checkpoint.journal_hash):
             raise StorageError(f"{self.folder / JOURNAL} is not the journal that led to {checkpoint.path}")
-        reference = checkpoint.state.get("reference")
-        if reference and sealed.verify(self.reference_folder(reference["name"])).digest != reference["hash"]:
+        if reference := checkpoint.state.get("reference"):
             path = self.reference_folder(reference["name"])
-            raise StorageError(f"{path} is not the reference that {checkpoint.path} goes on with")
+            if sealed.verify(path).digest != reference["hash"]:
+                raise StorageError(f"{path} is not the reference that {checkpoint.path} goes on with")
 
     def checkpoint(self, step: int) -> Checkpoint:
         """The checkpoint of one step, every hash checked.
@@ -281,14 +281,14 @@ class RunStore:
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights under a name; returns the hash of their content.
 
-        A whole reference of this name and moment is kept and `write` is not called. On a full disk it waits for room,
-        as the run cannot go on without.
+        A whole reference of this name and position in the journal is kept and `write` is not called. On a full disk
+        it waits for room, as the run cannot go on without.
 
         Raises:
             ValueError: the name is no plain file name.
             NoRoomError: from `hold`.
         """
-        target, about = self.reference_folder(name), self._moment()
+        target, about = self.reference_folder(name), self._position()
         if sealed.stands(target, about):
             return sealed.read_manifest(target).digest
         return insist(lambda: sealed.seal(target, write, about).digest, self.hold)
@@ -325,7 +325,7 @@ class RunStore:
             raise ValueError(f"reference name {name!r}: use letters, digits, '_', '-' and '.'")
         return self.folder / REFERENCES / name
 
-    def _moment(self) -> dict[str, Any]:
+    def _position(self) -> dict[str, Any]:
         """What a sealed folder remembers of the journal."""
         return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
 
