@@ -24,8 +24,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from prorl.director.events import Stepped
-from prorl.files import encode_json
-from prorl.run.journal import read_journal
+from prorl.run.journal import Journal, read_journal
 from prorl.run.layout import JOURNAL
 from report import synthesise
 
@@ -79,10 +78,10 @@ def measure(root: Path, folder: Path, options: argparse.Namespace) -> None:
     steps = cycle(record for record in read_journal(folder / JOURNAL) if record["kind"] == Stepped.kind)
     begin, used = time.monotonic(), computed(server.pid)
     said, step = begin, options.steps
-    with (folder / JOURNAL).open("ab", buffering=0) as journal:
+    with closing(Journal(folder / JOURNAL)) as journal:
         while time.monotonic() - begin < options.seconds:
             step += 1
-            journal.write(encode_json(next(steps) | {"step": step}))
+            journal.append(next(steps) | {"step": step})
             time.sleep(TICK)
             if time.monotonic() - said > options.seconds / 6:
                 said = time.monotonic()

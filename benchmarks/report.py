@@ -34,6 +34,7 @@ from prorl.director.events import (
 )
 from prorl.files import encode_json
 from prorl.report.sections import figures, write_report
+from prorl.run.journal import Chain
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES
 from prorl.types import UpdateStats
 
@@ -52,8 +53,11 @@ def synthesise(folder: Path, *, steps: int, records: int) -> None:
     config = to_json(load_recipe("nano", [f"steps={steps}", f"sample_every={SAMPLE_EVERY}"]))
     (folder / CONFIG).write_bytes(encode_json(config, indent=2))
     with (folder / JOURNAL).open("wb") as journal:
+        chain = Chain()
         for event in _events(steps, random.Random(0)):
-            journal.write(encode_json(to_record(event)))
+            line = chain.encode(to_record(event))
+            chain.take(line)
+            journal.write(line)
     files = range(SAMPLE_EVERY, steps + 1, SAMPLE_EVERY)
     for step in files:
         lines = (encode_json(_sample(step, number)) for number in range(records // len(files)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset
 from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import fold, from_json
 from prorl.run.inbox import INBOX, send
-from prorl.run.journal import read_journal
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.run.store import RunStore
@@ -67,7 +67,8 @@ def of(folder: Path, kind: type | tuple[type, ...]) -> list:
 
 
 def discarded(folder: Path) -> list[str]:
-    return [record["kind"] for record in read_journal(folder / "journal.discarded.jsonl")]
+    lines = (folder / "journal.discarded.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["kind"] for line in lines]
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,10 @@ def decode_json(data: bytes) -> Any:
     Raises:
         ValueError: not JSON.
     """
-    return _revive(json.loads(data))
+    try:
+        return _revive(json.loads(data))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _revive(value: Any) -> Any:

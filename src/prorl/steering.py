@@ -17,13 +17,12 @@ from yaml import YAMLError
 
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import KNOBS, RunConfig
-from prorl.director.events import Ordered, from_record
+from prorl.director.events import Ordered
 from prorl.director.state import RunState, evolve, fold
 from prorl.errors import ProrlError
-from prorl.files import StorageError
 from prorl.planning import apply_stage
 from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send
-from prorl.run.journal import read_journal
+from prorl.run.journal import read_events
 from prorl.run.layout import JOURNAL
 from prorl.run.store import RunStore
 
@@ -65,10 +64,7 @@ def tell(folder: Path, words: Sequence[str]) -> Order:
     """
     config = check(RunStore.open(folder).config, str(folder))
     order = parse_order(words)
-    try:
-        state = fold(map(from_record, read_journal(folder / JOURNAL)))
-    except ValueError as error:
-        raise StorageError(f"{folder / JOURNAL} cannot be followed: {error}") from error
+    state = fold(read_events(folder / JOURNAL)[0])
     if state.stopped == "done":
         raise OrderError(f"{folder} is done and obeys nothing more; branch it to go on")
     obey = next_order(config, folder / INBOX)

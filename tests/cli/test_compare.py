@@ -87,3 +87,12 @@ def test_a_narrow_terminal_cuts_no_key_and_no_value_off(runs, monkeypatch):
 def test_a_recipe_cannot_mark_up_the_terminal(runs):
     write_run(runs / "loud", [], instruction="[bold]x[/bold] [link=http://x]y")
     assert "[bold]x[/bold] [link=http://x]y" in done("compare", "seed1", "loud")
+
+
+def test_a_damaged_journal_is_said_beside_the_state_of_its_run(runs):
+    journal = runs / "longer" / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'"cursor":30', b'"cursor":31'))
+    data = json.loads(done("compare", "seed1", "longer", "--json"))
+    values = {(row["section"], row["title"]): row["values"] for row in data["rows"]}
+    assert "damaged at line 4 (byte " in values["run", "state"][1]
+    assert values["run", "steps"] == [2, 4]

@@ -26,7 +26,7 @@ from prorl.director.events import (
     to_record,
 )
 from prorl.types import UpdateStats
-from support.events import one_of_each, tally
+from support.events import one_of_each, stepped, tally
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 shares = st.floats(0, 1)
@@ -111,10 +111,31 @@ def test_kinds_tell_all_events_apart():
     assert {event.kind for event in one_of_each()} == set(kinds)
 
 
-@pytest.mark.parametrize("record", [{"kind": "vanished", "step": 3}, {"step": 3}])
-def test_an_event_of_unknown_kind_is_refused(record):
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"kind": "vanished", "step": 3},
+        {"kind": ["stopped"], "step": 3},
+        {"step": 3},
+        {"kind": "stopped", "step": 3},
+        {"kind": "stepped", "step": 3},
+        to_record(stepped()) | {"tally": {"draws": 1}},
+        to_record(stepped()) | {"update": 7},
+    ],
+)
+def test_an_event_of_unknown_kind_or_without_a_field_is_refused(record, strict):
     with pytest.raises(ValueError, match="newer prorl"):
+        from_record(record, strict=strict)
+
+
+@pytest.mark.parametrize("at", ["", "tally", "update"])
+def test_a_field_that_is_not_known_is_refused_or_ignored(at):
+    record = to_record(stepped())
+    (record[at] if at else record)["novelty"] = 1
+    with pytest.raises(ValueError, match="novelty"):
         from_record(record)
+    assert from_record(record, strict=False) == stepped()
 
 
 def test_reading_a_record_leaves_it_as_it_is():

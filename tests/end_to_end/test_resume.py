@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console as RichConsole
 
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.config.schema import RunConfig
@@ -18,7 +22,10 @@ from prorl.director.events import ReferenceReset, Resumed, StageEntered, Started
 from prorl.director.state import fold
 from prorl.files import StorageError
 from prorl.launch import branch_run, resume_run, start_run
+from prorl.run.layout import JOURNAL
 from prorl.tasks.mixture import Mixture
+from prorl.watch.console import Console
+from support.commands import refused
 from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
 
 LONG = {
@@ -123,6 +130,60 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     assert base.stat().st_mtime_ns == measured, "what was measured is not again"
     assert contents(run) == contents(uninterrupted)
     assert timeless(run) == timeless(uninterrupted)
+
+
+# -- damage
+
+
+def flip_in_line(number: int) -> Callable[[Path], None]:
+    """Flip a bit in the middle of a line of the journal, the last one for -1."""
+
+    def harm(run: Path) -> None:
+        lines = (run / JOURNAL).read_bytes().splitlines(keepends=True)
+        half = len(lines[number]) // 2
+        lines[number] = lines[number][:half] + bytes([lines[number][half] ^ 4]) + lines[number][half + 1 :]
+        (run / JOURNAL).write_bytes(b"".join(lines))
+
+    return harm
+
+
+def swap_references(run: Path) -> None:
+    last, before, aside = (run / "references" / name for name in ("ref_003", "ref_002", "aside"))
+    last.rename(aside)
+    before.rename(last)
+    aside.rename(before)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said", "step"),
+    [
+        (flip_in_line(-1), "damaged at line", 4),  # the newest checkpoint that is older
+        (flip_in_line(5), "damaged at line 6", 0),
+        (swap_references, "ref_003 is a copy of ref_002", 0),  # step 4 goes on with the other one
+    ],
+)
+def test_damage_costs_the_steps_since_an_older_checkpoint_and_no_bit(
+    uninterrupted, tmp_path, harm, said, step
+):
+    run = tmp_path / "run"
+    shutil.copytree(uninterrupted, run)
+    harm(run)
+    text = StringIO()
+    assert resume_run(run, Console(RichConsole(file=text, width=1000))).stopped == "done"
+    assert said in text.getvalue()
+    assert [event.step for event in of_kind(run, Resumed)] == [step]
+    assert contents(run) == contents(uninterrupted)
+    assert timeless(run) == timeless(uninterrupted)
+
+
+def test_damage_before_every_checkpoint_ends_for_good_with_its_place(uninterrupted, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(uninterrupted, run)
+    flip_in_line(0)(run)
+    assert "damaged at line 1 (byte 0)" in refused("resume", run).replace("\n", " ")
+    with pytest.raises(StorageError, match="damaged at line 1"):
+        branch_run(run, tmp_path / "branch", [], quiet())
+    assert folders(tmp_path) == ["run"]
 
 
 # -- what else the bits depend on

@@ -2,10 +2,11 @@
 
 import pytest
 
-from prorl.director.events import Resumed, Started, Stopped, to_record
-from prorl.files import encode_json
+from prorl.director.events import Resumed, Started, Stopped
 from prorl.report.lineage import lineage_section
+from prorl.report.reader import read_run
 from support.events import reset, stepped
+from support.journals import lines
 
 EVENTS = [
     Started(config_hash="c", reference_hash="aaaa"),
@@ -19,8 +20,8 @@ EVENTS = [
 
 def journal(folder, events, tail=b""):
     folder.mkdir(exist_ok=True)
-    (folder / "journal.jsonl").write_bytes(b"".join(encode_json(to_record(event)) for event in events) + tail)
-    return folder
+    (folder / "journal.jsonl").write_bytes(lines(events) + tail)
+    return read_run(folder)
 
 
 def rows(html):
@@ -68,7 +69,7 @@ def test_a_run_without_penalty_held_none(tmp_path):
 @pytest.mark.parametrize(
     "tail",
     [
-        encode_json(to_record(reset(12, name="ref_003", parent="ref_002")))[:-9],
+        lines([reset(12, name="ref_003", parent="ref_002")])[:-9],
         b'{"kind":"reference_reset","step":12,"from_the_future":1}\n',
         b'{"kind":"unheard_of","step":12}\n',
         b'not "reference_reset" at all\n',
@@ -87,4 +88,4 @@ def test_the_last_bar_ends_where_the_run_does(tmp_path):
 
 
 def test_no_journal_is_no_reference(tmp_path):
-    assert "No reference" in lineage_section(tmp_path).html
+    assert "No reference" in lineage_section(read_run(tmp_path)).html

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.director.events import Resumed, Started, Stopped
+from prorl.director.events import Resumed, Started, Stopped, to_record
 from prorl.report.reader import RunReader, read_run
+from prorl.run.journal import UNFINISHED, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from support import events
-from support.journals import lines, run_with
+from support.journals import chained, lines, run_with
 
 EVENTS = (*events.one_of_each(), *(events.stepped(step) for step in range(2, 9)), events.evaluated(8, 0.5))
 BYTES = lines(EVENTS)
@@ -24,7 +25,7 @@ def content(run):
         (table.steps.tolist(), {name: table.get(name).tobytes() for name in table.names()})
         for table in (run.steps, run.exams)
     ]
-    return columns, run.config, run.marks, run.references, run.stopped, run.health, run.notes
+    return columns, run.config, run.marks, run.references, run.origins, run.stopped, run.health, run.notes
 
 
 @given(cuts=st.lists(st.integers(0, len(BYTES)), max_size=6))
@@ -69,11 +70,10 @@ def test_only_new_bytes_are_read(tmp_path, monkeypatch):
     reader = RunReader(folder)
     reader.refresh()
     parsed = []
-    monkeypatch.setattr(
-        "prorl.report.reader.decode_json", lambda data: parsed.append(data) or json.loads(data)
-    )
+    monkeypatch.setattr("prorl.run.journal.decode_json", lambda data: parsed.append(data) or json.loads(data))
     with (folder / JOURNAL).open("ab") as file:
-        file.write(lines([events.stepped(9)]))
+        file.write(chained([to_record(events.stepped(9))], verify_lines(folder / JOURNAL)))
+    parsed.clear()
     assert reader.refresh()
     assert len(parsed) == 1
 
@@ -123,22 +123,29 @@ def test_what_a_newer_version_wrote_is_left_out_and_said(tmp_path):
     newer = [
         {"kind": "teleported", "step": 9},
         {"kind": "warned", "step": 9, "text": "hot", "mood": "new field"},
-        {"kind": "stepped", "step": 9, "tally": {"score": 0.25, "novelty": 3}, "extra": [1]},
-        {"kind": "stepped", "step": 10**400},
-        {"kind": "stepped", "step": 10**30},
+        to_record(events.stepped(9)) | {"extra": [1]},
+        to_record(events.stepped(10)) | {"tally": {"score": 0.25}},
+        to_record(events.stepped(10**30)),
+        to_record(events.stepped("ten")),
+        to_record(events.intervened()) | {"numbers": 3},
         {"no kind": 1},
-        ["no object"],
     ]
-    with (folder / JOURNAL).open("ab") as file:
-        for record in newer:
-            file.write(json.dumps(record).encode() + b"\n")
-        file.write(b"no json\n")
+    whole = (folder / JOURNAL).read_bytes()
+    (folder / JOURNAL).write_bytes(
+        whole + chained(newer, verify_lines(folder / JOURNAL)) + b"no json\n" + b"{}"
+    )
     run = read_run(folder)
     assert run.steps.steps[-1] == 9
-    assert run.steps.get("tally.novelty")[-1] == 3.0
-    assert math.isnan(run.steps.get("update.kl")[-1])
-    assert len(run.notes) == 3
-    assert "'teleported'" in " ".join(run.notes)
+    assert run.marks[-1].text.endswith("hot")
+    damaged, left_out, unfinished = run.notes
+    assert (
+        damaged
+        == f"the journal is damaged at line {len(EVENTS) + 9} (byte {(folder / JOURNAL).stat().st_size - 10})"
+    )
+    assert left_out.endswith(
+        "left out: 1 of kind 'intervened', 3 of kind 'stepped', 1 of kind 'teleported', 1 of kind None"
+    )
+    assert unfinished == UNFINISHED
 
 
 def test_numbers_that_are_not_finite_come_back(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from prorl.director.events import Evaluated, Stepped
 from prorl.files import StorageError
 from prorl.report.story import read_story
+from prorl.run.journal import verify_lines
 from support.events import evaluated
 from support.stories import history, story, write_run
 
@@ -47,8 +48,28 @@ def test_what_is_no_run_is_refused(tmp_path, spoil):
         read_story(run)
 
 
-def test_the_journal_of_a_newer_version_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("written", "note"),
+    [
+        (b"{}\n", "the journal is damaged at line 10 "),
+        (b"{}", "the last line of the journal is not whole"),
+        (None, "events that a newer prorl wrote are left out: 1 of kind 'teleported'"),
+    ],
+)
+def test_what_cannot_be_understood_is_left_out_and_noted(tmp_path, written, note):
     run = write_run(tmp_path / "nano")
-    (run / "journal.jsonl").write_bytes(b'{"kind": "teleported"}\n')
-    with pytest.raises(StorageError, match="newer prorl"):
+    with (run / "journal.jsonl").open("ab") as journal:
+        journal.write(
+            verify_lines(run / "journal.jsonl").encode({"kind": "teleported"}) if written is None else written
+        )
+    told = read_story(run)
+    assert told.events == history()
+    assert told.notes[0].startswith(note)
+
+
+@pytest.mark.parametrize("config", [b"[]", b"{", b"[" * 100_000])
+def test_a_recipe_that_cannot_be_read_is_refused(tmp_path, config):
+    run = write_run(tmp_path / "nano")
+    (run / "config.json").write_bytes(config)
+    with pytest.raises(StorageError, match="no run that can be read"):
         read_story(run)

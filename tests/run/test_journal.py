@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prorl.director.events import to_record
 from prorl.files import StorageError, encode_json
-from prorl.run.journal import Journal, read_journal
+from prorl.run.journal import UNFINISHED, Journal, read_events, read_journal, verify_lines
+from support.events import one_of_each, stepped
+from support.journals import chained, lines
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def test_a_record_that_json_cannot_hold_leaves_no_trace(path):
     journal.close()
 
 
-LINES = [encode_json({"event": "stepped", "step": step}) for step in range(3)]
+LINES = chained({"event": "stepped", "step": step} for step in range(3)).splitlines(keepends=True)
 
 
 @given(cut=st.integers(0, sum(map(len, LINES))))
@@ -78,7 +81,7 @@ def test_a_crash_at_any_byte_loses_at_most_the_record_being_written(tmp_path_fac
     assert len(records(path)) == whole  # a reader beside the trainer
 
     journal = Journal(path)
-    assert journal.size == path.stat().st_size == sizes[whole]
+    assert journal.size == sizes[whole]
     journal.append({"step": 99})
     journal.close()
     assert [record["step"] for record in records(path)] == [*range(whole), 99]
@@ -88,22 +91,69 @@ def test_a_crash_at_any_byte_loses_at_most_the_record_being_written(tmp_path_fac
         assert journal.discarded_path.read_bytes() == rest + b"\n"
 
 
-@pytest.mark.parametrize("torn", [b"\x00" * 40, b'{"step": 1}', b"[1]\n", b"\xff\xfe\n"])
-def test_a_last_line_that_is_no_record_is_cut(path, torn):
+@pytest.mark.parametrize("torn", [b"\x00" * 40, b'{"step": 1}', b"[1]\n", b"\xff\xfe\n", b"\n", LINES[2]])
+def test_a_last_line_that_is_no_record_is_cut_when_something_is_written(path, torn):
     (_, size) = fill(path, 1)
     path.write_bytes(path.read_bytes() + torn)
-    Journal(path).close()
-    assert path.stat().st_size == size
-    assert len(records(path)) == 1
+    journal = Journal(path)
+    assert f"line 2 (byte {size})" in str(journal.damage)
+    assert path.stat().st_size == size + len(torn)
+    journal.append({"step": 1})
+    journal.close()
+    assert len(records(path)) == 2
+    assert journal.discarded_path.read_bytes().startswith(torn)
 
 
-def test_a_damaged_line_in_the_middle_is_named(path):
-    fill(path, 3)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + lines[1][:-4] + b"\n" + lines[2])
-    for read in (records, Journal):
-        with pytest.raises(StorageError, match="line 2 is damaged"):
+def test_any_flipped_bit_is_found_with_its_place_and_costs_readers_two_lines_at_most(path):
+    whole = lines([stepped(step) for step in range(4)])
+    starts = [0, *accumulate(map(len, whole.splitlines(keepends=True)))]
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        number = max(line for line, start in enumerate(starts) if start <= place) + 1
+        said = rf"damaged at line {number} \(byte {starts[number - 1]}\)"
+        with pytest.raises(StorageError, match=said):
+            verify_lines(path)
+        events, notes = read_events(path)
+        assert len(events) >= 2
+        assert notes[-1] == UNFINISHED if place == len(whole) - 1 else f"damaged at line {number}" in notes[0]
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda lines: lines[::-1], lambda lines: lines[1:], lambda lines: [lines[0], lines[2]]]
+)
+def test_lines_that_are_missing_or_in_another_order_are_damage(path, spoil):
+    path.write_bytes(b"".join(spoil(LINES)))
+    for read in (records, verify_lines):
+        with pytest.raises(StorageError, match="is damaged at line"):
             read(path)
+    assert Journal(path).size < len(path.read_bytes())
+
+
+def test_a_journal_without_hashes_is_said_to_be_older(path):
+    path.write_bytes(b"".join(encode_json(to_record(event)) for event in one_of_each()))
+    with pytest.raises(StorageError, match=r"line 1 .* written by an older prorl, without hashes"):
+        verify_lines(path)
+    events, notes = read_events(path)
+    assert (events, len(notes)) == ([], 1)
+    assert "older prorl" in notes[0]
+    assert f"{len(one_of_each()) - 1} more lines" in notes[0]
+
+
+def test_a_reader_ignores_new_fields_and_counts_new_kinds(path):
+    newer = [to_record(event) | {"novelty": 3} for event in one_of_each()]
+    newer[3]["tally"] |= {"mood": 0.5}
+    path.write_bytes(chained([*newer, {"kind": "teleported"}, {"kind": "teleported"}, {"kind": ["odd"]}]))
+    assert read_events(path) == (
+        list(one_of_each()),
+        ("events that a newer prorl wrote are left out: 2 of kind 'teleported', 1 of kind ['odd']",),
+    )
+
+
+def test_a_line_that_is_being_written_is_no_event_yet(path):
+    path.write_bytes(lines([stepped(1), stepped(2)])[:-3])
+    assert read_events(path) == ([stepped(1)], (UNFINISHED,))
 
 
 def test_truncate_moves_the_rest_aside(path):

@@ -139,10 +139,32 @@ def test_what_a_run_elsewhere_says_itself_is_believed(run):
     assert status(run).health == "done"
 
 
-@pytest.mark.parametrize("damage", ["config.json", "journal.jsonl"])
-def test_what_cannot_be_read_is_said(run, damage):
-    (run / damage).write_bytes(b"{\n{}\n")
+@pytest.mark.parametrize(
+    "config", [b"{\n", b"[]", b'{"Steps": 1}', b'{"steps": "x"}', b"[" * 100_000, b"\xff"]
+)
+def test_a_config_that_cannot_be_read_is_said(run, config):
+    (run / "config.json").write_bytes(config)
     assert status(run).health.startswith("unreadable")
+
+
+def test_a_damaged_journal_is_said_with_its_place_and_the_rest_is_shown(run):
+    content = (run / "journal.jsonl").read_bytes()
+    (run / "journal.jsonl").write_bytes(content.replace(b'"score":0.25', b'"score":0.75'))
+    seen = status(run)
+    assert seen.health.startswith("crashed; the journal is damaged at line 3 (byte ")
+    assert (seen.step, seen.exam) == (3, None)
+
+
+def test_what_a_newer_version_wrote_is_shown_as_far_as_it_is_known(run):
+    with RunStore.open(run) as store:
+        store.journal.append(to_record(stepped(4)) | {"novelty": 1})
+        store.journal.append({"kind": "teleported", "step": 4})
+    seen = status(run)
+    assert seen.health == "crashed; events that a newer prorl wrote are left out: 1 of kind 'teleported'"
+    assert seen.step == 4
+    with RunStore.open(run) as store:
+        store.journal.append(to_record(stepped(5, seconds=3.0)))
+    assert status(run).health.startswith("unreadable: TypeError")
 
 
 def test_runs_are_found_below_a_folder(run, tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prorl.files import StorageError
+from prorl.run import sealed
 from prorl.run.lock import hold_lock
 from prorl.run.retention import Retention, prune_checkpoints
 from prorl.run.store import RunStore
@@ -111,10 +112,12 @@ def test_a_second_trainer_is_refused_and_told_who_holds_the_run(store):
 
 def test_the_lock_ends_with_the_block_and_with_a_failed_start(store):
     store.__exit__(None, None, None)
-    (store.folder / "journal.jsonl").write_bytes(b"damaged\n{}\n")
-    with pytest.raises(StorageError, match="line 1"):
+    (store.folder / "journal.jsonl").unlink()
+    (store.folder / "journal.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError):
         store.__enter__()
-    (store.folder / "journal.jsonl").write_bytes(b"")
+    (store.folder / "journal.jsonl").rmdir()
+    (store.folder / "journal.jsonl").touch()
     with RunStore.open(store.folder) as again:
         train(again, 1)
 
@@ -278,7 +281,7 @@ def test_a_renamed_checkpoint_is_no_checkpoint_of_that_step(store, reports):
     train(store, 1)
     shutil.copytree(store.checkpoint_path(1), store.folder / "checkpoints" / "step_000009")
     assert store.latest_checkpoint().step == 1
-    assert "copy of step 1" in reports[0]
+    assert "copy of step_000001" in reports[0]
 
 
 def test_nothing_whole_is_an_error_not_a_fresh_start(store):
@@ -403,35 +406,124 @@ def test_rewind_refuses_a_journal_that_does_not_reach_the_checkpoint(store):
     assert steps_on_disk(store) == [1]
 
 
+# -- the past of a checkpoint: the journal up to it, and its reference
+
+
+def flip(path, needle, more=0):
+    """Flip a bit of the first byte of `needle` in a file."""
+    content = path.read_bytes()
+    at = content.index(needle) + more
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    return at
+
+
+@pytest.mark.parametrize(("line", "step"), [(4, 3), (3, 2), (2, 1)])
+def test_damage_in_the_journal_falls_back_to_the_checkpoint_before_it(store, reports, line, step):
+    train(store, 1, 2, 3, 4)
+    store.__exit__(None, None, None)
+    path = store.folder / "journal.jsonl"
+    content = path.read_bytes()
+    at = flip(path, b'"step":%d' % line)
+    with RunStore.open(store.folder, report=reports.append) as again:
+        found = again.latest_checkpoint()
+        assert path.stat().st_size == len(content), "nothing is cut off before the run goes back"
+        again.rewind(found)
+        assert [record["step"] for record in again.journal.read()] == list(range(1, step + 1))
+        train(again, step + 1)
+        assert again.latest_checkpoint().step == step + 1
+    assert found.step == step
+    start = content.rindex(b"\n", 0, at) + 1
+    assert all(
+        f"journal.jsonl is damaged at line {line} (byte {start})" in said for said in reports[: 5 - line]
+    )
+    assert "kept in journal.discarded.jsonl" in reports[5 - line]
+    assert len((store.folder / "journal.discarded.jsonl").read_bytes()) == len(content) - found.journal_size
+
+
+def test_damage_behind_the_newest_checkpoint_is_cut_off_and_said(store, reports):
+    train(store, 1, 2)
+    store.journal.append({"step": 3})
+    store.__exit__(None, None, None)
+    flip(store.folder / "journal.jsonl", b'"step":3')
+    with RunStore.open(store.folder, report=reports.append) as again:
+        again.rewind(again.latest_checkpoint())
+        assert again.journal.damage is None
+    (said,) = reports
+    assert "damaged at line 3" in said
+
+
+def test_damage_before_every_checkpoint_is_refused_with_its_place_and_changes_nothing(store, reports):
+    train(store, 1, 2)
+    store.__exit__(None, None, None)
+    flip(store.folder / "journal.jsonl", b'"step":1')
+    for _ in range(2):
+        with (
+            RunStore.open(store.folder, report=reports.append) as again,
+            pytest.raises(StorageError, match=r"of the oldest: .*damaged at line 1 \(byte 0\).*from a copy"),
+        ):
+            again.latest_checkpoint()
+
+
+def test_a_journal_of_the_same_length_is_not_the_one(store, reports):
+    train(store, 1)
+    size = store.journal.size
+    store.journal.truncate(0)
+    store.journal.append({"step": 7})
+    assert store.journal.size == size
+    with pytest.raises(StorageError, match="is not the journal that led to"):
+        store.latest_checkpoint()
+
+
+def with_reference(store, step, name):
+    store.journal.append({"step": step})
+    reference = {"name": name, "hash": store.write_reference(name, save(name))}
+    store.write_checkpoint(step, {"reference": reference}, save(f"weights {step}"))
+
+
+@pytest.mark.parametrize("sealed_anew", [False, True])
+def test_swapped_references_are_refused_for_an_older_checkpoint_whose_reference_is_whole(
+    store, reports, sealed_anew
+):
+    for step in range(3):
+        with_reference(store, step, f"ref_00{step}")
+    first, second = (store.reference_folder(f"ref_00{number}") for number in (1, 2))
+    if sealed_anew:
+        for path, text in ((first, "ref_002"), (second, "ref_001")):
+            about = sealed.read_manifest(path).about
+            sealed.seal(path, save(text), about)
+    else:
+        first.rename(first.with_name("aside"))
+        second.rename(first)
+        first.with_name("aside").rename(second)
+    assert store.latest_checkpoint().step == 0
+    word = "is not the reference that" if sealed_anew else "is a copy of ref_00"
+    assert [word in said for said in reports] == [True, True]
+
+
 # -- references
 
 
 def test_a_reference_is_stored_once(store):
     digest = store.write_reference("ref_000", save("base"))
     assert store.write_reference("ref_000", refuse) == digest
-    assert (store.reference_path("ref_000") / "model.safetensors").read_text() == "base"
+    assert (store.reference_folder("ref_000") / "model.safetensors").read_text() == "base"
     assert store.write_reference("ref_001", save("base")) == digest
     assert store.write_reference("ref_002", save("other")) != digest
 
 
-def test_a_damaged_reference_is_refused_and_written_again(store):
+def test_a_damaged_reference_and_one_of_another_moment_are_written_again(store):
     digest = store.write_reference("ref_000", save("base"))
-    (store.folder / "references" / "ref_000" / "model.safetensors").write_text("basf")
-    with pytest.raises(StorageError, match=r"model\.safetensors is damaged"):
-        store.reference_path("ref_000")
+    (store.reference_folder("ref_000") / "model.safetensors").write_text("basf")
     assert store.write_reference("ref_000", save("base")) == digest
-    store.reference_path("ref_000")
+    assert store.write_reference("ref_000", refuse) == digest
+    store.journal.append({"step": 1})
+    assert store.write_reference("ref_000", save("other")) != digest
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b"])
 def test_reference_names_are_plain(store, name):
     with pytest.raises(ValueError, match="reference name"):
         store.write_reference(name, refuse)
-
-
-def test_a_missing_reference_is_named(store):
-    with pytest.raises(StorageError, match="ref_007"):
-        store.reference_path("ref_007")
 
 
 # -- room

@@ -85,6 +85,7 @@ def run_in(
     sabotage: Callable[[FakeBackend], None] = lambda backend: None,
     watch: Watcher = lambda event, state: None,
     keep: KeepRules | None = None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> RunState:
     """Start or resume a run in `folder`.
 
@@ -102,7 +103,7 @@ def run_in(
             out(backend.judge, reason)
 
     new = not folder.exists()
-    with RunStore.create(folder, {}) if new else RunStore.open(folder) as store:
+    with RunStore.create(folder, {}, report=report) if new else RunStore.open(folder, report=report) as store:
         if new:
             recorder = checkpoints.start(
                 store,

@@ -6,6 +6,7 @@ from typing import Any
 
 from prorl.director.events import Event, to_record
 from prorl.files import encode_json
+from prorl.run.journal import Chain
 from prorl.run.layout import CONFIG, JOURNAL
 
 PLAIN: Mapping[str, Any] = {
@@ -19,7 +20,16 @@ PLAIN: Mapping[str, Any] = {
 
 def lines(events: Iterable[Event]) -> bytes:
     """Events as the journal holds them."""
-    return b"".join(encode_json(to_record(event)) for event in events)
+    return chained(map(to_record, events))
+
+
+def chained(records: Iterable[Mapping[str, Any]], chain: Chain | None = None) -> bytes:
+    """Lines as the journal holds them, behind those that `chain` has taken in."""
+    chain, found = chain or Chain(), []
+    for record in records:
+        found.append(chain.encode(record))
+        chain.take(found[-1])
+    return b"".join(found)
 
 
 def run_with(folder: Path, events: Iterable[Event], **config: Any) -> Path:

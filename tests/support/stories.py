@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.director.events import Event, Started, Stopped, to_record
+from prorl.director.events import Event, Started, Stopped
 from prorl.evals.study import ProblemResult, Study, write_study
 from prorl.files import encode_json
 from prorl.report.story import Story
 from support.events import evaluated, reset, stepped
+from support.journals import lines
 
 STARTED = Started(config_hash="c0ffee", reference_hash="abc")
 
@@ -42,7 +43,7 @@ def write_run(folder: Path, events: Iterable[Event] | None = None, /, **settings
     folder.mkdir(parents=True)
     (folder / "config.json").write_bytes(encode_json(recipe(**settings)))
     told = history() if events is None else events
-    (folder / "journal.jsonl").write_bytes(b"".join(encode_json(to_record(event)) for event in told))
+    (folder / "journal.jsonl").write_bytes(lines(told))
     return folder
 
 

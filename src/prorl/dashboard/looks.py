@@ -79,7 +79,7 @@ class RunPage:
         if self._news:
             runs = [self._reader.run]
             self._curves = curve_sections(runs)
-            self._sources = [lineage_section(self._folder), recipe_section(runs)]
+            self._sources = [lineage_section(self._reader.run), recipe_section(runs)]
             self._summary = [summary_section(runs, measured=[self._studies.measured])]
             self._news = False
         sampled = stamp(self._folder / SAMPLES)

@@ -7,8 +7,8 @@ speed have the same state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from prorl.types import UpdateStats
 
@@ -196,6 +196,7 @@ Event = (
     | Stopped
     | Warned
 )
+R = TypeVar("R", bound=Event | Tally | UpdateStats)
 _KINDS: Mapping[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
@@ -204,18 +205,34 @@ def to_record(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **asdict(event)}
 
 
-def from_record(record: Mapping[str, Any]) -> Event:
-    """The event that `to_record` wrote.
+def from_record(record: Mapping[str, Any], *, strict: bool = True) -> Event:
+    """The event that `to_record` wrote. Unless `strict`, fields that this version does not know are ignored.
 
     Raises:
-        ValueError: an unknown kind, which means that a newer version wrote the journal.
+        ValueError: an unknown kind, or other fields, which means that another version wrote the journal.
     """
     data = dict(record)
     kind = data.pop("kind", None)
-    if kind not in _KINDS:
+    if not (isinstance(kind, str) and kind in _KINDS):
         raise ValueError(
             f"the journal holds an event of unknown kind {kind!r}: was it written by a newer prorl?"
         )
-    if kind == Stepped.kind:
-        data |= {"tally": Tally(**data["tally"]), "update": UpdateStats(**data["update"])}
-    return _KINDS[kind](**data)
+    try:
+        if kind == Stepped.kind:
+            data["tally"] = _built(Tally, data["tally"], strict)
+            data["update"] = _built(UpdateStats, data["update"], strict)
+        return _built(_KINDS[kind], data, strict)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"the journal holds an event {kind!r} with other fields than expected ({error}): was it written by "
+            "a newer prorl?"
+        ) from error
+
+
+def _built(cls: type[R], data: Mapping[str, Any], strict: bool) -> R:
+    try:
+        return cls(**data)
+    except TypeError:
+        if strict:
+            raise
+        return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})

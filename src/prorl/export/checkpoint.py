@@ -69,6 +69,8 @@ def export(
     checkpoint = _checkpoint(store, step)
     config = check(store.config, str(folder / CONFIG))
     story = read_story(folder, up_to=checkpoint.step)
+    for note in story.notes:
+        say(note)
     tokenizer = _tokenizer(story)
 
     def fill(aside: Path) -> None:

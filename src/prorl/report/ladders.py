@@ -37,12 +37,18 @@ def ladder_section(models: Sequence[Drawn], run: Path, k: int, key: str, title: 
 
 
 def trained_levels(folder: Path) -> Levels:
-    """What a run's recipe says of the levels of each task; a task without weights for them trains all its own."""
-    config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
-    return {
-        name: tuple(map(int, asked["levels"])) or (TASKS[name].levels if name in TASKS else ())
-        for name, asked in config["tasks"].items()
-    }
+    """What a run's recipe says of the levels of each task; a task without weights for them trains all its own.
+
+    A recipe that cannot be read, which a page says elsewhere, says nothing.
+    """
+    try:
+        config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
+        return {
+            name: tuple(map(int, asked["levels"])) or (TASKS[name].levels if name in TASKS else ())
+            for name, asked in config["tasks"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def _figure(models: Sequence[Drawn], tasks: Sequence[str], trained: Levels, k: int, key: str) -> Figure:

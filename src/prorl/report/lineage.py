@@ -1,33 +1,30 @@
-"""Where a run's references come from, as a picture and a table. Reads the journal's few lines about them."""
+"""Where a run's references come from, as a picture and a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prorl.director.events import Event, ReferenceReset, Resumed, Started, from_record
-from prorl.files import decode_json
 from prorl.report.markup import paragraph, table
+from prorl.report.reader import RunRecord
 from prorl.report.section import Figure, Section
 from prorl.report.style import PALETTE, label
-from prorl.run.layout import JOURNAL
 from prorl.run.lineage import Born, branches, condition, references
 
 TITLE = "Reference lineage"
-KINDS = tuple(f'"{event.kind}"'.encode() for event in (Started, Resumed, ReferenceReset))
 GREY = PALETTE[-1]
 ROW_PIXELS, FRAME_PIXELS = 26, 130
 
 
-def lineage_section(folder: Path) -> Section:
+def lineage_section(run: RunRecord) -> Section:
     """Every reference the run ever held: born when, why, of which policy; and the runs this one branched from."""
-    events, last = _read(folder / JOURNAL)
-    born, parents = references(events), branches(events)
+    born, parents = references(run.origins), branches(run.origins)
     origin = f"This run is a branch of {', itself of '.join(reversed(parents))}." if parents else ""
     if not born:
         text = paragraph(f"No reference was ever held: the run pays no KL penalty. {origin}")
         return Section(key="lineage", title=TITLE, html=text)
+    last = max([born[-1].step, *run.steps.steps[-1:], *(mark.step for mark in run.marks[-1:])])
     resets = len(born) - 1
     count = "The reference was never reset" if not resets else f"The reference was reset {_times(resets)}"
     text = paragraph(
@@ -38,33 +35,9 @@ def lineage_section(folder: Path) -> Section:
     return Section(
         key="lineage",
         title=TITLE,
-        html=text + _table(folder, born),
-        figures=(_timeline(born, max(last, born[-1].step)),),
+        html=text + _table(run.folder, born),
+        figures=(_timeline(born, last),),
     )
-
-
-def _read(journal: Path) -> tuple[list[Event], int]:
-    """What the journal says about references and origins, and its last step. Damaged lines are passed over."""
-    events: list[Event] = []
-    last = b""
-    try:
-        with journal.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # it is being written
-                last = line
-                if any(kind in line for kind in KINDS):
-                    events.extend(_event(line))
-    except OSError:
-        return [], 0
-    return events, next((event.step for event in _event(last) if not isinstance(event, Started)), 0)
-
-
-def _event(line: bytes) -> Iterator[Event]:
-    try:
-        yield from_record(decode_json(line))
-    except (ValueError, TypeError, KeyError):  # damaged, or written by a newer version
-        return
 
 
 def _table(folder: Path, born: Sequence[Born]) -> str:

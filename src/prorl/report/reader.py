@@ -10,7 +10,6 @@ import math
 import os
 import time
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
@@ -28,13 +27,14 @@ from prorl.director.events import (
     Started,
     Stepped,
     Stopped,
+    Tally,
     Warned,
-    from_record,
 )
 from prorl.files import decode_json
-from prorl.report.words import count
+from prorl.run.journal import UNFINISHED, EventReader
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.status import health
+from prorl.types import UpdateStats
 from prorl.watch.lines import line as in_words
 
 TAIL = 4096  # bytes before the place read up to; if they changed, the journal is another one
@@ -104,6 +104,7 @@ class RunRecord:
     exams: Columns = field(default_factory=Columns)  # fields of `Evaluated`
     marks: tuple[Mark, ...] = ()
     references: int = 0  # held so far, the first one included
+    origins: tuple[Event, ...] = ()  # births of references, starts and branches: what a lineage is told from
     stopped: str | None = None  # why the run ended, if its last event says so
     health: str = "not begun"
     written: float | None = None  # wall clock of the last event
@@ -124,7 +125,8 @@ class RunReader:
         """Read what is new; returns whether `run` says anything else than before."""
         before = self.run.config, self.run.health, self.run.notes
         grown = self._read_journal()
-        notes = (*self._read_config(), *self._unread())
+        unfinished = (UNFINISHED,) if self._unfinished else ()
+        notes = (*self._read_config(), *self._events.notes, *unfinished)
         state = health(self._folder, begun=self._begun, stopped=self._stopped, now=time.time())
         if not grown and (self._config, state, notes) == before:
             return False
@@ -136,6 +138,7 @@ class RunReader:
             exams=self._exams,
             marks=tuple(self._marks),
             references=self._references,
+            origins=tuple(self._origins),
             stopped=self._stopped,
             health=state,
             written=self._written,
@@ -153,7 +156,9 @@ class RunReader:
         self._references = 0
         self._begun = False
         self._stopped: str | None = None
-        self._foreign: Counter[str] = Counter()  # kind of event → how many were not understood
+        self._origins: list[Event] = []
+        self._events = EventReader()
+        self._unfinished = False
 
     def _read_config(self) -> list[str]:
         try:
@@ -192,53 +197,39 @@ class RunReader:
     def _take_lines(self, file: BufferedReader) -> bool:
         file.seek(self._end)
         start = self._end
+        self._unfinished = False
         for line in file:
             if not line.endswith(b"\n"):
-                break  # being written at this moment
+                self._unfinished = True
+                break
             self._take(line)
             self._end += len(line)
             self._tail = (self._tail + line)[-TAIL:]
         return self._end > start
 
     def _take(self, line: bytes) -> None:
+        self._begun, self._stopped = True, None
+        event = self._events.take(line)
         try:
-            record = decode_json(line)
-            kind, step = str(record["kind"]), int(record.get("step", 0))
-            if kind == Stepped.kind:
-                self._steps.append(step, dict(_numbers(record)))
-            elif kind == Evaluated.kind:
-                self._exams.append(step, dict(_numbers(record)))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            self._foreign["damaged"] += 1
-            return
-        self._begun = True
-        self._stopped = None
-        if kind not in (Stepped.kind, Evaluated.kind):
-            self._take_event(record, kind)
+            if isinstance(event, (Stepped, Evaluated)):
+                table = self._steps if isinstance(event, Stepped) else self._exams
+                table.append(event.step, dict(_numbers(event)))
+            elif event is not None:
+                self._take_event(event)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):  # values of another kind
+            self._events.leave_out(getattr(event, "kind", None))
 
-    def _take_event(self, record: Mapping[str, Any], kind: str) -> None:
-        try:
-            event = from_record(record)
-            text = in_words(event, 0)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            self._foreign[kind] += 1
-            return
+    def _take_event(self, event: Event) -> None:
+        if isinstance(event, (Started, Resumed, ReferenceReset)):
+            self._origins.append(event)
         if isinstance(event, Started):
             self._references += event.reference_hash is not None
             return
         rolled_back = isinstance(event, Intervened) and event.action == "roll_back"
         self._references += isinstance(event, ReferenceReset)
         self._stopped = event.reason if isinstance(event, Stopped) else None
-        self._marks.append(
-            Mark(step=event.step, kind="roll back" if rolled_back else KINDS[type(event)], text=text)
-        )
-
-    def _unread(self) -> Iterator[str]:
-        for kind, number in sorted(self._foreign.items()):
-            if kind == "damaged":
-                yield f"left out: {count(number, 'damaged line')} of the journal"
-            else:
-                yield f"left out: {count(number, 'event')} of kind {kind!r}, which a newer prorl wrote"
+        kind = "roll back" if rolled_back else KINDS[type(event)]
+        self._marks.append(Mark(step=event.step, kind=kind, text=in_words(event, 0)))
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -248,10 +239,11 @@ def read_run(folder: Path) -> RunRecord:
     return reader.run
 
 
-def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number in a record, by dotted name."""
-    for key, value in record.items():
-        if isinstance(value, dict):
+def _numbers(record: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in an event, by dotted name."""
+    plain = isinstance(record, dict)
+    for key, value in record.items() if plain else ((key, getattr(record, key)) for key in record.__slots__):
+        if isinstance(value, (dict, Tally, UpdateStats)):
             yield from _numbers(value, f"{prefix}{key}.")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             yield f"{prefix}{key}", float(value)

@@ -39,7 +39,7 @@ def sections(runs: Sequence[RunRecord]) -> list[Section]:
 
 def _stored(run: RunRecord) -> list[Section]:
     """What lies in a run's own files beside its journal: studies, rollouts, references."""
-    return [*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run.folder)]
+    return [*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run)]
 
 
 def _apart(section: Section, name: str, at: int | None) -> Section:

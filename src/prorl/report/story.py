@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prorl.director.events import Evaluated, Event, Stepped, from_record
+from prorl.director.events import Evaluated, Event, Stepped
 from prorl.files import StorageError, decode_json
-from prorl.run.journal import read_journal
+from prorl.run.journal import read_events
 from prorl.run.layout import CONFIG, JOURNAL
 
 E = TypeVar("E", bound=Event)
@@ -22,6 +22,7 @@ class Story:
     folder: Path
     config: Mapping[str, Any]
     events: tuple[Event, ...]
+    notes: tuple[str, ...] = ()  # what of the journal was passed over
 
     @property
     def name(self) -> str:
@@ -50,8 +51,10 @@ def read_story(folder: Path, *, up_to: int | None = None) -> Story:
     """
     try:
         config = decode_json((folder / CONFIG).read_bytes())
-        events = [from_record(record) for record in read_journal(folder / JOURNAL)]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        if not isinstance(config, dict):
+            raise ValueError(f"{CONFIG} holds no recipe")
+        events, notes = read_events(folder / JOURNAL)
+    except (OSError, ValueError) as error:
         raise StorageError(f"{folder} holds no run that can be read ({error}): check the name") from error
     told = (event for event in events if up_to is None or getattr(event, "step", 0) <= up_to)
-    return Story(folder=folder, config=config, events=tuple(told))
+    return Story(folder=folder, config=config, events=tuple(told), notes=notes)

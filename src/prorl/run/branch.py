@@ -29,7 +29,8 @@ def copy_to(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapp
     needed: what is copied is never changed, at most deleted, and then this fails.
 
     Raises:
-        StorageError: there is no room, or something was deleted meanwhile; what was begun is removed.
+        StorageError: the journal up to there or the reference is damaged, there is no room, or something was deleted
+            meanwhile; what was begun is removed.
     """
     best = checkpoint.state["best_step"]
     steps = {0, checkpoint.step, checkpoint.step if best is None else best}
@@ -42,6 +43,7 @@ def copy_to(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapp
     chosen += [parent.folder / TOKENIZER, *(parent.folder / EVALS / name for name in BASE_RESULTS)]
     aside = temporary_name(folder)
     try:
+        parent.require_history(checkpoint)
         with explain_no_room(folder):
             for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
                 (aside / name).mkdir(parents=True)

@@ -56,7 +56,7 @@ def resume(
         StorageError: the run's recipe was edited, journal and checkpoint contradict each other, or what the run
             cannot go on without (its tokenizer, its problems) is not what it was.
     """
-    state = from_json(checkpoint.state)
+    state = _state_of(checkpoint)
     now = surroundings or {}
     if branched_from is None and state.config_hash != config_hash:
         raise StorageError(
@@ -65,13 +65,18 @@ def resume(
         )
     if branched_from is None:
         require_same(_recorded(store), now)
+    damage = store.journal.damage
     outlived = _return_to(store, learner, checkpoint, state)
     before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     recorder = Recorder(store.journal, state, watchers, hold=store.hold)
     recorder.record(
         Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, surroundings=now)
     )
-    told = (*([f"taken up again, as {after}"] if after else []), *changes(before, now))
+    told = (
+        *([f"taken up again, as {after}"] if after else []),
+        *([f"{damage}: what lay behind step {state.step} is set aside"] if damage else []),
+        *changes(before, now),
+    )
     for warned in dict.fromkeys((*outlived, *(Warned(step=state.step, text=text) for text in told))):
         recorder.record(warned)
     return recorder
@@ -89,7 +94,7 @@ def roll_back(store: RunStore, learner: Learner, recorder: Recorder, *, up_to: i
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(map(step_of, store.checkpoints()), default=0)))
     if checkpoint is None:
         raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
-    state = from_json(checkpoint.state)
+    state = _state_of(checkpoint)
     outlived = _return_to(store, learner, checkpoint, state)
     recorder.state = state
     for warned in outlived:
@@ -106,9 +111,18 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state:
         )
     learner.restore(checkpoint.path)
     if state.reference is not None:
-        learner.restore_reference(store.reference_path(state.reference.name))
+        learner.restore_reference(store.reference_folder(state.reference.name))  # whole: `latest_checkpoint`
     warned = (record for record in discarded if record.get("kind") == Warned.kind)
     return [Warned(step=record["step"], text=record["text"]) for record in warned]
+
+
+def _state_of(checkpoint: Checkpoint) -> RunState:
+    try:
+        return from_json(checkpoint.state)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StorageError(
+            f"{checkpoint.path} was written by another version of prorl ({error}): resume it with that one"
+        ) from error
 
 
 def _recorded(store: RunStore) -> Mapping[str, str]:

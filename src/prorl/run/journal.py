@@ -1,55 +1,186 @@
 """The journal: one JSON object per line, only ever appended, on disk before `append` returns.
 
-It is the truth about a run, so nothing in it vanishes silently: whatever is cut off (a line torn by a crash,
-or what lies behind the checkpoint a run resumes from) is first kept in `journal.discarded.jsonl`.
+It is the truth about a run, so nothing in it vanishes silently. Each line carries a running hash of itself and all
+lines before it: damage anywhere is found and told with its place, and a checkpoint remembers length and hash of the
+journal that led to it. Whatever is cut off (damage, or what lies behind the checkpoint a run resumes from) is first
+kept in `journal.discarded.jsonl`.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from copy import copy
+from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from prorl.director.events import Event, from_record
 from prorl.files import StorageError, decode_json, encode_json, explain_no_room, fsync
+
+UNFINISHED = "the last line of the journal is not whole: it is being written, or a crash tore it"
+
+_KEY = b',"chain":"'
+_DIGITS = 16  # of the running hash: 64 bits find damage, and are not meant against forgery
+_REST = len(_KEY) + _DIGITS + len('"}\n')
+
+
+class DamagedLineError(StorageError):
+    """A line that is not as it was written, or does not follow the line before it."""
+
+    def __init__(self, text: str, start: int) -> None:
+        super().__init__(text)
+        self.start = start  # byte where the line begins
+
+
+class Chain:
+    """The running hash over the lines of a journal that have been taken in."""
+
+    def __init__(self, name: object = "the journal") -> None:
+        """`name` is what messages call the journal."""
+        self.lines, self.size, self.hash = 0, 0, ""  # size in bytes
+        self._name = name
+
+    def encode(self, record: Mapping[str, Any]) -> bytes:
+        """The line of a record that follows here.
+
+        Raises:
+            TypeError: JSON cannot hold the record.
+        """
+        return self._line(encode_json(record)[:-2])
+
+    def take(self, line: bytes) -> dict[str, Any]:
+        """Take in the next line, and return its record.
+
+        Raises:
+            DamagedLineError: it is damaged; the next one may be taken in all the same.
+        """
+        body, start = line[:-_REST], self.size
+        whole = line == self._line(body)
+        # What the line says of itself: where only its body is damaged, the next line still follows from it.
+        self.hash = line[-_DIGITS - 3 : -3].decode("latin-1")
+        self.lines, self.size = self.lines + 1, start + len(line)
+        if not whole:
+            text = f"{self._name} is damaged at line {self.lines} (byte {start})"
+            if self.lines == 1 and _KEY not in line:
+                text += ", or was written by an older prorl, without hashes"
+            raise DamagedLineError(text, start)
+        record: dict[str, Any] = decode_json(body + b"}")
+        return record
+
+    def _line(self, body: bytes) -> bytes:
+        digest = blake2b(self.hash.encode("latin-1") + body, digest_size=_DIGITS // 2).hexdigest()
+        return b'%s%s%s"}\n' % (body, _KEY, digest.encode())
+
+
+def verify_lines(path: Path, size: int | None = None) -> Chain:
+    """The chain of a journal's lines, all of them or those that begin before byte `size`.
+
+    Raises:
+        DamagedLineError: one of them is damaged, or the last one is torn.
+    """
+    chain = Chain(path)
+    with path.open("rb") as file:
+        for line in file:
+            if size is not None and chain.size >= size:
+                break
+            chain.take(line)
+    return chain
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The records in order; needs no lock, so it may run beside a trainer.
 
-    A last line that is not whole is left out: a crash tore it, or it is being written at this moment.
+    A last line without its end is left out: a crash tore it, or it is being written at this moment.
 
     Raises:
-        StorageError: a line that is not whole has more lines behind it, which no crash can cause.
+        DamagedLineError: a line is damaged.
     """
-    for record, _ in _scan(path):
-        yield record
+    chain = Chain(path)
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield chain.take(line)
+
+
+class EventReader:
+    """A tolerant reader's way through a journal: what it cannot understand it passes over, and says in `notes`."""
+
+    def __init__(self) -> None:
+        self._chain = Chain()
+        self._damaged: list[str] = []
+        self._newer: Counter[str] = Counter()  # kind of event → how many are not understood
+
+    def take(self, line: bytes) -> Event | None:
+        """The event of the next whole line, without fields that this version does not know."""
+        try:
+            record = self._chain.take(line)
+        except DamagedLineError as error:
+            self._damaged.append(str(error))
+            return None
+        try:
+            return from_record(record, strict=False)
+        except ValueError:
+            self.leave_out(record.get("kind"))
+            return None
+
+    def leave_out(self, kind: object) -> None:
+        """Note an event that is not understood."""
+        self._newer[repr(kind)] += 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was passed over, a sentence for each cause."""
+        more = f", and {len(self._damaged) - 1:,} more lines" if self._damaged[1:] else ""
+        newer = ", ".join(f"{number:,} of kind {kind}" for kind, number in sorted(self._newer.items()))
+        return (
+            *(text + more for text in self._damaged[:1]),
+            *([f"events that a newer prorl wrote are left out: {newer}"] if newer else []),
+        )
+
+
+def read_events(path: Path) -> tuple[list[Event], tuple[str, ...]]:
+    """What a journal tells whoever only reads, beside a trainer or not; and notes of what was passed over.
+
+    Raises:
+        OSError: it cannot be read at all.
+    """
+    reader = EventReader()
+    with path.open("rb") as file:
+        lines = file.readlines()
+    unfinished = [UNFINISHED] if lines and not lines[-1].endswith(b"\n") else []
+    events = [reader.take(line) for line in lines[: len(lines) - len(unfinished)]]
+    return [event for event in events if event is not None], (*reader.notes, *unfinished)
 
 
 class Journal:
-    """The one writer of a journal. Opening it creates the file, or cuts off a last line that a crash tore."""
+    """The one writer of a journal. Opening it creates the file; what is damaged in it is no part of it."""
 
     def __init__(self, path: Path) -> None:
-        """Open for appending.
-
-        Raises:
-            StorageError: the journal is damaged before its last line.
-        """
+        """Open for appending. Nothing is cut off before something is written."""
         self.path = path
         self.discarded_path = path.with_suffix(".discarded.jsonl")
+        self.damage: DamagedLineError | None = None  # the first, behind the last of the lines that count
         path.touch()
-        whole = 0
-        for _, end in _scan(path):
-            whole = end
+        try:
+            self._chain = verify_lines(path)
+        except DamagedLineError as error:
+            self._chain, self.damage = verify_lines(path, error.start), error
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
-        self._size = os.fstat(self._descriptor).st_size
         fsync(path.parent)
-        self._cut(whole)
 
     @property
     def size(self) -> int:
-        """Bytes written so far: a position that `truncate` can return to."""
-        return self._size
+        """Bytes of the whole lines so far: a position that `truncate` can return to."""
+        return self._chain.size
+
+    @property
+    def hash(self) -> str:
+        """The running hash at `size`."""
+        return self._chain.hash
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record and wait until it is on disk; `read` gives it back equal, non-finite numbers too.
@@ -58,19 +189,24 @@ class Journal:
             StorageError: no room; the journal is as it was before.
             TypeError: JSON cannot hold the record; nothing was written.
         """
-        line = encode_json(record)
+        line = self._chain.encode(record)
+        if self.damage is not None:
+            self._cut(self._chain)
         try:
             with explain_no_room(self.path):
                 _write(self._descriptor, line)
                 os.fsync(self._descriptor)
         except BaseException:
-            os.ftruncate(self._descriptor, self._size)
+            os.ftruncate(self._descriptor, self.size)
             raise
-        self._size += len(line)
+        self._chain.take(line)
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """All records in order."""
-        return read_journal(self.path)
+        """All records in order, up to the first damage."""
+        chain = Chain(self.path)
+        with self.path.open("rb") as file:
+            while chain.size < self.size:
+                yield chain.take(file.readline())
 
     def truncate(self, size: int) -> list[dict[str, Any]]:
         """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned.
@@ -78,27 +214,33 @@ class Journal:
         Raises:
             StorageError: `size` is no position of this journal, so it does not belong to the checkpoint.
         """
-        if not (0 <= size <= self._size and (size == 0 or os.pread(self._descriptor, 1, size - 1) == b"\n")):
+        chain = verify_lines(self.path, min(size, self.size))
+        if chain.size != size:
             raise StorageError(
                 f"{self.path} has no record that ends at byte {size}, so it does not belong to that checkpoint; "
                 "restore the journal from a copy, or start a new run from the checkpoint's weights"
             )
-        return self._cut(size)
+        return self._cut(chain)
 
     def close(self) -> None:
         """Release the file; the journal accepts nothing afterwards."""
         os.close(self._descriptor)
 
-    def _cut(self, size: int) -> list[dict[str, Any]]:
-        tail = os.pread(self._descriptor, self._size - size, size)
-        if not tail:
-            return []
-        # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
-        self._keep(tail if tail.endswith(b"\n") else tail + b"\n")
-        os.ftruncate(self._descriptor, size)
-        os.fsync(self._descriptor)
-        self._size = size
-        return [record for line in tail.splitlines(keepends=True) if (record := _parse(line)) is not None]
+    def _cut(self, chain: Chain) -> list[dict[str, Any]]:
+        """Keep only the lines that `chain` has taken in; returns the whole records among the others."""
+        size = chain.size
+        tail = os.pread(self._descriptor, os.fstat(self._descriptor).st_size - size, size)
+        if tail:
+            # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
+            self._keep(tail if tail.endswith(b"\n") else tail + b"\n")
+            os.ftruncate(self._descriptor, size)
+            os.fsync(self._descriptor)
+        self._chain, self.damage = chain, None
+        rest, found = copy(chain), []
+        for line in BytesIO(tail):
+            with suppress(DamagedLineError):
+                found.append(rest.take(line))
+        return found
 
     def _keep(self, lines: bytes) -> None:
         with explain_no_room(self.discarded_path), self.discarded_path.open("ab") as file:
@@ -106,35 +248,6 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         fsync(self.path.parent)
-
-
-def _scan(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each record with the byte position where its line ends; stops before a last line that is not whole."""
-    torn: int | None = None
-    end = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if torn is not None:
-                raise StorageError(
-                    f"{path}: line {torn} is damaged and more lines follow it; "
-                    "restore the file from a copy, or delete that line and everything behind it"
-                )
-            record = _parse(line)
-            if record is None:
-                torn = number
-                continue
-            end += len(line)
-            yield record, end
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        record = decode_json(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _write(descriptor: int, data: bytes) -> None:

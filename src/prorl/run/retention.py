@@ -36,7 +36,13 @@ def prune(
     if rules.keep_references == "needed":
         try:
             needed = _needed(store)
-        except (OSError, ValueError) as error:  # a damaged checkpoint does not say what it needs
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ) as error:  # a damaged checkpoint does not say what it needs
             store.report(f"no reference is deleted while a checkpoint cannot be read: {error}")
             return
         _prune_references(store, needed | {live}, position)

@@ -27,7 +27,7 @@ from prorl.files import (
 )
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 _REPLACED = ".replaced"
 
 
@@ -35,6 +35,7 @@ _REPLACED = ".replaced"
 class Manifest:
     """What a sealed folder says about itself."""
 
+    name: str  # of the folder
     about: dict[str, Any]
     files: dict[str, dict[str, Any]]  # path inside the folder → {"size": bytes, "sha256": hex}
 
@@ -65,7 +66,7 @@ def seal(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any]) -
             fill(aside)
             if (aside / MANIFEST).exists():
                 raise ValueError(f"{MANIFEST} is the seal of {target.name}; call that file something else")
-            manifest = Manifest(about=dict(about), files=_list(aside))
+            manifest = Manifest(name=target.name, about=dict(about), files=_list(aside))
             write_atomic(aside / MANIFEST, _encode(manifest))
             fsync_tree(aside)
     except BaseException:
@@ -84,7 +85,7 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a sealed folder, itself checked; the files are not.
 
     Raises:
-        StorageError: missing or damaged, or written in a format that this version does not know.
+        StorageError: missing or damaged, of a folder of another name, or in a format that this version does not know.
     """
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
@@ -99,7 +100,9 @@ def read_manifest(folder: Path) -> Manifest:
         )
     if body.pop("sha256", None) != _hash(body):
         raise StorageError(f"{folder}: the manifest is damaged")
-    return Manifest(about=body["about"], files=body["files"])
+    if body["name"] != folder.name:
+        raise StorageError(f"{folder} is a copy of {body['name']} under another name")
+    return Manifest(name=body["name"], about=body["about"], files=body["files"])
 
 
 def verify(folder: Path, *, hashes: bool = True) -> Manifest:
@@ -146,10 +149,10 @@ def tidy(parent: Path) -> None:
             path.unlink()
 
 
-def stands(path: Path, position: int) -> bool:
-    """Whether a whole folder, sealed exactly at this journal position, is there already."""
+def stands(path: Path, about: Mapping[str, Any]) -> bool:
+    """Whether a whole folder, sealed with exactly these words, is there already."""
     try:
-        return bool(verify(path).about["journal_size"] == position)
+        return verify(path).about == about
     except StorageError:
         return False
 
@@ -180,7 +183,7 @@ def _list(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _encode(manifest: Manifest) -> bytes:
-    body = {"format": FORMAT, "about": manifest.about, "files": manifest.files}
+    body = {"format": FORMAT, "name": manifest.name, "about": manifest.about, "files": manifest.files}
     return encode_json({**body, "sha256": _hash(body)}, indent=1)
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from prorl.director.events import Evaluated, Event, Started, Stepped, Stopped, from_record
-from prorl.files import StorageError, decode_json
+from prorl.director.events import Evaluated, Event, Started, Stepped, Stopped
+from prorl.files import decode_json
 from prorl.run.heartbeat import WAITING, Beat, read_beat
-from prorl.run.journal import read_journal
+from prorl.run.journal import read_events
 from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, LOCK
 
 RECENT = 20  # steps over which the rate is taken
@@ -45,26 +45,26 @@ def runs_below(folder: Path) -> list[Path]:
 
 def status(folder: Path, *, now: float | None = None) -> Status:
     """How the run in `folder` is doing. What cannot be read is said in `health`."""
-    now = time.time() if now is None else now
     try:
-        config: dict[str, Any] = decode_json((folder / CONFIG).read_bytes())
-        events = [from_record(record) for record in read_journal(folder / JOURNAL)]
-        written = (folder / JOURNAL).stat().st_mtime
-    except (OSError, ValueError, StorageError) as error:
-        return Status(name=folder.name, health=f"unreadable: {error}")
+        return _status(folder, time.time() if now is None else now)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # also of a newer version
+        return Status(name=folder.name, health=f"unreadable: {error!r}")
+
+
+def _status(folder: Path, now: float) -> Status:
+    config: dict[str, Any] = decode_json((folder / CONFIG).read_bytes())
+    events, notes = read_events(folder / JOURNAL)
+    written = (folder / JOURNAL).stat().st_mtime
     steps = [event for event in events if isinstance(event, Stepped)]
     exams = [event for event in events if isinstance(event, Evaluated)]
     seconds = [event.seconds["total"] for event in steps[-RECENT:]]
+    stopped = events[-1].reason if events and isinstance(events[-1], Stopped) else None
+    state = health(folder, begun=bool(events), stopped=stopped, now=now)
     return Status(
         name=folder.name,
-        health=health(
-            folder,
-            begun=bool(events),
-            stopped=events[-1].reason if events and isinstance(events[-1], Stopped) else None,
-            now=now,
-        ),
+        health="; ".join((state, *notes)),
         step=steps[-1].step if steps else 0,
-        steps=config["steps"],
+        steps=int(config["steps"]),
         steps_per_hour=3600 / fmean(seconds) if seconds and sum(seconds) else None,
         age=max(0.0, now - written),
         exam=exams[-1] if exams else None,

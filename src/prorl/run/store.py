@@ -1,8 +1,8 @@
 """The run directory: config, journal, checkpoints, references, samples; who may write to it, and what survives.
 
 One trainer at a time holds the lock and only it writes; readers need no lock. Everything sealed (`sealed.py`)
-remembers how long the journal was, so a run that returns to a checkpoint can set aside all that came later:
-journal and weights never tell two different stories.
+remembers length and hash of the journal that led to it, so a run that returns to a checkpoint checks that journal
+and sets aside all that came later: journal and weights never tell two different stories.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from prorl.files import (
     write_atomic,
 )
 from prorl.run import sealed
-from prorl.run.journal import Journal
+from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import (
     CHECKPOINTS,
     CONFIG,
@@ -57,7 +57,8 @@ class Checkpoint:
     step: int
     path: Path
     state: dict[str, Any]
-    journal_size: int  # bytes of the journal that led to it
+    journal_size: int  # bytes of the journal that led to it, and ...
+    journal_hash: str  # ... its running hash
 
 
 class RunStore:
@@ -106,7 +107,7 @@ class RunStore:
         """Take the lock, clean up after a killed trainer, open the journal.
 
         Raises:
-            StorageError: another process trains this run, or the journal is damaged.
+            StorageError: another process trains this run.
         """
         with ExitStack() as stack:
             stack.enter_context(hold_lock(self.folder / LOCK))
@@ -128,11 +129,13 @@ class RunStore:
     def config(self) -> dict[str, Any]:
         """The resolved config that the run was created with."""
         try:
-            config: dict[str, Any] = decode_json((self.folder / CONFIG).read_bytes())
+            config = decode_json((self.folder / CONFIG).read_bytes())
         except ValueError as error:
             raise StorageError(
                 f"{self.folder / CONFIG} is not JSON ({error}): undo what was changed in it"
             ) from error
+        if not isinstance(config, dict):
+            raise StorageError(f"{self.folder / CONFIG} holds no recipe: undo what was changed in it")
         return config
 
     @property
@@ -143,26 +146,25 @@ class RunStore:
         return self._journal
 
     def write_checkpoint(
-        self, step: int, state: Mapping[str, Any], write: Fill, *, position: int | None = None
+        self, step: int, state: Mapping[str, Any], write: Fill, *, position: Mapping[str, Any] | None = None
     ) -> Path:
         """Store driver state and whatever `write` saves into the folder it is given, all or nothing.
 
-        `position` is the size of the journal that led to `state`, by default all of it. A whole checkpoint of this
-        step at this position is the same moment, so it is kept and `write` is not called; any other of this step
-        is replaced.
+        `position` says size and hash of the journal that led to `state`, by default all of it. A whole checkpoint of
+        this step at this position is kept and `write` is not called; any other of this step is replaced.
 
         Raises:
             NoRoomError: earlier checkpoints are untouched.
         """
         target = self.checkpoint_folder(step)
-        position = self.journal.size if position is None else position
+        about = {"step": step, **(self._position() if position is None else position)}
 
         def fill(folder: Path) -> None:
             write(folder)
             write_atomic(folder / STATE, encode_json(state, indent=1))
 
-        if not sealed.stands(target, position):
-            sealed.seal(target, fill, {"step": step, "journal_size": position})
+        if not sealed.stands(target, about):
+            sealed.seal(target, fill, about)
         return target
 
     def begin_checkpoint(
@@ -172,7 +174,7 @@ class RunStore:
 
         Waits for the write before. What goes wrong is said by `failed_write`.
         """
-        position = self.journal.size
+        position = self._position()
 
         def job() -> None:
             self.write_checkpoint(step, state, write, position=position)
@@ -191,24 +193,43 @@ class RunStore:
     def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
-        `up_to` is the last step that counts. None means that the run has written none yet.
+        Under the lock it is one that the run can go on from: `require_history` holds too. `up_to` is the last step
+        that counts. None means that the run has written none yet.
 
         Raises:
-            StorageError: there are checkpoints and all are damaged; starting over would hide that.
+            StorageError: there are checkpoints and none will do; starting over would hide that.
         """
         self.finish_writing()
         paths = [path for path in self.checkpoints() if up_to is None or step_of(path) <= up_to]
         for path in reversed(paths):
             try:
-                return _load(path)
+                checkpoint = _load(path)
+                if self._journal is not None:
+                    self.require_history(checkpoint)
+                return checkpoint
             except StorageError as error:
+                reason = error
                 self.report(f"checkpoint passed over: {error}")
         if paths:
             raise StorageError(
-                f"none of the {len(paths)} checkpoints in {self.folder / CHECKPOINTS} is whole; "
-                "restore one from a copy, or start a new run"
+                f"none of the {len(paths)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the oldest: "
+                f"{reason}); restore the damaged file from a copy, or start a new run"
             )
         return None
+
+    def require_history(self, checkpoint: Checkpoint) -> None:
+        """Check what a run needs besides a checkpoint to go on from it: the journal up to it, and its reference.
+
+        Raises:
+            StorageError: either is damaged, or is not the one that led to this checkpoint.
+        """
+        chain = verify_lines(self.folder / JOURNAL, checkpoint.journal_size)
+        if (chain.size, chain.hash) != (checkpoint.journal_size, checkpoint.journal_hash):
+            raise StorageError(f"{self.folder / JOURNAL} is not the journal that led to {checkpoint.path}")
+        if reference := checkpoint.state.get("reference"):
+            path = self.reference_folder(reference["name"])
+            if sealed.verify(path).digest != reference["hash"]:
+                raise StorageError(f"{path} is not the reference that {checkpoint.path} goes on with")
 
     def checkpoint(self, step: int) -> Checkpoint:
         """The checkpoint of one step, every hash checked.
@@ -247,6 +268,10 @@ class RunStore:
             StorageError: the journal does not reach the checkpoint.
         """
         self.finish_writing()
+        if self.journal.damage is not None:
+            self.report(
+                f"{self.journal.damage}; it is cut off, and kept in {self.journal.discarded_path.name}"
+            )
         position = checkpoint.journal_size if checkpoint else 0
         discarded = self.journal.truncate(position)
         discard_sealed(self.folder, position, self.report)
@@ -254,31 +279,19 @@ class RunStore:
         return discarded
 
     def write_reference(self, name: str, write: Fill) -> str:
-        """Store reference weights once under a name; returns the hash of their content.
+        """Store reference weights under a name; returns the hash of their content.
 
-        A whole reference of this name is kept and `write` is not called. On a full disk it waits for room, as the
-        run cannot go on without.
+        A whole reference of this name and position in the journal is kept and `write` is not called. On a full disk
+        it waits for room, as the run cannot go on without.
 
         Raises:
             ValueError: the name is no plain file name.
             NoRoomError: from `hold`.
         """
-        target = self._reference(name)
-        about = {"name": name, "journal_size": self.journal.size}
-        try:
-            return sealed.verify(target).digest
-        except StorageError:
-            return insist(lambda: sealed.seal(target, write, about).digest, self.hold)
-
-    def reference_path(self, name: str) -> Path:
-        """Where a reference's files are, every hash checked.
-
-        Raises:
-            StorageError: missing or damaged.
-        """
-        path = self._reference(name)
-        sealed.verify(path)
-        return path
+        target, about = self.reference_folder(name), self._position()
+        if sealed.stands(target, about):
+            return sealed.read_manifest(target).digest
+        return insist(lambda: sealed.seal(target, write, about).digest, self.hold)
 
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
         """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file.
@@ -302,10 +315,19 @@ class RunStore:
         found = (path for path in (self.folder / CHECKPOINTS).iterdir() if _STEP.fullmatch(path.name))
         return sorted(found, key=step_of)
 
-    def _reference(self, name: str) -> Path:
+    def reference_folder(self, name: str) -> Path:
+        """Where the reference of a name lies if there is one.
+
+        Raises:
+            ValueError: the name is no plain file name.
+        """
         if not _REFERENCE.fullmatch(name):
             raise ValueError(f"reference name {name!r}: use letters, digits, '_', '-' and '.'")
         return self.folder / REFERENCES / name
+
+    def _position(self) -> dict[str, Any]:
+        """What a sealed folder remembers of the journal."""
+        return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
 
 
 def step_of(path: Path) -> int:
@@ -315,11 +337,4 @@ def step_of(path: Path) -> int:
 
 def _load(path: Path) -> Checkpoint:
     about = sealed.verify(path).about
-    if about["step"] != step_of(path):
-        raise StorageError(f"{path} is a copy of step {about['step']} under another name")
-    return Checkpoint(
-        step=about["step"],
-        path=path,
-        state=decode_json((path / STATE).read_bytes()),
-        journal_size=about["journal_size"],
-    )
+    return Checkpoint(path=path, state=decode_json((path / STATE).read_bytes()), **about)

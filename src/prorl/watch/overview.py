@@ -7,10 +7,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from prorl.director.events import from_record
 from prorl.files import StorageError
 from prorl.run import lineage
-from prorl.run.journal import read_journal
+from prorl.run.journal import read_events
 from prorl.run.layout import JOURNAL
 from prorl.run.status import Status
 from prorl.watch.lines import line
@@ -48,8 +47,8 @@ def lineage_lines(folder: Path) -> Sequence[str]:
         StorageError: there is no journal, or it cannot be read.
     """
     try:
-        events = [from_record(record) for record in read_journal(folder / JOURNAL)]
-    except (OSError, ValueError) as error:
+        events, remarks = read_events(folder / JOURNAL)
+    except OSError as error:
         raise StorageError(
             f"{folder} holds no run whose journal can be read ({error}): check the name"
         ) from error
@@ -57,10 +56,10 @@ def lineage_lines(folder: Path) -> Sequence[str]:
     parents = lineage.branches(events)
     title = f"{folder.name}" + (f", a branch of {' of '.join(reversed(parents))}" if parents else "")
     if not born:
-        return [title, "no reference was ever held: the run pays no KL penalty"]
+        return [title, *remarks, "no reference was ever held: the run pays no KL penalty"]
     notes = {one.name: lineage.condition(folder, one) for one in born}
     notes[born[-1].name] += ", in use"
-    return [title, *lineage.tree(born, notes)]
+    return [title, *remarks, *lineage.tree(born, notes)]
 
 
 def duration(seconds: float) -> str:
