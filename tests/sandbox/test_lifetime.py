@@ -124,6 +124,30 @@ def test_a_program_killed_from_outside_runs_once_more_and_is_never_wrong(tier, n
     assert kills == 1 or "killed from outside" in verdict.note
 
 
+def test_time_in_which_sandbox_and_program_are_stopped_does_not_count(tier):
+    """The limit is a second, they are stopped for two, and the program needs a little on either side."""
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        server = sandbox.server_pid
+        family = {server, *descendants(server)}
+
+        def freeze() -> None:
+            if not eventually(lambda: descendants(server) - family):
+                return
+            everybody = family | descendants(server)
+            for number, rest in ((signal.SIGSTOP, 2.0), (signal.SIGCONT, 0.0)):
+                for pid in everybody:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                time.sleep(rest)
+
+        freezer = threading.Thread(target=freeze)
+        freezer.start()
+        source = "import time\nfor _ in range(20):\n    time.sleep(0.02)\nprint(2)"
+        (result,) = sandbox.run(Job(source=source, inputs=("",), limits=Limits(seconds=1.5)))
+        freezer.join()
+    assert (result.status, result.value) == ("ok", "2\n")
+
+
 def test_closing_ends_every_process(tier):
     others = descendants(os.getpid())
     sandbox = Sandbox.open(Policy(tier=tier))

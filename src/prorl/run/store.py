@@ -45,6 +45,8 @@ from prorl.run.writer import Writer
 Report = Callable[[str], None]
 Fill = Callable[[Path], None]
 
+MAY_REDO = 250  # steps that may be computed again without anybody's asking
+
 _STEP = re.compile(r"step_(\d+)")
 _REFERENCE = re.compile(r"\w[\w.-]*", re.ASCII)
 _LOG = logging.getLogger(__name__)
@@ -197,11 +199,13 @@ class RunStore:
         that counts. None means that the run has written none yet.
 
         Raises:
-            StorageError: there are checkpoints and none will do; starting over would hide that.
+            StorageError: there are checkpoints, and none of those within `MAY_REDO` steps of the newest will do. To
+                go further back would throw weeks away without asking.
         """
         self.finish_writing()
         paths = [path for path in self.checkpoints() if up_to is None or step_of(path) <= up_to]
-        for path in reversed(paths):
+        candidates = [path for path in paths if step_of(paths[-1]) - step_of(path) <= MAY_REDO]
+        for path in reversed(candidates):
             try:
                 checkpoint = _load(path)
                 if self._journal is not None:
@@ -212,8 +216,9 @@ class RunStore:
                 self.report(f"checkpoint passed over: {error}")
         if paths:
             raise StorageError(
-                f"none of the {len(paths)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the oldest: "
-                f"{reason}); restore the damaged file from a copy, or start a new run"
+                f"none of the last {len(candidates)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the "
+                f"oldest of them: {reason}); restore the damaged file from a copy, start a new run, or branch one "
+                "from an older checkpoint (prorl train --branch RUN@STEP)"
             )
         return None
 

@@ -13,7 +13,6 @@ import math
 import os
 import socket
 import sys
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -65,15 +64,13 @@ def _serve(limits: dict[str, Any], confinement: confine.Confinement) -> None:
     given = take(limits["stdin_length"])
     results, results_end = _stream()
     outputs, outputs_end = _stream()
-    started = time.monotonic()
     pid = os.fork()
     if pid == 0:
         _become_program(limits, confinement, (given, outputs_end, results_end, program))
     for descriptor in (results_end, outputs_end, given, program):
         os.close(descriptor)
     pipes = [Pipe(results, RESULT, limits["result_bytes"]), Pipe(outputs, OUTPUT, limits["output_bytes"])]
-    end = watch(pid, pipes, started + limits["seconds"])
-    send(ANSWERS, END, json.dumps({**end, "seconds": time.monotonic() - started}).encode())
+    send(ANSWERS, END, json.dumps(watch(pid, pipes, limits["seconds"])).encode())
 
 
 def _stream() -> tuple[int, int]:

@@ -14,6 +14,8 @@ from typing import Any
 
 from prorl.sandbox.inside.transfer import PARENT, available, give
 
+LOOK = 0.2  # seconds between two looks at a silent program; a look that comes much later found this process stopped
+
 
 class Pipe:
     """The reading end of what a program writes, and how many bytes more it may."""
@@ -35,11 +37,13 @@ class Pipe:
         return waiting > 0
 
 
-def watch(pid: int, pipes: list[Pipe], deadline: float) -> dict[str, Any]:
+def watch(pid: int, pipes: list[Pipe], allowed: float) -> dict[str, Any]:
     """How child `pid` ended: `cause` (exit, time or output), `signal` if one not of ours killed it, `cpu` seconds,
-    and `peak`, the bytes of memory that it held at most.
+    `peak`, the bytes of memory that it held at most, and `seconds`, of the `allowed` ones, that it ran.
+
+    Time in which this process was stopped, or the machine asleep, does not count.
     """
-    cause = _wait(pid, pipes, deadline)
+    cause, seconds = _wait(pid, pipes, allowed)
     os.kill(pid, signal.SIGKILL)  # it is ours until it is reaped, so this cannot hit another
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)  # where nothing forbids it, it may have children
@@ -55,31 +59,35 @@ def watch(pid: int, pipes: list[Pipe], deadline: float) -> dict[str, Any]:
         "signal": os.WTERMSIG(status) if died else 0,
         "cpu": usage.ru_utime + usage.ru_stime,
         "peak": usage.ru_maxrss << 10,
+        "seconds": seconds,
     }
 
 
-def _wait(pid: int, pipes: list[Pipe], deadline: float) -> str:
-    """Pass bytes on until the child ends (exit) or breaks a limit (time, output)."""
+def _wait(pid: int, pipes: list[Pipe], allowed: float) -> tuple[str, float]:
+    """Pass bytes on until the child ends (exit) or breaks a limit (time, output); also the seconds that it took."""
     exited = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(exited, select.POLLIN)
     poll.register(PARENT, 0)  # hanging up is always reported
     for pipe in pipes:
         poll.register(pipe.descriptor, select.POLLIN)
+    spent, looked = 0.0, time.monotonic()
     try:
-        while (left := deadline - time.monotonic()) > 0:
-            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+        while spent < allowed:
+            ready = {descriptor for descriptor, _ in poll.poll(min(LOOK, allowed - spent) * 1000)}
+            now = time.monotonic()
+            spent, looked = spent + min(now - looked, 2 * LOOK), now
             if PARENT in ready:
                 raise SystemExit("the parent has gone")
             if exited in ready:
-                return "exit"
+                return "exit", spent
             for pipe in pipes:
                 if pipe.descriptor in ready:
                     more = pipe.pass_on()
                     if pipe.overrun:
-                        return "output"
+                        return "output", spent
                     if not more:  # readable without a byte: the program has closed it
                         poll.unregister(pipe.descriptor)
-        return "time"
+        return "time", spent
     finally:
         os.close(exited)
