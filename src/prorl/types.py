@@ -2,17 +2,31 @@
 
 Raw score `s` (what the verifier said) and shaped reward `r` (what training uses) are never stored in one field:
 filtering, exams and stop rules read `Verdict.score`; only advantages read rewards (METHOD, notation).
+
+Responses are arrays, 8 bytes a token, made by `token_ids` and `log_probs`: they are compared by value, cannot be
+hashed, and nobody changes one. Prompts are tuples, so that they can be keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Split = Literal["train", "exam", "test", "ood"]
 Finish = Literal["stop", "length"]
 Status = Literal["ok", "wrong", "error"]
+
+
+def token_ids(tokens: Iterable[int]) -> array[int]:
+    """Tokens as 32-bit integers."""
+    return array("i", tokens)
+
+
+def log_probs(logps: Iterable[float]) -> array[float]:
+    """Log-probs as 32-bit floats, which is what engines compute."""
+    return array("f", logps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +77,8 @@ class Completion:
 
     draw: int
     sample: int
-    tokens: tuple[int, ...]  # the end-of-sequence token is included when finish == "stop"
-    logps: tuple[float, ...]
+    tokens: array[int]  # the end-of-sequence token is included when finish == "stop"
+    logps: array[float]
     finish: Finish
     policy_version: int
 
@@ -113,8 +127,8 @@ class Group:
 class Action:
     """What the learner needs of one rollout: action tokens, the engine's log-probs of them, one advantage."""
 
-    tokens: tuple[int, ...]
-    engine_logps: tuple[float, ...]
+    tokens: array[int]
+    engine_logps: array[float]
     advantage: float
 
 

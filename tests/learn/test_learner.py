@@ -5,12 +5,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from prorl.types import Action, Batch, PromptActions
+from prorl.types import Batch, PromptActions
 from support.learners import (
     KNOBS,
     PLAIN,
     UNIFORM,
     VOCABULARY,
+    action_of,
     assert_same,
     batch,
     bits_equal,
@@ -110,7 +111,7 @@ def test_mini_batches_are_consecutive_updates_against_the_same_old_policy():
 def test_a_batch_without_action_tokens_touches_nothing():
     one = learner()
     before = weights(one.policy)
-    silent = PromptActions(prompt=(1, 2), actions=(Action(tokens=(), engine_logps=(), advantage=1.0),))
+    silent = PromptActions(prompt=(1, 2), actions=(action_of([]),))
     for empty in (Batch(groups=()), Batch(groups=(silent,))):
         stats = one.update(empty, KNOBS)
         assert set(dataclasses.asdict(stats).values()) == {0}

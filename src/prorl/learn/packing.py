@@ -8,14 +8,17 @@ fed. Invariant: an action is never cut, and every action token of the batch is p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from prorl.types import Action, PromptActions
+from prorl.types import Action, PromptActions, token_ids
 
 SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
 SHARING_ATTENTION = frozenset({"sdpa", "eager"})  # implementations that take a full mask as it is
@@ -117,27 +120,22 @@ def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> Mi
     actions = [action for row in rows for action in row.actions]
     lengths_B = torch.tensor([len(action.tokens) for action in actions], dtype=torch.long)
     mask_BT = torch.arange(max((len(action.tokens) for action in actions), default=0)) < lengths_B[:, None]
-    shared = any(len(row.actions) > 1 for row in rows)
+    logps_N = _joined((action.engine_logps for action in actions), torch.float32)
+    advantages_B = torch.tensor([action.advantage for action in actions], dtype=torch.float32)
+    segments = [_segments(row) for row in rows] if any(len(row.actions) > 1 for row in rows) else None
 
-    def filled(values: list[list[float]]) -> Tensor:
-        flat_N = torch.tensor([value for row in values for value in row], dtype=torch.float32)
-        return torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, flat_N).to(device)
-
-    def flat(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.long, device=device)
-
-    def padded(values: list[list[int]], padding: int) -> Tensor:
-        return torch.tensor([row + [padding] * (width - len(row)) for row in values], device=device)
+    def padded(values: list[Tensor], padding: int) -> Tensor:
+        return pad_sequence(values, batch_first=True, padding_value=padding).to(device)
 
     return MicroBatch(
         tokens_RS=padded([_tokens(row) for row in rows], pad_id),
-        positions_RS=padded([_position_ids(row) for row in rows], 0) if shared else None,
-        segments_RS=padded([_segments(row) for row in rows], -1) if shared else None,
-        sources_N=flat([index * width + at for index, row in enumerate(rows) for at in _sources(row)]),
-        targets_N=flat([token for action in actions for token in action.tokens]),
+        positions_RS=padded([_position_ids(part_S) for part_S in segments], 0) if segments else None,
+        segments_RS=padded(segments, -1) if segments else None,
+        sources_N=_sources(rows, lengths_B, width).to(device),
+        targets_N=_joined((action.tokens for action in actions), torch.int32).long().to(device),
         mask_BT=mask_BT.to(device),
-        engine_logps_BT=filled([list(action.engine_logps) for action in actions]),
-        advantages_BT=filled([[action.advantage] * len(action.tokens) for action in actions]),
+        engine_logps_BT=torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, logps_N).to(device),
+        advantages_BT=torch.where(mask_BT, advantages_B[:, None], 0.0).to(device),
     )
 
 
@@ -172,26 +170,39 @@ def _cheapest_share(prompt: int, actions: Sequence[Action], budget: int, pair_co
     return min(range(1, len(actions) + 1), key=cost, default=1)
 
 
-def _tokens(row: Row) -> list[int]:
-    return [*row.prompt, *(token for action in row.actions for token in action.tokens[:-1])]
+def _joined(parts: Iterable[array[Any]], dtype: torch.dtype) -> Tensor:
+    """Arrays one after the other, in memory of their own."""
+    return torch.cat([torch.empty(0, dtype=dtype), *(torch.frombuffer(part, dtype=dtype) for part in parts)])
 
 
-def _position_ids(row: Row) -> list[int]:
-    start = len(row.prompt)
-    return [*range(start), *(start + at for action in row.actions for at in range(len(action.tokens) - 1))]
+def _tokens(row: Row) -> Tensor:
+    fed = [token_ids(row.prompt), *(action.tokens[:-1] for action in row.actions)]
+    return _joined(filter(len, fed), torch.int32).long()
 
 
-def _segments(row: Row) -> list[int]:
-    own = (k for k, action in enumerate(row.actions, start=1) for _ in action.tokens[:-1])
-    return [0] * len(row.prompt) + list(own)
+def _segments(row: Row) -> Tensor:
+    counts = torch.tensor([len(row.prompt), *(len(action.tokens) - 1 for action in row.actions)])
+    return torch.arange(len(counts)).repeat_interleave(counts)
 
 
-def _sources(row: Row) -> list[int]:
+def _position_ids(segments_S: Tensor) -> Tensor:
+    """0, 1, 2, … in the prompt, and in every action from there on."""
+    counts = segments_S.bincount()
+    ahead = (counts.cumsum(0) - counts - counts[0]).clamp(min=0)  # of each segment: other actions' positions
+    return torch.arange(len(segments_S)) - ahead[segments_S]
+
+
+def _sources(rows: Sequence[Row], lengths_B: Tensor, width: int) -> Tensor:
     """Where each action token is predicted: the first by the last of the prompt, the others by the one before."""
-    sources: list[int] = []
-    start = len(row.prompt)
-    for action in row.actions:
-        own = len(action.tokens) - 1
-        sources += [len(row.prompt) - 1, *range(start, start + own)]
-        start += own
-    return sources
+    firsts, befores = [], []
+    for index, row in enumerate(rows):
+        first = before = index * width + len(row.prompt) - 1
+        for action in row.actions:
+            firsts.append(first)
+            befores.append(before)
+            before += len(action.tokens) - 1
+    starts_B = lengths_B.cumsum(0) - lengths_B
+    shifts_B = torch.tensor(befores, dtype=torch.long) - starts_B
+    sources_N = torch.arange(int(lengths_B.sum())) + shifts_B.repeat_interleave(lengths_B)
+    sources_N[starts_B] = torch.tensor(firsts, dtype=torch.long)
+    return sources_N
