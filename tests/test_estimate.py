@@ -54,7 +54,7 @@ def test_memory_is_weights_activations_and_cache():
 
 
 def test_autocast_keeps_a_copy_of_the_weights():
-    assert "copies 6.50 GiB" in said(learner={"dtype": "bfloat16"})
+    assert "copies 6.50 GiB" in said(learner={"dtype": "bfloat16", "old_logprobs": "learner"})
 
 
 def test_without_a_reference_there_is_one_copy_less():
@@ -63,7 +63,10 @@ def test_without_a_reference_there_is_one_copy_less():
 
 @pytest.mark.parametrize(
     ("learner", "activations"),
-    [({"dtype": "bfloat16"}, "6.00"), ({"activation_checkpointing": True}, "4.75")],
+    [
+        ({"dtype": "bfloat16", "old_logprobs": "learner"}, "6.00"),
+        ({"activation_checkpointing": True}, "4.75"),
+    ],
 )
 def test_half_precision_and_checkpointing_save_activations(learner, activations):
     text = said(learner={"micro_batch_tokens": 2**20, **learner})

@@ -206,7 +206,7 @@ class UpdateStats:
     updates: int  # optimizer updates applied
     skipped: int  # updates skipped because the loss or the gradient was not finite
     loss: float
-    kl: float  # estimator value against the reference; 0.0 when kl_coef is 0
+    kl: float  # against the reference by k2, whatever the loss uses; 0.0 when kl_coef is 0
     entropy: float  # nats per token
     grad_norm: float  # before clipping, mean over updates
     clip_share: float  # share of tokens whose ratio was clipped

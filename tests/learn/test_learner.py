@@ -146,6 +146,17 @@ def test_kl_starts_at_zero_and_grows():
     assert second.kl > 1e-6
 
 
+def test_the_measured_kl_does_not_depend_on_the_estimator_in_the_loss():
+    """Until the second update: at the reference itself the gradients of k2 and k3 are both zero."""
+    stats = {}
+    for estimator in ("k2", "k3"):
+        one, knobs = learner(), dataclasses.replace(KNOBS, kl_estimator=estimator, kl_coef=10.0)
+        stats[estimator] = [one.update(batch(), knobs) for _ in range(2)]
+    (_, k2), (_, k3) = stats.values()
+    assert k2.kl == k3.kl > 1e-6
+    assert k2.loss != k3.loss
+
+
 def test_without_kl_the_reference_is_not_needed():
     one = learner(with_reference=False)
     assert one.update(batch(), dataclasses.replace(KNOBS, kl_coef=0.0)).kl == 0

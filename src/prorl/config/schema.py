@@ -158,7 +158,10 @@ class KLConfig(Model):
 
 
 class ResetConfig(Model):
-    """When the policy becomes the reference. Off: `every: 0`, `stalled_exams: 0`, `kl_ceiling: null`."""
+    """When the policy becomes the reference. Off: `every: 0`, `stalled_exams: 0`, `kl_ceiling: null`.
+
+    `kl_ceiling` is in nats per token, of the mean ½d² (k2) whatever `kl.estimator` is.
+    """
 
     every: int = Field(250, ge=0)
     kl_ceiling: float | None = Field(None, gt=0)
