@@ -150,11 +150,6 @@ def host_at_start(size: Size, demand: Demand, *, ranks: int, beside: int) -> dic
     }
 
 
-def host_responses(demand: Demand, *, share: float) -> float:
-    """Responses in the driver, those that are learned on their way to the ranks, and this share of them in ranks."""
-    return SAMPLED * demand.sampled_tokens + LEARNED * demand.trained_tokens * (1 + share)
-
-
 def host_while_training(
     size: Size, demand: Demand, *, ranks: int, beside: int, colocated: bool
 ) -> dict[str, float]:
@@ -168,5 +163,6 @@ def host_while_training(
         "learner's state": beside * moved,
         "a checkpoint being written": checkpoint_copies(size, share=beside / ranks),
         "the engines' weights": (HALF if demand.half else FLOAT32) * size.parameters,
-        "responses": host_responses(demand, share=beside / ranks),
+        # in the driver, and those that are learned from on their way to the ranks and there
+        "responses": SAMPLED * demand.sampled_tokens + LEARNED * demand.trained_tokens * (1 + beside / ranks),
     }

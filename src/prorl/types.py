@@ -2,9 +2,6 @@
 
 Raw score `s` (what the verifier said) and shaped reward `r` (what training uses) are never stored in one field:
 filtering, exams and stop rules read `Verdict.score`; only advantages read rewards (METHOD, notation).
-
-Responses are arrays, 8 bytes a token, made by `token_ids` and `log_probs`: they are compared by value, cannot be
-hashed, and nobody changes one. Prompts are tuples, so that they can be keys.
 """
 
 from __future__ import annotations
@@ -20,12 +17,12 @@ Status = Literal["ok", "wrong", "error"]
 
 
 def token_ids(tokens: Iterable[int]) -> array[int]:
-    """Tokens as 32-bit integers."""
+    """A response's tokens as 32-bit integers: compared by value, never changed, and no keys as prompts are."""
     return array("i", tokens)
 
 
 def log_probs(logps: Iterable[float]) -> array[float]:
-    """Log-probs as 32-bit floats, which is what engines compute."""
+    """Its log-probs as 32-bit floats, which is what engines compute."""
     return array("f", logps)
 
 

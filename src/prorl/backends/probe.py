@@ -25,9 +25,8 @@ def halves(probe: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def allowed(dtype: Literal["float32", "bfloat16"], learned: Sequence[float]) -> float:
     """How many nats an engine that computes in `dtype` may be away from the learner's log-probs of a probe.
 
-    Both types round logits in proportion to their size. Over 28 random layers of width 512 the largest of 32
-    differences in bfloat16 is a quarter of the spread of their log-probs; in float32, there and over 8 layers of
-    width 1,536, the largest of 24 is 6e-6 of it; between two models it is three times the spread.
+    Both types round logits in proportion to their size. Over 28 random layers of width 512 the largest difference is
+    a quarter of the spread of the log-probs in bfloat16, 6e-6 of it in float32, three of it between two models.
     """
     spread = pstdev(learned)
     return EXACT * max(1.0, spread) if dtype == "float32" else ROUNDED * spread

@@ -70,7 +70,12 @@ class TorchLearner:
         self._ranks = ranks or Ranks()
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
-        self.pair_cost = attention_cost(model) if settings.share_prefix == "auto" else None
+        self.deal = partial(
+            deal_batch,
+            ranks=self._ranks.count,
+            budget=settings.micro_batch_tokens,
+            pair_cost=attention_cost(model) if settings.share_prefix == "auto" else None,
+        )
         reference = without_weights(model) if with_reference else None
         if settings.activation_checkpointing:
             _checkpoint_activations(model)
@@ -93,22 +98,14 @@ class TorchLearner:
     def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
         """One step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
 
-        With several ranks all are given the whole batch; `learn` with `deal_batch` is the same and moves less.
+        With several ranks all are given the whole batch; `learn` with what `deal` gives a rank is the same.
         """
-        hands = deal_batch(
-            batch,
-            updates=knobs.updates_per_step,
-            ranks=self._ranks.count,
-            budget=self._settings.micro_batch_tokens,
-            pair_cost=self.pair_cost,
-        )
-        return self.learn(hands[self._ranks.index], knobs)
+        return self.learn(self.deal(batch, updates=knobs.updates_per_step)[self._ranks.index], knobs)
 
     def learn(self, shares: Sequence[Share], knobs: Knobs) -> UpdateStats:
         """One step on this rank's share of every mini-batch: an optimizer update for each of them.
 
-        Tensors of a forward pass are made when it begins, so that a step's responses never lie on the device
-        together. Raises ValueError when the KL term is on and there is no reference.
+        Tensors are made for one forward pass at a time. Raises ValueError when the KL term is on without a reference.
         """
         self._check(knobs)
         scoring = Scoring(

@@ -8,17 +8,15 @@ fed. Invariant: an action is never cut, and every action token of the batch is p
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from prorl.types import Action, PromptActions, token_ids
+from prorl.types import Action, PromptActions
 
 SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
 SHARING_ATTENTION = frozenset({"sdpa", "eager"})  # implementations that take a full mask as it is
@@ -120,19 +118,23 @@ def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> Mi
     actions = [action for row in rows for action in row.actions]
     lengths_B = torch.tensor([len(action.tokens) for action in actions], dtype=torch.long)
     mask_BT = torch.arange(max((len(action.tokens) for action in actions), default=0)) < lengths_B[:, None]
-    logps_N = _joined((action.engine_logps for action in actions), torch.float32)
+    layouts = [_layout(row) for row in rows] if any(len(row.actions) > 1 for row in rows) else None
     advantages_B = torch.tensor([action.advantage for action in actions], dtype=torch.float32)
-    segments = [_segments(row) for row in rows] if any(len(row.actions) > 1 for row in rows) else None
 
     def padded(values: list[Tensor], padding: int) -> Tensor:
         return pad_sequence(values, batch_first=True, padding_value=padding).to(device)
 
+    def joined(parts: Iterable[Tensor], dtype: torch.dtype) -> Tensor:
+        return torch.cat([torch.empty(0, dtype=dtype), *parts])
+
+    logps_N = joined((torch.frombuffer(a.engine_logps, dtype=torch.float32) for a in actions), torch.float32)
+    sources = (part for index, row in enumerate(rows) for part in _sources(row, index * width))
     return MicroBatch(
         tokens_RS=padded([_tokens(row) for row in rows], pad_id),
-        positions_RS=padded([_position_ids(part_S) for part_S in segments], 0) if segments else None,
-        segments_RS=padded(segments, -1) if segments else None,
-        sources_N=_sources(rows, lengths_B, width).to(device),
-        targets_N=_joined((action.tokens for action in actions), torch.int32).long().to(device),
+        positions_RS=padded([positions_S for positions_S, _ in layouts], 0) if layouts else None,
+        segments_RS=padded([segments_S for _, segments_S in layouts], -1) if layouts else None,
+        sources_N=joined(sources, torch.long).to(device),
+        targets_N=joined(map(_ids, actions), torch.long).to(device),
         mask_BT=mask_BT.to(device),
         engine_logps_BT=torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, logps_N).to(device),
         advantages_BT=torch.where(mask_BT, advantages_B[:, None], 0.0).to(device),
@@ -170,39 +172,27 @@ def _cheapest_share(prompt: int, actions: Sequence[Action], budget: int, pair_co
     return min(range(1, len(actions) + 1), key=cost, default=1)
 
 
-def _joined(parts: Iterable[array[Any]], dtype: torch.dtype) -> Tensor:
-    """Arrays one after the other, in memory of their own."""
-    return torch.cat([torch.empty(0, dtype=dtype), *(torch.frombuffer(part, dtype=dtype) for part in parts)])
-
-
 def _tokens(row: Row) -> Tensor:
-    fed = [token_ids(row.prompt), *(action.tokens[:-1] for action in row.actions)]
-    return _joined(filter(len, fed), torch.int32).long()
+    return torch.cat([torch.tensor(row.prompt), *(_ids(action)[:-1] for action in row.actions)])
 
 
-def _segments(row: Row) -> Tensor:
+def _ids(action: Action) -> Tensor:
+    return torch.frombuffer(action.tokens, dtype=torch.int32)
+
+
+def _layout(row: Row) -> tuple[Tensor, Tensor]:
+    """Position and segment of each token fed: positions of every action continue from the prompt."""
     counts = torch.tensor([len(row.prompt), *(len(action.tokens) - 1 for action in row.actions)])
-    return torch.arange(len(counts)).repeat_interleave(counts)
+    others = (counts.cumsum(0) - counts - counts[0]).clamp(min=0)  # tokens of the actions before
+    segments_S = torch.arange(len(counts)).repeat_interleave(counts)
+    return torch.arange(len(segments_S)) - others[segments_S], segments_S
 
 
-def _position_ids(segments_S: Tensor) -> Tensor:
-    """0, 1, 2, … in the prompt, and in every action from there on."""
-    counts = segments_S.bincount()
-    ahead = (counts.cumsum(0) - counts - counts[0]).clamp(min=0)  # of each segment: other actions' positions
-    return torch.arange(len(segments_S)) - ahead[segments_S]
-
-
-def _sources(rows: Sequence[Row], lengths_B: Tensor, width: int) -> Tensor:
+def _sources(row: Row, begin: int) -> Iterator[Tensor]:
     """Where each action token is predicted: the first by the last of the prompt, the others by the one before."""
-    firsts, befores = [], []
-    for index, row in enumerate(rows):
-        first = before = index * width + len(row.prompt) - 1
-        for action in row.actions:
-            firsts.append(first)
-            befores.append(before)
-            before += len(action.tokens) - 1
-    starts_B = lengths_B.cumsum(0) - lengths_B
-    shifts_B = torch.tensor(befores, dtype=torch.long) - starts_B
-    sources_N = torch.arange(int(lengths_B.sum())) + shifts_B.repeat_interleave(lengths_B)
-    sources_N[starts_B] = torch.tensor(firsts, dtype=torch.long)
-    return sources_N
+    last = before = begin + len(row.prompt) - 1
+    for action in row.actions:
+        sources_T = torch.arange(before, before + len(action.tokens))
+        sources_T[0] = last
+        yield sources_T
+        before += len(action.tokens) - 1

@@ -149,16 +149,11 @@ def deal_batch(
     for start, end in pairwise(bounds):
         rows = plan_rows(groups[start:end], budget=budget, pair_cost=pair_cost)
         plans = [gather_rows(hand, budget=budget) for hand in deal(rows, ranks)]
+        tokens = sum(group.action_tokens for group in groups[start:end])
         positions = sum(len(part) * part[0].positions for plan in plans for part in plan)
         for hand, plan in zip(hands, plans, strict=True):
-            idle = max(map(len, plans)) - len(plan)
-            hand.append(
-                Share(
-                    passes=(*map(tuple, plan), *[()] * idle),
-                    action_tokens=sum(group.action_tokens for group in groups[start:end]),
-                    positions=positions,
-                )
-            )
+            passes = (*map(tuple, plan), *[()] * (max(map(len, plans)) - len(plan)))
+            hand.append(Share(passes=passes, action_tokens=tokens, positions=positions))
     return hands
 
 

@@ -1,8 +1,7 @@
 """The learner group: one actor per rank, each with the same `TorchLearner`, behind one `ports.Learner`.
 
-Every method is called on all ranks with the same arguments, but for each rank's share of a batch, and rank 0 speaks
-for them. Folders must be reachable from the driver and from every rank. A rank that dies takes the run with it:
-whoever supervises resumes it.
+Every method is called on all ranks with the same arguments, and rank 0 speaks for them. Folders must be reachable
+from the driver and from every rank. A rank that dies takes the run with it: whoever supervises resumes it.
 
 No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
 heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample), and where a rank
@@ -16,7 +15,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +29,7 @@ from prorl.backends.ray.turns import Take, apart, one_of_each_node
 from prorl.backends.ray.weights import Receivers, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
-from prorl.learn.parallel import Ranks, deal_batch, full_weights
+from prorl.learn.parallel import Ranks, Share, full_weights
 from prorl.types import Batch, Knobs, UpdateStats
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ class Facts:
     context: int  # tokens
     heads: int  # of attention, over which an engine's GPUs share a layer
     config: str  # as transformers writes it, JSON
-    pair_cost: float | None  # as `packing.attention_cost`, None where prompts are not shared
+    deal: Callable[..., list[list[Share]]]  # the ranks' way to deal a batch, of so many `updates`
 
 
 class LearnerRank:
@@ -97,7 +95,6 @@ class LearnerRank:
         # With several ranks a GPU never holds the whole model: it is sharded on its way there.
         place = self._device if self._group.mesh is None else "cpu"
         model = load_model(origin.model, dtype=torch.float32, device=place)
-        ends, context, config = eos_ids(model, tokens), context_limit(model), model.config.to_json_string()
         self._learner = TorchLearner(
             model,
             origin.settings,
@@ -106,16 +103,20 @@ class LearnerRank:
             ranks=self._group,
         )
         return Facts(
-            eos_ids=ends,
-            context=context,
+            eos_ids=eos_ids(model, tokens),
+            context=context_limit(model),
             heads=model.config.get_text_config().num_attention_heads,
-            config=config,
-            pair_cost=self._learner.pair_cost,
+            config=model.config.to_json_string(),
+            deal=self._learner.deal,
         )
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """A method of the learner."""
         return getattr(self._learner, method)(*arguments, **options)
+
+    def learn(self, hands: Sequence[Any], knobs: Knobs) -> UpdateStats:
+        """One step on this rank's of the references to all ranks' shares."""
+        return self._learner.learn(result(hands[self._index]), knobs)
 
     def publish(self, version: int) -> list[Any]:
         """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""
@@ -175,12 +176,6 @@ class RayLearner:
         waves = one_of_each_node(nodes)
         built = [results([self._ranks[at].build.remote(origin) for at in wave]) for wave in waves]
         self.facts: Facts = built[0][0]
-        self._deal = partial(
-            deal_batch,
-            ranks=len(self._ranks),
-            budget=origin.settings.micro_batch_tokens,
-            pair_cost=self.facts.pair_cost,
-        )
 
     def leave(self) -> None:
         """Keep all tensors in host memory until the next turn."""
@@ -188,13 +183,9 @@ class RayLearner:
         self._stowed = True
 
     def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
-        """Begin one step on all ranks, each of which is sent its own rows."""
-        hands = self._deal(batch, updates=knobs.updates_per_step)
-        self._have_turn()
-        asked = [
-            rank.call.remote("learn", hand, knobs) for rank, hand in zip(self._ranks, hands, strict=True)
-        ]
-        return lambda: results(asked)[0]
+        """Begin one step on all ranks, each of which takes its own rows."""
+        hands = self.facts.deal(batch, updates=knobs.updates_per_step)
+        return self._begin("learn", [ray.put(hand) for hand in hands], knobs)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
@@ -266,14 +257,11 @@ class RayLearner:
 
     def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
         """Ask all ranks, in the learner's turn; the returned function waits for all and gives rank 0's answer."""
-        self._have_turn()
-        return self._ask(method, *arguments, **options)
-
-    def _have_turn(self) -> None:
         self._take_turn(self)
         if self._stowed:
             self._ask("call", "fetch")()
             self._stowed = False
+        return self._ask(method, *arguments, **options)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
         asked = [getattr(rank, method).remote(*arguments, **options) for rank in self._ranks]
