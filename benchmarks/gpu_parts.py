@@ -22,7 +22,7 @@ from prorl.launch import start_run
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.run.journal import read_journal
 from prorl.run.layout import JOURNAL
-from prorl.types import Action, Batch, Knobs, PromptActions
+from prorl.types import Action, Batch, Knobs, PromptActions, log_probs, token_ids
 from prorl.watch.console import Console
 
 MICRO_BATCHES = 4  # of one timed update
@@ -130,7 +130,8 @@ def _batch(load: Load, sequences: int, length: int) -> Batch:
     for seed in range(sequences):
         tokens = random_tokens(load, length, seed)
         response = tokens[prompt:]
-        action = Action(tokens=response, engine_logps=(-6.0,) * len(response), advantage=(-1.0) ** seed)
+        logps = log_probs([-6.0] * len(response))
+        action = Action(tokens=token_ids(response), engine_logps=logps, advantage=(-1.0) ** seed)
         groups.append(PromptActions(prompt=tokens[:prompt], actions=(action,)))
     return Batch(groups=tuple(groups))
 

@@ -54,7 +54,7 @@ def test_memory_is_weights_activations_and_cache():
 
 
 def test_autocast_keeps_a_copy_of_the_weights():
-    assert "copies 6.50 GiB" in said(learner={"dtype": "bfloat16"})
+    assert "copies 6.50 GiB" in said(learner={"dtype": "bfloat16", "old_logprobs": "learner"})
 
 
 def test_without_a_reference_there_is_one_copy_less():
@@ -63,7 +63,10 @@ def test_without_a_reference_there_is_one_copy_less():
 
 @pytest.mark.parametrize(
     ("learner", "activations"),
-    [({"dtype": "bfloat16"}, "6.00"), ({"activation_checkpointing": True}, "4.75")],
+    [
+        ({"dtype": "bfloat16", "old_logprobs": "learner"}, "6.00"),
+        ({"activation_checkpointing": True}, "4.75"),
+    ],
 )
 def test_half_precision_and_checkpointing_save_activations(learner, activations):
     text = said(learner={"micro_batch_tokens": 2**20, **learner})
@@ -129,5 +132,26 @@ def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
     planned = asked_placement(config, nodes=1, gpu_memory=80)
     assert planned.cache == 0.01 * 2**30
     assert "moments" not in planned.learning
-    # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights
-    assert planned.host == (5 + 3 + 1) * 2**30
+    # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights; of
+    # 2,400 tokens sampled 12 bytes each, of 800 learned from 8 each on their way and in the ranks
+    assert planned.host == (5 + 3 + 1) * 2**30 + 12 * 2400 + 8 * 800 * 2
+
+
+def test_responses_are_part_of_the_host_memory():
+    """8 groups of 2^24 tokens, drawn 3 times over: 12 bytes each, and as much again where a step is sampled ahead."""
+    full = {"prompts_per_step": 8, "samples_per_prompt": 2**10, "response_limit": 2**14}
+    model = MODEL | {"shape": SHAPE | {"context": 2**15}}
+    assert "for a step's responses at most 4.50 GiB" in said(sampling=full, model=model)
+    ahead = {
+        "sampling": full | {"max_staleness": 1},
+        "mismatch": {"kind": "tis"},
+        "learner": {"old_logprobs": "learner"},
+    }
+    assert "for a step's responses at most 9.00 GiB" in said(**ahead, model=model)
+    stages = [{"at": 6, "set": {"sampling.samples_per_prompt": 2**11}}]
+    assert "for a step's responses at most 9.00 GiB" in said(sampling=full, stages=stages, model=model)
+    on_cluster = recipe(**SMALL | {"backend": "ray", "sampling": full, "model": model})
+    eight = placement(on_cluster, Cluster(gpus=8)).training["responses"]
+    assert eight == 2**27 * (3 * 12 + 8 + 8)  # sampled; on their way to ranks; in the ranks
+    # of four nodes, the one with the driver
+    assert placement(on_cluster, Cluster(gpus=32, nodes=4)).training["responses"] == 2**27 * (3 * 12 + 8 + 2)

@@ -19,7 +19,7 @@ from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.logprobs import Scoring, score
 from prorl.learn.model import ModelShape, build_model, parameter_count
 from prorl.learn.packing import Row, micro_batch
-from prorl.types import Action
+from support.learners import action_of
 
 TOKENS, VOCABULARY = 512, 300
 QWEN_1_5B = Size(
@@ -62,8 +62,9 @@ def kept(shape: ModelShape, dtype: str, *, checkpointed: bool) -> tuple[int, Siz
             storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
         return tensor
 
-    action = Action(tokens=(1,) * (TOKENS - 1), engine_logps=(0.0,) * (TOKENS - 1), advantage=1.0)
-    batch = micro_batch([Row(prompt=(1, 2), actions=(action,))], pad_id=0, device=torch.device("cpu"))
+    batch = micro_batch(
+        [Row(prompt=(1, 2), actions=(action_of([1] * (TOKENS - 1)),))], pad_id=0, device=torch.device("cpu")
+    )
     few_logits = Scoring(temperature=1.0, logits_elements=VOCABULARY, dtype=getattr(torch, dtype))
     with saved_tensors_hooks(note, lambda tensor: tensor):
         score(model, batch, few_logits)

@@ -15,6 +15,7 @@ from prorl.director.plan import Plan, knobs_at
 from prorl.footprint import (
     ADAM_MOMENTS,
     FLOAT32,
+    SAMPLED,
     Demand,
     Size,
     activations,
@@ -69,10 +70,9 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
     """One sentence per estimate."""
     knobs = knobs_at(plan, 0)
     rollouts = knobs.prompts_per_step * knobs.samples_per_prompt
-    drawn = rollouts * knobs.max_draw_factor
     yield (
         f"the first step trains on {rollouts:,} rollouts of {knobs.prompts_per_step} informative groups, at most "
-        f"{_trained_tokens(knobs):,} tokens, and samples at most {drawn * knobs.response_limit:,.0f}"
+        f"{_trained_tokens(knobs):,} tokens, and samples at most {_sampled_tokens(knobs):,}"
     )
     total = sum(_trained_tokens(knobs_at(plan, step)) for step in range(plan.steps))
     yield f"the run trains on at most {total:,} tokens in {plan.steps:,} steps"
@@ -87,6 +87,11 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 def _trained_tokens(knobs: Knobs) -> int:
     return knobs.prompts_per_step * knobs.samples_per_prompt * knobs.response_limit
+
+
+def _sampled_tokens(knobs: Knobs) -> int:
+    draws = ceil(knobs.prompts_per_step * knobs.max_draw_factor)
+    return draws * knobs.samples_per_prompt * knobs.response_limit
 
 
 def model_size(config: RunConfig) -> Size | None:
@@ -178,20 +183,19 @@ def _known_size(config: RunConfig) -> Size:
 
 
 def _demand(config: RunConfig, plan: Plan) -> Demand:
+    stages = [knobs_at(plan, step) for step in (0, *(stage.at for stage in plan.stages))]
     return Demand(
-        response_limit=_longest_limit(plan),
+        response_limit=max(knobs.response_limit for knobs in stages),
         micro_batch_tokens=config.learner.micro_batch_tokens,
         activation_checkpointing=config.learner.activation_checkpointing,
         half=config.learner.dtype == "bfloat16",
         reference=plan.needs_reference,
         offload=config.cluster.offload,
         cache_gib=config.cluster.cache_gib,
+        # what is sampled ahead is held beside what is learned from
+        sampled_tokens=max(map(_sampled_tokens, stages)) * (1 + plan.max_staleness),
+        trained_tokens=max(map(_trained_tokens, stages)),
     )
-
-
-def _longest_limit(plan: Plan) -> int:
-    starts = (0, *(stage.at for stage in plan.stages))
-    return max(knobs_at(plan, step).response_limit for step in starts)
 
 
 def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
@@ -200,22 +204,23 @@ def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
         yield from describe(usual_placement(config))
         yield "  for other GPUs: prorl doctor --recipe RECIPE --gpus N --nodes M --gpu-memory GIB"
         return
-    half = config.learner.dtype == "bfloat16"
-    state = learner_state(size, reference=plan.needs_reference)
+    demand = _demand(config, plan)
+    state = learner_state(size, reference=demand.reference)
     fused = FLOAT32 * size.parameters  # the engine's
-    held = state.resident + state.gradients + fused + cast_copy(size, half=half)
+    held = state.resident + state.gradients + fused + cast_copy(size, half=demand.half)
     kept = activations(
         size,
-        config.learner.micro_batch_tokens,
-        half=half,
-        checkpointed=config.learner.activation_checkpointing,
+        demand.micro_batch_tokens,
+        half=demand.half,
+        checkpointed=demand.activation_checkpointing,
     )
-    cache = kv_cache(size, config.engine.max_rows * _longest_limit(plan), half=False)
+    cache = kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
     yield (
         f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
         f"activations of a micro-batch about {_gib(kept)}, "
         f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
-        f"host memory while a checkpoint is written {_gib(checkpoint_copies(size, share=1))}"
+        f"host memory while a checkpoint is written {_gib(checkpoint_copies(size, share=1))} "
+        f"and for a step's responses at most {_gib(SAMPLED * demand.sampled_tokens)}"
     )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 FLOAT32, HALF = 4, 2  # bytes
 ADAM_MOMENTS = 2
 PROMPT_TOKENS = 1024  # room for a prompt beside the response
+LEARNED = 8  # bytes of a response's token: 32 bits each for the token and its log-prob
+SAMPLED = LEARNED + 4  # and in the driver about four characters of text
 
 # Bytes that a Llama-like layer keeps per token for its backward pass, for each unit of model, feed-forward and
 # key-value width. Counted on transformers' Qwen2 with autograd's hooks for saved tensors, as the test does again.
@@ -60,6 +62,8 @@ class Demand:
     reference: bool
     offload: bool = False  # weights, gradients, moments and reference in host memory, with several ranks
     cache_gib: float | None = None  # of keys and values on each of an engine's GPUs; None: what is left
+    sampled_tokens: int = 0  # of responses that the driver holds at a time, at most
+    trained_tokens: int = 0  # of responses that a step learns from, at most
 
     @property
     def context(self) -> int:
@@ -149,7 +153,7 @@ def host_at_start(size: Size, demand: Demand, *, ranks: int, beside: int) -> dic
 def host_while_training(
     size: Size, demand: Demand, *, ranks: int, beside: int, colocated: bool
 ) -> dict[str, float]:
-    """Host memory of a node with `beside` of the ranks, the first among them, at the worst moment of a step.
+    """Host memory of a node with the driver and `beside` ranks, the first among them, at the worst moment of a step.
 
     Which is sampling where that is `colocated`, with the last checkpoint not yet written.
     """
@@ -159,4 +163,6 @@ def host_while_training(
         "learner's state": beside * moved,
         "a checkpoint being written": checkpoint_copies(size, share=beside / ranks),
         "the engines' weights": (HALF if demand.half else FLOAT32) * size.parameters,
+        # in the driver, and those that are learned from on their way to the ranks and there
+        "responses": SAMPLED * demand.sampled_tokens + LEARNED * demand.trained_tokens * (1 + beside / ranks),
     }

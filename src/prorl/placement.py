@@ -323,7 +323,7 @@ def _remedies(placement: Placement) -> Iterator[str]:
     demand = placement.demand
     changes = {
         "learner.activation_checkpointing=true": replace(demand, activation_checkpointing=True),
-        "learner.dtype=bfloat16": replace(demand, half=True),
+        "learner.dtype=bfloat16 learner.old_logprobs=learner": replace(demand, half=True),
         f"learner.micro_batch_tokens={demand.context}": replace(demand, micro_batch_tokens=demand.context),
         f"sampling.response_limit={demand.response_limit // 2} with learner.micro_batch_tokens="
         f"{demand.response_limit // 2 + PROMPT_TOKENS}": replace(

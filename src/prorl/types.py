@@ -6,13 +6,24 @@ filtering, exams and stop rules read `Verdict.score`; only advantages read rewar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Split = Literal["train", "exam", "test", "ood"]
 Finish = Literal["stop", "length"]
 Status = Literal["ok", "wrong", "error"]
+
+
+def token_ids(tokens: Iterable[int]) -> array[int]:
+    """A response's tokens as 32-bit integers: compared by value, never changed, and no keys as prompts are."""
+    return array("i", tokens)
+
+
+def log_probs(logps: Iterable[float]) -> array[float]:
+    """Its log-probs as 32-bit floats, which is what engines compute."""
+    return array("f", logps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +74,8 @@ class Completion:
 
     draw: int
     sample: int
-    tokens: tuple[int, ...]  # the end-of-sequence token is included when finish == "stop"
-    logps: tuple[float, ...]
+    tokens: array[int]  # the end-of-sequence token is included when finish == "stop"
+    logps: array[float]
     finish: Finish
     policy_version: int
 
@@ -113,8 +124,8 @@ class Group:
 class Action:
     """What the learner needs of one rollout: action tokens, the engine's log-probs of them, one advantage."""
 
-    tokens: tuple[int, ...]
-    engine_logps: tuple[float, ...]
+    tokens: array[int]
+    engine_logps: array[float]
     advantage: float
 
 
@@ -192,7 +203,7 @@ class UpdateStats:
     updates: int  # optimizer updates applied
     skipped: int  # updates skipped because the loss or the gradient was not finite
     loss: float
-    kl: float  # estimator value against the reference; 0.0 when kl_coef is 0
+    kl: float  # against the reference by k2, whatever the loss uses; 0.0 when kl_coef is 0
     entropy: float  # nats per token
     grad_norm: float  # before clipping, mean over updates
     clip_share: float  # share of tokens whose ratio was clipped

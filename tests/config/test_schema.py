@@ -65,6 +65,7 @@ SHAPE = {"context": 8192}
         ({"clip": {"high": 0.1}}, r"clip.high \(0.1\) is below clip.low \(0.2\)"),
         ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
         ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),
+        ({"learner": {"dtype": "bfloat16"}}, "bfloat16 rounds otherwise than the engine"),
         ({"sampling": {"max_staleness": 1}}, "correct for it with mismatch.kind=tis"),
         ({"mismatch": {"low": 3}}, r"mismatch.low \(3.0\) is above mismatch.high \(2.0\)"),
         ({"exam": {"every": 0}, "reset": {"stalled_exams": 2}}, "need exams: set exam.every above 0"),
@@ -91,6 +92,7 @@ def test_settings_that_mean_nothing_together_are_refused(settings, sentence):
         {"clip": {"high": 0.2}},
         {"length_penalty": {"eta_min": 0}},
         {"mismatch": {"kind": "tis"}, "learner": {"old_logprobs": "learner"}},
+        {"learner": {"dtype": "bfloat16", "old_logprobs": "learner"}},
         {
             "sampling": {"max_staleness": 1},
             "mismatch": {"kind": "icepop"},

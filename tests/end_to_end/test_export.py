@@ -90,7 +90,7 @@ def test_greedy_text_is_the_engines(exported):
         (completion,) = engine.poll()
         inputs = torch.tensor([request.prompt])
         output = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False)
-        assert tuple(output[0, len(request.prompt) :].tolist()) == completion.tokens
+        assert output[0, len(request.prompt) :].tolist() == list(completion.tokens)
 
 
 def test_sampled_text_ends_where_a_response_does(exported):

@@ -5,12 +5,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from prorl.types import Action, Batch, PromptActions
+from prorl.types import Batch, PromptActions
 from support.learners import (
     KNOBS,
     PLAIN,
     UNIFORM,
     VOCABULARY,
+    action_of,
     assert_same,
     batch,
     bits_equal,
@@ -110,7 +111,7 @@ def test_mini_batches_are_consecutive_updates_against_the_same_old_policy():
 def test_a_batch_without_action_tokens_touches_nothing():
     one = learner()
     before = weights(one.policy)
-    silent = PromptActions(prompt=(1, 2), actions=(Action(tokens=(), engine_logps=(), advantage=1.0),))
+    silent = PromptActions(prompt=(1, 2), actions=(action_of([]),))
     for empty in (Batch(groups=()), Batch(groups=(silent,))):
         stats = one.update(empty, KNOBS)
         assert set(dataclasses.asdict(stats).values()) == {0}
@@ -143,6 +144,17 @@ def test_kl_starts_at_zero_and_grows():
     first, second = one.update(batch(), KNOBS), one.update(batch(), KNOBS)
     assert first.kl == pytest.approx(0.0, abs=1e-10)
     assert second.kl > 1e-6
+
+
+def test_the_measured_kl_does_not_depend_on_the_estimator_in_the_loss():
+    """Until the second update: at the reference itself the gradients of k2 and k3 are both zero."""
+    stats = {}
+    for estimator in ("k2", "k3"):
+        one, knobs = learner(), dataclasses.replace(KNOBS, kl_estimator=estimator, kl_coef=10.0)
+        stats[estimator] = [one.update(batch(), knobs) for _ in range(2)]
+    (_, k2), (_, k3) = stats.values()
+    assert k2.kl == k3.kl > 1e-6
+    assert k2.loss != k3.loss
 
 
 def test_without_kl_the_reference_is_not_needed():

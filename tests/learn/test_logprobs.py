@@ -16,7 +16,8 @@ from transformers import (
 
 from prorl.learn.logprobs import Scoring, check_head, score, token_logprobs
 from prorl.learn.packing import micro_batch, plan_rows
-from prorl.types import Action, PromptActions
+from prorl.types import PromptActions
+from support.learners import action_of
 
 SIZES = {
     "vocab_size": 40,
@@ -54,7 +55,7 @@ def ragged_groups():
     return [
         PromptActions(
             prompt=draw(prompt),
-            actions=tuple(Action(tokens=draw(n), engine_logps=(0.0,) * n, advantage=1.0) for n in lengths),
+            actions=tuple(action_of(draw(n)) for n in lengths),
         )
         for prompt, lengths in [(5, (4, 1, 7)), (9, (3, 3)), (1, (2, 6, 5, 1))]
     ]

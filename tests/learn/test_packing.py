@@ -12,13 +12,15 @@ from transformers import (
 )
 
 from prorl.learn.packing import Row, attention_cost, gather_rows, micro_batch, plan_rows, prefix_mask
-from prorl.types import Action, PromptActions
+from prorl.types import Action, PromptActions, log_probs, token_ids
+from support.learners import action_of
 
 CPU = torch.device("cpu")
 
 
 def action(*tokens, advantage=1.0):
-    return Action(tokens=tokens, engine_logps=tuple(-0.1 * token for token in tokens), advantage=advantage)
+    logps = log_probs(-0.1 * token for token in tokens)
+    return Action(tokens=token_ids(tokens), engine_logps=logps, advantage=advantage)
 
 
 def group(prompt, *lengths):
@@ -111,9 +113,8 @@ def test_sharing_more_than_halves_the_positions_at_small_scale():
 
 def test_sharing_switches_itself_off_for_long_responses():
     def rows(length):
-        tokens = tuple(range(length))
-        a = Action(tokens=tokens, engine_logps=(0.0,) * length, advantage=0.0)
-        return plan_rows([PromptActions(prompt=(1,) * 30, actions=(a,) * 8)], budget=10**6, pair_cost=0.001)
+        groups = [PromptActions(prompt=(1,) * 30, actions=(action_of(range(length)),) * 8)]
+        return plan_rows(groups, budget=10**6, pair_cost=0.001)
 
     assert len(rows(12)) < 8
     assert len(rows(2000)) == 8

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 
 import pytest
 import torch
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 
 from prorl.learn.optim import FILE
 from prorl.learn.packing import Row
-from prorl.learn.parallel import deal
+from prorl.learn.parallel import deal, deal_batch
 from prorl.learn.snapshot import WEIGHTS
-from prorl.types import Action, Batch, PromptActions
-from support.learners import KNOBS, PLAIN, batch, learner, with_advantage
+from prorl.types import Batch, PromptActions
+from support.learners import KNOBS, PLAIN, action_of, batch, learner, with_advantage
 from support.ranks import ranks
 from support.sharded import memory_to_begin, on_ranks, probe, train, write_when_there_is_room
 
@@ -44,7 +45,7 @@ def without_positions(stats):
 
 def long_and_short():
     """One response longer than all others together, so that the split cannot be even."""
-    long = Action(tokens=tuple(range(1, 29)), engine_logps=(-3.4,) * 28, advantage=0.7)
+    long = action_of(range(1, 29), -3.4, 0.7)
     return Batch(groups=(PromptActions(prompt=(5, 6), actions=(long,)), *batch(groups=2, samples=1).groups))
 
 
@@ -186,3 +187,32 @@ def test_rows_are_dealt_evenly_and_each_once(lengths, ranks):
     loads = [sum(row.positions for row in hand) for hand in hands]
     assert max(loads) - min(loads) <= max(lengths, default=0)
     assert deal(rows_of(lengths), ranks) == hands
+
+
+@given(st.integers(0, 5), st.integers(1, 4), st.integers(1, 4), st.sampled_from([None, 0.001]))
+def test_each_action_is_dealt_to_one_rank_and_all_make_as_many_passes(groups, updates, ranks, pair_cost):
+    data = batch(groups=groups)
+    hands = deal_batch(data, updates=updates, ranks=ranks, budget=25, pair_cost=pair_cost)
+    assert len(hands) == ranks
+    dealt = [
+        (row.prompt, action)
+        for hand in hands
+        for share in hand
+        for rows in share.passes
+        for row in rows
+        for action in row.actions
+    ]
+    wanted = [(group.prompt, action) for group in data.groups for action in group.actions]
+    assert sorted(dealt, key=repr) == sorted(wanted, key=repr)
+    for shares in zip(*hands, strict=True):  # of one mini-batch
+        assert len({len(share.passes) for share in shares}) == 1
+        assert len({(share.action_tokens, share.positions) for share in shares}) == 1
+    assert sum(share.action_tokens for share in hands[0]) == data.action_tokens
+    assert len(hands[0]) == min(updates, groups)
+
+
+def test_a_rank_is_sent_its_own_rows_only():
+    long = PromptActions(prompt=(1, 2), actions=tuple(action_of(range(1000)) for _ in range(8)))
+    hands = deal_batch(Batch(groups=(long,)), updates=1, ranks=4, budget=4000, pair_cost=None)
+    whole = len(pickle.dumps(long))
+    assert all(whole / 4 <= len(pickle.dumps(hand)) < 1.1 * whole / 4 for hand in hands)

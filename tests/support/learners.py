@@ -7,7 +7,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from prorl.learn.learner import LearnerSettings, TorchLearner
-from prorl.types import Action, Batch, Knobs, PromptActions
+from prorl.types import Action, Batch, Knobs, PromptActions, log_probs, token_ids
 
 VOCABULARY = 30
 UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says
@@ -35,6 +35,12 @@ def learner(model=None, *, with_reference=True, ranks=None, **settings):
     )
 
 
+def action_of(tokens, engine_logp=0.0, advantage=1.0):
+    """A response to learn from, each token of which the engine gave the same log-prob."""
+    logps = log_probs([engine_logp] * len(tokens))
+    return Action(tokens=token_ids(tokens), engine_logps=logps, advantage=advantage)
+
+
 def batch(groups=4, samples=3, seed=0, engine_logp=UNIFORM):
     generator = torch.Generator().manual_seed(seed)
 
@@ -45,7 +51,7 @@ def batch(groups=4, samples=3, seed=0, engine_logp=UNIFORM):
     def action():
         tokens = draw(1, 8)
         advantage = float(torch.randn(1, generator=generator))
-        return Action(tokens=tokens, engine_logps=(engine_logp,) * len(tokens), advantage=advantage)
+        return action_of(tokens, engine_logp, advantage)
 
     return Batch(
         groups=tuple(

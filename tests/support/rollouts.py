@@ -9,7 +9,7 @@ from random import Random
 from prorl.backends.fake import END, FakeJudge, FakeRenderer
 from prorl.rollout.pipeline import Worker
 from prorl.tasks.extract import extract_answer, respond
-from prorl.types import Completion, Group, Problem, Request, Rollout, Verdict
+from prorl.types import Completion, Group, Problem, Request, Rollout, Verdict, log_probs, token_ids
 
 VERSION = 3
 BROKEN, SILENT = "!", ""
@@ -94,8 +94,8 @@ def completion(text: str, draw: int = 0, sample: int = 0, *, limit: int = 1000) 
     return Completion(
         draw=draw,
         sample=sample,
-        tokens=tokens,
-        logps=(-0.5,) * len(tokens),
+        tokens=token_ids(tokens),
+        logps=log_probs([-0.5] * len(tokens)),
         finish="stop" if tokens[-1] == END else "length",
         policy_version=VERSION,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from prorl.ports import Task
 from prorl.seeds import generator
 from prorl.tasks.extract import respond
-from prorl.types import Batch, Completion, Knobs, Problem, Request, UpdateStats, Verdict
+from prorl.types import Batch, Completion, Knobs, Problem, Request, UpdateStats, Verdict, log_probs, token_ids
 
 END = 0  # the end-of-sequence token; every other token is a character's code point
 WRONG = "?"
@@ -70,8 +70,8 @@ class FakeEngine:
         return Completion(
             draw=request.draw,
             sample=sample,
-            tokens=tokens,
-            logps=(logp,) * len(tokens),
+            tokens=token_ids(tokens),
+            logps=log_probs([logp] * len(tokens)),
             finish="stop" if tokens[-1] == END else "length",
             policy_version=self.version,
         )

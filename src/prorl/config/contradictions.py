@@ -61,6 +61,11 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         )
     if config.mismatch.kind != "none" and config.learner.old_logprobs == "engine":
         yield "mismatch correction compares engine and learner: it needs learner.old_logprobs=learner"
+    if config.learner.dtype == "bfloat16" and config.learner.old_logprobs == "engine":
+        yield (
+            "learner.dtype=bfloat16 rounds otherwise than the engine, whose log-probs would then not be those of the "
+            "policy at the start of a step: set learner.old_logprobs=learner"
+        )
     if sampling.max_staleness and config.mismatch.kind == "none":
         yield (
             "sampling.max_staleness=1 learns from what an older policy sampled: correct for it with mismatch.kind=tis"

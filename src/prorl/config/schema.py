@@ -161,7 +161,7 @@ class ResetConfig(Model):
     """When the policy becomes the reference. Off: `every: 0`, `stalled_exams: 0`, `kl_ceiling: null`."""
 
     every: int = Field(250, ge=0)
-    kl_ceiling: float | None = Field(None, gt=0)
+    kl_ceiling: float | None = Field(None, gt=0)  # nats per token, of the mean of k2 whatever `kl.estimator`
     kl_count: Count = 3
     kl_window: int = Field(5, ge=1, le=32)
     stalled_exams: int = Field(0, ge=0)

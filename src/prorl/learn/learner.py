@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -23,10 +22,10 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from prorl.learn.logprobs import Scoring, check_head
 from prorl.learn.objective import TokenScores, UpdateTotals, objective
 from prorl.learn.optim import GuardedAdamW
-from prorl.learn.packing import MicroBatch, Row, attention_cost, gather_rows, micro_batch, plan_rows
-from prorl.learn.parallel import Ranks, Scorer, copy_weights, deal, shard, without_weights
+from prorl.learn.packing import MicroBatch, Row, attention_cost, micro_batch
+from prorl.learn.parallel import Ranks, Scorer, Share, copy_weights, deal_batch, shard, without_weights
 from prorl.learn.snapshot import host_weights, read_weights, write_model
-from prorl.types import Action, Batch, Knobs, PromptActions, UpdateStats
+from prorl.types import Action, Batch, Knobs, UpdateStats, log_probs, token_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,12 @@ class TorchLearner:
         self._ranks = ranks or Ranks()
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
-        self._pair_cost = attention_cost(model) if settings.share_prefix == "auto" else None
+        self.deal = partial(
+            deal_batch,
+            ranks=self._ranks.count,
+            budget=settings.micro_batch_tokens,
+            pair_cost=attention_cost(model) if settings.share_prefix == "auto" else None,
+        )
         reference = without_weights(model) if with_reference else None
         if settings.activation_checkpointing:
             _checkpoint_activations(model)
@@ -94,8 +98,14 @@ class TorchLearner:
     def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
         """One step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
 
-        Fewer groups than updates make fewer updates, and a batch without action tokens makes none. Raises
-        ValueError when the KL term is on and there is no reference.
+        With several ranks all are given the whole batch; `learn` with what `deal` gives a rank is the same.
+        """
+        return self.learn(self.deal(batch, updates=knobs.updates_per_step)[self._ranks.index], knobs)
+
+    def learn(self, shares: Sequence[Share], knobs: Knobs) -> UpdateStats:
+        """One step on this rank's share of every mini-batch: an optimizer update for each of them.
+
+        Tensors are made for one forward pass at a time. Raises ValueError when the KL term is on without a reference.
         """
         self._check(knobs)
         scoring = Scoring(
@@ -103,19 +113,18 @@ class TorchLearner:
             logits_elements=self._settings.logits_elements,
             dtype=getattr(torch, self._settings.dtype),
         )
-        groups = [group for group in batch.groups if group.action_tokens]
-        minis = [self._mini_batch(part) for part in _split(groups, knobs.updates_per_step)]
         # Old log-probs are those before the first update, so they are all computed before it.
-        old = [[self._old_logps(micro, scoring) for micro in mini.micros] for mini in minis]
-        totals = UpdateTotals(batch.action_tokens)
-        for mini, old_logps in zip(minis, old, strict=True):
-            self._update_once(mini, old_logps, knobs, scoring, totals)
+        old = [self._old_logps(share, scoring) for share in shares]
+        totals = UpdateTotals(sum(share.action_tokens for share in shares))
+        for share, old_logps in zip(shares, old, strict=True):
+            self._update_once(share, old_logps, knobs, scoring, totals)
         return totals.stats()
 
     @torch.no_grad()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt` at temperature 1 in float32: the probe of a sync."""
-        action = Action(tokens=tuple(tokens), engine_logps=(0.0,) * len(tokens), advantage=0.0)
+        unknown = log_probs([0.0] * len(tokens))
+        action = Action(tokens=token_ids(tokens), engine_logps=unknown, advantage=0.0)
         micro = self._micro_batch([Row(prompt=tuple(prompt), actions=(action,))])  # the same on all ranks
         scoring = Scoring(
             temperature=1.0, logits_elements=self._settings.logits_elements, dtype=torch.float32
@@ -203,32 +212,21 @@ class TorchLearner:
         if knobs.kl_estimator == "k1":
             raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
 
-    def _mini_batch(self, groups: Sequence[PromptActions]) -> _MiniBatch:
-        """What this rank computes of `groups`; ranks that have less to do fill up with idle rows."""
-        budget = self._settings.micro_batch_tokens
-        rows = plan_rows(groups, budget=budget, pair_cost=self._pair_cost)
-        plans = [gather_rows(hand, budget=budget) for hand in deal(rows, self._ranks.count)]
-        mine, passes = plans[self._ranks.index], max(map(len, plans))
-        idle = [Row(prompt=(self._pad_id,), actions=())]
-        return _MiniBatch(
-            micros=[self._micro_batch(part) for part in (*mine, *[idle] * (passes - len(mine)))],
-            action_tokens=sum(group.action_tokens for group in groups),
-            positions=sum(len(part) * part[0].positions for plan in plans for part in plan),
-        )
-
     def _micro_batch(self, rows: Sequence[Row]) -> MicroBatch:
-        return micro_batch(rows, pad_id=self._pad_id, device=self._device)
+        idle = [Row(prompt=(self._pad_id,), actions=())]
+        return micro_batch(rows or idle, pad_id=self._pad_id, device=self._device)
 
     @torch.no_grad()
-    def _old_logps(self, micro: MicroBatch, scoring: Scoring) -> Tensor:
+    def _old_logps(self, share: Share, scoring: Scoring) -> Sequence[Tensor | None]:
+        """Of each forward pass; None where the engine's are taken."""
         if self._settings.old_logprobs == "engine":
-            return micro.engine_logps_BT
-        return self._score(micro, scoring)[0]
+            return [None] * len(share.passes)
+        return [self._score(self._micro_batch(rows), scoring)[0] for rows in share.passes]
 
     def _update_once(
         self,
-        mini: _MiniBatch,
-        old_logps: Sequence[Tensor],
+        share: Share,
+        old_logps: Sequence[Tensor | None],
         knobs: Knobs,
         scoring: Scoring,
         totals: UpdateTotals,
@@ -236,17 +234,18 @@ class TorchLearner:
         """Accumulate the gradient over the micro-batches, step, and add what was measured to `totals`."""
         self._optimizer.zero_grad()
         sums: list[Tensor] = []
-        for micro, old_BT in zip(mini.micros, old_logps, strict=True):
+        for rows, old_BT in zip(share.passes, old_logps, strict=True):
+            micro = self._micro_batch(rows)
             scores = self._scores(micro, old_BT, knobs, scoring, first=totals.updates == 0)
-            loss, measured = objective(scores, micro, knobs, denominator=mini.action_tokens)
+            loss, measured = objective(scores, micro, knobs, denominator=share.action_tokens)
             torch.autograd.backward(loss)
             sums.append(measured.stacked())
         total = self._ranks.total(torch.stack(sums).sum(0))
         norm = self._optimizer.step(total[0], learning_rate=knobs.learning_rate, grad_clip=knobs.grad_clip)
-        totals.add(total, positions=mini.positions, action_tokens=mini.action_tokens, grad_norm=norm)
+        totals.add(total, positions=share.positions, action_tokens=share.action_tokens, grad_norm=norm)
 
     def _scores(
-        self, micro: MicroBatch, old_BT: Tensor, knobs: Knobs, scoring: Scoring, *, first: bool
+        self, micro: MicroBatch, old_BT: Tensor | None, knobs: Knobs, scoring: Scoring, *, first: bool
     ) -> TokenScores:
         reference_BT = None
         if self._score_reference is not None and knobs.kl_coef != 0:
@@ -258,27 +257,11 @@ class TorchLearner:
         own_BT = logps_BT.detach() if first else None
         return TokenScores(
             logps_BT=logps_BT,
-            old_BT=old_BT,
-            start_BT=own_BT if self._settings.old_logprobs == "engine" else old_BT,
+            old_BT=micro.engine_logps_BT if old_BT is None else old_BT,
+            start_BT=own_BT if old_BT is None else old_BT,
             reference_BT=reference_BT,
             entropy_N=entropy_N,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _MiniBatch:
-    """What one optimizer update learns from: this rank's part, and counts over all ranks."""
-
-    micros: list[MicroBatch]
-    action_tokens: int
-    positions: int  # computed, padding included
-
-
-def _split(groups: Sequence[PromptActions], parts: int) -> list[Sequence[PromptActions]]:
-    """Contiguous parts whose group counts differ by at most one; none is empty, so there may be fewer."""
-    parts = min(parts, len(groups))
-    bounds = [part * len(groups) // parts for part in range(parts + 1)] if parts else []
-    return [groups[start:end] for start, end in pairwise(bounds)]
 
 
 def _checkpoint_activations(model: PreTrainedModel) -> None:

@@ -74,8 +74,12 @@ def objective(
     )
     kl = zero
     if scores.reference_BT is not None:
-        kl = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=knobs.kl_estimator)[mask_BT].sum()
-        loss = loss + knobs.kl_coef * kl / denominator
+        penalty = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=knobs.kl_estimator)[
+            mask_BT
+        ].sum()
+        loss = loss + knobs.kl_coef * penalty / denominator
+        # One measure for all estimators, as ceilings and detectors read it: the one without heavy tails.
+        kl = kl_penalty(scores.logps_BT.detach(), scores.reference_BT, estimator="k2")[mask_BT].sum()
     disagreement = None
     if scores.start_BT is not None:
         disagreement = mismatch_stats(
@@ -88,7 +92,7 @@ def objective(
         )
     return loss, Sums(
         loss=loss.detach() * denominator,
-        kl=kl.detach(),
+        kl=kl,
         entropy=scores.entropy_N.sum(),
         clipped=clip.clipped,
         mismatch=disagreement.abs_log_w if disagreement else zero,

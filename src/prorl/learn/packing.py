@@ -8,11 +8,12 @@ fed. Invariant: an action is never cut, and every action token of the batch is p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from prorl.types import Action, PromptActions
@@ -117,27 +118,26 @@ def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> Mi
     actions = [action for row in rows for action in row.actions]
     lengths_B = torch.tensor([len(action.tokens) for action in actions], dtype=torch.long)
     mask_BT = torch.arange(max((len(action.tokens) for action in actions), default=0)) < lengths_B[:, None]
-    shared = any(len(row.actions) > 1 for row in rows)
+    layouts = [_layout(row) for row in rows] if any(len(row.actions) > 1 for row in rows) else None
+    advantages_B = torch.tensor([action.advantage for action in actions], dtype=torch.float32)
 
-    def filled(values: list[list[float]]) -> Tensor:
-        flat_N = torch.tensor([value for row in values for value in row], dtype=torch.float32)
-        return torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, flat_N).to(device)
+    def padded(values: list[Tensor], padding: int) -> Tensor:
+        return pad_sequence(values, batch_first=True, padding_value=padding).to(device)
 
-    def flat(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.long, device=device)
+    def joined(parts: Iterable[Tensor], dtype: torch.dtype) -> Tensor:
+        return torch.cat([torch.empty(0, dtype=dtype), *parts])
 
-    def padded(values: list[list[int]], padding: int) -> Tensor:
-        return torch.tensor([row + [padding] * (width - len(row)) for row in values], device=device)
-
+    logps_N = joined((torch.frombuffer(a.engine_logps, dtype=torch.float32) for a in actions), torch.float32)
+    sources = (part for index, row in enumerate(rows) for part in _sources(row, index * width))
     return MicroBatch(
         tokens_RS=padded([_tokens(row) for row in rows], pad_id),
-        positions_RS=padded([_position_ids(row) for row in rows], 0) if shared else None,
-        segments_RS=padded([_segments(row) for row in rows], -1) if shared else None,
-        sources_N=flat([index * width + at for index, row in enumerate(rows) for at in _sources(row)]),
-        targets_N=flat([token for action in actions for token in action.tokens]),
+        positions_RS=padded([positions_S for positions_S, _ in layouts], 0) if layouts else None,
+        segments_RS=padded([segments_S for _, segments_S in layouts], -1) if layouts else None,
+        sources_N=joined(sources, torch.long).to(device),
+        targets_N=joined(map(_ids, actions), torch.long).to(device),
         mask_BT=mask_BT.to(device),
-        engine_logps_BT=filled([list(action.engine_logps) for action in actions]),
-        advantages_BT=filled([[action.advantage] * len(action.tokens) for action in actions]),
+        engine_logps_BT=torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, logps_N).to(device),
+        advantages_BT=torch.where(mask_BT, advantages_B[:, None], 0.0).to(device),
     )
 
 
@@ -172,26 +172,27 @@ def _cheapest_share(prompt: int, actions: Sequence[Action], budget: int, pair_co
     return min(range(1, len(actions) + 1), key=cost, default=1)
 
 
-def _tokens(row: Row) -> list[int]:
-    return [*row.prompt, *(token for action in row.actions for token in action.tokens[:-1])]
+def _tokens(row: Row) -> Tensor:
+    return torch.cat([torch.tensor(row.prompt), *(_ids(action)[:-1] for action in row.actions)])
 
 
-def _position_ids(row: Row) -> list[int]:
-    start = len(row.prompt)
-    return [*range(start), *(start + at for action in row.actions for at in range(len(action.tokens) - 1))]
+def _ids(action: Action) -> Tensor:
+    return torch.frombuffer(action.tokens, dtype=torch.int32)
 
 
-def _segments(row: Row) -> list[int]:
-    own = (k for k, action in enumerate(row.actions, start=1) for _ in action.tokens[:-1])
-    return [0] * len(row.prompt) + list(own)
+def _layout(row: Row) -> tuple[Tensor, Tensor]:
+    """Position and segment of each token fed: positions of every action continue from the prompt."""
+    counts = torch.tensor([len(row.prompt), *(len(action.tokens) - 1 for action in row.actions)])
+    others = (counts.cumsum(0) - counts - counts[0]).clamp(min=0)  # tokens of the actions before
+    segments_S = torch.arange(len(counts)).repeat_interleave(counts)
+    return torch.arange(len(segments_S)) - others[segments_S], segments_S
 
 
-def _sources(row: Row) -> list[int]:
+def _sources(row: Row, begin: int) -> Iterator[Tensor]:
     """Where each action token is predicted: the first by the last of the prompt, the others by the one before."""
-    sources: list[int] = []
-    start = len(row.prompt)
+    last = before = begin + len(row.prompt) - 1
     for action in row.actions:
-        own = len(action.tokens) - 1
-        sources += [len(row.prompt) - 1, *range(start, start + own)]
-        start += own
-    return sources
+        sources_T = torch.arange(before, before + len(action.tokens))
+        sources_T[0] = last
+        yield sources_T
+        before += len(action.tokens) - 1

@@ -1,8 +1,9 @@
 """The learner over several processes: who computes which rows, and the model sharded over them by FSDP2.
 
-Every rank is given the whole batch and plans for all of them, so counts and denominators need no communication;
-only gradients, parameters and a handful of sums travel. Invariants: all ranks make the same number of forward and
-backward passes, since each of them is a collective; outside of these every parameter is sharded and in float32.
+A batch is dealt before they compute, with counts over all ranks, so denominators need no communication, and a rank
+is given its own rows only; gradients, parameters and a handful of sums travel. Invariants: all ranks make the same
+number of forward and backward passes, since each of them is a collective; outside of these every parameter is
+sharded and in float32.
 
 Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277); the per-parameter sharding is `fully_shard`'s.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,7 +26,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from prorl.learn.logprobs import Scoring, score
-from prorl.learn.packing import MicroBatch, Row
+from prorl.learn.packing import MicroBatch, Row, gather_rows, plan_rows
+from prorl.types import Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,38 @@ def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:
         least = loads.index(min(loads))
         hands[least].append(row)
         loads[least] += row.positions
+    return hands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one rank computes of a mini-batch, and counts over all ranks."""
+
+    passes: tuple[tuple[Row, ...], ...]  # rows of each forward pass, none where other ranks still compute
+    action_tokens: int
+    positions: int  # computed, padding included
+
+
+def deal_batch(
+    batch: Batch, *, updates: int, ranks: int, budget: int, pair_cost: float | None
+) -> list[list[Share]]:
+    """For each rank its share of every mini-batch, one per update; `budget` and `pair_cost` as in `plan_rows`.
+
+    Mini-batches are contiguous groups whose counts differ by at most one. Groups without action tokens are left out,
+    and fewer groups than updates make fewer mini-batches.
+    """
+    groups = [group for group in batch.groups if group.action_tokens]
+    parts = min(updates, len(groups))
+    bounds = [part * len(groups) // parts for part in range(parts + 1)] if parts else []
+    hands: list[list[Share]] = [[] for _ in range(ranks)]
+    for start, end in pairwise(bounds):
+        rows = plan_rows(groups[start:end], budget=budget, pair_cost=pair_cost)
+        plans = [gather_rows(hand, budget=budget) for hand in deal(rows, ranks)]
+        tokens = sum(group.action_tokens for group in groups[start:end])
+        positions = sum(len(part) * part[0].positions for plan in plans for part in plan)
+        for hand, plan in zip(hands, plans, strict=True):
+            passes = (*map(tuple, plan), *[()] * (max(map(len, plans)) - len(plan)))
+            hand.append(Share(passes=passes, action_tokens=tokens, positions=positions))
     return hands
 
 

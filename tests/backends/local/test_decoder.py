@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from transformers import (
@@ -71,10 +73,10 @@ MODELS = {
 
 
 def reference_logps(
-    model: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...], temperature: float
+    model: PreTrainedModel, prompt: tuple[int, ...], tokens: Sequence[int], temperature: float
 ) -> torch.Tensor:
     with torch.no_grad():
-        logits = model.eval()(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        logits = model.eval()(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
     logps = torch.log_softmax(logits / temperature, -1)
     return logps.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
 

@@ -18,9 +18,10 @@ from prorl.launch import resume_run, start_run
 from prorl.rollout.outage import judge_all
 from prorl.tasks.extract import respond
 from prorl.tasks.registry import make_task
-from prorl.types import Action, Batch, Knobs, PromptActions, Request, Sampling
+from prorl.types import Batch, Knobs, PromptActions, Request, Sampling
 from support.cluster import actors, write_model
 from support.commands import done
+from support.learners import action_of
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -166,7 +167,7 @@ def test_an_engine_and_a_judge_that_are_killed_are_replaced_and_asked_again(back
 
 def test_engines_sample_while_the_ranks_learn(backend):
     """The ranks are held still until all responses are there."""
-    action = Action(tokens=(40, 50), engine_logps=(-5.0, -5.0), advantage=1.0)
+    action = action_of((40, 50), -5.0)
     batch = Batch(groups=(PromptActions(prompt=(30, 31), actions=(action, action)),))
     request = Request(
         draw=0, prompt=(30, 31), samples=4, seed=1, sampling=Sampling(temperature=1.0, top_p=1.0, limit=8)

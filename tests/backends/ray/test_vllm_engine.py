@@ -139,7 +139,7 @@ def resealed(weights, arrays):
 def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, temperature):
     engine.install(collect(policy.policy, 7, torch.float32))
     found = answers(engine, ask(samples=8, temperature=temperature))
-    assert len({completion.tokens for completion in found.values()}) > 4
+    assert len({tuple(completion.tokens) for completion in found.values()}) > 4
     for completion in found.values():
         assert completion.policy_version == 7
         with torch.no_grad():
@@ -174,7 +174,7 @@ def test_neighbouring_seeds_share_no_response(engine, policy):
     """vLLM's own children of seed s are s, s + 1, …: sample 1 of seed 5 would be sample 0 of seed 6."""
     engine.install(collect(policy.policy, 0, torch.float32))
     found = answers(engine, ask(draw=0, seed=5), ask(draw=1, seed=6))
-    assert len({completion.tokens for completion in found.values()}) == len(found)
+    assert len({tuple(completion.tokens) for completion in found.values()}) == len(found)
 
 
 def test_a_long_prompt_is_not_answered_from_a_cache_of_old_weights(engine, policy):

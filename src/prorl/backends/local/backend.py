@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+
 from prorl.backends.local.engine import LocalEngine
 from prorl.backends.local.judge import LocalJudge
-from prorl.backends.probe import halves, require_agreement
+from prorl.backends.probe import allowed, halves, require_agreement
 from prorl.learn.learner import TorchLearner
-
-PROBE_TOLERANCE = 1e-3  # nats; float32 decoders agree to 1e-5, so more than this is another model
 
 
 class LocalBackend:
@@ -31,7 +31,10 @@ class LocalBackend:
         self.engine.publish(version)
         prompt, tokens = halves(self._probe)
         decoded, learned = self.engine.score(prompt, tokens), self.learner.score(prompt, tokens)
-        require_agreement(version, decoded, learned, tolerance=PROBE_TOLERANCE)
+        # TF32, where somebody has allowed it, keeps hardly more bits than bfloat16.
+        exact = torch.get_float32_matmul_precision() == "highest"
+        tolerance = allowed("float32" if exact else "bfloat16", learned)
+        require_agreement(version, decoded, learned, tolerance=tolerance)
 
     def incidents(self) -> list[str]:
         """Which judge workers were replaced; anything else that fails in this process ends it."""

@@ -15,7 +15,7 @@ import torch
 from prorl.backends.local.layout import Decoder, Layout
 from prorl.backends.local.sampling import draw, row_keys
 from prorl.errors import ProrlError
-from prorl.types import Completion, Finish, Request
+from prorl.types import Completion, Finish, Request, log_probs, token_ids
 
 # the share of slots still alive below which dropping the others pays for copying the caches
 _COMPACT_BELOW = 0.85
@@ -104,8 +104,8 @@ class Wave:
         return Completion(
             draw=row.request.draw,
             sample=row.sample,
-            tokens=tuple(self._tokens_TS[: self._length, slot].tolist()),
-            logps=tuple(logps),
+            tokens=token_ids(self._tokens_TS[: self._length, slot].tolist()),
+            logps=log_probs(logps),
             finish=finish,
             policy_version=self._version,
         )

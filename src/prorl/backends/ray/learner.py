@@ -29,7 +29,7 @@ from prorl.backends.ray.turns import Take, apart, one_of_each_node
 from prorl.backends.ray.weights import Receivers, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
-from prorl.learn.parallel import Ranks, full_weights
+from prorl.learn.parallel import Ranks, Share, full_weights
 from prorl.types import Batch, Knobs, UpdateStats
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Facts:
     context: int  # tokens
     heads: int  # of attention, over which an engine's GPUs share a layer
     config: str  # as transformers writes it, JSON
+    deal: Callable[..., list[list[Share]]]  # the ranks' way to deal a batch, of so many `updates`
 
 
 class LearnerRank:
@@ -94,12 +95,6 @@ class LearnerRank:
         # With several ranks a GPU never holds the whole model: it is sharded on its way there.
         place = self._device if self._group.mesh is None else "cpu"
         model = load_model(origin.model, dtype=torch.float32, device=place)
-        facts = Facts(
-            eos_ids=eos_ids(model, tokens),
-            context=context_limit(model),
-            heads=model.config.get_text_config().num_attention_heads,
-            config=model.config.to_json_string(),
-        )
         self._learner = TorchLearner(
             model,
             origin.settings,
@@ -107,11 +102,21 @@ class LearnerRank:
             pad_id=pad_id(tokens),
             ranks=self._group,
         )
-        return facts
+        return Facts(
+            eos_ids=eos_ids(model, tokens),
+            context=context_limit(model),
+            heads=model.config.get_text_config().num_attention_heads,
+            config=model.config.to_json_string(),
+            deal=self._learner.deal,
+        )
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """A method of the learner."""
         return getattr(self._learner, method)(*arguments, **options)
+
+    def learn(self, hands: Sequence[Any], knobs: Knobs) -> UpdateStats:
+        """One step on this rank's of the references to all ranks' shares."""
+        return self._learner.learn(result(hands[self._index]), knobs)
 
     def publish(self, version: int) -> list[Any]:
         """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""
@@ -178,8 +183,9 @@ class RayLearner:
         self._stowed = True
 
     def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
-        """Begin one step on all ranks; the batch is stored once and read by each."""
-        return self._begin("call", "update", ray.put(batch), knobs)
+        """Begin one step on all ranks, each of which takes its own rows."""
+        hands = self.facts.deal(batch, updates=knobs.updates_per_step)
+        return self._begin("learn", [ray.put(hand) for hand in hands], knobs)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""

@@ -27,7 +27,7 @@ from prorl.backends.ray.weights import Weights, unpack
 from prorl.files import write_atomic
 from prorl.placement import ALONE, SHARED
 from prorl.seeds import derive
-from prorl.types import Completion, Finish, Request
+from prorl.types import Completion, Finish, Request, log_probs, token_ids
 
 PROBE = "probe"
 PASS_TOKENS = 8192  # of one forward pass on a CPU, at least
@@ -164,7 +164,7 @@ class VLLMEngine:
     def _completion(self, output: RequestOutput) -> Completion:
         draw, sample = self._asked.pop(output.request_id)
         (response,) = output.outputs
-        logps = tuple(response.logprobs.logprobs)
+        logps = log_probs(response.logprobs.logprobs)
         if not math.isfinite(sum(logps)):
             raise DivergedError(
                 "the model's logits are not finite: go back to a checkpoint from before training diverged, "
@@ -173,7 +173,7 @@ class VLLMEngine:
         return Completion(
             draw=draw,
             sample=sample,
-            tokens=tuple(response.token_ids),
+            tokens=token_ids(response.token_ids),
             logps=logps,
             finish=_finish(response.finish_reason),
             policy_version=self._version,
