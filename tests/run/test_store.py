@@ -287,7 +287,7 @@ def test_a_renamed_checkpoint_is_no_checkpoint_of_that_step(store, reports):
 def test_nothing_whole_is_an_error_not_a_fresh_start(store):
     train(store, 1)
     (store.checkpoint_path(1) / "state.json").unlink()
-    with pytest.raises(StorageError, match="none of the 1 checkpoints"):
+    with pytest.raises(StorageError, match="none of the last 1 checkpoints"):
         store.latest_checkpoint()
 
 
@@ -459,9 +459,20 @@ def test_damage_before_every_checkpoint_is_refused_with_its_place_and_changes_no
     for _ in range(2):
         with (
             RunStore.open(store.folder, report=reports.append) as again,
-            pytest.raises(StorageError, match=r"of the oldest: .*damaged at line 1 \(byte 0\).*from a copy"),
+            pytest.raises(StorageError, match=r"oldest of them: .*damaged at line 1 \(byte 0\).*from a copy"),
         ):
             again.latest_checkpoint()
+
+
+@pytest.mark.parametrize(("newest", "used"), [(250, 1), (252, None)])
+def test_more_than_250_steps_are_not_thrown_away_without_asking(newest, used, store, reports):
+    train(store, 1, newest)
+    flip(store.checkpoint_folder(newest) / "state.json", b"step")
+    if used is None:
+        with pytest.raises(StorageError, match=r"the last 1 checkpoints .*--branch RUN@STEP"):
+            store.latest_checkpoint()
+    else:
+        assert store.latest_checkpoint().step == used
 
 
 def test_a_journal_of_the_same_length_is_not_the_one(store, reports):
