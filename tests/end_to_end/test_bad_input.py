@@ -204,3 +204,15 @@ def test_a_lost_measurement_is_said(run, damage):
     damage(run / "evals" / "measurement" / "base.parquet")
     asked = ("--name", "measurement", "--k", 2, "--ladder-per-level", 0)
     assert "base.parquet cannot be read" in refused("eval", "tiny", *asked)
+
+
+@pytest.mark.parametrize("name", ["lock", "heartbeat.json", "stacks.txt", "discarded"])
+def test_a_wrong_kind_of_file_is_no_crash(run, name):
+    path = run / name
+    if name == "discarded":  # a folder, where there is something to set aside
+        (run / "checkpoints" / "step_000003" / "manifest.json").unlink()
+        path.touch()
+    else:
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    assert name in refused("resume", "tiny")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console as RichConsole
 
 from prorl.errors import ProrlError
 
+GONE = {errno.EIO, errno.EPIPE}  # of output: its terminal was closed, its reader has ended
 FAILED = 1
 CRASHED = 70  # a bug, or the system refused something
 INTERRUPTED = 130
@@ -37,6 +42,30 @@ def fail(sentence: str, status: int) -> NoReturn:
     """End the program with a sentence."""
     say(sentence)
     raise typer.Exit(status)
+
+
+class _Output(io.FileIO):
+    """Writes to a descriptor for as long as somebody reads, and then to nobody without an error."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+            return super().write(data)
+
+
+def outlive_readers() -> None:
+    """Let no write to standard output or error fail for want of a reader: a run would end by it, unsaved."""
+    for name in ("stdout", "stderr"):
+        old = getattr(sys, name)
+        raw = io.BufferedWriter(_Output(old.fileno(), "w", closefd=False))
+        new = io.TextIOWrapper(raw, old.encoding, old.errors, line_buffering=old.line_buffering)
+        setattr(sys, name, new)
 
 
 def say(sentence: str) -> None:
