@@ -28,6 +28,12 @@ def state(pid: int) -> str:
     return fields[0] if fields else ""
 
 
+def parent(pid: int) -> int:
+    """The process that a process belongs to; 0 if there is no such process."""
+    fields = _fields(pid)
+    return int(fields[1]) if fields else 0
+
+
 def family(pid: int) -> list[int]:
     """All descendants of a process."""
     parents = {int(path.name): _fields(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
