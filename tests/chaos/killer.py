@@ -30,7 +30,7 @@ from support.processes import command, eventually, family, parent, state
 PAUSE = (0.05, 1.2)  # seconds between two faults
 STOPPED = (0.02, 0.4)  # seconds for which something is stopped: less than a program in the sandbox may take
 AWAY = 0.2  # seconds between Ctrl-Z and fg
-ARMED = 0.7  # share of the trainers that are to be killed at a chosen point
+ARMED = 0.6  # share of the trainers that are to be killed at a chosen point
 
 Log = Callable[[str], None]
 
@@ -166,6 +166,7 @@ class Forking(Supervisor):
 
         if dice is not None and self._armed():
             arm(dice, self._log_fault)
+            armed(self._run).write_text(str(os.getpid()))
         if is_born(self._run):
             state = launch.resume_run(self._run, quiet())
         else:
@@ -221,8 +222,8 @@ def run_job(main: Callable[[], int], output: Path) -> None:
 class Family:
     """The processes of one run at a terminal."""
 
-    def __init__(self, shell: int, keyboard: int, dice: random.Random) -> None:
-        self.shell, self.keyboard, self.dice = shell, keyboard, dice
+    def __init__(self, run: Path, shell: int, keyboard: int, dice: random.Random) -> None:
+        self.run, self.shell, self.keyboard, self.dice = run, shell, keyboard, dice
 
     def members(self, role: str) -> list[int]:
         """Processes that are now what they are asked for."""
@@ -243,11 +244,16 @@ class Family:
         }[role]
 
     def kill(self, role: str) -> bool:
-        """Kill one of a role, if there is one."""
+        """Kill one of a role, if there is one; not a trainer that is going to kill itself."""
         found = self.members(role)
+        if role in ("trainer", "supervisor") and self._is_armed():
+            return False
         if found:
             send([self.dice.choice(found)], signal.SIGKILL)
         return bool(found)
+
+    def _is_armed(self) -> bool:
+        return armed(self.run).exists() and int(armed(self.run).read_text() or 0) in self.members("trainer")
 
     def stop(self, role: str) -> bool:
         """Stop one of a role, or everybody, and let it go on after a while."""
@@ -283,6 +289,11 @@ FAULTS: Mapping[str, Callable[[Family], bool]] = {
     "Ctrl-Z and fg": Family.press_ctrl_z,
 }
 """Faults by name; each says whether there was anybody to be hit."""
+
+
+def armed(run: Path) -> Path:
+    """Holds the process that is going to kill itself."""
+    return run.with_suffix(".armed")
 
 
 def send(pids: Sequence[int], kind: signal.Signals) -> None:
@@ -348,7 +359,7 @@ def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
         while status != 0:
             supervisor = Forking(run, config, dice.randrange(1 << 32), log, lambda: not enough())
             shell, keyboard = terminal(supervisor.run, folder / f"{run.name}.log")
-            family_ = Family(shell, keyboard, dice)
+            family_ = Family(run, shell, keyboard, dice)
             try:
                 status = disturb(family_, deck, log, enough)
             finally:
