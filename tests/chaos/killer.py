@@ -68,10 +68,11 @@ def arm(dice: random.Random, log: Log) -> None:
 
     where = dice.choice([*points(), "torn line"])
     if where == "torn line":
-        owner, name, left, after = journal, "_write", dice.randint(1, 8), False
+        owner, name, often, after = journal, "_write", 8, False
     else:
         owner, name, often = points()[where]
-        left, after = dice.randint(1, often), dice.random() < 0.5
+        after = dice.random() < 0.5
+    left = dice.choice([1, dice.randint(1, often)])
     original = getattr(owner, name)
 
     def die() -> None:

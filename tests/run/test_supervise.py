@@ -278,7 +278,8 @@ def test_a_hangup_is_ignored_under_nohup(apart, folder):
     assert process.wait(timeout=120) == 143
 
 
-def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, folder):
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, folder, send):
     code = """
         from prorl.watch.life import alive
         with alive(folder, Deadlines(least={}), step=3):
@@ -287,10 +288,10 @@ def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, fold
     process = apart(code)
     eventually((folder / STACKS).exists)
     time.sleep(0.3)  # from the file to the handler
-    process.send_signal(signal.SIGQUIT)
+    send(process.pid, signal.SIGQUIT)
     assert process.wait(timeout=120) == 131
     (stacks,) = folder.glob("stacks-*.txt")
-    assert "time.sleep" in stacks.read_text() or "trainer.py" in stacks.read_text()
+    assert "trainer.py" in stacks.read_text()
     said = process.stdout.read()
     assert "killed by SIGQUIT at step 3" in said
     assert f"stopped at once, unsaved; stacks in {stacks.name}" in said

@@ -75,12 +75,17 @@ class Terminal:
                 return True
         return False
 
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait until something holds, while the screen is read."""
+        end = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < end, self.screen
+            if not self.read(0.05):
+                time.sleep(0.02)
+
     def expect(self, text: str) -> None:
         """Wait until a text is on the screen."""
-        end = time.monotonic() + PATIENCE
-        while text not in self.screen:
-            assert time.monotonic() < end, self.screen
-            self.read(0.1)
+        self.until(lambda: text in self.screen)
 
     def close(self) -> None:
         """Close the window: the shell and its jobs hear SIGHUP."""

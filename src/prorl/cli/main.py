@@ -34,7 +34,7 @@ STATUSES = (
 )
 
 LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
-"""Refusals of the system that a restart meets again."""
+"""What a trainer that cannot begin would meet again."""
 
 app = typer.Typer(
     name="prorl",
@@ -282,12 +282,7 @@ def _supervised(arguments: Sequence[str], folder: Path, changes: Sequence[str] =
 
 
 def _trained(folder: Path, trainer: Trainer) -> int:
-    """Train in this process and report on a run that is over; returns the exit status for how it ended.
-
-    Raises:
-        ProrlError: the run has failed, or the system refuses to let it begin for a reason that stays.
-        OSError: the system refused something else; a new process may be granted it.
-    """
+    """Train in this process and report on a run that is over; returns the exit status for how it ended."""
     from prorl.director.decide import TOLD_TO_STOP
     from prorl.watch.console import Console
     from prorl.watch.interrupt import Interrupt

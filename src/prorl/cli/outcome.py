@@ -7,14 +7,13 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 from rich.console import Console as RichConsole
 
 from prorl.errors import ProrlError
 
-GONE = {errno.EIO, errno.EPIPE}  # of output: its terminal was closed, its reader has ended
 FAILED = 1
 CRASHED = 70  # a bug, or the system refused something
 INTERRUPTED = 130
@@ -44,28 +43,30 @@ def fail(sentence: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-class _Output(io.FileIO):
-    """Writes to a descriptor for as long as somebody reads, and then to nobody without an error."""
+class _Output(io.TextIOWrapper):
+    """Text output for as long as somebody reads it, and then to nobody without an error."""
 
-    def write(self, data: Any, /) -> int:
+    def write(self, text: str, /) -> int:
+        self._outlive(super().write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._outlive(super().flush)
+
+    def _outlive(self, act: Callable[..., object], *text: str) -> None:
         try:
-            return super().write(data)
+            act(*text)
         except OSError as error:
-            if error.errno not in GONE:
+            if error.errno not in (errno.EIO, errno.EPIPE):  # its terminal was closed, its reader has ended
                 raise
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self.fileno())
-            os.close(null)
-            return super().write(data)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
 
 
 def outlive_readers() -> None:
     """Let no write to standard output or error fail for want of a reader: a run would end by it, unsaved."""
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
-        raw = io.BufferedWriter(_Output(old.fileno(), "w", closefd=False))
-        new = io.TextIOWrapper(raw, old.encoding, old.errors, line_buffering=old.line_buffering)
-        setattr(sys, name, new)
+        setattr(sys, name, _Output(old.buffer, old.encoding, old.errors, line_buffering=old.line_buffering))
 
 
 def say(sentence: str) -> None:

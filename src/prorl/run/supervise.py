@@ -23,9 +23,9 @@ DONE, FAILED, USAGE = 0, 1, 2
 CRASH_LOOP = 70  # also a trainer's own status after a bug
 NO_MEMORY = 71  # the trainer stopped, saved, before the machine ran out
 PREEMPTED = 75  # stopped by SIGUSR1, saved: start again with `prorl resume`
-HUNG_UP = 129  # SIGHUP: the terminal was closed
+HUNG_UP = 129  # SIGHUP: the terminal was closed; saved
 INTERRUPTED = 130  # Ctrl-C
-QUIT = 131  # Ctrl-\\: stopped at once, unsaved
+QUIT = 131  # Ctrl-\: stopped at once, unsaved
 TERMINATED = 143  # SIGTERM
 
 WISHES = {
@@ -165,19 +165,17 @@ class Supervisor:
     def _hear(self, seconds: float, trainer: subprocess.Popen[bytes] | None = None) -> None:
         """Wait for a signal; one that asks to stop is passed on, unless the trainer has heard it itself.
 
-        The end of the wait is a signal as well: `sigtimedwait` returns one that nobody sent where the process is
-        stopped and continued after its timeout (CPython up to 3.14 at least).
+        The end of the wait is a signal too: CPython's `sigtimedwait` invents one when a stop outlasts its timeout.
         """
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        # Again after a tick: where there are other threads, one of them may have taken the alarm.
+        signal.setitimer(signal.ITIMER_REAL, seconds, self._patience.tick)
         heard = signal.sigwaitinfo(self._awaited)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if heard.si_signo not in _STATUS:
             return
         self._asked = signal.Signals(heard.si_signo)
-        if trainer is not None and not (
-            self._asked == signal.SIGINT and heard.si_code == _FROM_TERMINAL  # a second one would be an order
-        ):
-            trainer.send_signal(self._asked)
+        if trainer is not None and (heard.si_code != _FROM_TERMINAL or self._asked != signal.SIGINT):
+            trainer.send_signal(self._asked)  # but not a second Ctrl-C: to stop at once
 
     def _beat(self, pid: int) -> Beat | None:
         beat = read_beat(self._folder / HEARTBEAT)
