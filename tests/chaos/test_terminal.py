@@ -13,7 +13,7 @@ from prorl.director.events import Stepped, Stopped
 from prorl.launch import resume_run
 from prorl.run.layout import JOURNAL
 from prorl.run.status import holder
-from support.processes import family, shell, state
+from support.processes import eventually, family, shell, state
 from support.runs import contents, of_kind, quiet, timeless
 
 
@@ -34,7 +34,7 @@ def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recip
             time.sleep(0.1)
             os.kill(pid, signal.SIGCONT)
         terminal.close()
-        terminal.until(lambda: holder(run) is None)
+        eventually(lambda: holder(run) is None)
     assert of_kind(run, Stopped)[-1].reason == "interrupted"
     assert resume_run(run, quiet()).stopped == "done"
     assert contents(run) == contents(uninterrupted)

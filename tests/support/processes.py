@@ -60,6 +60,9 @@ class Terminal:
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
         self.screen = ""
+        self.jobs: dict[
+            int, str
+        ] = {}  # processes that were there when the window was closed, and their commands
         self._descriptor = descriptor
 
     def type(self, keys: str) -> None:
@@ -90,6 +93,7 @@ class Terminal:
     def close(self) -> None:
         """Close the window: the shell and its jobs hear SIGHUP."""
         if self._descriptor >= 0:
+            self.jobs = {pid: command(pid) for pid in family(self.pid)}
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -109,8 +113,8 @@ def shell(folder: Path | None = None) -> Iterator[Terminal]:
     try:
         yield terminal
     finally:
-        left = family(pid)
         terminal.close()
+        left = [job for job, said in terminal.jobs.items() if said and command(job) == said]
         for process in (*left, pid):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
