@@ -65,8 +65,9 @@ class _Output(io.TextIOWrapper):
 def outlive_readers() -> None:
     """Let no write to standard output or error fail for want of a reader: a run would end by it, unsaved."""
     for name in ("stdout", "stderr"):
-        old = getattr(sys, name)
-        setattr(sys, name, _Output(old.buffer, old.encoding, old.errors, line_buffering=old.line_buffering))
+        if old := getattr(sys, name):  # None where it was closed at the start
+            new = _Output(old.buffer, old.encoding, old.errors, line_buffering=old.line_buffering)
+            setattr(sys, name, new)
 
 
 def say(sentence: str) -> None:

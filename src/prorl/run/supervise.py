@@ -219,9 +219,8 @@ class Supervisor:
 
 
 def wishes() -> set[signal.Signals]:
-    """The signals of `WISHES` that this process hears: under nohup it was started deaf to SIGHUP, and stays so."""
-    deaf = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return WISHES.keys() - ({signal.SIGHUP} if deaf else set())
+    """The signals of `WISHES` that this process hears: one that nohup made deaf to SIGHUP stays so."""
+    return {kind for kind in WISHES if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN}
 
 
 def _is_stopped(pid: int) -> bool:
