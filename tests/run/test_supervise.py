@@ -233,9 +233,9 @@ def test_a_signal_is_passed_on_and_the_documented_status_comes_back(apart, folde
     assert (folder / "asked").read_text() == str(int(kind))
 
 
-@pytest.mark.parametrize("stopped", ["supervisor", "trainer", "both"])
+@pytest.mark.parametrize("stopped", ["supervisor", "both"])
 def test_who_is_stopped_and_continued_lives_on(apart, folder, stopped):
-    """Longer than a tick, for the supervisor; longer than its deadline, for the trainer."""
+    """Longer than a tick, and than the trainer's deadline."""
     process = apart(POLITE)
     whom = {"supervisor": [process.pid], "trainer": [trainer_of(folder)]}
     for seconds in (0.2, 0.2, 1.0):

@@ -157,7 +157,7 @@ class Supervisor:
             # More than a tick or two: it was this process that did not run, stopped or on a sleeping machine.
             passed, seen = min(now - seen, 2 * self._patience.tick), now
             beat = self._beat(trainer.pid) or beat
-            if beat is not None and not _is_stopped(trainer.pid) and vigil.overdue(beat, passed):
+            if beat is not None and vigil.overdue(beat, passed):
                 hung = True
                 self._end(trainer, beat)
         return Ending(status=trainer.returncode, beat=self._beat(trainer.pid) or beat, hung=hung)
@@ -221,11 +221,6 @@ class Supervisor:
 def wishes() -> set[signal.Signals]:
     """The signals of `WISHES` that this process hears: one that nohup made deaf to SIGHUP stays so."""
     return {kind for kind in WISHES if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN}
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a child is stopped, by a signal or a debugger: on purpose, so it does not hang."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2][0] in "Tt"
 
 
 @contextmanager
