@@ -25,8 +25,8 @@ cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
 	$(CLUSTER)/pytest -m cluster tests/backends/ray
 
-chaos: export CHAOS_KILLS ?= 40
-chaos: .venv/dev  ## kill a trainer again and again; its runs must end with the bytes of one that nobody killed
+chaos: export CHAOS_KILLS ?= 60
+chaos: .venv/dev  ## kill and stop every process of a run again and again; its bytes must be those of a run left alone
 	$(BIN)/pytest tests/chaos -s
 
 lint: .venv/dev

@@ -1,28 +1,45 @@
-"""A process that trains in children and kills each of them, at a random moment or at a chosen point of the code.
+"""A person at a terminal, an out-of-memory killer and a power cut, all at once, over runs that must not notice.
 
-    python killer.py RECIPE FOLDER SEED KILLS
+    python killer.py RECIPE FOLDER SEED FAULTS
 
-Runs are trained one after the other in FOLDER/run_N until there were KILLS kills and the last run is done. What was
-killed where is printed as JSON. Children are forked, because importing torch takes longer than what they do.
+Runs are trained one after the other in FOLDER/run_N, each by a supervisor at a terminal of its own, until there were
+FAULTS faults and the last run is done. Faults are drawn from a table, in a shuffled order so that each kind comes
+equally often, and besides trainers are killed at chosen points of the code. What was done is printed as JSON.
+Supervisors and trainers are forked, because importing torch takes longer than what they do.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import pty
 import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-SECONDS = 1.5  # in which a random moment lies: about the life of a child that nobody kills
+from prorl.run.layout import is_born
+from prorl.run.supervise import Patience, Supervisor
+from support.processes import command, eventually, family, parent, state
+
+PAUSE = (0.05, 1.2)  # seconds between two faults
+STOPPED = (0.02, 0.4)  # seconds for which something is stopped: less than a program in the sandbox may take
+AWAY = 0.2  # seconds between Ctrl-Z and fg
+ARMED = 0.6  # share of the trainers that are to be killed at a chosen point
+
+Log = Callable[[str], None]
+
+
+# -- where a trainer kills itself
 
 
 def points() -> dict[str, tuple[Any, str, int]]:
-    """Where to kill: name → owner, attribute, and about how often a child comes by."""
+    """Where to kill: name → owner, attribute, and about how often a trainer comes by."""
     from prorl import loop
     from prorl.backends.local.judge import LocalJudge
     from prorl.learn import optim
@@ -45,111 +62,322 @@ def points() -> dict[str, tuple[Any, str, int]]:
     }
 
 
-def arm(owner: Any, name: str, call: int, *, after: bool) -> None:
-    """Let this process be killed before or after the n-th call of a function."""
+def arm(dice: random.Random, log: Log) -> None:
+    """Let this process be killed before or after the n-th call of a function, or in the middle of a journal line."""
+    from prorl.run import journal
+
+    where = dice.choice([*points(), "torn line"])
+    if where == "torn line":
+        owner, name, often, after = journal, "_write", 8, False
+    else:
+        owner, name, often = points()[where]
+        after = dice.random() < 0.5
+    left = dice.choice([1, dice.randint(1, often)])
     original = getattr(owner, name)
-    left = call
+
+    def die() -> None:
+        log(f"trainer killed: {where}")
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def fatal(*arguments: Any, **named: Any) -> Any:
         nonlocal left
         left -= 1
+        if left == 0 and where == "torn line":
+            descriptor, data = arguments
+            original(descriptor, data[: len(data) // 2])
         if left == 0 and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         result = original(*arguments, **named)
         if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         return result
 
     setattr(owner, name, fatal)
 
 
-def tear_journal(call: int) -> None:
-    """Let this process be killed in the middle of writing the n-th line of its journal."""
-    from prorl.run import journal
-
-    original, left = journal._write, call
-
-    def torn(descriptor: int, data: bytes) -> None:
-        nonlocal left
-        left -= 1
-        original(descriptor, data if left else data[: len(data) // 2])
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    journal._write = torn
+# -- the family: terminal, supervisor, trainer; judge workers and sandbox servers are the product's own
 
 
-def child(train: Callable[[], Any], prepare: Callable[[], None]) -> int:
-    """The id of a new process that prepares its death and trains."""
-    pid = os.fork()
+class Child:
+    """A forked process with as much of `subprocess.Popen` as a supervisor asks for; dies with its parent."""
+
+    def __init__(self, main: Callable[[], None], mask: set[signal.Signals]) -> None:
+        self.returncode: int | None = None
+        before = os.getpid()
+        self.pid = os.fork()
+        if self.pid:
+            return
+        status = 1
+        try:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+            assert os.getppid() == before
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            main()
+            status = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self) -> int:
+        eventually(lambda: self.poll() is not None)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, kind: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, kind)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forking(Supervisor):
+    """The supervisor, with trainers that need not import torch; it sees that no checkpoint is ever lost."""
+
+    def __init__(self, run: Path, config: Any, seed: int, log: Log, armed: Callable[[], bool]) -> None:
+        patience = Patience(crashes=10**6, first_wait=0.01, longest_wait=0.01, tick=0.1)
+        super().__init__((), (), run, say=print, patience=patience)
+        self._run, self._config, self._log_fault, self._armed = run, config, log, armed
+        self._dice = random.Random(seed)
+        self._newest = -1
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str], mask: set[Any]) -> Any:
+        from prorl.run.store import RunStore
+
+        found = RunStore.open(self._run).latest_checkpoint() if is_born(self._run) else None
+        newest = -1 if found is None else found.step
+        assert newest >= self._newest, f"the checkpoint of step {self._newest} is lost"
+        self._newest = newest
+        chance, seed = self._dice.random(), self._dice.random()
+        return Child(lambda: self._train(random.Random(seed) if chance < ARMED else None), mask)
+
+    def _train(self, dice: random.Random | None) -> None:
+        from prorl import launch
+        from support.runs import quiet
+
+        if dice is not None and self._armed():
+            arm(dice, self._log_fault)
+            armed(self._run).write_text(str(os.getpid()))
+        if is_born(self._run):
+            state = launch.resume_run(self._run, quiet())
+        else:
+            state = launch.start_run(self._config, self._run, quiet())
+        assert state.stopped == "done"
+
+
+def terminal(main: Callable[[], int], output: Path) -> tuple[int, int]:
+    """A shell of one job at a terminal of its own: its process, and the descriptor at which keys are pressed.
+
+    It takes a job that Ctrl-Z has stopped to the foreground again, and ends like the job.
+    """
+    pid, keyboard = pty.fork()
     if pid:
-        return pid
+        return pid, keyboard
+    with suppress(BaseException):
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        job = os.fork()
+        if job == 0:
+            run_job(main, output)
+        while True:
+            _, status = os.waitpid(job, os.WUNTRACED)
+            if not os.WIFSTOPPED(status):
+                os._exit(os.waitstatus_to_exitcode(status) % 256)
+            time.sleep(AWAY)
+            os.killpg(job, signal.SIGCONT)
+    os._exit(1)
+
+
+def run_job(main: Callable[[], int], output: Path) -> None:
+    """Become the foreground job of a terminal, with output to a file."""
+    status = 1
     try:
-        prepare()
-        train()
+        os.setpgid(0, 0)
+        os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        with output.open("a") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        status = main()
     except BaseException:
         import traceback
 
         traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
 
 
-def attempt(train: Callable[[], Any], dice: random.Random) -> tuple[str, int]:
-    """One child, and how it was to end; returns where it was killed and its wait status."""
-    chosen = [*points(), "torn line"]
-    where = dice.choice([*chosen, *["any moment"] * len(chosen)])
-    if where == "any moment":
-        pid = child(train, lambda: None)
-        time.sleep(dice.uniform(0.05, SECONDS))
-        os.kill(pid, signal.SIGKILL)  # one that has ended waits to be waited for
-    elif where == "torn line":
-        call = dice.randint(1, 8)
-        pid = child(train, lambda: tear_journal(call))
-    else:
-        owner, name, often = points()[where]
-        call, after = dice.randint(1, often), dice.random() < 0.5
-        pid = child(train, lambda: arm(owner, name, call, after=after))
-    return where, os.waitpid(pid, 0)[1]
+# -- faults from outside
 
 
-def main(recipe: str, folder: Path, seed: int, kills: int) -> None:
-    """Kill until there were enough, and let the last run end."""
-    from prorl import launch
+class Family:
+    """The processes of one run at a terminal."""
+
+    def __init__(self, run: Path, shell: int, keyboard: int, dice: random.Random) -> None:
+        self.run, self.shell, self.keyboard, self.dice = run, shell, keyboard, dice
+
+    def members(self, role: str) -> list[int]:
+        """Processes that are now what they are asked for."""
+        everybody = family(self.shell)
+        supervisors = [pid for pid in everybody if parent(pid) == self.shell]
+        workers = [pid for pid in everybody if "spawn_main" in command(pid)]
+        return {
+            "supervisor": supervisors,
+            "trainer": [pid for pid in everybody if parent(pid) in supervisors],
+            "judge worker": workers,
+            # A program that it runs has been forked, so it looks like its server.
+            "sandbox server": [
+                pid
+                for pid in everybody
+                if "sandbox.inside import server" in command(pid) and command(parent(pid)) != command(pid)
+            ],
+            "everybody": everybody,
+        }[role]
+
+    def kill(self, role: str) -> bool:
+        """Kill one of a role, if there is one; not a trainer that is going to kill itself."""
+        found = self.members(role)
+        if role in ("trainer", "supervisor") and self._is_armed():
+            return False
+        if found:
+            send([self.dice.choice(found)], signal.SIGKILL)
+        return bool(found)
+
+    def _is_armed(self) -> bool:
+        return armed(self.run).exists() and int(armed(self.run).read_text() or 0) in self.members("trainer")
+
+    def stop(self, role: str) -> bool:
+        """Stop one of a role, or everybody, and let it go on after a while."""
+        found = self.members(role)
+        if found and role != "everybody":
+            found = [self.dice.choice(found)]
+        send(found, signal.SIGSTOP)
+        time.sleep(self.dice.uniform(*STOPPED))
+        send(found, signal.SIGCONT)
+        return bool(found)
+
+    def press_ctrl_z(self) -> bool:
+        """Press it, and wait until the shell has taken the job to the foreground again."""
+        found = self.members("trainer")
+        if not found:
+            return False
+        os.write(self.keyboard, b"\x1a")
+        time.sleep(2 * AWAY)
+        eventually(lambda: all(state(pid) != "T" for pid in found))
+        return True
+
+
+FAULTS: Mapping[str, Callable[[Family], bool]] = {
+    "kill trainer": lambda family: family.kill("trainer"),
+    "kill supervisor": lambda family: family.kill("supervisor"),
+    "kill judge worker": lambda family: family.kill("judge worker"),
+    "kill sandbox server": lambda family: family.kill("sandbox server"),
+    "stop supervisor": lambda family: family.stop("supervisor"),
+    "stop trainer": lambda family: family.stop("trainer"),
+    "stop judge worker": lambda family: family.stop("judge worker"),
+    "stop sandbox server": lambda family: family.stop("sandbox server"),
+    "stop everybody": lambda family: family.stop("everybody"),
+    "Ctrl-Z and fg": Family.press_ctrl_z,
+}
+"""Faults by name; each says whether there was anybody to be hit."""
+
+
+def armed(run: Path) -> Path:
+    """Holds the process that is going to kill itself."""
+    return run.with_suffix(".armed")
+
+
+def send(pids: Sequence[int], kind: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, kind)
+
+
+class Deck:
+    """The names of faults in an order drawn from dice, each equally often."""
+
+    def __init__(self, names: Sequence[str], dice: random.Random) -> None:
+        self._names, self._dice = names, dice
+        self._left: list[str] = []
+
+    def draw(self) -> str:
+        if not self._left:
+            self._left = self._dice.sample(self._names, len(self._names))
+        return self._left.pop()
+
+    def put_back(self, name: str) -> None:
+        self._left.insert(0, name)
+
+
+def disturb(family_: Family, deck: Deck, log: Log, enough: Callable[[], bool]) -> int:
+    """One fault after the other until the terminal is left or there were enough; its exit status."""
+    while True:
+        pid, status = os.waitpid(family_.shell, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(family_.dice.uniform(*PAUSE))
+        if enough():
+            continue
+        name = deck.draw()
+        if FAULTS[name](family_):
+            log(name)
+        else:
+            deck.put_back(name)
+
+
+def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
+    """Disturb until there were enough faults, and let the last run end."""
     from prorl.config.recipe import load_recipe
-    from prorl.run.layout import is_born
-    from prorl.run.store import RunStore
-    from support.runs import quiet
+    from prorl.tasks.domains.one_liner import puzzles
 
-    config = load_recipe(recipe)
+    points(), puzzles()  # once, for all that are forked
+    config, done = load_recipe(recipe), folder / "faults"
+    done.touch()
     dice = random.Random(seed)
-    killed: list[dict[str, Any]] = []
+    deck = Deck(os.environ.get("CHAOS_FAULTS", ",".join(FAULTS)).split(","), dice)
+
+    def log(name: str) -> None:
+        with done.open("a") as file:
+            file.write(f"{name}\n")
+
+    def enough() -> bool:
+        return len(done.read_text().splitlines()) >= faults
+
     runs = 0
-    while len(killed) < kills:
-        run = folder / f"run_{runs}"
+    while not enough():
+        run, status = folder / f"run_{runs}", -1
         runs += 1
-        newest = -1
+        while status != 0:
+            supervisor = Forking(run, config, dice.randrange(1 << 32), log, lambda: not enough())
+            shell, keyboard = terminal(supervisor.run, folder / f"{run.name}.log")
+            family_ = Family(run, shell, keyboard, dice)
+            try:
+                status = disturb(family_, deck, log, enough)
+            finally:
+                os.close(keyboard)
+            if status not in (0, 256 - signal.SIGKILL):
+                sys.exit(
+                    f"the supervisor ended with {status}\n{(folder / f'{run.name}.log').read_text()[-4000:]}"
+                )
+            eventually(lambda run=run: not held(run))
+    print(json.dumps({"runs": runs, "faults": done.read_text().splitlines()}))
 
-        def train(run: Path = run) -> None:
-            state = (
-                launch.resume_run(run, quiet()) if is_born(run) else launch.start_run(config, run, quiet())
-            )
-            assert state.stopped == "done"
 
-        while True:
-            if len(killed) < kills:
-                where, status = attempt(train, dice)
-            else:
-                where, status = "nowhere", os.waitpid(child(train, lambda: None), 0)[1]
-            if status == 0:
-                break
-            assert os.WIFSIGNALED(status), f"a child failed by itself, to be killed at: {where}"
-            found = RunStore.open(run).latest_checkpoint() if is_born(run) else None
-            saved = -1 if found is None else found.step
-            assert saved >= newest, f"after a kill at {where} the checkpoint of step {newest} is lost"
-            newest = saved
-            killed.append({"run": run.name, "where": where, "saved": saved})
-    print(json.dumps({"runs": runs, "killed": killed}))
+def held(run: Path) -> bool:
+    """Whether a trainer that lost its supervisor is still dying."""
+    from prorl.run.status import holder
+
+    return holder(run) is not None
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
 
-from support.commands import done, refused, tree
+from support.commands import done, refused, sentence, tree
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -204,3 +206,31 @@ def test_a_lost_measurement_is_said(run, damage):
     damage(run / "evals" / "measurement" / "base.parquet")
     asked = ("--name", "measurement", "--k", 2, "--ladder-per-level", 0)
     assert "base.parquet cannot be read" in refused("eval", "tiny", *asked)
+
+
+@pytest.mark.parametrize("name", ["lock", "heartbeat.json", "stacks.txt", "discarded"])
+def test_a_wrong_kind_of_file_is_no_crash(run, name):
+    path = run / name
+    if name == "discarded":  # a folder, where there is something to set aside
+        (run / "checkpoints" / "step_000003" / "manifest.json").unlink()
+        path.touch()
+    else:
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    assert name in refused("resume", "tiny")
+
+
+READ_ONLY = """
+mount --bind runs runs && mount -o remount,bind,ro runs || exit 9
+{python} -m prorl resume runs/tiny
+"""
+
+
+@pytest.mark.slow
+def test_a_read_only_disk_is_no_crash_that_is_tried_again(run, workplace):
+    apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    script = READ_ONLY.format(python=sys.executable)
+    process = subprocess.run([*apart, script], capture_output=True, text=True, timeout=120)
+    if process.returncode == 9:
+        pytest.skip("this machine does not let us mount a read-only disk")
+    assert "Read-only file system" in sentence(process.returncode, process.stderr)

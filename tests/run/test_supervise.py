@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from prorl.run.heartbeat import Beat
-from prorl.run.layout import CHECKPOINTS, HEARTBEAT, LOG
+from prorl.run.layout import CHECKPOINTS, HEARTBEAT, LOG, STACKS
 from prorl.run.supervise import CRASH_LOOP, Ending, Patience, Supervisor
+from support.processes import eventually, shell, state
 
 QUICK = Patience(first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
 
@@ -159,17 +160,23 @@ def test_the_beat_of_an_earlier_trainer_condemns_nobody(supervisor, folder):
     assert len(lives(folder)) == 2
 
 
-def run_apart(supervisor_code: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", supervisor_code], start_new_session=True)
-
-
 APART = """
 from pathlib import Path
-import sys
-from prorl.run.supervise import Supervisor
+import signal, sys
+from prorl.run.supervise import Patience, Supervisor
 command = [sys.executable, {script!r}]
-sys.exit(Supervisor([*command, "first"], [*command, "again"], Path({folder!r}), say=print).run())
+signal.signal(signal.SIGHUP, signal.{hangup})
+patience = Patience(first_wait=0.01, tick=0.05, dump=0.5)
+folder = Path({folder!r})
+sys.exit(Supervisor([*command, "first"], [*command, "again"], folder, say=print, patience=patience).run())
 """
+
+
+def write_apart(folder: Path, code: str, hangup: str = "SIG_DFL") -> str:
+    """Python that supervises a trainer running some code."""
+    script = folder / "trainer.py"
+    script.write_text(TRAINER.format(folder=str(folder)) + textwrap.dedent(code))
+    return APART.format(script=str(script), folder=str(folder), hangup=hangup)
 
 
 @pytest.fixture
@@ -177,10 +184,9 @@ def apart(folder):
     """A supervisor in a process of its own, once its trainer is at work."""
     started = []
 
-    def start(code: str) -> subprocess.Popen:
-        script = folder / "trainer.py"
-        script.write_text(TRAINER.format(folder=str(folder)) + textwrap.dedent(code))
-        process = run_apart(APART.format(script=str(script), folder=str(folder)))
+    def start(code: str, hangup: str = "SIG_DFL") -> subprocess.Popen:
+        command = [sys.executable, "-c", write_apart(folder, code, hangup)]
+        process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
         started.append(process)
         eventually((folder / HEARTBEAT).exists)
         return process
@@ -189,42 +195,106 @@ def apart(folder):
     for process in started:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
-def eventually(true) -> None:
-    end = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
+def trainer_of(folder: Path) -> int:
+    return int((folder / "life-0").read_text().split()[0])
 
 
 def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
-        return False
+    return state(pid) not in ("", "Z")
 
 
 POLITE = """
     asked = []
-    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(kind, lambda number, frame: asked.append(number))
-    heart(1)
-    while not asked: time.sleep(0.02)
+    statuses = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75, signal.SIGHUP: 129}
+    for kind in statuses:
+        if signal.getsignal(kind) != signal.SIG_IGN:
+            signal.signal(kind, lambda number, frame: asked.append(number))
+    beating = heart(1, deadline=DEADLINE)
+    while not asked:
+        time.sleep(0.02)
+        beating("learn")
     time.sleep(0.2)
     (folder / "asked").write_text(" ".join(map(str, asked)))
-    sys.exit({signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}[asked[0]])
-"""
+    sys.exit(statuses[asked[0]])
+""".replace("DEADLINE", "0.6")
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 75)]
+    ("kind", "status"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 75), (signal.SIGHUP, 129)],
 )
 def test_a_signal_is_passed_on_and_the_documented_status_comes_back(apart, folder, kind, status):
     process = apart(POLITE)
     process.send_signal(kind)
     assert process.wait(timeout=120) == status
     assert (folder / "asked").read_text() == str(int(kind))
+
+
+@pytest.mark.parametrize("stopped", ["supervisor", "both"])
+def test_who_is_stopped_and_continued_lives_on(apart, folder, stopped):
+    """Longer than a tick, and than the trainer's deadline."""
+    process = apart(POLITE)
+    whom = {"supervisor": [process.pid], "trainer": [trainer_of(folder)]}
+    for seconds in (0.2, 0.2, 1.0):
+        for kind in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in whom.get(stopped, [*whom["trainer"], *whom["supervisor"]]):
+                os.kill(pid, kind)
+            time.sleep(seconds if kind == signal.SIGSTOP else 0.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 143
+    assert lives(folder) == ["first"]
+
+
+def test_ctrl_z_and_fg_at_a_terminal(folder):
+    (folder / "supervise.py").write_text(write_apart(folder, POLITE))
+    with shell() as terminal:
+        terminal.type(f"{sys.executable} {folder / 'supervise.py'}\n")
+        eventually((folder / HEARTBEAT).exists)
+        for _ in range(3):
+            terminal.type("\x1a")
+            eventually(lambda: state(trainer_of(folder)) == "T")
+            time.sleep(0.1)
+            terminal.type("fg\n")
+            eventually(lambda: state(trainer_of(folder)) != "T")
+        terminal.type("\x03")
+        eventually((folder / "asked").exists)
+        terminal.type("echo status $?\n")
+        terminal.expect("status 130")
+    assert (folder / "asked").read_text() == "2"
+    assert lives(folder) == ["first"]
+
+
+def test_a_hangup_is_ignored_under_nohup(apart, folder):
+    process = apart(POLITE, hangup="SIG_IGN")
+    process.send_signal(signal.SIGHUP)
+    os.kill(trainer_of(folder), signal.SIGHUP)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 143
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, folder, send):
+    code = """
+        from prorl.watch.life import alive
+        with alive(folder, Deadlines(least={}), step=3):
+            time.sleep(60)
+    """
+    process = apart(code)
+    eventually((folder / STACKS).exists)
+    time.sleep(0.3)  # from the file to the handler
+    send(process.pid, signal.SIGQUIT)
+    assert process.wait(timeout=120) == 131
+    (stacks,) = folder.glob("stacks-*.txt")
+    assert "trainer.py" in stacks.read_text()
+    said = process.stdout.read()
+    assert "killed by SIGQUIT at step 3" in said
+    assert f"stopped at once, unsaved; stacks in {stacks.name}" in said
 
 
 def test_a_trainer_that_is_asked_to_stop_and_crashes_is_not_started_again(apart, folder):
@@ -236,7 +306,7 @@ def test_a_trainer_that_is_asked_to_stop_and_crashes_is_not_started_again(apart,
 
 def test_the_trainer_dies_with_its_supervisor(apart, folder):
     process = apart("heart(1); time.sleep(60)")
-    pid = int((folder / "life-0").read_text().split()[0])
+    pid = trainer_of(folder)
     assert alive(pid)
     process.kill()
     eventually(lambda: not alive(pid))

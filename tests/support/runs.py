@@ -74,7 +74,8 @@ def contents(run: Path) -> dict[str, bytes]:
     return {
         path.relative_to(run).as_posix(): content(path)
         for path in files
-        if path.name not in ("manifest.json", "lock")  # the length of the journal; a process
+        # the length of the journal; a process; what happened to processes
+        if path.name not in ("manifest.json", "lock", "incidents.jsonl")
     }
 
 

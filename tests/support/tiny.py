@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ TINY: dict[str, Any] = {
 """A recipe without its model."""
 
 
-def write_model(folder: Path, architecture: str, *, layers: int = 2) -> Path:
-    """A random checkpoint with a tokenizer."""
+def write_model(folder: Path, architecture: str, *, layers: int = 2, words: Sequence[str] = ()) -> Path:
+    """A random checkpoint with a tokenizer, in which `words` are tokens."""
     tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
+    tokenizer.add_tokens(list(words))
     model = _random_model(architecture, len(tokenizer), layers)
     model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
     model.save_pretrained(folder)

@@ -21,7 +21,8 @@ def wish():
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 75)]
+    ("kind", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 75), (signal.SIGHUP, 129)],
 )
 def test_a_signal_is_a_wish_with_its_exit_status(wish, kind, status):
     with wish.listening():
@@ -53,6 +54,16 @@ def test_the_handlers_of_before_come_back(wish):
     with wish.listening():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(wish):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with wish.listening():
+            signal.raise_signal(signal.SIGHUP)
+            assert not wish()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_waiting_is_a_phase_of_its_own_and_ends_with_a_wish(wish):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -14,11 +15,12 @@ from rich.console import Console as RichConsole
 
 from prorl import __version__
 from prorl.cli import compare, creativity, dashboard, data, doctor, evaluate, export, report, tasks
-from prorl.cli.outcome import CRASHED, finish, say
+from prorl.cli.outcome import CRASHED, finish, outlive_readers, say
 from prorl.cli.places import Address, Backend, RunFolder, changes_to, run_at
 from prorl.cli.report import report_at_the_end
 from prorl.errors import ProrlError
 from prorl.run.layout import RUNS, run_folder
+from prorl.stopwatch import unheard
 
 if TYPE_CHECKING:
     from prorl.director.state import RunState
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 
 STATUSES = (
     "Exit status: 0 done · 1 failed, with a sentence · 70 crashed again and again · 75 stopped by SIGUSR1, saved: "
-    "start again with `prorl resume` · 130 stopped by Ctrl-C, saved · 143 stopped by SIGTERM, saved"
+    "start again with `prorl resume` · 129 terminal closed (SIGHUP), saved · 130 stopped by Ctrl-C, saved · "
+    "131 stopped by Ctrl-\\, unsaved · 143 stopped by SIGTERM, saved"
 )
+
+LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+"""What a trainer that cannot begin would meet again."""
 
 app = typer.Typer(
     name="prorl",
@@ -233,6 +239,7 @@ def main() -> None:
     # Read by OpenMP when torch loads. Threads that spin while they wait are ten times slower as soon as anything
     # else, the judge for one, wants a core; threads that sleep at once are half as fast on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    outlive_readers()
     try:
         app()
     except Exception:
@@ -282,7 +289,12 @@ def _trained(folder: Path, trainer: Trainer) -> int:
 
     console = Console()
     interrupt = Interrupt(console)
-    stopped = trainer(console, interrupt).stopped
+    try:
+        stopped = trainer(console, interrupt).stopped
+    except OSError as error:
+        if interrupt.pulse is not unheard or error.errno not in LASTING:
+            raise
+        raise ProrlError(f"the system refused: {error}; mend this, then run the command again") from error
     if stopped in ("done", TOLD_TO_STOP):
         report_at_the_end(folder)
         return 0

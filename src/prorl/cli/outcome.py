@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import sys
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -37,6 +41,33 @@ def fail(sentence: str, status: int) -> NoReturn:
     """End the program with a sentence."""
     say(sentence)
     raise typer.Exit(status)
+
+
+class _Output(io.TextIOWrapper):
+    """Text output for as long as somebody reads it, and then to nobody without an error."""
+
+    def write(self, text: str, /) -> int:
+        self._outlive(super().write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._outlive(super().flush)
+
+    def _outlive(self, act: Callable[..., object], *text: str) -> None:
+        try:
+            act(*text)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EPIPE):  # its terminal was closed, its reader has ended
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+
+
+def outlive_readers() -> None:
+    """Let no write to standard output or error fail for want of a reader: a run would end by it, unsaved."""
+    for name in ("stdout", "stderr"):
+        if old := getattr(sys, name):  # None where it was closed at the start
+            new = _Output(old.buffer, old.encoding, old.errors, line_buffering=old.line_buffering)
+            setattr(sys, name, new)
 
 
 def say(sentence: str) -> None:

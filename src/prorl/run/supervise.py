@@ -23,15 +23,24 @@ DONE, FAILED, USAGE = 0, 1, 2
 CRASH_LOOP = 70  # also a trainer's own status after a bug
 NO_MEMORY = 71  # the trainer stopped, saved, before the machine ran out
 PREEMPTED = 75  # stopped by SIGUSR1, saved: start again with `prorl resume`
+HUNG_UP = 129  # SIGHUP: the terminal was closed; saved
 INTERRUPTED = 130  # Ctrl-C
+QUIT = 131  # Ctrl-\: stopped at once, unsaved
 TERMINATED = 143  # SIGTERM
 
-WISHES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGUSR1: PREEMPTED}
+WISHES = {
+    signal.SIGHUP: HUNG_UP,
+    signal.SIGINT: INTERRUPTED,
+    signal.SIGTERM: TERMINATED,
+    signal.SIGUSR1: PREEMPTED,
+}
 """Signals that ask a trainer to save and stop → its exit status then."""
+AT_ONCE = signal.SIGQUIT  # a trainer writes down where its threads are, and dies
 ENDED = "PRORL_ENDED"  # in the environment of a trainer that was started again: how the one before it ended
 WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
 
-_FINAL = {DONE, FAILED, USAGE, PREEMPTED, INTERRUPTED, TERMINATED}
+_STATUS = {**WISHES, AT_ONCE: QUIT}  # of a supervisor that was asked to stop
+_FINAL = {DONE, FAILED, USAGE, *WISHES.values()}
 _FROM_TERMINAL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the whole process group has heard
 _PR_SET_PDEATHSIG = 1
 
@@ -89,6 +98,7 @@ class Supervisor:
         self._folder = folder
         self._say = say
         self._patience = patience or Patience()
+        self._awaited = {*wishes(), AT_ONCE, signal.SIGCHLD, signal.SIGALRM}
         self._asked: signal.Signals | None = None
         self._best = -1  # the most steps any trainer completed
         self._crashes = 0  # since then
@@ -96,7 +106,7 @@ class Supervisor:
     def run(self) -> int:
         """Until the run is done, somebody stops it, or restarts are no use; returns the exit status."""
         command, environment = self._first, dict(os.environ)
-        with _blocked() as mask:
+        with _blocked(self._awaited) as mask:
             while True:
                 ending = self._watch(self._start(command, environment, mask))
                 command = self._again if is_born(self._folder) else self._first
@@ -105,7 +115,8 @@ class Supervisor:
                 self._log(str(ending))
                 environment[ENDED] = str(ending)
                 if self._asked is not None:
-                    return WISHES[self._asked]
+                    self._log(f"stopped at once, unsaved{self._keep_stacks()}; {self._way_on()}")
+                    return _STATUS[self._asked]
                 self._count(ending)
                 if self._crashes >= self._patience.crashes:
                     self._say(
@@ -113,8 +124,9 @@ class Supervisor:
                         f"{self._way_on()}"
                     )
                     return CRASH_LOOP
-                if not self._back_off():
-                    return WISHES[self._asked or signal.SIGINT]
+                self._back_off()
+                if self._asked is not None:
+                    return _STATUS[self._asked]
 
     def _way_on(self) -> str:
         if is_born(self._folder):
@@ -140,7 +152,7 @@ class Supervisor:
         vigil, beat, hung = Vigil(), None, False
         seen = time.monotonic()
         while trainer.poll() is None:
-            self._hear(trainer, self._patience.tick)
+            self._hear(self._patience.tick, trainer)
             now = time.monotonic()
             # More than a tick or two: it was this process that did not run, stopped or on a sleeping machine.
             passed, seen = min(now - seen, 2 * self._patience.tick), now
@@ -150,14 +162,20 @@ class Supervisor:
                 self._end(trainer, beat)
         return Ending(status=trainer.returncode, beat=self._beat(trainer.pid) or beat, hung=hung)
 
-    def _hear(self, trainer: subprocess.Popen[bytes], seconds: float) -> None:
-        """Wait for a signal; one that asks to stop is passed on, unless the trainer has heard it itself."""
-        heard = signal.sigtimedwait({*WISHES, signal.SIGCHLD}, seconds)
-        if heard is None or heard.si_signo == signal.SIGCHLD:
+    def _hear(self, seconds: float, trainer: subprocess.Popen[bytes] | None = None) -> None:
+        """Wait for a signal; one that asks to stop is passed on, unless the trainer has heard it itself.
+
+        The end of the wait is a signal too: CPython's `sigtimedwait` invents one when a stop outlasts its timeout.
+        """
+        # Again after a tick: where there are other threads, one of them may have taken the alarm.
+        signal.setitimer(signal.ITIMER_REAL, seconds, self._patience.tick)
+        heard = signal.sigwaitinfo(self._awaited)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if heard.si_signo not in _STATUS:
             return
         self._asked = signal.Signals(heard.si_signo)
-        if heard.si_code != _FROM_TERMINAL:
-            trainer.send_signal(self._asked)
+        if trainer is not None and (heard.si_code != _FROM_TERMINAL or self._asked != signal.SIGINT):
+            trainer.send_signal(self._asked)  # but not a second Ctrl-C: to stop at once
 
     def _beat(self, pid: int) -> Beat | None:
         beat = read_beat(self._folder / HEARTBEAT)
@@ -167,28 +185,32 @@ class Supervisor:
         """Ask a hanging trainer where it is, keep the answer, and kill it."""
         trainer.send_signal(WHERE)
         time.sleep(self._patience.dump)
-        stacks = self._folder / f"stacks-{time.strftime('%Y%m%d-%H%M%S')}.txt"
-        with suppress(FileNotFoundError):
-            (self._folder / STACKS).rename(stacks)
-        self._log(
-            f"no sign of life for {beat.deadline:.0f} s in phase {beat.phase!r}: stacks in {stacks.name}"
-        )
+        stacks = self._keep_stacks()
+        self._log(f"no sign of life for {beat.deadline:.0f} s in phase {beat.phase!r}{stacks}")
         trainer.kill()
         trainer.wait()
+
+    def _keep_stacks(self) -> str:
+        """Move what a trainer wrote of where its threads were out of the next one's way; says where it is."""
+        stacks = self._folder / f"stacks-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+        try:
+            (self._folder / STACKS).rename(stacks)
+        except OSError:
+            return ""
+        return f"; stacks in {stacks.name}"
 
     def _count(self, ending: Ending) -> None:
         step = ending.beat.step if ending.beat else 0
         self._crashes = 1 if step > self._best else self._crashes + 1
         self._best = max(self._best, step)
 
-    def _back_off(self) -> bool:
-        """Wait before the restart; False where somebody asks to stop meanwhile."""
+    def _back_off(self) -> None:
+        """Wait before the restart, until somebody asks to stop."""
         seconds = self._patience.wait(self._crashes)
         self._log(f"starting it again in {seconds:.0f} s")
-        heard = signal.sigtimedwait(set(WISHES), seconds)
-        if heard is not None:
-            self._asked = signal.Signals(heard.si_signo)
-        return heard is None
+        end = time.monotonic() + seconds
+        while self._asked is None and (left := end - time.monotonic()) > 0:
+            self._hear(left)
 
     def _log(self, text: str) -> None:
         self._say(text)
@@ -196,12 +218,19 @@ class Supervisor:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
 
+def wishes() -> set[signal.Signals]:
+    """The signals of `WISHES` that this process hears: one that nohup made deaf to SIGHUP stays so."""
+    return {kind for kind in WISHES if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN}
+
+
 @contextmanager
-def _blocked() -> Iterator[set[signal.Signals]]:
-    """Hold back the signals that `sigtimedwait` takes; yields the mask a child is to start with."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*WISHES, signal.SIGCHLD})
+def _blocked(awaited: set[signal.Signals]) -> Iterator[set[signal.Signals]]:
+    """Hold back the signals that are waited for; yields the mask a child is to start with."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     mask = {signal.Signals(number) for number in before}
+    alarm = signal.signal(signal.SIGALRM, lambda _number, _frame: None)  # one that comes too late ends nobody
     try:
         yield mask
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGALRM, alarm)

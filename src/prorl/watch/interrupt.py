@@ -11,7 +11,7 @@ from types import FrameType
 from prorl.files import NoRoomError
 from prorl.rollout.outage import WaitEnded
 from prorl.run.heartbeat import WAITING
-from prorl.run.supervise import INTERRUPTED, NO_MEMORY, WISHES
+from prorl.run.supervise import INTERRUPTED, NO_MEMORY, WISHES, wishes
 from prorl.stopwatch import BETWEEN, Pulse, unheard
 from prorl.watch.console import Console
 
@@ -21,7 +21,7 @@ RETRY = 30.0  # seconds between two tries on a full disk
 
 
 class Interrupt:
-    """Turns the first Ctrl-C, SIGTERM or SIGUSR1 into a wish that the loop grants at the next step.
+    """Turns the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 into a wish that the loop grants at the next step.
 
     The second Ctrl-C ends at once. `status` is the exit status that goes with the wish.
     """
@@ -73,13 +73,13 @@ class Interrupt:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen while inside."""
-        before = [signal.signal(kind, self._handle) for kind in WISHES]
+        before = {kind: signal.signal(kind, self._handle) for kind in wishes()}
         self._listening = True
         try:
             yield
         finally:
             self._listening = False
-            for kind, handler in zip(WISHES, before, strict=True):
+            for kind, handler in before.items():
                 signal.signal(kind, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -13,7 +13,7 @@ from typing import TextIO
 from prorl.errors import ProrlError
 from prorl.run.heartbeat import Deadlines, Heart
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
-from prorl.run.supervise import WHERE
+from prorl.run.supervise import AT_ONCE, WHERE
 
 
 @contextmanager
@@ -47,6 +47,7 @@ def _stacks(path: Path) -> Iterator[None]:
 @contextmanager
 def _dumping(file: TextIO) -> Iterator[None]:
     faulthandler.register(WHERE, file=file, all_threads=True)
+    faulthandler.register(AT_ONCE, file=file, all_threads=True, chain=True)  # and then dies of it
     ours = not faulthandler.is_enabled()
     if ours:
         faulthandler.enable(file)
@@ -54,5 +55,6 @@ def _dumping(file: TextIO) -> Iterator[None]:
         yield
     finally:
         faulthandler.unregister(WHERE)
+        faulthandler.unregister(AT_ONCE)
         if ours:
             faulthandler.disable()

@@ -1,0 +1,41 @@
+"""The program itself at a real terminal: suspended, stopped process by process, and left by closing the window."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from prorl.director.events import Stepped, Stopped
+from prorl.launch import resume_run
+from prorl.run.layout import JOURNAL
+from prorl.run.status import holder
+from support.processes import eventually, family, shell, state
+from support.runs import contents, of_kind, quiet, timeless
+
+
+@pytest.mark.slow
+def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recipe, uninterrupted, tmp_path):
+    run = tmp_path / "run"
+    with shell() as terminal:
+        terminal.type(f"{sys.executable} -m prorl train {recipe} --run {run}\n")
+        terminal.until(lambda: (run / JOURNAL).exists() and len(of_kind(run, Stepped)) >= 2)
+        for _ in range(2):
+            terminal.type("\x1a")
+            terminal.until(lambda: sum(state(pid) == "T" for pid in family(terminal.pid)) >= 2)
+            time.sleep(0.6)  # more than a tick
+            terminal.type("fg\n")
+            terminal.until(lambda: not any(state(pid) == "T" for pid in family(terminal.pid)))
+        for pid in family(terminal.pid):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.1)
+            os.kill(pid, signal.SIGCONT)
+        terminal.close()
+        eventually(lambda: holder(run) is None)
+    assert of_kind(run, Stopped)[-1].reason == "interrupted"
+    assert resume_run(run, quiet()).stopped == "done"
+    assert contents(run) == contents(uninterrupted)
+    assert timeless(run) == timeless(uninterrupted)

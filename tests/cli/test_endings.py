@@ -1,0 +1,58 @@
+"""How commands end when the system refuses something or nobody reads any more."""
+
+import errno
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from prorl.cli.main import _trained
+from prorl.errors import ProrlError
+
+WRITER = """
+import time
+from prorl.cli.outcome import outlive_readers, say
+outlive_readers()
+print("first", flush=True)
+input()
+for _ in range(3):
+    print("x" * 100_000, flush=True)
+    say("y" * 100_000)
+print("still in a buffer")
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("make", [pty.openpty, os.pipe])
+def test_output_that_nobody_reads_any_more_ends_no_command(make):
+    reading, writing = make()
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER], stdin=subprocess.PIPE, stdout=writing, stderr=writing
+    )
+    os.close(writing)
+    assert os.read(reading, 100).startswith(b"first")
+    os.close(reading)
+    process.communicate(b"\n", timeout=120)
+    assert process.returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "begun", "lasts"),
+    [
+        (errno.EROFS, False, True),
+        (errno.EACCES, False, True),
+        (errno.ENOENT, False, True),
+        (errno.EIO, False, False),
+        (errno.ENOENT, True, False),
+    ],
+)
+def test_what_a_restart_would_meet_again_is_a_failure_and_no_crash(tmp_path, number, begun, lasts):
+    def trainer(console, interrupt):
+        if begun:
+            interrupt.pulse = lambda phase: None
+        raise OSError(number, os.strerror(number), "journal.jsonl")
+
+    with pytest.raises(ProrlError if lasts else OSError, match=os.strerror(number)):
+        _trained(tmp_path, trainer)
