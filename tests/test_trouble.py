@@ -48,7 +48,8 @@ class RefusingLearner(FakeLearner):
         before = self.skill, self.momentum
         stats = super().update(batch, knobs)
         self.skill, self.momentum = before
-        return replace(stats, updates=0, skipped=1, loss=0.0, kl=0.0, entropy=0.0, grad_norm=0.0)
+        nothing = dict.fromkeys(("loss", "kl", "entropy", "grad_norm"))
+        return replace(stats, updates=0, skipped=1, skipped_last=1, **nothing)
 
     def skill_version(self) -> int:
         return self.backend.engine.version
@@ -195,10 +196,9 @@ def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path)
     assert of(tmp_path / "run", Intervened)[-1].acted == {"non_finite": 4}
 
 
-def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_on(tmp_path):
-    """But not a stop, which would end the run for a second time."""
+def test_of_the_time_that_was_undone_knobs_and_a_stop_are_refused_and_other_orders_are_obeyed_again(tmp_path):
     folder = tmp_path / "run"
-    script = {4: "note before", 7: "kl.coef=0.5", 8: "stop"}
+    script = {4: "note before", 6: "note after", 7: "kl.coef=0.5", 8: "stop"}
 
     def watch(event, state) -> None:
         if isinstance(event, Stepped) and event.step in script:
@@ -208,8 +208,9 @@ def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_
     steered["keep"] = KeepRules(retention=Retention(keep_last=9))
     assert run_in(folder, STRICT, **steered).stopped == TOLD_TO_STOP
     assert run_in(folder, STRICT, **steered).stopped == "done"
-    assert [(o.step, o.order) for o in of(folder, Ordered)] == [(4, "note"), (6, "set"), (6, "stop")]
-    assert [step.kl_coef for step in of(folder, Stepped)] == [1e-3] * 6 + [0.5] * 6
+    told = [(o.step, o.order, bool(o.refused)) for o in of(folder, Ordered)]
+    assert told == [(4, "note", False), (6, "note", False), (6, "set", True), (6, "stop", True)]
+    assert {step.kl_coef for step in of(folder, Stepped)} == {1e-3}
 
 
 def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(tmp_path):

@@ -25,9 +25,16 @@ LATELY = 5  # marks
 NONE = "–"
 BACK = '<p><a href="/">all runs</a></p>'
 TONES: Mapping[str, str] = MappingProxyType(
-    {"running": "good", "done": "good", "crashed": "bad", "hung?": "bad", "unreadable": "bad"}
+    {
+        "running": "good",
+        "done": "good",
+        "degraded": "bad",
+        "crashed": "bad",
+        "hung?": "bad",
+        "unreadable": "bad",
+    }
 )
-GOING = ("running", "waiting", "hung?", "elsewhere")  # of health: what may still take steps
+GOING = ("running", "degraded", "waiting", "hung?", "elsewhere")  # of health: what may still take steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ class TorchLearner:
         minis = [self._mini_batch(part) for part in _split(groups, knobs.updates_per_step)]
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [[self._old_logps(micro, scoring) for micro in mini.micros] for mini in minis]
-        totals = UpdateTotals(batch.action_tokens)
+        totals = UpdateTotals(batch.action_tokens, with_kl=knobs.kl_coef != 0)
         for mini, old_logps in zip(minis, old, strict=True):
             self._update_once(mini, old_logps, knobs, scoring, totals)
         return totals.stats()
