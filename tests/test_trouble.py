@@ -11,9 +11,11 @@ import pytest
 from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import TOLD_TO_STOP, decide
-from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped, Warned
+from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import fold, from_json
+from prorl.run import checkpoints
+from prorl.run.branch import copy_to
 from prorl.run.inbox import INBOX, send
 from prorl.run.journal import read_journal
 from prorl.run.keeper import KeepRules
@@ -222,6 +224,22 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
     assert run_in(folder, replace(STRICT, reset=ResetRules()), sabotage=SICK).stopped == "done"
     (told,) = of(folder, Intervened)
     assert (told.from_step, told.step) == (9, 8)
+
+
+def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_path):
+    run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
+    parent = RunStore.open(tmp_path / "parent")
+    copy_to(parent, tmp_path / "branch", parent.checkpoint(8), {})
+    with RunStore.open(tmp_path / "branch") as store:
+        learner = FakeLearner(0.1)
+        told = {"config_hash": "d", "branched_from": "parent@8"}
+        recorder = checkpoints.resume(store, learner, store.checkpoint(8), **told)
+        recorder.record(replace(of(tmp_path / "parent", Stepped)[-1], step=9))
+        checkpoints.roll_back(store, learner, recorder, up_to=8)
+        assert (recorder.state.step, recorder.state.config_hash) == (8, "d")
+    assert [(event.config_hash, event.branched_from) for event in of(tmp_path / "branch", Resumed)] == [
+        ("d", "parent@8")
+    ]
 
 
 # -- verifiers

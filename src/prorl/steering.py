@@ -157,10 +157,9 @@ def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
     """Which knobs move by more than `FAR` times from one state to the other, in words; empty if none does.
 
     A knob that is 0 now, as in a ramp, is compared with what the recipe has for it at the end of the run. To switch
-    something off or on is no move: what is 0 after, or has no other value to compare with, never counts.
+    an idea off (0) or on (from 0, to its end) is no move.
     """
-    end = knobs_at(plan, plan.steps)
-    told = []
+    end, told = knobs_at(plan, plan.steps), []
     for key, knob in KNOBS.items():
         old, new = (getattr(knobs_now(plan, state), knob) for state in (before, after))
         old = old or getattr(end, knob)

@@ -113,14 +113,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         detector=decision.detector,
         action=action,
         reason=decision.reason + (", and the knobs ordered since then are undone" if undoes else ""),
-        numbers={}
-        if rule is None
-        else {
-            "reading": decision.reading,
-            "threshold": rule.threshold,
-            "hits": rule.hits,
-            "of_last": rule.of_last,
-        },
+        numbers={} if rule is None else {"reading": decision.reading, **_limits(rule)},
         rearm=None if rule is None or action in ("stop", "pause", "roll_back") else rule.rearm,
         acted=acted,
         lr_scale=state.lr_scale * rule.factor if rule and lowers else state.lr_scale,
@@ -135,7 +128,7 @@ def _interventions(plan: Plan, state: RunState, *, can_reset: bool) -> Iterator[
     for name, rule in plan.detectors.items():
         if not _speaks(name, rule, state):
             continue
-        action, remark = _action(name, rule, state, can_examine=bool(plan.exam.every))
+        action, remark = _action(name, rule, state, plan)
         if action == "reset_reference" and not can_reset:
             continue
         _, reading = state.signals.readings[name][-1]
@@ -162,11 +155,13 @@ def _holds(name: DetectorName, rule: DetectorRule, state: RunState) -> bool:
     return lasts(hot, hits=rule.hits, of_last=rule.of_last)
 
 
-def _action(
-    name: DetectorName, rule: DetectorRule, state: RunState, *, can_examine: bool
-) -> tuple[Action, str]:
+def _limits(rule: DetectorRule) -> Mapping[str, float]:
+    return {"threshold": rule.threshold, "hits": rule.hits, "of_last": rule.of_last}
+
+
+def _action(name: DetectorName, rule: DetectorRule, state: RunState, plan: Plan) -> tuple[Action, str]:
     """What is to be done, and a remark where it is not what the rule says first."""
-    if rule.mode == "warn" or (rule.action == "exam" and not can_examine):
+    if rule.mode == "warn" or (rule.action == "exam" and not plan.exam.every):
         return "warn", ""
     acted = state.signals.watch(name).acted
     if acted < rule.max or rule.action in ("warn", "pause", "stop"):

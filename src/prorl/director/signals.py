@@ -32,14 +32,9 @@ After a reset the KL climbs from zero, many times its recent median; a floor far
 SIGMAS = 4.0  # of an exam's score, by which chance alone is taken to move it at most
 
 MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "temperature": ("entropy", "length", "truncated"),
-        "top_p": ("length", "truncated"),
-        "response_limit": ("length", "truncated"),
-        "length_weight": ("length", "truncated"),
-        "kl_coef": ("kl",),
-        "kl_estimator": ("kl",),
-    }
+    {"temperature": ("entropy", "length", "truncated")}
+    | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
+    | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
 )
 """Measures that an order of a knob is meant to move; all others keep what is usual of them."""
 
@@ -143,9 +138,10 @@ def from_json(data: Mapping[str, Any]) -> Signals:
 
 def _measures(event: Stepped) -> Iterator[tuple[str, float | None]]:
     """What a step measured; a step without updates or verdicts says nothing about what they would have been."""
-    yield "entropy", event.update.entropy
-    yield "grad_norm", event.update.grad_norm
-    yield "kl", event.update.kl
+    if event.update.updates:  # journals of earlier versions say 0 where there was none
+        yield "entropy", event.update.entropy
+        yield "grad_norm", event.update.grad_norm
+        yield "kl", event.update.kl
     yield "length", event.tally.length
     yield "truncated", event.tally.truncated
 

@@ -233,8 +233,8 @@ def _after_resume(state: RunState, event: Resumed) -> RunState:
     if event.branched_from is None:
         return after
     # The branch has an inbox of its own, and holds what its recipe says, under which the exam may be another one.
-    after = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
-    return replace(after, inbox=0, last_order="", obeyed=0)
+    own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
+    return replace(own, inbox=0, last_order="", obeyed=0)
 
 
 def _without(asked: tuple[str, ...], order: str) -> tuple[str, ...]:
