@@ -100,9 +100,8 @@ ONLY_WARNED = DetectorsConfig.model_validate({"exam_collapse": {"mode": "warn"}}
 DETECTED = replace(PLAN, detectors=rules(ONLY_WARNED))
 DOUBTS = {
     "the exam is far below the best": [evaluated(250, 0.5), evaluated(300, 0.01)],
-    "all is truncated": [stepped(300, tally=tally(truncated=1.0))],
-    "nothing is answered": [stepped(300, tally=tally(unanswered=0.95))],
-    "nothing teaches": [stepped(300, tally=tally(accepted=0))],
+    "all is truncated": [evaluated(250, 0.5), stepped(300, tally=tally(truncated=1.0))],
+    "nothing is answered": [evaluated(250, 0.5), stepped(300, tally=tally(unanswered=0.95))],
 }
 
 
@@ -122,6 +121,8 @@ def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
     doubted = replace(due, signals=fold(DOUBTS[doubt]).signals)
     assert resets(plan, doubted) == []
     assert len(resets(replace(plan, detectors={}), doubted)) == 1  # a recipe may switch it off
+    never_better = replace(due, signals=fold([evaluated(250, 0.0), *DOUBTS[doubt][1:]]).signals)
+    assert len(resets(plan, never_better)) == 1
     (ordered,) = resets(plan, replace(doubted, asked=("reset-reference",)))
     assert (ordered.reason, ordered.target) == ("order", "current")
 
@@ -144,7 +145,7 @@ def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
 
 @pytest.mark.parametrize(("named", "good"), [(None, 250), (120, 120), (0, 0)])
 def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
-    state = fold([evaluated(250, 0.5), *DOUBTS["nothing teaches"]])
+    state = fold(DOUBTS["all is truncated"])
     asked = replace(state, asked=("stop", "roll-back"), roll_back_to=named)
     defaults = replace(PLAN, detectors=rules(DetectorsConfig()))
     (only,) = decide(defaults, asked, interrupted=True)

@@ -21,7 +21,7 @@ from prorl.director.detectors import (
     interventions,
 )
 from prorl.director.events import Intervened, Started
-from prorl.director.plan import ExamRules, Plan, ResetRules
+from prorl.director.plan import Plan, ResetRules
 from prorl.director.state import RunState, evolve, fold
 from support.events import evaluated, reset, stepped, tally, update
 
@@ -56,6 +56,7 @@ def lengths(*values: float, start: int = 1) -> list:
 
 CALM = [100.0] * 12
 HOT = 160.0
+ONCE = evaluated(0, 0.5)  # it worked once
 REFUSED = update(updates=0, skipped=1)
 
 TRACES = {
@@ -67,10 +68,10 @@ TRACES = {
     "length_blowup": lengths(*CALM, HOT, HOT, HOT),
     "truncation_blowup": [stepped(s, tally=tally(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
     "verifier_errors": [stepped(1), stepped(2, tally=tally(draws=10, errors=5))],
-    "no_signal": [stepped(s, tally=tally(draws=10, errors=0, accepted=4 if s < 3 else 0)) for s in range(1, 8)],
-    "truncated_share": [stepped(s, tally=tally(truncated=0.1 if s < 3 else 0.95)) for s in range(1, 6)],
-    "unanswered_share": [stepped(s, tally=tally(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6)],
-    "exam_collapse": [evaluated(0, 0.5), evaluated(50, 0.3), evaluated(100, 0.1)],
+    "no_signal": [ONCE, *(stepped(s, tally=tally(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
+    "truncated_share": [ONCE, *(stepped(s, tally=tally(truncated=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "unanswered_share": [ONCE, *(stepped(s, tally=tally(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "exam_collapse": [ONCE, evaluated(50, 0.3), evaluated(100, 0.1)],
     "reward_hacking": [
         event
         for s, (trained, examined) in enumerate([(0.3, 0.3), (0.4, 0.4), (0.5, 0.3), (0.6, 0.3)], start=1)
@@ -196,11 +197,12 @@ def test_a_detector_resets_the_reference_by_the_rules_of_resets():
     assert decide(chosen, replace(state, reference=None)) == ()
 
 
-def test_an_exam_is_asked_for_where_there_are_exams_and_else_only_warned():
+def test_an_exam_is_asked_for_where_one_was_above_zero_and_else_it_only_warns():
     trace, chosen = TRACES["truncated_share"], plan(truncated_share={})
     assert follow(trace, chosen)[1].asked == ("exam",)
-    said, state = follow(trace, replace(chosen, exam=ExamRules(every=0)))
-    assert ([one.action for one in said], state.asked) == (["warn"], ())
+    for never_better in (trace[1:], [evaluated(0, 0.0), *trace[1:]]):
+        said, state = follow(never_better, chosen)
+        assert ([one.action for one in said], state.asked) == (["warn"], ())
 
 
 def test_what_may_be_rolled_back_to_is_never_past_the_last_good_exam():
@@ -292,7 +294,7 @@ def demo(path: Path) -> list:
         if exam:
             told.append(reset(step) if exam == "reset" else evaluated(step, float(exam), responses=800))
             continue
-        numbers = {name: float(value) for name, value in row.items()}
+        numbers = {name: float(value) if value else None for name, value in row.items()}
         learned = {name: numbers.pop(name) for name in ("kl", "entropy", "grad_norm")}
         counts = {name: int(numbers.pop(name)) for name in ("draws", "accepted", "errors")}
         told.append(stepped(step, tally=tally(**counts, **numbers), update=update(**learned)))
@@ -308,4 +310,5 @@ def test_on_runs_of_the_demo_no_detector_says_a_word(path):
         state = evolve(state, event)
         assert interventions(chosen, state, can_reset=True) == ()
         assert (degraded(chosen, state), doubtful(chosen, state)) == ("", False)
-    assert (state.step, len(state.signals.readings)) == (320, len(DEFAULTS))
+    assert state.step == 320
+    assert state.signals.readings.keys() >= DEFAULTS.keys() - {"kl_spike"}  # plain GRPO pays no KL penalty

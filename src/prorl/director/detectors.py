@@ -91,11 +91,14 @@ def degraded(plan: Plan, state: RunState) -> str:
 
 
 def doubtful(plan: Plan, state: RunState) -> bool:
-    """Whether one of these readings, the newest alone, is beyond its threshold: then no rule resets the reference."""
-    return any(
+    """Whether the newest reading of a level alone says that a policy that once worked does so no longer.
+
+    Then no rule resets the reference. That nothing teaches says too little: all may be too easy.
+    """
+    return state.signals.peak > 0 and any(
         is_hot(name, readings[-1][1], plan.detectors[name].threshold)
         for name in CONDITION
-        if name in plan.detectors and (readings := state.signals.readings.get(name))
+        if name != "no_signal" and name in plan.detectors and (readings := state.signals.readings.get(name))
     )
 
 
@@ -128,7 +131,7 @@ def _interventions(plan: Plan, state: RunState, *, can_reset: bool) -> Iterator[
     for name, rule in plan.detectors.items():
         if not _speaks(name, rule, state):
             continue
-        action, remark = _action(name, rule, state, plan)
+        action, remark = _action(name, rule, state)
         if action == "reset_reference" and not can_reset:
             continue
         _, reading = state.signals.readings[name][-1]
@@ -159,9 +162,9 @@ def _limits(rule: DetectorRule) -> Mapping[str, float]:
     return {"threshold": rule.threshold, "hits": rule.hits, "of_last": rule.of_last}
 
 
-def _action(name: DetectorName, rule: DetectorRule, state: RunState, plan: Plan) -> tuple[Action, str]:
+def _action(name: DetectorName, rule: DetectorRule, state: RunState) -> tuple[Action, str]:
     """What is to be done, and a remark where it is not what the rule says first."""
-    if rule.mode == "warn" or (rule.action == "exam" and not plan.exam.every):
+    if rule.mode == "warn" or (rule.action == "exam" and not state.signals.peak):  # nothing to fall from
         return "warn", ""
     acted = state.signals.watch(name).acted
     if acted < rule.max or rule.action in ("warn", "pause", "stop"):
