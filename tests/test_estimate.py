@@ -81,8 +81,8 @@ def test_the_cache_is_that_of_the_longest_stage():
 def test_disk_is_checkpoints_and_references():
     stages = [{"at": 3, "reset_reference": True}]
     text = said(steps=1000, save={"keep_last": 3}, reset={"every": 300}, stages=stages)
-    assert "18.00 GiB for 6 checkpoints of 3.00 GiB" in text
-    assert "for 16 checkpoints" in said(steps=1000, save={"keep_last": 3, "keep_every": 100})
+    assert "21.00 GiB for 7 checkpoints of 3.00 GiB" in text
+    assert "for 17 checkpoints" in said(steps=1000, save={"keep_last": 3, "keep_every": 100})
     assert "5.00 GiB for 5 references" in text
     assert "0.00 GiB for 0 references" in said(kl={"coef": 0}, reset={"every": 0})
 

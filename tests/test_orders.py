@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from prorl.cli.main import app
 from prorl.config.recipe import to_json
 from prorl.director.decide import TOLD_TO_STOP
 from prorl.director.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
@@ -19,7 +21,7 @@ from prorl.run.inbox import INBOX, new_order, send
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.run.store import RunStore
-from prorl.steering import OrderError, next_order, parse_order, tell
+from prorl.steering import OrderError, UnconfirmedError, next_order, parse_order, tell
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 
@@ -267,6 +269,34 @@ def test_a_sender_knows_the_orders_that_wait(told):
     assert [order.refused for order in of(told, Ordered)] == [None] * 3
 
 
+@pytest.mark.parametrize(
+    ("yes", "asked"), [([], "more than 10 times: add --yes to give this order"), (["--yes"], "")]
+)
+def test_a_script_says_yes_before_a_knob_moves_far(told, yes, asked):
+    before = (told / INBOX).read_bytes()
+    done = CliRunner().invoke(app, ["tell", str(told), "optimizer.lr=5", *yes])
+    assert (done.exit_code, asked in done.output) == (bool(asked), True)
+    assert ((told / INBOX).read_bytes() == before) == bool(asked)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_who_sits_at_a_terminal_is_asked_before_a_knob_moves_far(told, answer):
+    asked = []
+
+    def confirm(move: str) -> bool:
+        asked.append(move)
+        return answer
+
+    if answer:
+        assert tell(told, ["optimizer.lr=5"], confirm=confirm).settings == {"optimizer.lr": 5}
+    else:
+        with pytest.raises(UnconfirmedError):
+            tell(told, ["optimizer.lr=5"], confirm=confirm)
+    assert asked == ["optimizer.lr moves from 1e-06 to 5"]
+    tell(told, ["optimizer.lr=2e-6"] if not answer else ["optimizer.lr=4"], confirm=confirm)
+    assert len(asked) == 1
+
+
 LOOP = """
 import sys
 from pathlib import Path
@@ -292,7 +322,7 @@ def test_orders_from_other_processes_reach_a_run_that_loops(told):
     )
     try:
         assert runner.stdout.readline() == "paused at step 5: told to pause\n"
-        for words in (["kl.coef=0.5"], ["note", "from another shell"], ["stop"]):
+        for words in (["kl.coef=0.5", "--yes"], ["note", "from another shell"], ["stop"]):
             done = subprocess.run(
                 [sys.executable, "-m", "prorl", "tell", str(told), *words],
                 capture_output=True,

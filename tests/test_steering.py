@@ -1,12 +1,15 @@
 """What an operator may order, and what is refused in one sentence."""
 
+from dataclasses import replace
+
 import pytest
 
 from prorl.config.schema import KNOBS
 from prorl.director.events import Ordered
 from prorl.director.state import Reference, RunState, evolve
+from prorl.planning import make_plan
 from prorl.run.inbox import Letter, Order
-from prorl.steering import WORDS, OrderError, judge, parse_order
+from prorl.steering import UNDONE, WORDS, OrderError, far_moves, judge, parse_order
 from support.recipes import recipe
 
 BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
@@ -31,6 +34,8 @@ def judged(order: str = "set", *, state=STATE, config=None, context=None, **sett
         (["clip.high=0.3", "clip.dual=null"], "set", {"clip.high": 0.3, "clip.dual": None}, ""),
         (["kl.coef=plan"], "set", {"kl.coef": "plan"}, ""),
         (["advantage.level=group"], "set", {"advantage.level": "group"}, ""),
+        (["roll-back"], "roll-back", {}, ""),
+        (["roll-back=50"], "roll-back", {"step": 50}, ""),
     ],
 )
 def test_what_can_be_typed(words, order, settings, text):
@@ -50,6 +55,8 @@ def test_what_can_be_typed(words, order, settings, text):
         (["kl.coef={ramp: linear}"], "kl.coef takes one value"),
         (["kl.coef=[1,2]"], "kl.coef takes one value"),
         (["kl.coef={"], "cannot be read"),
+        (["roll-back=5", "pause"], "no order"),
+        (["roll-back=[1]"], "takes one value"),
     ],
 )
 def test_what_cannot_be_typed(words, told):
@@ -63,6 +70,64 @@ def test_what_cannot_be_typed(words, told):
 def test_plain_orders_are_taken_in(order):
     ordered = judged(order)
     assert (ordered.refused, ordered.step, ordered.id, ordered.inbox) == (None, 7, "ab", 99)
+
+
+@pytest.mark.parametrize(
+    ("to", "told"),
+    [
+        (0, None),
+        (6, None),
+        *(
+            (odd, "names no step before this one: say one from 0 to 6")
+            for odd in (7, -1, 2.5, "x", None, True)
+        ),
+    ],
+)
+def test_a_roll_back_goes_to_a_step_before_this_one(to, told):
+    refused = judged("roll-back", step=to).refused
+    assert refused is None if told is None else told in refused
+
+
+def test_before_the_first_step_there_is_nothing_to_roll_back():
+    assert "no step has been made yet" in judged("roll-back", state=RunState()).refused
+
+
+@pytest.mark.parametrize("order", [*WORDS, "note", "set"])
+def test_after_a_roll_back_what_it_undid_is_refused_and_the_rest_is_obeyed_again(order):
+    settings = {"kl__coef": 0.1} if order == "set" else {}
+    after = replace(STATE, obeyed=99)
+    assert (judged(order, state=after, **settings).refused is not None) == (order in UNDONE)
+    assert judged(order, state=replace(after, obeyed=98), **settings).refused is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"optimizer.lr": 1e-3}, ""),
+        ({"optimizer.lr": 1.1e-3}, "optimizer.lr moves from 0.0001 to 0.0011"),
+        ({"optimizer.lr": 9e-6}, "optimizer.lr moves from 0.0001 to 9e-06"),
+        ({"optimizer.lr": 0.0}, ""),  # off
+        ({"length_penalty.weight": 9.0}, ""),  # on, and the recipe has no other value
+        (
+            {"optimizer.lr": 5, "kl.coef": 0.5},
+            "kl.coef moves from 0.001 to 0.5, optimizer.lr moves from 0.0001 to 5",
+        ),
+        ({"kl.estimator": "k3"}, ""),
+    ],
+)
+def test_a_knob_moves_far_by_more_than_ten_times_up_or_down(settings, told):
+    config = recipe(optimizer={"lr": 1e-4}, kl={"coef": 1e-3}, length_penalty={"weight": 0})
+    ordered = judged(config=config, **{key.replace(".", "__"): value for key, value in settings.items()})
+    assert ordered.refused is None
+    assert far_moves(make_plan(config), STATE, evolve(STATE, ordered)) == told
+
+
+def test_a_knob_that_is_still_at_zero_is_compared_with_where_its_ramp_ends():
+    config = recipe(optimizer={"lr": {"ramp": "linear", "start": 0, "end": 1e-4, "steps": 20}})
+    plan, state = make_plan(config), RunState(reference=BASE)
+    told = far_moves(plan, state, evolve(state, judged(config=config, state=state, optimizer__lr=5)))
+    assert told == "optimizer.lr moves from 0.0001 to 5"
+    assert far_moves(plan, state, state) == ""
 
 
 def test_knobs_are_held_as_checked_values_by_their_own_names():

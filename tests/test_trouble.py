@@ -12,9 +12,11 @@ import pytest
 from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import TOLD_TO_STOP, decide
-from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped, Warned
+from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import fold, from_json
+from prorl.run import checkpoints
+from prorl.run.branch import copy_to
 from prorl.run.inbox import INBOX, send
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
@@ -48,7 +50,8 @@ class RefusingLearner(FakeLearner):
         before = self.skill, self.momentum
         stats = super().update(batch, knobs)
         self.skill, self.momentum = before
-        return replace(stats, updates=0, skipped=1, loss=0.0, kl=0.0, entropy=0.0, grad_norm=0.0)
+        nothing = dict.fromkeys(("loss", "kl", "entropy", "grad_norm"))
+        return replace(stats, updates=0, skipped=1, skipped_last=1, **nothing)
 
     def skill_version(self) -> int:
         return self.backend.engine.version
@@ -196,10 +199,9 @@ def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path)
     assert of(tmp_path / "run", Intervened)[-1].acted == {"non_finite": 4}
 
 
-def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_on(tmp_path):
-    """But not a stop, which would end the run for a second time."""
+def test_of_the_time_that_was_undone_knobs_and_a_stop_are_refused_and_other_orders_are_obeyed_again(tmp_path):
     folder = tmp_path / "run"
-    script = {4: "note before", 7: "kl.coef=0.5", 8: "stop"}
+    script = {4: "note before", 6: "note after", 7: "kl.coef=0.5", 8: "stop"}
 
     def watch(event, state) -> None:
         if isinstance(event, Stepped) and event.step in script:
@@ -209,8 +211,9 @@ def test_orders_of_the_time_that_was_undone_are_obeyed_again_where_the_run_goes_
     steered["keep"] = KeepRules(retention=Retention(keep_last=9))
     assert run_in(folder, STRICT, **steered).stopped == TOLD_TO_STOP
     assert run_in(folder, STRICT, **steered).stopped == "done"
-    assert [(o.step, o.order) for o in of(folder, Ordered)] == [(4, "note"), (6, "set"), (6, "stop")]
-    assert [step.kl_coef for step in of(folder, Stepped)] == [1e-3] * 6 + [0.5] * 6
+    told = [(o.step, o.order, bool(o.refused)) for o in of(folder, Ordered)]
+    assert told == [(4, "note", False), (6, "note", False), (6, "set", True), (6, "stop", True)]
+    assert {step.kl_coef for step in of(folder, Stepped)} == {1e-3}
 
 
 def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(tmp_path):
@@ -222,6 +225,22 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
     assert run_in(folder, replace(STRICT, reset=ResetRules()), sabotage=SICK).stopped == "done"
     (told,) = of(folder, Intervened)
     assert (told.from_step, told.step) == (9, 8)
+
+
+def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_path):
+    run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
+    parent = RunStore.open(tmp_path / "parent")
+    copy_to(parent, tmp_path / "branch", parent.checkpoint(8), {})
+    with RunStore.open(tmp_path / "branch") as store:
+        learner = FakeLearner(0.1)
+        told = {"config_hash": "d", "branched_from": "parent@8"}
+        recorder = checkpoints.resume(store, learner, store.checkpoint(8), **told)
+        recorder.record(replace(of(tmp_path / "parent", Stepped)[-1], step=9))
+        checkpoints.roll_back(store, learner, recorder, up_to=8)
+        assert (recorder.state.step, recorder.state.config_hash) == (8, "d")
+    assert [(event.config_hash, event.branched_from) for event in of(tmp_path / "branch", Resumed)] == [
+        ("d", "parent@8")
+    ]
 
 
 # -- verifiers

@@ -226,7 +226,7 @@ def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
 
 def _disk(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
     checkpoint = size.parameters * FLOAT32 * (1 + ADAM_MOMENTS)
-    kept = config.save.keep_last + 3  # and the base, the best, and the one being written
+    kept = config.save.keep_last + 4  # and the base, the best, the last good, and the one being written
     kept += plan.steps // config.save.keep_every if config.save.keep_every else 0
     resets = sum(stage.reset_reference for stage in plan.stages)
     resets += plan.steps // plan.reset.every if plan.reset.every else 0

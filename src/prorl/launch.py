@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from prorl import compose, machine
@@ -207,7 +208,7 @@ def _created(folder: Path, config: RunConfig, console: Console, interrupt: Inter
 @contextmanager
 def _watched(work: Work, store: RunStore, console: Console, heart: Heart) -> Iterator[list[Watcher]]:
     with console.live(work.plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
-        yield [heart.follow, live, scalars]
+        yield [partial(heart.follow, work.plan), live, scalars]
 
 
 def _conclude(state: RunState, work: Work, store: RunStore, console: Console, heart: Heart) -> RunState:

@@ -229,6 +229,7 @@ def examine(run: Run, state: RunState) -> Evaluated:
         domains=domains,
         pass_at_n=fmean(domain_rates(results, rules.samples).values()),
         unanswered=unanswered_share(results),
+        responses=sum(result.samples for result in results),
         seconds=clock.seconds()["total"],
     )
 

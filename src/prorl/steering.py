@@ -18,16 +18,20 @@ from yaml import YAMLError
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import KNOBS, RunConfig
 from prorl.director.events import Ordered
+from prorl.director.knobs import knobs_now
+from prorl.director.plan import Plan, knobs_at
 from prorl.director.state import RunState, evolve, fold
 from prorl.errors import ProrlError
-from prorl.planning import apply_stage
+from prorl.planning import apply_stage, make_plan
 from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send
 from prorl.run.journal import read_events
 from prorl.run.layout import JOURNAL
 from prorl.run.store import RunStore
 
-WORDS = ("pause", "resume", "stop", "save", "exam", "reset-reference")
+WORDS = ("pause", "resume", "stop", "save", "exam", "reset-reference", "roll-back")
 PLANNED = "plan"  # as a value: the operator lets go of the knob
+FAR = 10.0  # times up or down, from which on a knob moves only when that is confirmed
+UNDONE = ("set", "reset-reference", "roll-back", "stop")  # a roll back undoes these; others are obeyed again
 
 _KEYS: Mapping[str, str] = {knob: key for key, knob in KNOBS.items()}
 
@@ -36,8 +40,12 @@ class OrderError(ProrlError):
     """An order that cannot be given, said in one sentence."""
 
 
+class UnconfirmedError(OrderError):
+    """An order that moves a knob far, and that nobody has confirmed."""
+
+
 def parse_order(words: Sequence[str]) -> Order:
-    """The order that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `note some text`.
+    """The order that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `roll-back=100`, `note some text`.
 
     Raises:
         OrderError: none of these.
@@ -49,16 +57,21 @@ def parse_order(words: Sequence[str]) -> Order:
         return new_order("note", text=" ".join(rest))
     if first in WORDS and not rest:
         return new_order(first)
+    if first.startswith("roll-back=") and not rest:
+        return new_order("roll-back", settings={"step": _setting(first)[1]})
     if any("=" not in word for word in words):
         odd = next((word for word in words if "=" not in word and word not in WORDS), " ".join(words))
         raise OrderError(f"{odd!r} is no order{_nearest(odd, (*WORDS, 'note', *KNOBS))}")
     return new_order("set", settings=dict(map(_setting, words)))
 
 
-def tell(folder: Path, words: Sequence[str]) -> Order:
+def tell(folder: Path, words: Sequence[str], *, confirm: Callable[[str], bool] = lambda move: False) -> Order:
     """Give an order to the run in `folder`, judged as the trainer would judge it now.
 
+    `confirm` is asked about an order that moves a knob far, with what it moves from where to where.
+
     Raises:
+        UnconfirmedError: it said no.
         OrderError: the order is nonsense, or the run could not obey it.
         StorageError: there is no run, or no room.
     """
@@ -70,9 +83,12 @@ def tell(folder: Path, words: Sequence[str]) -> Order:
     obey = next_order(config, folder / INBOX)
     while (pending := obey(state)) is not None:
         state = evolve(state, pending)
-    refused = judge(config, state, Letter(order=order, end=state.inbox)).refused
-    if refused is not None:
-        raise OrderError(refused)
+    judged = judge(config, state, Letter(order=order, end=state.inbox + 1))
+    if judged.refused is not None:
+        raise OrderError(judged.refused)
+    far = far_moves(make_plan(config), state, evolve(state, judged))
+    if far and not confirm(far):
+        raise UnconfirmedError(f"{far}, more than {FAR:g} times: add --yes to give this order")
     send(folder / INBOX, order)
     return order
 
@@ -83,6 +99,8 @@ def next_order(
     """What finds the next order that a run in some state has not taken in; `context` is the model's, in tokens."""
 
     def following(state: RunState) -> Ordered | None:
+        if "roll-back" in state.asked:  # what comes after it is obeyed where the run goes on
+            return None
         letter = next_letter(inbox, state.inbox, state.last_order)
         return None if letter is None else judge(config, state, letter, context=context)
 
@@ -94,6 +112,8 @@ def judge(config: RunConfig, state: RunState, letter: Letter, *, context: int | 
     order = letter.order
     refused, overrides = None, state.overrides
     try:
+        if order.order in UNDONE and letter.end <= state.obeyed:
+            raise OrderError("a roll back has undone it: give it again if it is still wanted")
         _require_sense(config, state, order)
         if order.order == "set":
             overrides = _overrides(config, state, order.settings, context)
@@ -122,6 +142,27 @@ def _require_sense(config: RunConfig, state: RunState, order: Order) -> None:
         raise OrderError("this run pays no KL penalty, so it holds no reference to reset")
     if order.order == "reset-reference" and state.step == 0:
         raise OrderError("no step has been made yet: the reference is the policy")
+    if order.order == "roll-back" and state.step == 0:
+        raise OrderError("no step has been made yet: there is nothing to roll back")
+    to = order.settings.get("step", 0) if order.order == "roll-back" else 0
+    if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < max(state.step, 1):
+        raise OrderError(f"roll-back={to} names no step before this one: say one from 0 to {state.step - 1}")
+
+
+def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
+    """Which knobs move by more than `FAR` times from one state to the other, in words; empty if none does.
+
+    A knob that is 0 now, as in a ramp, is compared with what the recipe has for it at the end of the run. To switch
+    an idea off (0) or on (from 0, to its end) is no move.
+    """
+    end, told = knobs_at(plan, plan.steps), []
+    for key, knob in KNOBS.items():
+        old, new = (getattr(knobs_now(plan, state), knob) for state in (before, after))
+        old = old or getattr(end, knob)
+        numbers = isinstance(old, (int, float)) and isinstance(new, (int, float)) and old and new
+        if numbers and not 1 / FAR <= abs(new / old) <= FAR:
+            told.append(f"{key} moves from {old:g} to {new:g}")
+    return ", ".join(told)
 
 
 def _overrides(

@@ -198,16 +198,20 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStats:
-    """What one `Learner.update` measured: means over the action tokens of the step unless said otherwise."""
+    """What one `Learner.update` measured: means over the action tokens of the applied updates unless said otherwise.
+
+    What was not measured is None: every mean where no update was applied.
+    """
 
     updates: int  # optimizer updates applied
     skipped: int  # updates skipped because the loss or the gradient was not finite
-    loss: float
-    kl: float  # against the reference by k2, whatever the loss uses; 0.0 when kl_coef is 0
-    entropy: float  # nats per token
-    grad_norm: float  # before clipping, mean over updates
-    clip_share: float  # share of tokens whose ratio was clipped
-    mismatch: float  # mean |log w|, w = learner_old / engine (METHOD §5)
-    mismatch_out_share: float  # share of tokens with weight zero or truncated
+    loss: float | None
+    kl: float | None  # against the reference by k2, whatever the loss uses; None when kl_coef is 0
+    entropy: float | None  # nats per token
+    grad_norm: float | None  # before clipping, mean over updates
+    clip_share: float | None  # share of tokens whose ratio was clipped
+    mismatch: float | None  # mean |log w|, w = learner_old / engine (METHOD §5)
+    mismatch_out_share: float | None  # share of tokens with weight zero or truncated
     tokens: int  # token positions computed, prompts and padding included
     action_tokens: int
+    skipped_last: int = 0  # of the skipped ones, those after the last applied update

@@ -55,6 +55,14 @@ def test_an_order_reaches_the_inbox(client, root):
     assert b'"pause"' in inbox(root)
 
 
+def test_an_order_that_moves_a_knob_far_is_given_once_it_is_confirmed(client, root):
+    asked = order(client, content=b'{"words": ["optimizer.lr=5"]}')
+    assert (asked.status_code, inbox(root)) == (409, b"")
+    assert "optimizer.lr moves from" in asked.json()["said"]
+    assert order(client, content=b'{"words": ["optimizer.lr=5"], "yes": 1}').status_code == 409
+    assert order(client, content=b'{"words": ["optimizer.lr=5"], "yes": true}').status_code == 200
+
+
 @pytest.mark.parametrize(
     ("changes", "status"),
     [

@@ -89,6 +89,14 @@ def test_a_run_is_watched_and_steered(browser, tmp_path):
         obeyed = next(event for event in journal(folder) if isinstance(event, Ordered))
         assert obeyed.settings == {"kl.coef": 0.5}
         assert obeyed.refused is None
+        unconfirmed, question = (
+            complaints  # the order moves the knob far, so the page asks and gives it again
+        )
+        assert "409" in unconfirmed
+        assert re.fullmatch(
+            r"dialog: kl\.coef moves from \S+ to 0\.5, more than 10 times\. Give this order\?", question
+        )
+        complaints.clear()
         page.get_by_label("order").fill("kl.coeff=1")
         page.get_by_role("button", name="give").click()
         page.get_by_text("did you mean").wait_for()

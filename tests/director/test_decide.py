@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import (
     TOLD_TO_STOP,
     EnterStage,
@@ -14,7 +15,8 @@ from prorl.director.decide import (
     save_due,
 )
 from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
-from prorl.director.state import Reference, RunState
+from prorl.director.state import Reference, RunState, evolve, fold
+from support.events import evaluated, stepped, tally, update
 
 PLAN = Plan(seed=0, steps=1000)
 BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
@@ -92,6 +94,65 @@ def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
         EnterStage(index=0),
         ResetReference(reason="stage", target="current", optimizer="clear"),
     )
+
+
+ONLY_WARNED = DetectorsConfig.model_validate({"exam_collapse": {"mode": "warn"}})
+DETECTED = replace(PLAN, detectors=rules(ONLY_WARNED))
+DOUBTS = {
+    "the exam is far below the best": [evaluated(250, 0.5), evaluated(300, 0.01)],
+    "all is truncated": [evaluated(250, 0.5), stepped(300, tally=tally(truncated=1.0))],
+    "nothing is answered": [evaluated(250, 0.5), stepped(300, tally=tally(unanswered=0.95))],
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+@pytest.mark.parametrize(
+    ("rules", "state"),
+    [
+        ({"every": 1}, {}),
+        ({"kl_ceiling": 0.1, "kl_count": 1}, {"recent_kls": (1.0,)}),
+        ({"stalled_exams": 1}, {"exams_since_best": 1}),
+    ],
+)
+def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
+    plan = replace(DETECTED, reset=ResetRules(**rules))
+    due = replace(STATE, **state)
+    assert len(resets(plan, due)) == 1
+    doubted = replace(due, signals=fold(DOUBTS[doubt]).signals)
+    assert resets(plan, doubted) == []
+    assert len(resets(replace(plan, detectors={}), doubted)) == 1  # a recipe may switch it off
+    never_better = replace(due, signals=fold([evaluated(250, 0.0), *DOUBTS[doubt][1:]]).signals)
+    assert len(resets(plan, never_better)) == 1
+    (ordered,) = resets(plan, replace(doubted, asked=("reset-reference",)))
+    assert (ordered.reason, ordered.target) == ("order", "current")
+
+
+def test_no_detector_resets_to_a_policy_in_doubt():
+    acting = DetectorsConfig.model_validate({"kl_spike": {"mode": "act"}, "exam_collapse": {"mode": "warn"}})
+    plan = replace(PLAN, detectors=rules(acting), reset=ResetRules(cooldown=0))
+    spikes = [stepped(step, update=update(kl=0.1 if step < 12 else 1.0)) for step in range(1, 14)]
+    state = replace(fold(spikes), reference=BASE)
+    assert [reset.reason for reset in resets(plan, state)] == ["kl_spike"]
+    assert resets(plan, evolve(evolve(state, evaluated(12, 0.5)), evaluated(13, 0.0))) == []
+
+
+def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
+    plan = replace(DETECTED, stages=(Stage(at=300, knobs={}, reset_reference=True),))
+    doubted = replace(STATE, best_step=250, signals=fold(DOUBTS["all is truncated"]).signals)
+    (reset,) = resets(plan, doubted)
+    assert (reset.reason, reset.target) == ("stage", "best")
+
+
+@pytest.mark.parametrize(("named", "good"), [(None, 250), (120, 120), (0, 0)])
+def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
+    state = fold(DOUBTS["all is truncated"])
+    asked = replace(state, asked=("stop", "roll-back"), roll_back_to=named)
+    defaults = replace(PLAN, detectors=rules(DetectorsConfig()))
+    (only,) = decide(defaults, asked, interrupted=True)
+    assert (only.detector, only.action, only.good_step) == ("order", "roll_back", good)
+    assert (
+        decide(PLAN, replace(asked, roll_back_to=None))[0].good_step == 299
+    )  # nobody watches: one step back
 
 
 def test_stages_are_entered_one_at_a_time_and_once():

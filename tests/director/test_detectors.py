@@ -1,7 +1,9 @@
 """When each detector speaks, and what it then does: worked traces."""
 
+import csv
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,15 @@ from hypothesis import strategies as st
 
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import ResetReference, Stop, decide
-from prorl.director.detectors import Intervene, intervened, interventions
+from prorl.director.detectors import (
+    CONDITION,
+    Intervene,
+    degraded,
+    doubtful,
+    good_step,
+    intervened,
+    interventions,
+)
 from prorl.director.events import Intervened, Started
 from prorl.director.plan import Plan, ResetRules
 from prorl.director.state import RunState, evolve, fold
@@ -46,6 +56,7 @@ def lengths(*values: float, start: int = 1) -> list:
 
 CALM = [100.0] * 12
 HOT = 160.0
+ONCE = evaluated(0, 0.5)  # it worked once
 REFUSED = update(updates=0, skipped=1)
 
 TRACES = {
@@ -57,7 +68,10 @@ TRACES = {
     "length_blowup": lengths(*CALM, HOT, HOT, HOT),
     "truncation_blowup": [stepped(s, tally=tally(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
     "verifier_errors": [stepped(1), stepped(2, tally=tally(draws=10, errors=5))],
-    "no_signal": [stepped(s, tally=tally(draws=10, errors=0, accepted=4 if s < 3 else 0)) for s in range(1, 8)],
+    "no_signal": [ONCE, *(stepped(s, tally=tally(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
+    "truncated_share": [ONCE, *(stepped(s, tally=tally(truncated=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "unanswered_share": [ONCE, *(stepped(s, tally=tally(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "exam_collapse": [ONCE, evaluated(50, 0.3), evaluated(100, 0.1)],
     "reward_hacking": [
         event
         for s, (trained, examined) in enumerate([(0.3, 0.3), (0.4, 0.4), (0.5, 0.3), (0.6, 0.3)], start=1)
@@ -79,9 +93,10 @@ def test_each_detector_speaks_when_trouble_has_lasted_and_not_before(name):
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_by_default_all_warn_but_the_two_that_cannot_go_on(name):
+def test_by_default_all_warn_but_those_of_a_run_that_cannot_go_on_so(name):
     (said,) = follow(TRACES[name], plan(**{name: {}}))[0]
-    acts = {"non_finite": "roll_back", "verifier_errors": "stop"}
+    acts = {"non_finite": "roll_back", "verifier_errors": "stop", "exam_collapse": "roll_back"}
+    acts |= dict.fromkeys(("truncated_share", "unanswered_share", "no_signal"), "exam")
     assert said.action == acts.get(name, "warn")
 
 
@@ -182,6 +197,44 @@ def test_a_detector_resets_the_reference_by_the_rules_of_resets():
     assert decide(chosen, replace(state, reference=None)) == ()
 
 
+def test_an_exam_is_asked_for_where_one_was_above_zero_and_else_it_only_warns():
+    trace, chosen = TRACES["truncated_share"], plan(truncated_share={})
+    assert follow(trace, chosen)[1].asked == ("exam",)
+    for never_better in (trace[1:], [evaluated(0, 0.0), *trace[1:]]):
+        said, state = follow(never_better, chosen)
+        assert ([one.action for one in said], state.asked) == (["warn"], ())
+
+
+def test_what_may_be_rolled_back_to_is_never_past_the_last_good_exam():
+    chosen = plan(non_finite={}, exam_collapse={})
+    exams = [evaluated(0, 0.5), stepped(1), evaluated(50, 0.45), stepped(51)]
+    assert good_step(chosen, fold(exams)) == 50
+    assert good_step(chosen, fold([*exams, evaluated(51, 0.3)])) == 50  # no collapse, and not good either
+    assert good_step(plan(non_finite={}), fold(exams)) == 51
+
+
+@pytest.mark.parametrize("name", CONDITION)
+def test_a_run_is_degraded_as_long_as_trouble_lasts(name):
+    trace, chosen = TRACES[name], plan(**{name: {}})
+    assert degraded(chosen, fold(trace[:-1])) == ""
+    said, state = follow(trace, chosen)
+    assert degraded(chosen, state) == said[0].reason
+    better = evaluated(200, 0.5) if name == "exam_collapse" else stepped(200)
+    assert degraded(chosen, evolve(state, better)) == ""
+    assert degraded(plan(), state) == ""
+
+
+def test_a_roll_back_that_undoes_knobs_leaves_the_rate_as_it_was():
+    chosen = plan(exam_collapse={})
+    state = replace(fold(TRACES["exam_collapse"]), overrides={"learning_rate": 5.0})
+    (decision,) = interventions(chosen, state, can_reset=True)
+    landed = fold(TRACES["exam_collapse"][:1])
+    undone = intervened(decision, state, landed=landed)
+    assert (undone.lr_scale, undone.reason.endswith("ordered since then are undone")) == (1.0, True)
+    held = intervened(decision, state, landed=replace(landed, overrides=state.overrides))
+    assert (held.lr_scale, held.reason) == (0.5, decision.reason)
+
+
 def test_a_roll_back_comes_alone_and_knows_the_last_good_step():
     chosen = replace(plan(non_finite={}, verifier_errors={}), steps=5)
     broken = tally(draws=10, errors=9)
@@ -230,3 +283,32 @@ def test_deciding_changes_nothing_and_what_was_said_folds_to_the_same_state(valu
             journal.append(intervened(decision, state))
             state = evolve(state, journal[-1])
     assert fold(journal) == state
+
+
+def demo(path: Path) -> list:
+    """A run of the demo from the columns kept of its journal: steps, exams of 800 responses, resets."""
+    told = []
+    for row in csv.DictReader(path.read_text().splitlines()):
+        step = int(row.pop("step"))
+        exam = row.pop("exam")
+        if exam:
+            told.append(reset(step) if exam == "reset" else evaluated(step, float(exam), responses=800))
+            continue
+        numbers = {name: float(value) if value else None for name, value in row.items()}
+        learned = {name: numbers.pop(name) for name in ("kl", "entropy", "grad_norm")}
+        counts = {name: int(numbers.pop(name)) for name in ("draws", "accepted", "errors")}
+        told.append(stepped(step, tally=tally(**counts, **numbers), update=update(**learned)))
+    return told
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).with_name("journals").glob("*.csv")), ids=lambda p: p.stem
+)
+def test_on_runs_of_the_demo_no_detector_says_a_word(path):
+    chosen, state = Plan(seed=0, steps=10_000, detectors=DEFAULTS), fold([START])
+    for event in demo(path):
+        state = evolve(state, event)
+        assert interventions(chosen, state, can_reset=True) == ()
+        assert (degraded(chosen, state), doubtful(chosen, state)) == ("", False)
+    assert state.step == 320
+    assert state.signals.readings.keys() >= DEFAULTS.keys() - {"kl_spike"}  # plain GRPO pays no KL penalty

@@ -39,14 +39,15 @@ tallies = st.builds(
     **dict.fromkeys(
         ("draws", "accepted", "easy", "hard", "errors", "surplus", "rollouts", "sampled_tokens"), counts
     ),
-    **dict.fromkeys(("score", "reward", "length", "truncated", "unanswered"), numbers),
+    **dict.fromkeys(("score", "reward", "length", "truncated", "unanswered"), st.none() | numbers),
     domain_scores=tables,
 )
 updates = st.builds(
     UpdateStats,
-    **dict.fromkeys(("updates", "skipped", "tokens", "action_tokens"), counts),
+    **dict.fromkeys(("updates", "skipped", "skipped_last", "tokens", "action_tokens"), counts),
     **dict.fromkeys(
-        ("loss", "kl", "entropy", "grad_norm", "clip_share", "mismatch", "mismatch_out_share"), numbers
+        ("loss", "kl", "entropy", "grad_norm", "clip_share", "mismatch", "mismatch_out_share"),
+        st.none() | numbers,
     ),
 )
 events = st.one_of(
@@ -66,6 +67,7 @@ events = st.one_of(
         step=counts,
         domains=tables,
         **dict.fromkeys(("score", "pass_at_n", "unanswered", "seconds"), numbers),
+        responses=counts,
     ),
     st.builds(
         ReferenceReset,
@@ -79,7 +81,7 @@ events = st.one_of(
     st.builds(
         Intervened,
         **dict.fromkeys(("step", "lr_until", "obeyed"), counts),
-        detector=st.sampled_from(get_args(DetectorName)),
+        detector=st.sampled_from([*get_args(DetectorName), "order"]),
         action=st.sampled_from(get_args(Action)),
         reason=names,
         numbers=tables,
@@ -147,7 +149,7 @@ def test_reading_a_record_leaves_it_as_it_is():
 
 @pytest.mark.parametrize(
     ("draws", "errors", "accepted", "share"),
-    [(10, 0, 4, 0.4), (10, 5, 4, 0.8), (3, 3, 0, 0.0), (0, 0, 0, 0.0)],
+    [(10, 0, 4, 0.4), (10, 5, 4, 0.8), (3, 3, 0, None), (0, 0, 0, None)],
 )
 def test_the_informative_share_is_of_the_judged_draws(draws, errors, accepted, share):
     assert tally(draws=draws, errors=errors, accepted=accepted).informative_share == share

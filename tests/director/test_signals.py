@@ -6,10 +6,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from prorl.director.events import StageEntered
+from prorl.director.events import Resumed, StageEntered
 from prorl.director.signals import EXAMS, HISTORY, LEAST, READINGS, Signals, from_json
 from prorl.director.state import RunState, evolve, fold
-from support.events import evaluated, intervened, order, reset, stepped, tally, update
+from support.events import blind, evaluated, intervened, order, reset, stepped, tally, update
 
 STEADY = [stepped(step) for step in range(1, HISTORY + 1)]
 USUAL = update()
@@ -36,6 +36,9 @@ def after_steady(step, name: str) -> float:
         ("truncation_blowup", stepped(33, tally=tally(truncated=0.625)), 0.5),
         ("verifier_errors", stepped(33, tally=tally(draws=10, errors=6)), 0.6),
         ("no_signal", stepped(33, tally=tally(draws=10, errors=0, accepted=0)), 0.0),
+        ("truncated_share", stepped(33, tally=tally(truncated=0.625)), 0.625),
+        ("unanswered_share", stepped(33, tally=tally(unanswered=0.75)), 0.75),
+        ("exam_collapse", evaluated(33, 0.5), 1.0 + 4 * (0.25 / 800) ** 0.5 / 0.5),
         ("non_finite", stepped(33, update=update(updates=0, skipped=2)), 2.0),
     ],
 )
@@ -44,11 +47,11 @@ def test_each_reading_of_a_step(name, step, reading):
 
 
 def test_a_step_that_measured_nothing_leaves_no_reading():
-    idle = stepped(33, update=update(updates=0), tally=tally(draws=0, errors=0, accepted=0))
-    before, after = fold(STEADY), fold([*STEADY, idle])
+    before, after = fold(STEADY), fold([*STEADY, blind(33)])
     assert after.signals.history == before.signals.history
     changed = {n for n, r in after.signals.readings.items() if r != before.signals.readings[n]}
-    assert changed == {"non_finite"}
+    assert changed == {"non_finite", "verifier_errors"}
+    assert after.signals.scores == before.signals.scores
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -58,7 +61,30 @@ def test_what_is_not_finite_is_no_measure(value):
 
 
 def test_without_a_penalty_the_kl_is_no_measure():
-    assert "kl" not in fold([replace(step, kl_coef=0.0) for step in STEADY]).signals.history
+    assert "kl" not in fold([replace(step, update=update(kl=None)) for step in STEADY]).signals.history
+
+
+@pytest.mark.parametrize(
+    ("scores", "responses", "reading"),
+    [
+        ((0.5, 0.5), 1600, 1.1),  # 4 standard errors of 0.0125, of 0.5
+        ((0.5, 0.0), 1600, 0.1),
+        ((0.5, 0.0), 16, 1.0),  # chance can explain it
+        ((0.1, 0.5, 0.2), 1600, 0.5),
+        ((0.0, 0.0), 1600, None),
+        ((0.5, 0.0), 0, None),  # an exam of an earlier version, which did not say how many
+    ],
+)
+def test_an_exam_is_read_as_the_share_of_the_best_that_chance_allows(scores, responses, reading):
+    found = readings([evaluated(s, x, responses=responses) for s, x in enumerate(scores)], "exam_collapse")
+    assert found[-1:] == ([] if reading is None else [pytest.approx(reading)])
+
+
+def test_a_branch_has_exams_and_usual_values_of_its_own():
+    before = fold([*STEADY, evaluated(32, 0.5)])
+    branch = Resumed(step=32, config_hash="d", branched_from="run@32")
+    assert evolve(before, branch).signals == Signals()
+    assert evolve(before, Resumed(step=32, config_hash="c")).signals == before.signals
 
 
 def test_nothing_relative_is_read_before_something_is_usual():
@@ -100,7 +126,10 @@ def test_a_stall_is_read_at_every_exam():
     [
         (reset(32), {"kl"}),
         (StageEntered(step=32, index=0), {"kl", "entropy", "grad_norm", "length", "truncated"}),
-        (order("set", overrides={}), {"kl", "entropy", "grad_norm", "length", "truncated"}),
+        (order("set", overrides={"learning_rate": 5.0}), set()),
+        (order("set", overrides={"clip_low": 0.1, "kl_coef": 1e-4}), {"kl"}),
+        (order("set", overrides={"response_limit": 99}), {"length", "truncated"}),
+        (order("set", overrides={"temperature": 0.5}), {"entropy", "length", "truncated"}),
         (order("set", refused="no"), set()),
         (order("note"), set()),
     ],

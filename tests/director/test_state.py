@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.director.events import Intervened, Ordered, Resumed, StageEntered, Started, Stopped
+from prorl.director.signals import Signals
 from prorl.director.state import KL_MEMORY, RunState, evolve, fold, from_json, to_json
 from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
 
@@ -31,7 +32,7 @@ journals = st.lists(
             Intervened,
             step=counts,
             detector=st.sampled_from(["kl_spike", "no_signal"]),
-            action=st.sampled_from(["warn", "lower_lr", "pause", "roll_back"]),
+            action=st.sampled_from(["warn", "exam", "lower_lr", "pause", "roll_back"]),
             reason=st.just("so"),
             numbers=st.just({}),
             rearm=st.none() | st.floats(0, 1),
@@ -44,7 +45,7 @@ journals = st.lists(
             Ordered,
             step=counts,
             id=st.text("abc", max_size=3),
-            order=st.sampled_from(["set", "pause", "resume", "stop", "save", "exam", "note", "?"]),
+            order=st.sampled_from(["set", "pause", "resume", "stop", "save", "exam", "roll-back", "?"]),
             refused=st.none() | st.just("no"),
             overrides=st.dictionaries(st.sampled_from(["kl_coef", "clip_high"]), st.floats(0, 1)),
             inbox=counts,
@@ -121,7 +122,7 @@ def test_the_running_share_approaches_what_is_seen_and_ignores_steps_without_ver
 
 
 def test_a_step_without_update_has_no_kl():
-    assert fold([stepped(1), stepped(2, update=update(updates=0, kl=0.0))]).recent_kls == (0.02,)
+    assert fold([stepped(1), stepped(2, update=update(updates=0))]).recent_kls == (0.02,)
 
 
 def test_the_oldest_kl_is_forgotten_first():
@@ -130,9 +131,17 @@ def test_the_oldest_kl_is_forgotten_first():
 
 
 def test_skipped_updates_count_in_a_row():
-    bad, good = update(skipped=2), update()
+    bad, good = update(updates=0, skipped=2), update()
     assert fold(stepped(update=u) for u in (bad, bad)).skipped_updates == 4
     assert fold(stepped(update=u) for u in (bad, good, bad)).skipped_updates == 2
+
+
+def test_an_applied_update_ends_a_row_of_refused_ones_within_a_step():
+    """Three steps of 4 updates of which one is refused: the order within the step decides."""
+    first, last = (update(updates=3, skipped=1, skipped_last=trailing) for trailing in (0, 1))
+    assert fold(stepped(update=first) for _ in range(3)).skipped_updates == 0
+    assert fold(stepped(update=last) for _ in range(3)).skipped_updates == 1
+    assert fold(stepped(update=u) for u in (last, update(updates=0, skipped=4))).skipped_updates == 5
 
 
 @pytest.mark.parametrize(
@@ -168,7 +177,7 @@ def test_a_stopped_run_that_is_resumed_is_not_stopped():
     stopped = fold([START, stepped(1), Stopped(step=1, reason="interrupted")])
     assert stopped.stopped == "interrupted"
     resumed = evolve(stopped, Resumed(step=1, config_hash="d", branched_from="run@1"))
-    assert resumed == replace(stopped, stopped=None, config_hash="d")
+    assert resumed == replace(stopped, stopped=None, config_hash="d", signals=Signals())
 
 
 def test_entering_a_stage_changes_nothing_else():
@@ -188,7 +197,7 @@ def test_an_order_is_carried_out_at_its_boundary_or_not_at_all():
     assert fold(asked).asked == ("exam", "reset-reference", "stop", "save")
     assert fold([*asked, evaluated(0, 0.1), reset(0)]).asked == ("stop", "save")
     assert fold([*asked, stepped(1)]).asked == ()
-    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ()
+    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ("exam",)
 
 
 def test_a_refused_order_moves_the_cursor_and_nothing_else():
@@ -209,11 +218,14 @@ def test_a_lowered_learning_rate_comes_back_at_its_step():
     assert scales == [0.25, 0.25, 0.25, 1.0]
 
 
-def test_a_stop_that_was_obeyed_before_a_roll_back_is_not_obeyed_again():
-    rolled = intervened(action="roll_back", obeyed=30)
-    assert fold([rolled, order("stop", inbox=30)]).asked == ()
-    assert fold([rolled, order("stop", inbox=31)]).asked == ("stop",)
-    assert fold([rolled, order("exam", inbox=30)]).asked == ("exam",)
+def test_a_roll_back_is_saved_and_an_exam_that_a_detector_wants_is_sat():
+    assert fold([intervened(action="roll_back")]).asked == ("save",)
+    assert fold([order("exam"), order("save"), intervened(action="exam")]).asked == ("save", "exam")
+
+
+def test_a_roll_back_that_is_asked_for_may_name_its_step():
+    assert fold([order("roll-back", settings={"step": 50})]).roll_back_to == 50
+    assert fold([order("roll-back")]).asked == ("roll-back",)
 
 
 def test_a_run_rolled_back_to_where_it_was_stopped_is_not_stopped():

@@ -53,6 +53,7 @@ def test_the_journal_tells_the_whole_story(finished):
         "reference_reset",
         "stepped",
         "evaluated",
+        "intervened",  # a warning about a base that was never trained
         "stopped",
     ]
     saved = json.loads((finished / "checkpoints" / "step_000003" / "state.json").read_bytes())

@@ -68,7 +68,8 @@ def test_one_update_is_the_gradient_of_the_written_loss():
         math.sqrt(sum(g.square().sum().item() for g in gradients)), rel=1e-4
     )
     assert stats.updates == 1
-    assert stats.kl == stats.skipped == stats.clip_share == 0
+    assert stats.skipped == stats.clip_share == 0
+    assert stats.kl is None
     assert 0 < stats.entropy <= math.log(VOCABULARY)
 
 
@@ -114,7 +115,8 @@ def test_a_batch_without_action_tokens_touches_nothing():
     silent = PromptActions(prompt=(1, 2), actions=(action_of([]),))
     for empty in (Batch(groups=()), Batch(groups=(silent,))):
         stats = one.update(empty, KNOBS)
-        assert set(dataclasses.asdict(stats).values()) == {0}
+        assert set(dataclasses.asdict(stats).values()) == {0, None}
+        assert stats.loss is stats.kl is stats.entropy is stats.grad_norm is stats.mismatch is None
     assert bits_equal(weights(one.policy), before)
 
 
@@ -125,17 +127,19 @@ def test_an_update_that_is_not_finite_is_counted_and_changes_nothing():
     before = weights(one.policy)
     broken = Batch(groups=(with_advantage(batch().groups[0], math.nan), *batch(seed=3).groups[:1]))
     stats = one.update(broken, KNOBS)
-    assert (stats.updates, stats.skipped, stats.loss) == (0, 1, 0.0)
+    assert (stats.updates, stats.skipped, stats.skipped_last, stats.loss) == (0, 1, 1, None)
     assert bits_equal(weights(one.policy), before)
     for each in (one, twin):  # the moments are untouched as well
         each.update(batch(seed=2), KNOBS)
     assert bits_equal(weights(one.policy), weights(twin.policy))
 
 
-def test_the_other_mini_batches_of_a_broken_one_still_count():
-    broken = Batch(groups=(with_advantage(batch().groups[0], math.inf), *batch(seed=3).groups[:1]))
+@pytest.mark.parametrize("last", [False, True])
+def test_the_other_mini_batches_of_a_broken_one_still_count(last):
+    groups = (with_advantage(batch().groups[0], math.inf), *batch(seed=3).groups[:1])
+    broken = Batch(groups=groups[::-1] if last else groups)
     stats = learner().update(broken, dataclasses.replace(KNOBS, updates_per_step=2))
-    assert (stats.updates, stats.skipped) == (1, 1)
+    assert (stats.updates, stats.skipped, stats.skipped_last) == (1, 1, int(last))
     assert all(math.isfinite(value) for value in dataclasses.asdict(stats).values())
 
 
@@ -159,7 +163,7 @@ def test_the_measured_kl_does_not_depend_on_the_estimator_in_the_loss():
 
 def test_without_kl_the_reference_is_not_needed():
     one = learner(with_reference=False)
-    assert one.update(batch(), dataclasses.replace(KNOBS, kl_coef=0.0)).kl == 0
+    assert one.update(batch(), dataclasses.replace(KNOBS, kl_coef=0.0)).kl is None
     with pytest.raises(ValueError, match="holds no reference"):
         one.update(batch(), KNOBS)
     with pytest.raises(ValueError, match="holds no reference"):

@@ -8,7 +8,7 @@ from prorl.algo.t_interval import t_interval
 from prorl.report.compare import rows, spread
 from prorl.report.gains import Gain
 from prorl.report.groups import repetitions
-from support.events import evaluated, intervened, order, reset, stepped, tally, update
+from support.events import blind, evaluated, intervened, order, reset, stepped, tally, update
 from support.stories import history, recipe, story
 
 
@@ -84,6 +84,16 @@ def test_cost_is_summed_over_the_steps():
 def test_the_end_is_a_mean_over_the_last_twenty_steps():
     steps = [stepped(step, update=update(kl=100.0 if step <= 5 else float(step))) for step in range(1, 26)]
     assert value(compared(story(steps))["mean of the last 20 steps", "KL to the reference"]) == 15.5
+
+
+def test_the_end_is_a_mean_over_what_was_measured():
+    half = story([*map(stepped, range(1, 11)), *map(blind, range(11, 21))])
+    table = compared(half, story(map(blind, range(1, 21))))
+    end = {
+        title: row.values for (section, title), row in table.items() if section == "mean of the last 20 steps"
+    }
+    assert end["entropy, nats"] == (pytest.approx(0.6), None)
+    assert [values[1] for values in end.values()] == [None] * 6
 
 
 def test_exams_first_last_best_and_in_common():

@@ -80,6 +80,14 @@ def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tm
     assert told in " ".join(findings(read(tmp_path / "run", happened)))
 
 
+def test_what_was_not_measured_is_a_dash_and_no_fall(tmp_path):
+    run = read(tmp_path / "dead", [*steps(30), *(events.blind(step) for step in range(31, 80))])
+    html = summary_section([run]).html
+    assert "Entropy fell" not in html
+    assert html.count("<dd>–") == 4
+    assert all("Entropy" not in told and "Responses went" not in told for told in findings(run))
+
+
 def test_an_overlay_says_when_the_gain_over_seeds_may_be_chance(tmp_path):
     def seeds(name, gains):
         return [

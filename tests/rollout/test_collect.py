@@ -140,4 +140,4 @@ def test_truncation_is_counted_and_costs_reward_but_not_score():
 
 def test_nothing_drawn_is_nothing_counted():
     tally = harvest([TEACHES], replace(KNOBS, prompts_per_step=0)).tally
-    assert (tally.draws, tally.score, tally.length, tally.domain_scores) == (0, 0.0, 0.0, {})
+    assert (tally.draws, tally.score, tally.length, tally.domain_scores) == (0, None, None, {})

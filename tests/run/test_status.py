@@ -11,7 +11,10 @@ import threading
 
 import pytest
 
+from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.events import Started, Stopped, to_record
+from prorl.director.plan import Plan
+from prorl.director.state import fold
 from prorl.run.heartbeat import WAITING, Deadlines, Heart
 from prorl.run.status import holder, runs_below, status
 from prorl.run.store import RunStore
@@ -83,6 +86,19 @@ def test_a_run_that_is_trained(run, phase, later, health):
         heart.close()
         at = json.loads((run / "heartbeat.json").read_bytes())["at"]
         assert status(run, now=at + later).health == health.format(pid=os.getpid())
+    assert status(run).health == "crashed"
+
+
+def test_a_policy_that_no_longer_works_is_no_running_one(run):
+    plan = Plan(seed=0, steps=9, detectors=rules(DetectorsConfig()))
+    exams = [evaluated(0, 0.5), evaluated(1, 0.0)]
+    with RunStore.open(run):
+        heart = Heart(run / "heartbeat.json", Deadlines(least={"learn": 50.0}))
+        heart.follow(plan, exams[-1], fold(exams))
+        heart("learn")
+        heart.close()
+        told = f"degraded: the exam is at most 14% of the best one; process {os.getpid()}, learn"
+        assert status(run).health == told
     assert status(run).health == "crashed"
 
 

@@ -51,7 +51,17 @@ def update(**changes) -> UpdateStats:
         "tokens": 3000,
         "action_tokens": 2000,
     }
+    if changes.get("updates") == 0:
+        measured = ("loss", "kl", "entropy", "grad_norm", "clip_share", "mismatch", "mismatch_out_share")
+        plausible |= dict.fromkeys(measured) | {"skipped_last": changes.get("skipped", 0)}
     return UpdateStats(**(plausible | changes))
+
+
+def blind(step: int = 1) -> Stepped:
+    """A step whose verdicts were all errors: nothing was measured, and nothing learned."""
+    nothing = dict.fromkeys(("score", "reward", "length", "truncated", "unanswered"))
+    lost = tally(draws=4, errors=4, accepted=0, easy=0, hard=0, domain_scores={}, **nothing)
+    return stepped(step, tally=lost, update=update(updates=0))
 
 
 def stepped(step: int = 1, **changes) -> Stepped:
@@ -74,6 +84,7 @@ def evaluated(step: int, score: float, **changes) -> Evaluated:
         "pass_at_n": 0.9,
         "unanswered": 0.05,
         "seconds": 12.0,
+        "responses": 800,
     }
     return Evaluated(step=step, score=score, **(plausible | changes))
 

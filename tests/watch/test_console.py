@@ -9,7 +9,7 @@ from prorl.director.events import Started
 from prorl.director.state import RunState, evolve
 from prorl.watch.console import Console, LivePanel
 from prorl.watch.lines import line
-from support.events import evaluated, one_of_each, reset, stepped
+from support.events import blind, evaluated, one_of_each, reset, stepped
 
 
 @pytest.fixture
@@ -55,6 +55,13 @@ def test_on_a_terminal_every_event_but_a_step_leaves_a_line(terminal):
     text = terminal.rich.export_text()
     for event in one_of_each():
         assert (line(event, 100)[:60] in text) is (event.kind != "stepped")
+
+
+def test_the_panel_shows_a_dash_for_what_was_not_measured():
+    shown = rendered([blind(1)])
+    assert "reward –" in shown
+    assert "entropy –" in shown
+    assert "informative –" in shown
 
 
 def test_the_panel_shows_the_last_step_and_the_progress():

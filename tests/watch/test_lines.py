@@ -4,7 +4,7 @@ import pytest
 
 from prorl.director.events import Resumed, StageEntered, Started, Stopped
 from prorl.watch.lines import line, overhead, shares
-from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
+from support.events import blind, evaluated, intervened, one_of_each, order, reset, stepped, tally, update
 
 
 @pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.kind)
@@ -43,6 +43,17 @@ def test_every_event_is_one_line(event):
             "KL_SPIKE at step 63: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
             "rolled back from step 63 to the checkpoint of step 50, learning rate × 0.5 until step 113",
         ),
+        (
+            intervened(
+                detector="order", action="roll_back", reason="told to roll back", numbers={}, from_step=9
+            ),
+            "ORDER at step 9: told to roll back; rolled back from step 9 to the checkpoint of step 1",
+        ),
+        (
+            intervened(step=7, action="exam"),
+            "KL_SPIKE at step 7: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
+            "an exam is sat",
+        ),
         (order("set", settings={"kl.coef": 5e-4}), "order at step 1: set kl.coef=0.0005"),
         (order("note", text="new verifier"), "order at step 1: note “new verifier”"),
         (order("puase", refused="no order"), "order refused at step 1: puase: no order"),
@@ -57,6 +68,12 @@ def test_a_step_says_how_it_went_and_where_the_time_went():
         "step 3/100 · score 0.500 · reward 0.400 · entropy 0.600 · kl 0.0200 · grad 1.50 · length 100.0 · "
         "informative 44% (easy 3, hard 2) · 480 tokens/s · 10.00 s (generate 60%, learn 30%, rest 10.0%) · "
         "1 groups lost to verifier errors"
+    )
+
+
+def test_what_a_step_did_not_measure_is_a_dash():
+    assert line(blind(3), 100).startswith(
+        "step 3/100 · score – · reward – · entropy – · kl – · grad – · length – · informative – (easy 0, hard 0)"
     )
 
 

@@ -113,16 +113,17 @@ class FakeLearner:
         if actions:
             self.momentum = 0.5 * self.momentum + knobs.learning_rate * gain / len(actions)
             self.skill = min(0.99, max(0.01, self.skill + self.momentum))
+        measured: dict[str, float | None] = {
+            "loss": -gain,
+            "kl": abs(self.skill - self.reference) if knobs.kl_coef else None,
+            "entropy": -self.skill * math.log(self.skill) - (1 - self.skill) * math.log(1 - self.skill),
+            "grad_norm": abs(gain),
+            **dict.fromkeys(("clip_share", "mismatch", "mismatch_out_share"), 0.0),
+        }
         return UpdateStats(
             updates=knobs.updates_per_step if actions else 0,
             skipped=0,
-            loss=-gain,
-            kl=abs(self.skill - self.reference) if knobs.kl_coef else 0.0,
-            entropy=-self.skill * math.log(self.skill) - (1 - self.skill) * math.log(1 - self.skill),
-            grad_norm=abs(gain),
-            clip_share=0.0,
-            mismatch=0.0,
-            mismatch_out_share=0.0,
+            **(measured if actions else dict.fromkeys(measured)),  # what was not measured is None
             tokens=batch.action_tokens,
             action_tokens=batch.action_tokens,
         )

@@ -205,18 +205,24 @@ def tell(
     order: Annotated[
         list[str],
         typer.Argument(
-            help="KNOB=VALUE …, pause, resume, stop, save, exam, reset-reference, or note TEXT. "
-            "The value `plan` gives a knob back to the recipe."
+            help="KNOB=VALUE …, pause, resume, stop, save, exam, reset-reference, roll-back, roll-back=STEP, or "
+            "note TEXT. The value `plan` gives a knob back to the recipe."
         ),
     ],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before a knob moves by more than 10 times.")
+    ] = False,
 ) -> None:
     """Give an order to a run, from any shell: it is obeyed at the next step boundary, once, and journalled."""
 
     def work() -> None:
         from prorl.steering import tell as give
 
+        def confirm(move: str) -> bool:
+            return yes or (sys.stdin.isatty() and typer.confirm(f"{move}: give this order?"))
+
         folder = run_folder(run)
-        given = give(folder, order)
+        given = give(folder, order, confirm=confirm)
         typer.echo(
             f"order {given.id} is in the inbox of {folder}: obeyed at the next boundary between two steps"
         )

@@ -42,7 +42,9 @@ class DetectorConfig(Model):
 
 
 def _row(threshold: float, rearm: float, hits: int, of_last: int, action: Action) -> DetectorConfig:
-    return DetectorConfig(threshold=threshold, rearm=rearm, hits=hits, of_last=of_last, action=action)
+    """A row that only warns unless a recipe says otherwise; but to sit an exam needs nobody's leave."""
+    row = {"threshold": threshold, "rearm": rearm, "hits": hits, "of_last": of_last, "action": action}
+    return DetectorConfig.model_validate(row | {"mode": "act" if action == "exam" else "warn"})
 
 
 class DetectorsConfig(Model):
@@ -61,7 +63,12 @@ class DetectorsConfig(Model):
     verifier_errors: DetectorConfig = DetectorConfig(
         mode="act", threshold=0.5, rearm=0.25, cooldown=1, action="stop"
     )  # share of a step's groups
-    no_signal: DetectorConfig = _row(0.01, 0.05, 5, 5, "pause")  # share of judged groups that teach
+    truncated_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "exam")  # share of responses
+    unanswered_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "exam")  # share of responses
+    no_signal: DetectorConfig = _row(0.01, 0.05, 5, 5, "exam")  # share of judged groups that teach
+    exam_collapse: DetectorConfig = DetectorConfig(
+        mode="act", threshold=0.5, rearm=0.75, cooldown=1, action="roll_back"
+    )  # share of the best exam, chance allowed for
     reward_hacking: DetectorConfig = _row(0.05, 0.02, 2, 3, "pause")  # of a score; per exam
     stalled_exam: DetectorConfig = _row(8, 1, 1, 1, "pause")  # exams since the best one of the run
 

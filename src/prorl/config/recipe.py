@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
 from prorl.config.care import SECTIONS
+from prorl.config.detecting import DetectorsConfig
 from prorl.config.dials import DIAL_MODELS
 from prorl.config.schema import RunConfig
 from prorl.errors import ProrlError
@@ -27,6 +28,10 @@ YOUNGER: Mapping[str, Mapping[str, Any]] = {
     "sampling": {"max_staleness": 0},
     "dynamic_sampling": {"wave_margin": 0.0},
     "evaluation": {"ladder_per_level": 0, "temperature": 1.0, "top_p": 1.0},
+    "detectors": {
+        name: DetectorsConfig.model_fields[name].default.model_dump()
+        for name in ("truncated_share", "unanswered_share", "exam_collapse")
+    },
 }
 """Keys that recipes got after runs had been hashed without them: at these values they leave the hash as it was."""
 

@@ -20,7 +20,7 @@ from prorl.dashboard.runs import find_runs
 from prorl.dashboard.security import Guard, refusal
 from prorl.errors import ProrlError
 from prorl.report.page import PLOTLY, asset_path, page
-from prorl.steering import tell
+from prorl.steering import UnconfirmedError, tell
 
 LIST = ""  # the name of the list of runs where others have that of a run
 OWN = Path(__file__).parent / "assets"
@@ -85,11 +85,14 @@ class _Dashboard:
         if refused is not None:
             return _said(*refused)
         _, folder = await self._find(request)
-        words = _words(await _body(request))
+        body = await _body(request)
+        words = _words(body)
         if words is None:
             return _said(400, 'an order is {"words": ["pause"]}, the words that `prorl tell` takes')
         try:
-            given = await asyncio.to_thread(tell, folder, words)
+            given = await asyncio.to_thread(tell, folder, words, confirm=lambda _move: _confirmed(body))
+        except UnconfirmedError as error:
+            return _said(409, str(error))  # the page asks, and sends it again with "yes"
         except ProrlError as error:
             return _said(422, str(error))
         except OSError as error:
@@ -146,6 +149,10 @@ def _words(body: bytes) -> Sequence[str] | None:
         return None
     right = isinstance(words, list) and all(isinstance(word, str) for word in words)
     return words if right else None
+
+
+def _confirmed(body: bytes) -> bool:
+    return json.loads(body).get("yes") is True
 
 
 def _said(status: int, sentence: str) -> Response:

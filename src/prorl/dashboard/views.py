@@ -25,9 +25,10 @@ LATELY = 5  # marks
 NONE = "–"
 BACK = '<p><a href="/">all runs</a></p>'
 TONES: Mapping[str, str] = MappingProxyType(
-    {"running": "good", "done": "good", "crashed": "bad", "hung?": "bad", "unreadable": "bad"}
+    dict.fromkeys(("running", "done"), "good")
+    | dict.fromkeys(("degraded", "crashed", "hung?", "unreadable"), "bad")
 )
-GOING = ("running", "waiting", "hung?", "elsewhere")  # of health: what may still take steps
+GOING = ("running", "degraded", "waiting", "hung?", "elsewhere")  # of health: what may still take steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prorl.algo.reference_reset import due
-from prorl.director.detectors import Intervene, interventions
+from prorl.director.detectors import Intervene, doubtful, interventions, told_to_roll_back
 from prorl.director.events import ResetReason
 from prorl.director.plan import OptimizerAtReset, Plan
 from prorl.director.state import RunState
@@ -61,12 +61,17 @@ def save_due(plan: Plan, state: RunState) -> bool:
 
 def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[Decision, ...]:
     """What to do at this boundary, in the order in which it is to be done; a roll back comes alone."""
+    told = told_to_roll_back(plan, state)
+    if told is not None:
+        return (told,)
     decisions: list[Decision] = []
     stage = _next_stage(plan, state)
     if stage is not None:
         decisions.append(EnterStage(index=stage))
-    reset = _reset(plan, state, stage)
-    can_reset = reset is None and _can_reset(state) and state.step - state.last_reset >= plan.reset.cooldown
+    doubted = doubtful(plan, state)
+    reset = _reset(plan, state, stage, doubted=doubted)
+    can_reset = reset is None and not doubted and _can_reset(state)
+    can_reset &= state.step - state.last_reset >= plan.reset.cooldown
     asked_for = interventions(plan, state, can_reset=can_reset)
     if any(intervention.action == "roll_back" for intervention in asked_for):
         return asked_for
@@ -98,12 +103,14 @@ def _can_reset(state: RunState) -> bool:
     return state.reference is not None and state.step > 0
 
 
-def _reset(plan: Plan, state: RunState, entered: int | None) -> ResetReference | None:
+def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -> ResetReference | None:
+    """A policy in doubt becomes the reference by order alone: a stage takes the best one, and the rules wait."""
     rules = plan.reset
     if not _can_reset(state):
         return None
     if entered is not None and plan.stages[entered].reset_reference:
-        return ResetReference(reason="stage", target="current", optimizer=plan.stages[entered].optimizer)
+        target: Literal["current", "best"] = "best" if doubted and state.best_step is not None else "current"
+        return ResetReference(reason="stage", target=target, optimizer=plan.stages[entered].optimizer)
     if "reset-reference" in state.asked:
         return ResetReference(reason="order", target="current", optimizer=rules.optimizer)
     reason = due(
@@ -118,7 +125,7 @@ def _reset(plan: Plan, state: RunState, entered: int | None) -> ResetReference |
         stalled_exams=rules.stalled_exams,
         cooldown=rules.cooldown,
     )
-    return None if reason is None else _from_rules(plan, state, reason)
+    return None if reason is None or doubted else _from_rules(plan, state, reason)
 
 
 def _from_rules(plan: Plan, state: RunState, reason: ResetReason) -> ResetReference:

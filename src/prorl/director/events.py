@@ -21,17 +21,24 @@ DetectorName = Literal[
     "length_blowup",
     "truncation_blowup",
     "verifier_errors",
+    "truncated_share",
+    "unanswered_share",
     "no_signal",
+    "exam_collapse",
     "reward_hacking",
     "stalled_exam",
 ]
-Action = Literal["warn", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
+Action = Literal["warn", "exam", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
 ResetReason = Literal["kl_ceiling", "stalled_exam", "schedule", "stage", "order"] | DetectorName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What one step's collection drew, kept and threw away. Counts of groups unless said otherwise."""
+    """What one step's collection drew, kept and threw away. Counts of groups unless said otherwise.
+
+    Means are over the *judged* rollouts: those of consumed groups, accepted or rejected, without a verifier error.
+    What was not measured is None.
+    """
 
     draws: int  # consumed from the data order
     accepted: int  # trained on
@@ -41,21 +48,21 @@ class Tally:
     surplus: int  # generated past the last accepted draw; those draws come again next step
     rollouts: int  # sampled responses, surplus included
     sampled_tokens: int
-    score: float  # mean raw score over all consumed rollouts
-    reward: float  # mean shaped reward over accepted rollouts
-    length: float  # mean response length over consumed rollouts, tokens
-    truncated: float  # share of consumed rollouts that hit the limit
-    unanswered: float  # share of consumed rollouts without an extractable answer
-    domain_scores: Mapping[str, float]  # mean raw score per domain over consumed rollouts
+    score: float | None  # mean raw score over judged rollouts
+    reward: float | None  # mean shaped reward over accepted rollouts
+    length: float | None  # mean response length over judged rollouts, tokens
+    truncated: float | None  # share of judged rollouts that hit the limit
+    unanswered: float | None  # share of judged rollouts without an extractable answer
+    domain_scores: Mapping[str, float]  # mean raw score per domain over judged rollouts
     domain_errors: Mapping[str, float] = field(
         default_factory=dict
-    )  # share of verifier errors per domain over consumed rollouts
+    )  # share of verifier errors per domain over all consumed rollouts
 
     @property
-    def informative_share(self) -> float:
-        """Share of judged draws that teach; 0 when nothing was judged."""
+    def informative_share(self) -> float | None:
+        """Share of judged draws that teach; None when nothing was judged."""
         judged = self.draws - self.errors
-        return self.accepted / judged if judged else 0.0
+        return self.accepted / judged if judged else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +114,7 @@ class Evaluated:
     pass_at_n: float  # n = samples per problem, mean over domains
     unanswered: float
     seconds: float
+    responses: int = 0  # judged: they say how far chance may move the score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +143,17 @@ class StageEntered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervened:
-    """A detector warned or acted. What holds from here on is said in full: a roll back forgets what went before."""
+    """A detector warned or acted, or the operator rolled the run back.
+
+    What holds from here on is said in full: a roll back forgets what went before.
+    """
 
     kind: ClassVar[str] = "intervened"
     step: int  # after a roll back, that of the checkpoint
-    detector: DetectorName
+    detector: DetectorName | Literal["order"]
     action: Action
     reason: str
-    numbers: Mapping[str, float]  # what the detector saw and what it compared it with
+    numbers: Mapping[str, float]  # what the detector saw and what it compared it with; none of an order
     rearm: float | None = None  # until a reading is calm by this level it sees nothing
     acted: Mapping[str, int] = field(default_factory=dict)  # detector → times in this run, this one included
     lr_scale: float = 1.0  # of the learning rate, ...

@@ -8,13 +8,13 @@ none before `LEAST` of them. Values that are not finite leave no trace: the coun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from prorl.algo.unusual import above_usual, divergence, times_usual
-from prorl.director.events import DetectorName, Intervened, Stepped
+from prorl.director.events import DetectorName, Evaluated, Intervened, Stepped
 
 HISTORY = 32  # steps a usual value is the median of
 LEAST = 8  # of them, before anything can be unusual
@@ -29,7 +29,16 @@ FLOORS: Mapping[str, float] = MappingProxyType(
 After a reset the KL climbs from zero, many times its recent median; a floor far above that keeps the climb silent.
 """
 
-LOW_IS_BAD: frozenset[DetectorName] = frozenset({"entropy_collapse", "no_signal"})
+SIGMAS = 4.0  # of an exam's score, by which chance alone is taken to move it at most
+
+MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"temperature": ("entropy", "length", "truncated")}
+    | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
+    | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
+)
+"""Measures that an order of a knob is meant to move; all others keep what is usual of them."""
+
+LOW_IS_BAD: frozenset[DetectorName] = frozenset({"entropy_collapse", "no_signal", "exam_collapse"})
 """Detectors that look out for readings at or below their threshold; all others, for those at or above it."""
 
 
@@ -53,6 +62,7 @@ class Signals:
     watches: Mapping[str, Watch] = field(default_factory=dict)
     exams: tuple[tuple[float, float], ...] = ()  # (training score since the exam before, exam score)
     scores: tuple[float, ...] = ()  # training scores since the last exam: their sum and number, or nothing
+    peak: float = 0.0  # score of the best exam under this recipe
 
     def watch(self, name: str) -> Watch:
         """What is remembered of a detector, which may be nothing."""
@@ -66,28 +76,31 @@ def is_hot(name: str, reading: float, level: float) -> bool:
 
 def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
     """Take in a step; `skipped` counts the refused updates in a row, those of this step included."""
-    measures = {name: value for name, value in _measures(event) if math.isfinite(value)}
+    measures = {n: value for n, value in _measures(event) if value is not None and math.isfinite(value)}
     total, number = signals.scores or (0.0, 0.0)
+    score = event.tally.score
     read = _with_readings(
         signals, event.step, dict(_step_readings(event, signals.history, measures, skipped))
     )
     return replace(
         read,
         history={**signals.history, **{n: _push(signals.history, n, v) for n, v in measures.items()}},
-        scores=(total + event.tally.score, number + 1.0) if event.tally.rollouts else signals.scores,
+        scores=signals.scores if score is None else (total + score, number + 1.0),
     )
 
 
-def after_exam(signals: Signals, step: int, score: float, *, since_best: int) -> Signals:
+def after_exam(signals: Signals, event: Evaluated, *, since_best: int) -> Signals:
     """Take in an exam; `since_best` counts those since the best one. One before any step has no pair."""
-    exams = signals.exams
+    exams, peak = signals.exams, max(signals.peak, event.score)
     if signals.scores:
         total, number = signals.scores
-        exams = (*exams, (total / number, score))[-EXAMS:]
-    read = _with_readings(
-        signals, step, {"reward_hacking": divergence(exams), "stalled_exam": float(since_best)}
-    )
-    return replace(read, exams=exams, scores=())
+        exams = (*exams, (total / number, event.score))[-EXAMS:]
+    found: dict[DetectorName, float | None] = {
+        "reward_hacking": divergence(exams),
+        "stalled_exam": float(since_best),
+        "exam_collapse": _share_of_peak(event, peak),
+    }
+    return replace(_with_readings(signals, event.step, found), exams=exams, scores=(), peak=peak)
 
 
 def after_intervention(signals: Signals, event: Intervened) -> Signals:
@@ -99,10 +112,16 @@ def after_intervention(signals: Signals, event: Intervened) -> Signals:
     return replace(signals, watches={**signals.watches, **watches, event.detector: own})
 
 
-def forget(signals: Signals, *measures: str) -> Signals:
+def forget(signals: Signals, measures: Collection[str] | None = None) -> Signals:
     """Let what is usual form anew, of some measures or of all: what changed them is known and wanted."""
-    kept = {name: values for name, values in signals.history.items() if measures and name not in measures}
-    return replace(signals, history=kept)
+    gone = signals.history.keys() if measures is None else measures
+    return replace(signals, history={n: values for n, values in signals.history.items() if n not in gone})
+
+
+def after_order(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
+    """Take in that the operator holds other knobs: only what they are meant to move becomes usual anew."""
+    changed = {knob for knob, _ in before.items() ^ after.items()}
+    return forget(signals, {measure for knob in changed for measure in MOVES.get(knob, ())})
 
 
 def from_json(data: Mapping[str, Any]) -> Signals:
@@ -113,20 +132,18 @@ def from_json(data: Mapping[str, Any]) -> Signals:
         watches={name: Watch(**watch) for name, watch in data["watches"].items()},
         exams=tuple((trained, examined) for trained, examined in data["exams"]),
         scores=tuple(data["scores"]),
+        peak=data.get("peak", 0.0),
     )
 
 
-def _measures(event: Stepped) -> Iterator[tuple[str, float]]:
+def _measures(event: Stepped) -> Iterator[tuple[str, float | None]]:
     """What a step measured; a step without updates or verdicts says nothing about what they would have been."""
-    tally, update = event.tally, event.update
-    if update.updates:
-        yield "entropy", update.entropy
-        yield "grad_norm", update.grad_norm
-    if update.updates and event.kl_coef > 0:
-        yield "kl", update.kl
-    if tally.draws > tally.errors:
-        yield "length", tally.length
-        yield "truncated", tally.truncated
+    if event.update.updates:  # journals of earlier versions say 0 where there was none
+        yield "entropy", event.update.entropy
+        yield "grad_norm", event.update.grad_norm
+        yield "kl", event.update.kl
+    yield "length", event.tally.length
+    yield "truncated", event.tally.truncated
 
 
 def _step_readings(
@@ -152,8 +169,20 @@ def _step_readings(
         )
     if tally.draws:
         yield "verifier_errors", tally.errors / tally.draws
-    if tally.draws > tally.errors:
-        yield "no_signal", tally.informative_share
+    yield "truncated_share", tally.truncated
+    yield "unanswered_share", tally.unanswered
+    yield "no_signal", tally.informative_share
+
+
+def _share_of_peak(event: Evaluated, peak: float) -> float | None:
+    """The largest share of the best score that an exam of this score may stand for, chance allowed for.
+
+    The problems are the same every time, so that only sampling moves the score: at most by the standard error of a
+    share of so many responses. None where nothing can have fallen.
+    """
+    if not (peak and event.responses):
+        return None
+    return (event.score + SIGMAS * math.sqrt(peak * (1 - peak) / event.responses)) / peak
 
 
 def _with_readings(signals: Signals, step: int, found: Mapping[DetectorName, float | None]) -> Signals:

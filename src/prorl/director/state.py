@@ -59,7 +59,7 @@ class RunState:
     exams_since_best: int = 0
     last_exam: int | None = None
     informative_share: float = 0.5  # running; sizes the first wave of draws
-    skipped_updates: int = 0  # in a row
+    skipped_updates: int = 0  # since the last applied one
     exams_since_gain: int = 0  # since the best exam of the run, whatever was reset meanwhile
     sampled_tokens: int = 0
     trained_tokens: int = 0
@@ -68,6 +68,7 @@ class RunState:
     lr_until: int = 0  # ... up to this step
     overrides: Mapping[str, Any] = field(default_factory=dict)  # knobs that the operator holds, by name
     asked: tuple[str, ...] = ()  # orders taken in and still to be carried out at this boundary
+    roll_back_to: int | None = None  # the step that an asked roll back names, if it names one
     paused: str | None = None  # why no step is made
     inbox: int = 0  # bytes of the inbox read
     last_order: str = ""  # id of the last order read
@@ -98,7 +99,7 @@ def evolve(state: RunState, event: Event) -> RunState:
                 last_reset=event.step,
                 recent_kls=(),
                 exams_since_best=0,
-                signals=observed.forget(state.signals, "kl"),
+                signals=observed.forget(state.signals, ("kl",)),
                 asked=_without(state.asked, "reset-reference"),
             )
         case StageEntered():
@@ -111,7 +112,8 @@ def evolve(state: RunState, event: Event) -> RunState:
             paused = (
                 None if "stop" in state.asked else state.paused
             )  # who takes it up again wants it to go on
-            return replace(state, stopped=event.reason, paused=paused, asked=())
+            owed = tuple(order for order in state.asked if order == "exam")  # sat when it is taken up again
+            return replace(state, stopped=event.reason, paused=paused, asked=owed)
         case Resumed():
             return _after_resume(state, event)
         case Warned():
@@ -150,12 +152,13 @@ def _first_reference(event: Started) -> Reference | None:
 
 def _after_step(state: RunState, event: Stepped) -> RunState:
     tally, update = event.tally, event.update
-    judged = tally.draws - tally.errors
     share = state.informative_share
-    if judged:
+    if tally.informative_share is not None:
         share = SHARE_MEMORY * share + (1 - SHARE_MEMORY) * tally.informative_share
-    kls = (*state.recent_kls, update.kl)[-KL_MEMORY:] if update.updates else state.recent_kls
-    skipped = state.skipped_updates + update.skipped if update.skipped else 0
+    kls = state.recent_kls
+    if update.updates and update.kl is not None:
+        kls = (*kls, update.kl)[-KL_MEMORY:]
+    skipped = update.skipped_last + (0 if update.updates else state.skipped_updates)
     lowered = event.step < state.lr_until
     return replace(
         state,
@@ -184,7 +187,7 @@ def _after_exam(state: RunState, event: Evaluated) -> RunState:
         exams_since_best=0 if gained else state.exams_since_best + 1,
         exams_since_gain=since_gain,
         last_exam=event.step,
-        signals=observed.after_exam(state.signals, event.step, event.score, since_best=since_gain),
+        signals=observed.after_exam(state.signals, event, since_best=since_gain),
         asked=_without(state.asked, "exam"),
     )
 
@@ -198,8 +201,11 @@ def _after_intervention(state: RunState, event: Intervened) -> RunState:
     )
     if event.action == "pause":
         return replace(after, paused=f"{event.detector}: {event.reason}")
+    if event.action == "exam":
+        return replace(after, asked=(*_without(state.asked, "exam"), "exam"))
     if event.action == "roll_back":  # the checkpoint may be one that a stop left behind
-        return replace(after, stopped=None, obeyed=event.obeyed)
+        # Saved at once: a crash must not forget which orders the roll back has undone.
+        return replace(after, stopped=None, obeyed=event.obeyed, asked=("save",))
     return after
 
 
@@ -209,15 +215,15 @@ def _after_order(state: RunState, event: Ordered) -> RunState:
         return after
     match event.order:
         case "set":
-            return replace(after, overrides=event.overrides, signals=observed.forget(state.signals))
+            signals = observed.after_order(state.signals, state.overrides, event.overrides)
+            return replace(after, overrides=event.overrides, signals=signals)
         case "pause":
             return replace(after, paused="told to pause")
         case "resume":
             return replace(after, paused=None)
-        case "stop" if event.inbox <= state.obeyed:  # it did stop the run, which then was taken up again
-            return after
-        case "stop" | "save" | "exam" | "reset-reference":
-            return replace(after, asked=(*_without(state.asked, event.order), event.order))
+        case "stop" | "save" | "exam" | "reset-reference" | "roll-back":
+            asked = (*_without(state.asked, event.order), event.order)
+            return replace(after, asked=asked, roll_back_to=event.settings.get("step"))
         case _:
             return after
 
@@ -226,8 +232,9 @@ def _after_resume(state: RunState, event: Resumed) -> RunState:
     after = replace(state, config_hash=event.config_hash, stopped=None)
     if event.branched_from is None:
         return after
-    # The branch has an inbox of its own, and holds what its recipe says.
-    return replace(after, inbox=0, last_order="", obeyed=0, overrides={}, paused=None, asked=())
+    # The branch has an inbox of its own, and holds what its recipe says, under which the exam may be another one.
+    own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
+    return replace(own, inbox=0, last_order="", obeyed=0)
 
 
 def _without(asked: tuple[str, ...], order: str) -> tuple[str, ...]:

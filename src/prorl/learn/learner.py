@@ -115,7 +115,7 @@ class TorchLearner:
         )
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring) for share in shares]
-        totals = UpdateTotals(sum(share.action_tokens for share in shares))
+        totals = UpdateTotals(sum(share.action_tokens for share in shares), with_kl=knobs.kl_coef != 0)
         for share, old_logps in zip(shares, old, strict=True):
             self._update_once(share, old_logps, knobs, scoring, totals)
         return totals.stats()

@@ -104,9 +104,11 @@ def objective(
 class UpdateTotals:
     """Adds up the updates of one step. What a refused update measured is left out, its positions are not."""
 
-    def __init__(self, action_tokens: int) -> None:
+    def __init__(self, action_tokens: int, *, with_kl: bool) -> None:
         self.updates = 0
+        self._with_kl = with_kl
         self._skipped = 0
+        self._skipped_last = 0
         self._grad_norm = 0.0
         self._positions = 0
         self._action_tokens = action_tokens
@@ -118,26 +120,33 @@ class UpdateTotals:
         self._positions += positions
         if grad_norm is None:
             self._skipped += 1
+            self._skipped_last += 1
             return
         self.updates += 1
+        self._skipped_last = 0
         self._grad_norm += grad_norm
         self._applied_tokens += action_tokens
         self._sums += sums.double().cpu()
 
     def stats(self) -> UpdateStats:
-        """Means over the action tokens of the applied updates; 0 where there is nothing to average."""
+        """Means over the action tokens of the applied updates; None where there is nothing to average."""
         loss, kl, entropy, clipped, mismatch, mismatch_out, mismatch_tokens = self._sums.tolist()
-        tokens = max(self._applied_tokens, 1)
+        tokens = self._applied_tokens
         return UpdateStats(
             updates=self.updates,
             skipped=self._skipped,
-            loss=loss / tokens,
-            kl=kl / tokens,
-            entropy=entropy / tokens,
-            grad_norm=self._grad_norm / max(self.updates, 1),
-            clip_share=clipped / tokens,
-            mismatch=mismatch / max(mismatch_tokens, 1),
-            mismatch_out_share=mismatch_out / max(mismatch_tokens, 1),
+            loss=_mean(loss, tokens),
+            kl=_mean(kl, tokens) if self._with_kl else None,
+            entropy=_mean(entropy, tokens),
+            grad_norm=_mean(self._grad_norm, self.updates),
+            clip_share=_mean(clipped, tokens),
+            mismatch=_mean(mismatch, mismatch_tokens),
+            mismatch_out_share=_mean(mismatch_out, mismatch_tokens),
             tokens=self._positions,
             action_tokens=self._action_tokens,
+            skipped_last=self._skipped_last,
         )
+
+
+def _mean(total: float, count: float) -> float | None:
+    return total / count if count else None

@@ -87,7 +87,7 @@ def _reward() -> Chart:
     return Chart(
         key="reward",
         title="Score and reward",
-        note="Score: what verifiers said of all samples. Reward: what was trained on, after filtering and shaping.",
+        note="Score: of all judged groups. Reward: what was trained on, after filtering and shaping.",
         lines=(column("tally.score", "score"), column("tally.reward", "reward")),
     )
 
@@ -97,7 +97,7 @@ def _domains(runs: Sequence[RunRecord]) -> Chart:
     return Chart(
         key="domains",
         title="Score per domain",
-        note="Mean score of all that was sampled for training, rejected groups included.",
+        note="Mean score of all judged groups, rejected ones included: those without a verifier error.",
         lines=tuple(column(f"tally.domain_scores.{name}", name) for name in domains),
     )
 
@@ -164,13 +164,13 @@ def _sampling() -> tuple[Chart, ...]:
             key="length",
             title="Response length",
             unit="tokens",
-            note="Mean over all sampled responses.",
+            note="Mean over the responses of all groups without a verifier error.",
             lines=(column("tally.length", "length"),),
         ),
         Chart(
             key="truncated",
             title="Cut off and unanswered",
-            note="Share of responses that hit the length limit, and that hold no answer in the form asked for.",
+            note="Share of judged responses that hit the length limit, and that hold no answer in the form asked.",
             percent=True,
             lines=(column("tally.truncated", "cut off"), column("tally.unanswered", "no answer")),
         ),

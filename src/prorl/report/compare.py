@@ -126,7 +126,7 @@ def _decisions(stories: Sequence[Story]) -> Iterator[Row]:
 
 
 def _end(runs: Sequence[Sequence[Stepped]]) -> Iterator[Row]:
-    measures: Mapping[str, tuple[Unit, Callable[[Stepped], float]]] = {
+    measures: Mapping[str, tuple[Unit, Callable[[Stepped], float | None]]] = {
         "training score": ("share", lambda step: step.tally.score),
         "entropy, nats": ("number", lambda step: step.update.entropy),
         "KL to the reference": ("number", lambda step: step.update.kl),
@@ -135,7 +135,8 @@ def _end(runs: Sequence[Sequence[Stepped]]) -> Iterator[Row]:
         "truncated share": ("share", lambda step: step.tally.truncated),
     }
     for title, (unit, measure) in measures.items():
-        means = (fmean(map(measure, steps)) if steps else None for steps in runs)
+        found = ([value for step in steps if (value := measure(step)) is not None] for steps in runs)
+        means = (fmean(values) if values else None for values in found)
         yield _row(f"mean of the last {RECENT} steps", title, unit, means)
 
 

@@ -78,11 +78,15 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str, str]]:
             f"{first:.1%} → {last:.1%}",
             f"step {first_step} → {last_step}; best {best:.1%} at {best_step}",
         )
-    if len(run.steps):
-        yield "Training score", f"{_latest(run, 'tally.score'):.3f}", "mean of the last 20 steps"
-        yield "Entropy", f"{_latest(run, 'update.entropy'):.3f}", "nats per token, last 20 steps"
-        yield "KL", f"{_latest(run, 'update.kl'):.4f}", f"to reference {max(run.references, 1)} of this run"
-        yield "Response length", f"{_latest(run, 'tally.length'):.1f}", "tokens, last 20 steps"
+    for title, name, form, about in (
+        ("Training score", "tally.score", ".3f", "mean of the last 20 steps"),
+        ("Entropy", "update.entropy", ".3f", "nats per token, last 20 steps"),
+        ("KL", "update.kl", ".4f", f"to reference {max(run.references, 1)} of this run"),
+        ("Response length", "tally.length", ".1f", "tokens, last 20 steps"),
+    ):
+        measured = _latest(run, name)
+        if len(run.steps):
+            yield title, "–" if math.isnan(measured) else format(measured, form), about
 
 
 def _happened(run: RunRecord) -> str:

@@ -106,13 +106,13 @@ def _tally(
         truncated=_mean(rollout.completion.finish == "length" for rollout in rollouts),
         unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),
         domain_scores={
-            domain: _mean(
+            domain: fmean(
                 score for group in judged if group.problem.domain == domain for score in group.scores
             )
             for domain in domains
         },
         domain_errors={
-            domain: _mean(
+            domain: fmean(
                 rollout.verdict.status == "error"
                 for group in consumed
                 if group.problem.domain == domain
@@ -123,6 +123,6 @@ def _tally(
     )
 
 
-def _mean(values: Iterable[float]) -> float:
+def _mean(values: Iterable[float]) -> float | None:
     values = list(values)
-    return fmean(values) if values else 0.0
+    return fmean(values) if values else None

@@ -66,7 +66,8 @@ def resume(
     if branched_from is None:
         require_same(_recorded(store), now)
     damage = store.journal.damage
-    outlived = _return_to(store, learner, checkpoint, state)
+    state, told_again = _return_to(store, learner, checkpoint)
+    outlived = [event for event in told_again if isinstance(event, Warned)]
     before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     recorder = Recorder(store.journal, state, watchers, hold=store.hold)
     recorder.record(
@@ -94,17 +95,19 @@ def roll_back(store: RunStore, learner: Learner, recorder: Recorder, *, up_to: i
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(map(step_of, store.checkpoints()), default=0)))
     if checkpoint is None:
         raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
-    state = _state_of(checkpoint)
-    outlived = _return_to(store, learner, checkpoint, state)
-    recorder.state = state
-    for warned in outlived:
-        recorder.record(warned)
+    recorder.state, told_again = _return_to(store, learner, checkpoint)
+    for event in told_again:
+        recorder.record(event)
 
 
-def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> list[Warned]:
-    """Restore all of it; returns the warnings behind the checkpoint, which belong into the journal again."""
+def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
+    """Restore all of it; returns the state, and which events behind the checkpoint belong into the journal again.
+
+    That is warnings, and that the run is a branch: its own recipe holds even at a checkpoint that its parent wrote.
+    """
     discarded = store.rewind(checkpoint)
-    if fold(_events(store)) != state:
+    state = fold(_events(store))
+    if state != _state_of(checkpoint):
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
             "was one of them edited, or copied from another run?"
@@ -112,8 +115,8 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint, state:
     learner.restore(checkpoint.path)
     if state.reference is not None:
         learner.restore_reference(store.reference_folder(state.reference.name))  # whole: `latest_checkpoint`
-    warned = (record for record in discarded if record.get("kind") == Warned.kind)
-    return [Warned(step=record["step"], text=record["text"]) for record in warned]
+    told = (r for r in discarded if r.get("kind") == Warned.kind or r.get("branched_from") is not None)
+    return state, list(map(from_record, told))
 
 
 def _state_of(checkpoint: Checkpoint) -> RunState:

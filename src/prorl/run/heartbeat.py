@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+from prorl.director.detectors import degraded
 from prorl.director.events import Event
+from prorl.director.plan import Plan
 from prorl.director.state import RunState
 from prorl.stopwatch import BETWEEN
 
@@ -51,6 +53,7 @@ class Beat:
     deadline: float  # seconds
     step: int  # completed steps
     at: float  # wall clock, for people
+    trouble: str = ""  # what says that the policy no longer works
 
 
 class Heart:
@@ -64,6 +67,7 @@ class Heart:
         self._phase = BETWEEN
         self._since = time.monotonic()
         self._step = step
+        self._trouble = ""
         self(BETWEEN)
 
     def __call__(self, phase: str) -> None:
@@ -78,13 +82,14 @@ class Heart:
             deadline=self._deadlines.of(phase, self._durations[phase]),
             step=self._step,
             at=time.time(),
+            trouble=self._trouble,
         )
         with suppress(OSError):  # a trainer that cannot say so is still alive
             os.pwrite(self._file, json.dumps(asdict(beat)).encode().ljust(SIZE), 0)
 
-    def follow(self, _event: Event, state: RunState) -> None:
-        """A `recorder.Watcher`: from now on say this step."""
-        self._step = state.step
+    def follow(self, plan: Plan, _event: Event, state: RunState) -> None:
+        """With the plan a `recorder.Watcher`: from now on say this step, and whether the policy is degraded."""
+        self._step, self._trouble = state.step, degraded(plan, state)
 
     def close(self) -> None:
         """Stop beating."""

@@ -29,7 +29,8 @@ class Status:
     """One run at a glance."""
 
     name: str
-    health: str  # running, waiting, hung?, stopped, done, crashed, elsewhere, not begun, unreadable; with particulars
+    # running, degraded, waiting, hung?, stopped, done, crashed, elsewhere, not begun, unreadable; with particulars
+    health: str
     step: int = 0
     steps: int = 0
     steps_per_hour: float | None = None
@@ -113,6 +114,8 @@ def _alive(pid: int, beat: Beat | None, now: float) -> str:
         return f"running: {where}"
     if now - beat.at > beat.deadline:
         return f"hung? {where} has been silent for {now - beat.at:.0f} s in phase {beat.phase}"
+    if beat.trouble:
+        return f"degraded: {beat.trouble}; {where}, {beat.phase}"
     return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
 
 

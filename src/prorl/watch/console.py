@@ -17,7 +17,7 @@ from rich.table import Table
 
 from prorl.director.events import Evaluated, Event, Stepped
 from prorl.director.state import RunState
-from prorl.watch.lines import line, overhead
+from prorl.watch.lines import line, number, overhead
 
 PLAIN_PROGRESS_EVERY = 0.1  # of the total, between two plain lines
 
@@ -125,16 +125,16 @@ class LivePanel:
         reference = self._state.reference.name if self._state.reference else "none"
         penalty = f"on ({self._step.length_weight:g})" if self._step.length_weight else "off"
         table.add_row(
-            f"reward {tally.reward:.3f}",
-            f"entropy {update.entropy:.3f}",
-            f"KL {update.kl:.4f} to {reference}",
-            f"gradient {update.grad_norm:.2f}",
-            f"clipped {update.clip_share:.2%}",
+            f"reward {number(tally.reward, '.3f')}",
+            f"entropy {number(update.entropy, '.3f')}",
+            f"KL {number(update.kl, '.4f')} to {reference}",
+            f"gradient {number(update.grad_norm, '.2f')}",
+            f"clipped {number(update.clip_share, '.2%')}",
         )
         table.add_row(
-            f"length {tally.length:.1f}",
-            f"truncated {tally.truncated:.1%}",
-            f"informative {tally.informative_share:.0%}",
+            f"length {number(tally.length, '.1f')}",
+            f"truncated {number(tally.truncated, '.1%')}",
+            f"informative {number(tally.informative_share, '.0%')}",
             f"length penalty {penalty}",
             f"{tally.sampled_tokens / seconds['total']:.0f} tokens/s, rest {overhead(seconds):.1%}",
         )

@@ -57,18 +57,19 @@ def line(event: Event, steps: int) -> str:
 def intervention_line(event: Intervened) -> str:
     """What a detector said and did in one line."""
     lowered = f"learning rate × {event.lr_scale:g} until step {event.lr_until}"
+    rolled = f"rolled back from step {event.from_step} to the checkpoint of step {event.step}"
     done = {
         "warn": "warned only",
+        "exam": "an exam is sat",
         "reset_reference": "the reference is reset",
         "lower_lr": lowered,
-        "roll_back": f"rolled back from step {event.from_step} to the checkpoint of step {event.step}, {lowered}",
+        "roll_back": rolled if event.lr_scale == 1 else f"{rolled}, {lowered}",
         "pause": "paused",
         "stop": "stopped",
     }[event.action]
-    numbers = (
-        f"threshold {event.numbers['threshold']:g}, {event.numbers['hits']:g} of {event.numbers['of_last']:g}"
-    )
-    return f"{event.detector.upper()} at step {event.from_step or event.step}: {event.reason} ({numbers}); {done}"
+    numbers = " (threshold {threshold:g}, {hits:g} of {of_last:g})" if event.numbers else ""
+    told = event.reason + numbers.format(**event.numbers)
+    return f"{event.detector.upper()} at step {event.from_step or event.step}: {told}; {done}"
 
 
 def order_line(event: Ordered) -> str:
@@ -87,13 +88,13 @@ def step_line(event: Stepped, steps: int) -> str:
     total = seconds["total"]
     parts = [
         f"step {event.step}/{steps}",
-        f"score {tally.score:.3f}",
-        f"reward {tally.reward:.3f}",
-        f"entropy {update.entropy:.3f}",
-        f"kl {update.kl:.4f}",
-        f"grad {update.grad_norm:.2f}",
-        f"length {tally.length:.1f}",
-        f"informative {tally.informative_share:.0%} (easy {tally.easy}, hard {tally.hard})",
+        f"score {number(tally.score, '.3f')}",
+        f"reward {number(tally.reward, '.3f')}",
+        f"entropy {number(update.entropy, '.3f')}",
+        f"kl {number(update.kl, '.4f')}",
+        f"grad {number(update.grad_norm, '.2f')}",
+        f"length {number(tally.length, '.1f')}",
+        f"informative {number(tally.informative_share, '.0%')} (easy {tally.easy}, hard {tally.hard})",
         f"{tally.sampled_tokens / total:.0f} tokens/s",
         f"{total:.2f} s (generate {seconds.get('generate', 0) / total:.0%}, "
         f"learn {seconds.get('learn', 0) / total:.0%}, rest {overhead(seconds):.1%})",
@@ -105,6 +106,11 @@ def step_line(event: Stepped, steps: int) -> str:
     if tally.errors:
         parts.append(f"{tally.errors} groups lost to verifier errors")
     return " · ".join(parts)
+
+
+def number(value: float | None, form: str) -> str:
+    """A number for people; a dash where nothing was measured."""
+    return "–" if value is None else format(value, form)
 
 
 def overhead(seconds: Mapping[str, float]) -> float:

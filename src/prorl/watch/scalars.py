@@ -24,7 +24,8 @@ class Scalars:
         self._writer = self._writer or SummaryWriter(log_dir=str(self._folder))
         try:
             for name, value in _scalars(event):
-                self._writer.add_scalar(name, value, state.step)
+                if value is not None:  # not measured: no point
+                    self._writer.add_scalar(name, value, state.step)
         except OSError:  # a full disk, heard from the writer's thread; the journal has the same numbers
             self._writer = None
 
@@ -34,7 +35,7 @@ class Scalars:
             self._writer.close()
 
 
-def _scalars(event: Event) -> Iterator[tuple[str, float]]:
+def _scalars(event: Event) -> Iterator[tuple[str, float | None]]:
     match event:
         case Stepped():
             tally, update = event.tally, event.update

@@ -90,11 +90,12 @@
     output.className = kind;
   }
 
-  async function order(words) {
+  async function order(words, yes = false) {
     const headers = { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem(TOKEN)}` };
     try {
-      const answer = await fetch(`/order/${page}`, { method: "POST", headers, body: JSON.stringify({ words }) });
+      const answer = await fetch(`/order/${page}`, { method: "POST", headers, body: JSON.stringify({ words, yes }) });
       const { said } = await answer.json();
+      if (answer.status === 409 && confirm(`${said.split(":")[0]}. Give this order?`)) return order(words, true);
       tell(said, answer.ok ? "good" : "bad");
       return answer.ok;
     } catch (error) {
@@ -107,6 +108,7 @@
     const word = event.target.closest(".orders .words button")?.value;
     if (!word) return;
     if (word === "stop" && !confirm("Stop this run? It saves a checkpoint and ends; `prorl resume` goes on.")) return;
+    if (word === "roll-back" && !confirm("Return this run to its last good checkpoint?")) return;
     order([word]);
   });
 
