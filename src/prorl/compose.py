@@ -136,6 +136,7 @@ def build_parts(
     """
     set_threads(config)
     tokens = load_tokenizer(tokenizer or source)
+    renderer = _renderer(tokens, tokenizer or source)
     settings = LearnerSettings(
         **config.learner.model_dump(),
         offload=config.cluster.offload,
@@ -147,7 +148,19 @@ def build_parts(
         backend, context = build(config, source, tokens, settings, with_reference)
     except ValueError as error:  # an architecture that learner or engine cannot compute
         raise ModelError(f"{source} cannot be trained: {error}") from None
-    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens), context=context)
+    return Parts(backend=backend, tokenizer=tokens, renderer=renderer, context=context)
+
+
+def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path) -> ChatRenderer:
+    try:
+        renderer = ChatRenderer(tokens)
+        empty = not renderer.encode("1")
+    except Exception as error:  # a template is a program: it raises what it likes
+        first_line = str(error).partition("\n")[0]
+        raise ModelError(f"the chat template of {source} cannot be used: {first_line}") from error
+    if empty:
+        raise ModelError(f"the chat template of {source} leaves nothing of a prompt: mend it, or remove it")
+    return renderer
 
 
 def _local_backend(

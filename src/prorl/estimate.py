@@ -23,6 +23,7 @@ from prorl.footprint import (
     kv_cache,
     learner_state,
 )
+from prorl.machine import device_memory, device_of
 from prorl.placement import Cluster, Placement, describe, place, place_as_told
 from prorl.planning import make_plan
 from prorl.tasks.datasets.prepare import describe_needs
@@ -110,6 +111,25 @@ def model_size(config: RunConfig) -> Size | None:
         head_width=head,
         context=shape.context,
     )
+
+
+def require_memory(config: RunConfig, plan: Plan) -> None:
+    """Check that one process could hold what the learner keeps, whatever is sampled; a cluster has `placement`.
+
+    Raises:
+        RecipeError: its device has less memory.
+    """
+    size = model_size(config) if config.backend == "local" else None
+    if size is None:
+        return
+    needed = learner_state(size, reference=plan.needs_reference).total
+    device = device_of(config)
+    there = device_memory(device)
+    if needed > there:
+        raise RecipeError(
+            f"the learner needs {_gib(needed)} for weights, gradients and optimizer, and {device} has {_gib(there)} "
+            "of memory: take a smaller model, or share it out over GPUs with --backend ray"
+        )
 
 
 def placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) -> Placement:
@@ -239,7 +259,7 @@ def _stored_size(path: str) -> Size | None:
 
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError):
+    except Exception:  # as loading will say, which knows what to do about it
         return None
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from prorl.config.recipe import RecipeError, check, differences, load_recipe, to_json
@@ -40,7 +39,7 @@ PLAIN = {
 
 
 def loaded(path: Path) -> dict[str, Any]:
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(data, dict)
     return data
 

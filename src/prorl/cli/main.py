@@ -18,7 +18,7 @@ from prorl.cli.outcome import CRASHED, finish, say
 from prorl.cli.places import Address, Backend, RunFolder, changes_to, run_at
 from prorl.cli.report import report_at_the_end
 from prorl.errors import ProrlError
-from prorl.run.layout import RUNS, run_folder
+from prorl.run.layout import RUNS, is_born, run_folder
 
 if TYPE_CHECKING:
     from prorl.director.state import RunState
@@ -282,7 +282,14 @@ def _trained(folder: Path, trainer: Trainer) -> int:
 
     console = Console()
     interrupt = Interrupt(console)
-    stopped = trainer(console, interrupt).stopped
+    try:
+        stopped = trainer(console, interrupt).stopped
+    except (MemoryError, RuntimeError) as error:  # the latter from torch, on a CPU as on a GPU
+        if is_born(folder) or not (isinstance(error, MemoryError) or "memory" in str(error)):
+            raise  # what was saved goes on in a process that starts afresh
+        raise ProrlError(
+            "there is not enough memory to begin this run: free some, or take a smaller model"
+        ) from error
     if stopped in ("done", TOLD_TO_STOP):
         report_at_the_end(folder)
         return 0
