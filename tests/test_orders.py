@@ -12,7 +12,6 @@ import pytest
 from prorl.config.recipe import to_json
 from prorl.director.decide import TOLD_TO_STOP
 from prorl.director.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
-from prorl.director.plan import ResetRules
 from prorl.director.state import RunState, fold, from_json
 from prorl.files import encode_json, write_atomic
 from prorl.run.inbox import INBOX, new_order, send
@@ -20,11 +19,12 @@ from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import OrderError, next_order, parse_order, tell
+from support.defaults import some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 
 CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}}, exam={"every": 4})
-QUIET = replace(PLAN, reset=ResetRules())
+QUIET = replace(PLAN, reset=some_resets())
 
 
 def steered(folder: Path, plan=QUIET, *, orders=(), **options) -> RunState:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from prorl.algo.schedule import on_off
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import KNOBS
-from prorl.director.plan import ExamRules, ResetRules, knobs_at
+from prorl.director.plan import knobs_at
 from prorl.director.schedules import Cycle, Piecewise, Ramp
 from prorl.planning import make_plan
+from support.defaults import some_exams, some_resets
 from support.recipes import recipe
 
 OFF = {"length_penalty": {"weight": 0}}
@@ -39,8 +40,8 @@ def test_rules_and_cadences_are_taken_over():
             sample_every=2,
         )
     )
-    assert plan.reset == ResetRules(every=5, kl_ceiling=0.5, optimizer="clear")
-    assert plan.exam == ExamRules(every=7, samples=2)
+    assert plan.reset == some_resets(every=5, kl_ceiling=0.5, optimizer="clear")
+    assert plan.exam == some_exams(every=7, samples=2)
     assert (plan.seed, plan.steps, plan.save_every, plan.sample_every) == (4, 9, 3, 2)
 
 
@@ -169,5 +170,5 @@ def test_a_reference_may_be_reset_where_a_penalty_is_paid_at_any_step(settings):
     ],
 )
 def test_a_reference_that_is_never_paid_for_cannot_be_reset(settings):
-    with pytest.raises(RecipeError, match="a reference reset means nothing with kl.coef 0 at every step"):
+    with pytest.raises(RecipeError, match="a reference reset means nothing"):
         make_plan(recipe(kl={"coef": 0}, **settings))

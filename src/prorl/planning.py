@@ -22,12 +22,13 @@ def make_plan(config: RunConfig) -> Plan:
         RecipeError: a stage sets what is not a knob, or its settings contradict each other.
     """
     settings = _settings(config)
-    constants = {name: value for name, value in settings.items() if not isinstance(value, Schedule)}
+    schedules = {name: value for name, value in settings.items() if isinstance(value, Schedule)}
+    first = {name: schedule.at(0) for name, schedule in schedules.items()}
     plan = Plan(
         seed=config.seed,
         steps=config.steps,
-        knobs=Knobs(**constants),
-        schedules={name: value for name, value in settings.items() if isinstance(value, Schedule)},
+        knobs=Knobs(**(settings | first)),
+        schedules=schedules,
         stages=_stages(config),
         reset=ResetRules(**config.reset.model_dump()),
         exam=ExamRules(**config.exam.model_dump()),

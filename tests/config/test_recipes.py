@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from prorl.config.recipe import RecipeError, check, differences, load_recipe, to_json

@@ -146,6 +146,11 @@ def put(
     pulse: Pulse = unheard,
 ) -> Study:
     """Put the questions of the study in `folder` to the policy that the engine serves now, and store how it went."""
+    if asked.rules.sampling.temperature == 0 and asked.rules.samples > 1:
+        console.say(
+            f"evaluation.temperature=0 is greedy: the {asked.rules.samples} responses to a problem are all equal, so "
+            "pass@k is the same for every k; evaluation.samples=1 asks no more than needed"
+        )
     with (
         _incidents_kept(folder, subject, parts.backend),
         console.progress(f"measuring {subject.model}") as progress,
