@@ -72,6 +72,20 @@ def test_a_knob_holds_from_the_next_step_on(tmp_path):
     assert [order.step for order in of(tmp_path / "run", Ordered)] == [3, 8]
 
 
+def test_an_order_for_more_than_any_machine_does_is_refused_and_a_later_stop_is_obeyed(tmp_path):
+    huge = new_order("set", settings={"sampling.prompts_per_step": 10**12})  # past a sender that refuses it
+    send_at = {3: huge, 5: new_order("stop")}
+
+    def watch(event, state) -> None:
+        if isinstance(event, Stepped) and event.step in send_at:
+            send(tmp_path / "run" / INBOX, send_at.pop(event.step))
+
+    assert steered(tmp_path / "run", watch=watch).stopped == TOLD_TO_STOP
+    refused, stop = of(tmp_path / "run", Ordered)
+    assert "less than or equal to 65536, not 1000000000000" in refused.refused
+    assert (stop.refused, stop.step) == (None, 5)
+
+
 def test_the_data_mixture_and_the_size_of_a_step_follow_orders(tmp_path):
     steered(tmp_path / "run", orders={3: "sampling.samples_per_prompt=8"})
     sizes = [s.tally.rollouts // (s.tally.draws + s.tally.surplus) for s in of(tmp_path / "run", Stepped)]
@@ -248,6 +262,9 @@ def told(tmp_path) -> Path:
         (["puase"], "did you mean 'pause'?"),
         (["kl.coef=-1"], "kl.coef"),
         (["clip.high=0.1"], "is below clip.low"),
+        (["sampling.prompts_per_step=1e12"], "sampling.prompts_per_step: Input should be a valid integer"),
+        (["sampling.prompts_per_step=1000000000000"], "less than or equal to 65536, not 1000000000000"),
+        (["sampling.samples_per_prompt=60000"], "rollouts in every step"),
     ],
 )
 def test_a_sender_refuses_nonsense_before_it_reaches_the_run(told, words, refused):

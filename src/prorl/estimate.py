@@ -23,7 +23,6 @@ from prorl.footprint import (
     kv_cache,
     learner_state,
 )
-from prorl.machine import device_memory, device_of
 from prorl.placement import Cluster, Placement, describe, place, place_as_told
 from prorl.planning import make_plan
 from prorl.tasks.datasets.prepare import describe_needs
@@ -119,6 +118,8 @@ def require_memory(config: RunConfig, plan: Plan) -> None:
     Raises:
         RecipeError: its device has less memory.
     """
+    from prorl.machine import device_memory, device_of
+
     size = model_size(config) if config.backend == "local" else None
     if size is None:
         return

@@ -209,6 +209,19 @@ def test_weights_that_are_cut_short_are_refused(recipe, models, workplace):
     assert not (workplace / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried …")]
+)
+def test_too_little_memory_to_begin_is_one_sentence_and_no_crash(recipe, workplace, monkeypatch, error):
+    def exhausted(*_, **__):
+        raise error
+
+    monkeypatch.setattr("prorl.launch.measure_base", exhausted)  # the run directory exists by then
+    before = tree(workplace)
+    assert "not enough memory to begin this run" in refused("train", recipe)
+    assert tree(workplace) == before
+
+
 # -- run directories that cannot be used
 
 
