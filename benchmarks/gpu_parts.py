@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from transformers import PreTrainedModel
 
 from gpu_correctness import correctness
 from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_tokens, size_of
+from prorl.compose import learner_settings
 from prorl.config.recipe import load_recipe
 from prorl.footprint import FLOAT32, HALF, activations, cast_copy, kv_cache, learner_state
 from prorl.launch import start_run
-from prorl.learn.learner import LearnerSettings, TorchLearner
+from prorl.learn.learner import TorchLearner
+from prorl.planning import make_plan
 from prorl.run.journal import read_journal
 from prorl.run.layout import JOURNAL
-from prorl.types import Action, Batch, Knobs, PromptActions, log_probs, token_ids
+from prorl.types import Action, Batch, PromptActions, log_probs, token_ids
 from prorl.watch.console import Console
 
 MICRO_BATCHES = 4  # of one timed update
@@ -95,10 +98,12 @@ def _decode_row(model: PreTrainedModel, load: Load, batch: int, device: torch.de
 
 def _learn_row(load: Load, packed: int, device: torch.device) -> dict[str, Any]:
     model = make_model(load, device)
-    settings = LearnerSettings(micro_batch_tokens=packed, activation_checkpointing=True, dtype="bfloat16")
-    learner = TorchLearner(model, settings, with_reference=True, pad_id=0)
+    computed = {"micro_batch_tokens": packed, "activation_checkpointing": True, "dtype": "bfloat16"}
+    config = load_recipe("prorl_v2", [f"learner.{key}={value}" for key, value in computed.items()])
+    learner = TorchLearner(model, learner_settings(config), with_reference=True, pad_id=0)
     length, sequences = packed // 4, 4 * MICRO_BATCHES
-    batch, knobs = _batch(load, sequences, length), Knobs(learning_rate=1e-6)
+    batch = _batch(load, sequences, length)
+    knobs = replace(make_plan(config).knobs, learning_rate=1e-6, updates_per_step=1)
     learner.update(batch, knobs)
     _reset_peak(device)
     seconds = min(_timed(lambda: learner.update(batch, knobs)) for _ in range(load.repeats))

@@ -15,11 +15,11 @@ from prorl.footprint import (
     kv_cache,
     learner_state,
 )
-from prorl.learn.learner import LearnerSettings, TorchLearner
+from prorl.learn.learner import TorchLearner
 from prorl.learn.logprobs import Scoring, score
 from prorl.learn.model import ModelShape, build_model, parameter_count
 from prorl.learn.packing import Row, micro_batch
-from support.learners import action_of
+from support.learners import action_of, settings_of
 
 TOKENS, VOCABULARY = 512, 300
 QWEN_1_5B = Size(
@@ -50,7 +50,7 @@ def size(model: torch.nn.Module, shape: ModelShape) -> Size:
 def kept(shape: ModelShape, dtype: str, *, checkpointed: bool) -> tuple[int, Size]:
     """Bytes of distinct storages that a forward pass over TOKENS positions saves, weights and their casts aside."""
     model = build_model(shape, VOCABULARY, seed=0)
-    settings = LearnerSettings(activation_checkpointing=checkpointed)
+    settings = settings_of(activation_checkpointing=checkpointed)
     TorchLearner(model, settings, with_reference=False, pad_id=0)
     weights = {weight.shape for weight in model.parameters()} | {
         weight.T.shape for weight in model.parameters() if weight.dim() == 2

@@ -13,11 +13,11 @@ from prorl.backends.fake import FakeBackend
 from prorl.backends.local import judge as local_judge
 from prorl.backends.local.judge import LocalJudge
 from prorl.director.events import Evaluated, ReferenceReset, StageEntered, Stepped, Warned
-from prorl.director.plan import ResetRules, Stage
 from prorl.director.state import RunState, fold
 from prorl.rollout.outage import WaitEnded, wait_silently
 from prorl.rollout.pipeline import StaleCompletionError
 from prorl.run.store import RunStore
+from support.defaults import some_resets, some_stage
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
 from support.mishaps import AMISS, CURSED, make_mishap
 
@@ -125,8 +125,8 @@ def test_why_a_run_ended_and_what_was_mended_before_is_in_the_journal_it_goes_on
 
 
 def test_a_stage_changes_knobs_and_may_reset(tmp_path):
-    stage = Stage(at=2, knobs={"samples_per_prompt": 8}, reset_reference=True, optimizer="clear")
-    run_in(tmp_path / "run", replace(PLAN, steps=4, stages=(stage,), reset=ResetRules()))
+    stage = some_stage(at=2, knobs={"samples_per_prompt": 8}, reset_reference=True, optimizer="clear")
+    run_in(tmp_path / "run", replace(PLAN, steps=4, stages=(stage,), reset=some_resets()))
     seen = events(tmp_path / "run")
     assert [e.step for e in seen if isinstance(e, StageEntered)] == [2]
     assert [(e.step, e.reason, e.optimizer) for e in seen if isinstance(e, ReferenceReset)] == [
@@ -139,7 +139,7 @@ def test_a_stage_changes_knobs_and_may_reset(tmp_path):
 
 
 def test_without_kl_no_reference_exists(tmp_path):
-    plan = replace(PLAN, steps=2, knobs=replace(PLAN.knobs, kl_coef=0.0), reset=ResetRules())
+    plan = replace(PLAN, steps=2, knobs=replace(PLAN.knobs, kl_coef=0.0), reset=some_resets())
     state = run_in(tmp_path / "run", plan)
     assert state.reference is None
     assert list((tmp_path / "run" / "references").iterdir()) == []

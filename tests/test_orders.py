@@ -14,7 +14,6 @@ from prorl.cli.main import app
 from prorl.config.recipe import to_json
 from prorl.director.decide import TOLD_TO_STOP
 from prorl.director.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
-from prorl.director.plan import ResetRules
 from prorl.director.state import RunState, fold, from_json
 from prorl.files import encode_json, write_atomic
 from prorl.run.inbox import INBOX, new_order, send
@@ -22,11 +21,12 @@ from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import OrderError, UnconfirmedError, next_order, parse_order, tell
+from support.defaults import some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 
 CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}}, exam={"every": 4})
-QUIET = replace(PLAN, reset=ResetRules())
+QUIET = replace(PLAN, reset=some_resets())
 
 
 def steered(folder: Path, plan=QUIET, *, orders=(), **options) -> RunState:
@@ -72,6 +72,20 @@ def test_a_knob_holds_from_the_next_step_on(tmp_path):
     assert [step.kl_coef for step in steps] == [1e-3] * 3 + [0.5] * 5 + [1e-3] * 4
     assert [step.length_weight for step in steps[3:]] == [0] * 9
     assert [order.step for order in of(tmp_path / "run", Ordered)] == [3, 8]
+
+
+def test_an_order_for_more_than_any_machine_does_is_refused_and_a_later_stop_is_obeyed(tmp_path):
+    huge = new_order("set", settings={"sampling.prompts_per_step": 10**12})  # past a sender that refuses it
+    send_at = {3: huge, 5: new_order("stop")}
+
+    def watch(event, state) -> None:
+        if isinstance(event, Stepped) and event.step in send_at:
+            send(tmp_path / "run" / INBOX, send_at.pop(event.step))
+
+    assert steered(tmp_path / "run", watch=watch).stopped == TOLD_TO_STOP
+    refused, stop = of(tmp_path / "run", Ordered)
+    assert "less than or equal to 65536, not 1000000000000" in refused.refused
+    assert (stop.refused, stop.step) == (None, 5)
 
 
 def test_the_data_mixture_and_the_size_of_a_step_follow_orders(tmp_path):
@@ -250,6 +264,9 @@ def told(tmp_path) -> Path:
         (["puase"], "did you mean 'pause'?"),
         (["kl.coef=-1"], "kl.coef"),
         (["clip.high=0.1"], "is below clip.low"),
+        (["sampling.prompts_per_step=1e12"], "sampling.prompts_per_step: Input should be a valid integer"),
+        (["sampling.prompts_per_step=1000000000000"], "less than or equal to 65536, not 1000000000000"),
+        (["sampling.samples_per_prompt=60000"], "rollouts in every step"),
     ],
 )
 def test_a_sender_refuses_nonsense_before_it_reaches_the_run(told, words, refused):

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from prorl.algo.schedule import on_off
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import KNOBS
-from prorl.director.plan import ExamRules, ResetRules, knobs_at
+from prorl.director.plan import knobs_at
 from prorl.director.schedules import Cycle, Piecewise, Ramp
 from prorl.planning import make_plan
+from support.defaults import some_exams, some_resets
 from support.recipes import recipe
 
 OFF = {"length_penalty": {"weight": 0}}
@@ -39,8 +40,8 @@ def test_rules_and_cadences_are_taken_over():
             sample_every=2,
         )
     )
-    assert plan.reset == ResetRules(every=5, kl_ceiling=0.5, optimizer="clear")
-    assert plan.exam == ExamRules(every=7, samples=2)
+    assert plan.reset == some_resets(every=5, kl_ceiling=0.5, optimizer="clear")
+    assert plan.exam == some_exams(every=7, samples=2)
     assert (plan.seed, plan.steps, plan.save_every, plan.sample_every) == (4, 9, 3, 2)
 
 
@@ -117,7 +118,6 @@ def test_a_stage_may_change_the_cycle_of_the_length_penalty_and_end_it():
         ({"set": {"sampling.samples_per_prompt": 1}}, "samples_per_prompt must be at least 2"),
         ({"set": {"optimizer.updates_per_step": 5}}, "does not divide"),
         ({"set": {"clip.high": 0.1}}, "clip.high (0.1) is below clip.low (0.2)"),
-        ({"mixture": {"countdown": -1}}, "tasks.countdown.weight"),
         ({"mixture": {"arithmetic": 0, "countdown": 0}}, "every task has weight 0"),
     ],
 )
@@ -139,3 +139,36 @@ def test_a_stage_must_fit_into_the_context():
     shape = {"path": "m", "shape": {"context": 9000}}
     with pytest.raises(RecipeError, match=r"step 3: .*leaves no room"):
         staged({"at": 3, "set": {"sampling.response_limit": 9000}}, model=shape)
+
+
+ON, OFF_AGAIN, LATER = {"set": {"kl.coef": 1e-3}}, {"set": {"kl.coef": 0}}, {"set": {"clip.high": 0.3}}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kl": {"coef": 0}, "stages": [{"at": 5, **LATER}, {"at": 9, **ON}]},
+        {"kl": {"coef": 0}, "stages": [{"at": 5, **ON}, {"at": 9, **OFF_AGAIN}]},
+        {"stages": [{"at": 5, **OFF_AGAIN}]},
+        {"kl": {"coef": {"points": [[0, 0], [9, 0.1]]}}},
+        {"kl": {"coef": 0}, "reset": {"every": 0}, "stages": [{"at": 5, **LATER}]},
+    ],
+)
+def test_a_reference_may_be_reset_where_a_penalty_is_paid_at_any_step(settings):
+    plan = make_plan(recipe(**settings))
+    assert plan.needs_reference or not plan.reset.every
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"reset": {"every": 0, "kl_ceiling": 0.5}},
+        {"reset": {"every": 0, "stalled_exams": 2}},
+        {"reset": {"every": 0}, "stages": [{"at": 5, "reset_reference": True}]},
+        {"stages": [{"at": 5, **LATER}]},
+    ],
+)
+def test_a_reference_that_is_never_paid_for_cannot_be_reset(settings):
+    with pytest.raises(RecipeError, match="a reference reset means nothing"):
+        make_plan(recipe(kl={"coef": 0}, **settings))

@@ -9,15 +9,15 @@ import pytest
 
 from prorl.backends.fake import FakeLearner
 from prorl.director.events import ReferenceReset, StageEntered, Stepped
-from prorl.director.plan import ResetRules
 from prorl.director.state import fold
 from prorl.planning import make_plan
+from support.defaults import some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 
 STAGED = replace(
     PLAN,
-    reset=ResetRules(),
+    reset=some_resets(),
     stages=make_plan(
         recipe(
             tasks={"arithmetic": {}, "word_list": {}},

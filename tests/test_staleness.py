@@ -11,13 +11,13 @@ import pytest
 
 from prorl.backends.fake import FakeEngine, FakeLearner
 from prorl.director.events import Ordered, ReferenceReset, Stepped, Warned
-from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import RunState, fold
 from prorl.rollout.outage import WaitEnded
 from prorl.run.keeper import KeepRules
+from support.defaults import some_exams, some_resets
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
 
-STALE = replace(PLAN, max_staleness=1, save_every=100, exam=ExamRules(every=6, per_domain=5, samples=2))
+STALE = replace(PLAN, max_staleness=1, save_every=100, exam=some_exams(every=6, per_domain=5, samples=2))
 BUSY = (0, 5, 6, 10)  # steps after which an exam, a reset or a checkpoint is due
 
 
@@ -55,7 +55,7 @@ def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatc
 
     original = FakeEngine._sample
     monkeypatch.setattr(FakeEngine, "_sample", remember)
-    plan = replace(STALE, exam=ExamRules(every=0), knobs=replace(STALE.knobs, max_draw_factor=1.0))
+    plan = replace(STALE, exam=some_exams(every=0), knobs=replace(STALE.knobs, max_draw_factor=1.0))
     run_in(tmp_path / "run", plan)
     cursor = 0
     for event in events(tmp_path / "run"):
@@ -82,7 +82,7 @@ def test_engines_sample_between_the_begin_of_an_update_and_its_end(tmp_path, mon
 
     monkeypatch.setattr(FakeLearner, "begin_update", begin)
     monkeypatch.setattr(FakeEngine, "submit", submit)
-    run_in(tmp_path / "run", replace(STALE, steps=2, exam=ExamRules(every=0)))
+    run_in(tmp_path / "run", replace(STALE, steps=2, exam=some_exams(every=0)))
     told = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
     assert told == ["sample", "begin", "sample", "end", "begin", "end"]
 
@@ -130,7 +130,7 @@ def test_an_order_to_save_is_no_reason_to_be_on_policy_for_long(tmp_path):
 
 
 def test_a_reset_that_nobody_foresaw_drops_what_was_sampled_ahead(tmp_path):
-    rules = ResetRules(kl_ceiling=1e-9, kl_count=2, kl_window=2, cooldown=2)
+    rules = some_resets(kl_ceiling=1e-9, kl_count=2, kl_window=2, cooldown=2)
     run_in(tmp_path / "run", replace(STALE, steps=4, reset=rules))
     seen = events(tmp_path / "run")
     resets = [event.step for event in seen if isinstance(event, ReferenceReset)]
@@ -162,7 +162,7 @@ def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monk
 
         backend.learner.update = update
 
-    plan = replace(STALE, steps=12, exam=ExamRules(every=0), reset=ResetRules())
+    plan = replace(STALE, steps=12, exam=some_exams(every=0), reset=some_resets())
     run_in(tmp_path / "run", plan, sabotage=hasten, keep=KeepRules(minutes=3))
     assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
     fresh = [step for step, behind in staleness(tmp_path / "run").items() if not behind]
@@ -183,7 +183,7 @@ def test_nothing_is_sampled_ahead_for_somebody_who_wants_to_stop(tmp_path):
 
         backend.engine.submit = submit
 
-    plan = replace(STALE, exam=ExamRules(every=0))
+    plan = replace(STALE, exam=some_exams(every=0))
     state = run_in(tmp_path / "run", plan, sabotage=count, until=lambda _: bool(asked))
     assert (state.stopped, state.step) == ("interrupted", 1)
     assert len(asked) == len(set(asked)), "those of the one step, and no others"
@@ -207,7 +207,7 @@ def test_a_wish_to_stop_while_sampling_ahead_loses_no_update(tmp_path):
 
         backend.learner.begin_update = begin
 
-    plan = replace(STALE, exam=ExamRules(every=0))
+    plan = replace(STALE, exam=some_exams(every=0))
     sabotage = break_the_judge_at_the_update
     state = run_in(tmp_path / "run", plan, until=lambda _: learning, out=stop, sabotage=sabotage)
     assert (state.stopped, state.step, state.version) == ("interrupted", 1, 1)

@@ -50,7 +50,10 @@ def test_what_can_be_typed(words, order, settings, text):
         (["puase"], "'puase' is no order: did you mean 'pause'?"),
         (["xyzzy"], "'xyzzy' is no order; there are: pause, resume"),
         (["pause", "now"], "'now' is no order"),
-        (["note"], "'note' is no order"),
+        (["note"], "a note needs its text"),
+        (["=3"], "'=3' names no knob"),
+        (["clip.dual=???"], "Missing mandatory value"),
+        (["clip.dual=" + "[" * 3000], "cannot be read"),
         (["kl.coef=1", "pause"], "no order"),
         (["kl.coef={ramp: linear}"], "kl.coef takes one value"),
         (["kl.coef=[1,2]"], "kl.coef takes one value"),
@@ -131,9 +134,9 @@ def test_a_knob_that_is_still_at_zero_is_compared_with_where_its_ramp_ends():
 
 
 def test_knobs_are_held_as_checked_values_by_their_own_names():
-    ordered = judged(kl__coef="5e-4", sampling__samples_per_prompt=32)
+    ordered = judged(kl__coef=1, sampling__samples_per_prompt=32)
     assert ordered.refused is None
-    assert ordered.overrides == {"kl_coef": 5e-4, "samples_per_prompt": 32}
+    assert ordered.overrides == {"kl_coef": 1.0, "samples_per_prompt": 32}
     assert isinstance(ordered.overrides["kl_coef"], float)
 
 
@@ -165,6 +168,15 @@ def test_every_knob_can_be_given_back():
         ({"sampling__samples_per_prompt": 2.5}, "sampling.samples_per_prompt"),
         ({"clip__high": 0.1}, "clip.high (0.1) is below clip.low (0.2)"),
         ({"optimizer__updates_per_step": 5}, "does not divide"),
+        ({"sampling__prompts_per_step": 1e12}, "sampling.prompts_per_step: Input should be a valid integer"),
+        ({"sampling__prompts_per_step": 10**12}, "less than or equal to 65536, not 1000000000000"),
+        ({"sampling__samples_per_prompt": 10**6}, "sampling.samples_per_prompt"),
+        ({"sampling__samples_per_prompt": 60_000}, "1,920,000 rollouts in every step"),
+        ({"sampling__response_limit": 10**9}, "sampling.response_limit"),
+        ({"sampling__temperature": True}, "sampling.temperature"),
+        ({"dynamic_sampling__max_draw_factor": 1e9}, "dynamic_sampling.max_draw_factor"),
+        ({"optimizer__lr": 1e300}, "optimizer.lr"),
+        ({"optimizer__updates_per_step": 10**12}, "optimizer.updates_per_step"),
     ],
 )
 def test_nonsense_is_refused_and_changes_nothing(settings, told):

@@ -13,7 +13,6 @@ from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.decide import TOLD_TO_STOP, decide
 from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
-from prorl.director.plan import ExamRules, ResetRules
 from prorl.director.state import fold, from_json
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
@@ -23,6 +22,7 @@ from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import next_order, parse_order
 from prorl.types import Verdict
+from support.defaults import some_exams, some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 
@@ -222,7 +222,7 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
     for path in (folder / "checkpoints").iterdir():
         if path.name != "step_000008":
             shutil.rmtree(path)
-    assert run_in(folder, replace(STRICT, reset=ResetRules()), sabotage=SICK).stopped == "done"
+    assert run_in(folder, replace(STRICT, reset=some_resets()), sabotage=SICK).stopped == "done"
     (told,) = of(folder, Intervened)
     assert (told.from_step, told.step) == (9, 8)
 
@@ -266,8 +266,8 @@ def test_a_verifier_that_praises_what_is_wrong_raises_the_alarm_and_pauses_the_r
         watched(reward_hacking={"mode": "act", "hits": 1, "of_last": 1}),
         steps=40,
         knobs=replace(PLAN.knobs, learning_rate=0.05),
-        exam=ExamRules(every=4, per_domain=20, samples=4),
-        reset=ResetRules(),
+        exam=some_exams(every=4, per_domain=20, samples=4),
+        reset=some_resets(),
     )
     waits = []
 
@@ -317,7 +317,7 @@ def test_verifiers_that_fail_stop_the_run_with_a_sentence_and_do_so_again_if_not
 
 def test_a_detector_resets_the_reference_by_name(tmp_path):
     row = {"mode": "act", "action": "reset_reference", "threshold": 0.0, "rearm": 0.0, "cooldown": 100}
-    plan = replace(watched(stalled_exam=row), reset=ResetRules(cooldown=0))
+    plan = replace(watched(stalled_exam=row), reset=some_resets(cooldown=0))
     run_in(tmp_path / "run", plan)
     (told,), (reset,) = of(tmp_path / "run", Intervened), of(tmp_path / "run", ReferenceReset)
     assert (told.detector, told.action, told.step) == ("stalled_exam", "reset_reference", reset.step)

@@ -136,18 +136,36 @@ def build_parts(
     """
     set_threads(config)
     tokens = load_tokenizer(tokenizer or source)
-    settings = LearnerSettings(
-        **config.learner.model_dump(),
-        offload=config.cluster.offload,
-        betas=config.optimizer.betas,
-        weight_decay=config.optimizer.weight_decay,
-    )
+    renderer = _renderer(tokens, tokenizer or source)
+    settings = learner_settings(config)
     build = _ray_backend if config.backend == "ray" else _local_backend
     try:
         backend, context = build(config, source, tokens, settings, with_reference)
     except ValueError as error:  # an architecture that learner or engine cannot compute
         raise ModelError(f"{source} cannot be trained: {error}") from None
-    return Parts(backend=backend, tokenizer=tokens, renderer=ChatRenderer(tokens), context=context)
+    return Parts(backend=backend, tokenizer=tokens, renderer=renderer, context=context)
+
+
+def learner_settings(config: RunConfig) -> LearnerSettings:
+    """What a recipe fixes about its learner."""
+    return LearnerSettings(
+        **config.learner.model_dump(),
+        offload=config.cluster.offload,
+        betas=config.optimizer.betas,
+        weight_decay=config.optimizer.weight_decay,
+    )
+
+
+def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path) -> ChatRenderer:
+    try:
+        renderer = ChatRenderer(tokens)
+        empty = not renderer.encode("1")
+    except Exception as error:  # a template is a program: it raises what it likes
+        first_line = str(error).partition("\n")[0]
+        raise ModelError(f"the chat template of {source} cannot be used: {first_line}") from error
+    if empty:
+        raise ModelError(f"the chat template of {source} leaves nothing of a prompt: mend it, or remove it")
+    return renderer
 
 
 def _local_backend(

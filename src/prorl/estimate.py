@@ -117,6 +117,27 @@ def model_size(config: RunConfig) -> Size | None:
     )
 
 
+def require_memory(config: RunConfig, plan: Plan) -> None:
+    """Check that one process could hold what the learner keeps, whatever is sampled; a cluster has `placement`.
+
+    Raises:
+        RecipeError: its device has less memory.
+    """
+    from prorl.machine import device_memory, device_of
+
+    size = model_size(config) if config.backend == "local" else None
+    if size is None:
+        return
+    needed = learner_state(size, reference=plan.needs_reference).total
+    device = device_of(config)
+    there = device_memory(device)
+    if needed > there:
+        raise RecipeError(
+            f"the learner needs {_gib(needed)} for weights, gradients and optimizer, and {device} has {_gib(there)} "
+            "of memory: take a smaller model, or share it out over GPUs with --backend ray"
+        )
+
+
 def placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) -> Placement:
     """Where a recipe's engines and learner ranks would go on a cluster, and what each GPU would hold.
 
@@ -244,7 +265,7 @@ def _stored_size(path: str) -> Size | None:
 
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError):
+    except Exception:  # as loading will say, which knows what to do about it
         return None
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)

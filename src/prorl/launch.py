@@ -12,6 +12,7 @@ from prorl import compose, machine
 from prorl.config.recipe import RecipeError, changed, check, config_hash, differences, essence, to_json
 from prorl.config.schema import RunConfig
 from prorl.director.state import RunState
+from prorl.estimate import require_memory
 from prorl.files import encode_json, explain_no_room, write_atomic
 from prorl.loop import Run, train
 from prorl.measurement.around import conclude, forget_other_questions, measure_base
@@ -47,6 +48,7 @@ def start_run(
     interrupt = interrupt or Interrupt(console)
     config = machine.settled(config)
     plan = make_plan(config)
+    require_memory(config, plan)
     tasks = build_tasks(config, console)
     require_new(folder, to_json(config))
     machine.set_threads(config)

@@ -12,10 +12,15 @@ import transformers
 from prorl.backends.ray.settings import ClusterSettings, require_packages
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
+from prorl.run.guards import machine_memory
 from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
 from prorl.tasks.mixture import Mixture
 
 FEW_PROBLEMS = 100  # for a check at every start
+FEW_PROCESSES, PER_PROCESSOR = (
+    32,
+    8,
+)  # that any machine runs, and that wait for each processor of a larger one
 
 
 def settled(config: RunConfig) -> RunConfig:
@@ -30,6 +35,25 @@ def settled(config: RunConfig) -> RunConfig:
         require_packages()
     threads = config.threads or os.cpu_count() or 1
     return config.model_copy(update={"threads": threads, "device": str(device_of(config))})
+
+
+def require_processors(config: RunConfig) -> None:
+    """Check the processes and threads of this machine against its processors; those of a cluster are its own matter.
+
+    Raises:
+        RecipeError: there are more than it could ever run.
+    """
+    here = {"threads": config.threads if config.backend == "local" else 0}
+    if config.backend == "local" or not config.cluster.judges:
+        here["judge.workers"] = config.judge.workers
+    processors = os.cpu_count() or 1
+    most = max(FEW_PROCESSES, PER_PROCESSOR * processors)
+    for key, asked in here.items():
+        if asked > most:
+            raise RecipeError(
+                f"{key} ({asked:,}) is above what this machine with {processors} processors can run: "
+                f"set at most {most}"
+            )
 
 
 def set_threads(config: RunConfig) -> None:
@@ -87,6 +111,13 @@ def device_of(config: RunConfig) -> torch.device:
             f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
         ) from None
     return device
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes that a device of this machine has in all."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return machine_memory()[0]
 
 
 def _gpus_at_hand(config: RunConfig) -> bool:

@@ -22,12 +22,13 @@ def make_plan(config: RunConfig) -> Plan:
         RecipeError: a stage sets what is not a knob, or its settings contradict each other.
     """
     settings = _settings(config)
-    constants = {name: value for name, value in settings.items() if not isinstance(value, Schedule)}
-    return Plan(
+    schedules = {name: value for name, value in settings.items() if isinstance(value, Schedule)}
+    first = {name: schedule.at(0) for name, schedule in schedules.items()}
+    plan = Plan(
         seed=config.seed,
         steps=config.steps,
-        knobs=Knobs(**constants),
-        schedules={name: value for name, value in settings.items() if isinstance(value, Schedule)},
+        knobs=Knobs(**(settings | first)),
+        schedules=schedules,
         stages=_stages(config),
         reset=ResetRules(**config.reset.model_dump()),
         exam=ExamRules(**config.exam.model_dump()),
@@ -36,6 +37,30 @@ def make_plan(config: RunConfig) -> Plan:
         detectors=rules(config.detectors),
         sample_every=config.sample_every,
     )
+    if not plan.needs_reference:
+        _require_no_resets(config)
+    return plan
+
+
+def _require_no_resets(config: RunConfig) -> None:
+    """For a run without a reference: one whose KL penalty is 0 in the recipe and in every stage."""
+    reset = config.reset
+    if (
+        reset.every
+        or reset.stalled_exams
+        or reset.kl_ceiling is not None
+        or any(stage.reset_reference for stage in config.stages)
+    ):
+        raise RecipeError(
+            f"{config.name}: a reference reset means nothing with kl.coef 0 at every step, as no reference is held: "
+            "set reset.every=0 reset.stalled_exams=0 reset.kl_ceiling=null, or a kl.coef above 0"
+        )
+    for name, row in config.detectors:
+        if (row.mode, row.action) == ("act", "reset_reference"):
+            raise RecipeError(
+                f"{config.name}: detectors.{name} resets the reference, which means nothing with kl.coef 0 at every "
+                "step: give it another action"
+            )
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

@@ -53,7 +53,9 @@ def parse_order(words: Sequence[str]) -> Order:
     if not words:
         raise OrderError(f"say what to tell: {_what_there_is()}")
     first, *rest = words
-    if first == "note" and rest:
+    if first == "note":
+        if not rest:
+            raise OrderError('a note needs its text, as in: note "new verifier from here on"')
         return new_order("note", text=" ".join(rest))
     if first in WORDS and not rest:
         return new_order(first)
@@ -214,10 +216,12 @@ def _at(config: RunConfig, key: str) -> Any:
 def _setting(word: str) -> tuple[str, Any]:
     """A key and the value that a recipe would read from the same text."""
     key, _, _ = word.partition("=")
+    if not key:
+        raise OrderError(f"{word!r} names no knob: say KNOB=VALUE, as in kl.coef=5e-4")
     try:
-        value = OmegaConf.select(OmegaConf.from_dotlist([word]), key)
-    except (YAMLError, OmegaConfBaseException, ValueError) as error:
-        raise OrderError(f"{word!r} cannot be read: {' '.join(str(error).split())}") from None
+        value = OmegaConf.select(OmegaConf.from_dotlist([word]), key, throw_on_missing=True)
+    except (YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
+        raise OrderError(f"{word[:80]!r} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(value, (str, int, float, type(None))):
         raise OrderError(f"{key} takes one value that holds from now on, not {word.partition('=')[2]!r}")
     return key, value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Split = Literal["train", "exam", "test", "ood"]
@@ -50,7 +50,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to sample a response: `limit` bounds it in tokens, the end-of-sequence token included."""
+    """How to sample a response: `limit` bounds it in tokens, the end-of-sequence token included.
+
+    Temperature 0 takes the most probable token, the first of equals, so all samples of a request are equal.
+    """
 
     temperature: float
     top_p: float
@@ -70,7 +73,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One sampled response. `logps[t]` is log p(tokens[t]) under the untruncated, temperature-scaled policy."""
+    """One sampled response. `logps[t]` is log p(tokens[t]) under the untruncated, temperature-scaled policy.
+
+    At temperature 0 that is the policy at temperature 1; with `top_p` below 1 vLLM reports the truncated one's.
+    """
 
     draw: int
     sample: int
@@ -163,37 +169,37 @@ class Knobs:
     """
 
     # sampling
-    prompts_per_step: int = 32  # informative groups wanted per step
-    samples_per_prompt: int = 16
-    response_limit: int = 8192  # T, tokens
-    temperature: float = 1.0
-    top_p: float = 1.0
+    prompts_per_step: int  # informative groups wanted per step
+    samples_per_prompt: int
+    response_limit: int  # T, tokens
+    temperature: float
+    top_p: float
     # dynamic sampling (METHOD §2)
-    min_spread: float = 0.1
-    max_draw_factor: float = 4.0  # at most this many draws per wanted group
-    wave_margin: float = 0.0  # standard deviations of its yield by which a wave is larger than it need be
+    min_spread: float
+    max_draw_factor: float  # at most this many draws per wanted group
+    wave_margin: float  # standard deviations of its yield by which a wave is larger than it need be
     # reward shaping (METHOD §1)
-    length_weight: float = 0.0
-    length_eta_min: float = -1.0
-    length_eta_max: float = 0.0
-    length_applies_to: Literal["all", "correct"] = "all"
-    truncated_scale: float = 0.0
+    length_weight: float
+    length_eta_min: float
+    length_eta_max: float
+    length_applies_to: Literal["all", "correct"]
+    truncated_scale: float
     # advantage (METHOD §3) and loss (METHOD §4-6)
-    advantage_level: Literal["token", "sequence", "group"] = "token"
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    dual_clip: float | None = None
-    mismatch: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
-    mismatch_low: float = 0.5
-    mismatch_high: float = 2.0
-    kl_coef: float = 1e-4
-    kl_estimator: Literal["k1", "k2", "k3"] = "k2"
+    advantage_level: Literal["token", "sequence", "group"]
+    clip_low: float
+    clip_high: float
+    dual_clip: float | None
+    mismatch: Literal["none", "tis", "icepop", "sequence_mask"]
+    mismatch_low: float
+    mismatch_high: float
+    kl_coef: float
+    kl_estimator: Literal["k1", "k2", "k3"]
     # optimizer
-    learning_rate: float = 1e-6
-    grad_clip: float = 1.0
-    updates_per_step: int = 1
+    learning_rate: float
+    grad_clip: float
+    updates_per_step: int
     # data mixture: task name → weight, relative; empty means equal weights
-    mixture: Mapping[str, float] = field(default_factory=dict)
+    mixture: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,8 +52,8 @@ def test_nonsense_is_one_sentence(rows, told):
 def test_without_a_penalty_no_detector_resets_the_reference():
     off = {"kl": {"coef": 0}, "reset": {"every": 0}}
     with pytest.raises(RecipeError, match="give it another action"):
-        recipe(detectors={"kl_spike": {"mode": "act"}}, **off)
-    assert recipe(detectors={"kl_spike": {"mode": "warn"}}, **off)
+        make_plan(recipe(detectors={"kl_spike": {"mode": "act"}}, **off))
+    assert make_plan(recipe(detectors={"kl_spike": {"mode": "warn"}}, **off))
 
 
 def test_an_override_reaches_a_row():

@@ -40,7 +40,7 @@ PLAIN = {
 
 
 def loaded(path: Path) -> dict[str, Any]:
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(data, dict)
     return data
 

@@ -14,11 +14,12 @@ from prorl.director.decide import (
     exam_due,
     save_due,
 )
-from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
+from prorl.director.plan import Plan, ResetRules, Stage
 from prorl.director.state import Reference, RunState, evolve, fold
+from support.defaults import some_exams, some_plan, some_resets, some_stage
 from support.events import evaluated, stepped, tally, update
 
-PLAN = Plan(seed=0, steps=1000)
+PLAN = some_plan(seed=0, steps=1000)
 BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
 STATE = RunState(step=300, reference=BASE)
 
@@ -33,7 +34,7 @@ def stops(state: RunState, *, plan: Plan = PLAN, interrupted: bool = False) -> l
 
 
 def ruled(**rules) -> Plan:
-    return replace(PLAN, reset=ResetRules(**rules))
+    return replace(PLAN, reset=some_resets(**rules))
 
 
 def test_a_quiet_boundary_decides_nothing():
@@ -41,8 +42,8 @@ def test_a_quiet_boundary_decides_nothing():
 
 
 def test_a_stage_comes_before_the_reset_and_the_reset_before_the_end():
-    stage = Stage(at=1000, knobs={})
-    plan = replace(PLAN, stages=(stage,), reset=ResetRules(every=250))
+    stage = some_stage(at=1000, knobs={})
+    plan = replace(PLAN, stages=(stage,), reset=some_resets(every=250))
     assert decide(plan, replace(STATE, step=1000)) == (
         EnterStage(index=0),
         ResetReference(reason="schedule", target="current", optimizer="keep"),
@@ -74,7 +75,7 @@ def test_no_reset_within_the_cooldown_of_the_last_one(last_reset, expected):
 
 
 def test_a_run_without_reference_and_a_run_without_steps_reset_nothing():
-    staged = replace(ruled(every=1, cooldown=0), stages=(Stage(at=0, knobs={}, reset_reference=True),))
+    staged = replace(ruled(every=1, cooldown=0), stages=(some_stage(at=0, knobs={}, reset_reference=True),))
     assert resets(staged, replace(STATE, reference=None)) == []
     assert resets(staged, replace(STATE, step=0)) == []
 
@@ -87,7 +88,7 @@ def test_the_best_exam_is_the_target_once_there_is_one(best_step, target):
 
 
 def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
-    stage = Stage(at=300, knobs={}, reset_reference=True, optimizer="clear")
+    stage = some_stage(at=300, knobs={}, reset_reference=True, optimizer="clear")
     plan = replace(ruled(every=1, cooldown=50, target="best"), stages=(stage,))
     decided = decide(plan, replace(STATE, last_reset=299, best_step=250))
     assert decided == (
@@ -156,7 +157,7 @@ def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
 
 
 def test_stages_are_entered_one_at_a_time_and_once():
-    plan = replace(PLAN, stages=tuple(Stage(at=at, knobs={}) for at in (0, 100, 301)))
+    plan = replace(PLAN, stages=tuple(some_stage(at=at, knobs={}) for at in (0, 100, 301)))
     entered = [decide(plan, replace(STATE, stage=stage)) for stage in (-1, 0, 1, 2)]
     assert entered == [(EnterStage(index=0),), (EnterStage(index=1),), (), ()]
 
@@ -191,7 +192,7 @@ def test_an_exam_is_due_when_told_to_unless_it_was_just_sat_or_there_are_none():
     asked = replace(STATE, step=301, last_exam=300, asked=("exam",))
     assert exam_due(PLAN, asked)
     assert not exam_due(PLAN, replace(asked, last_exam=301))
-    assert not exam_due(replace(PLAN, exam=ExamRules(every=0)), asked)
+    assert not exam_due(replace(PLAN, exam=some_exams(every=0)), asked)
 
 
 @pytest.mark.parametrize(
@@ -199,13 +200,13 @@ def test_an_exam_is_due_when_told_to_unless_it_was_just_sat_or_there_are_none():
     [(0, None, True), (0, 0, False), (49, 0, False), (50, 0, True), (50, 50, False), (70, 50, True)],
 )
 def test_exams_are_due_at_the_start_every_few_steps_and_at_the_end(step, last_exam, due):
-    plan = replace(PLAN, steps=70, exam=ExamRules(every=50))
+    plan = replace(PLAN, steps=70, exam=some_exams(every=50))
     assert exam_due(plan, replace(STATE, step=step, last_exam=last_exam)) is due
 
 
 @pytest.mark.parametrize("step", [0, 50, 1000])
 def test_without_exams_none_is_due(step):
-    assert not exam_due(replace(PLAN, exam=ExamRules(every=0)), replace(STATE, step=step))
+    assert not exam_due(replace(PLAN, exam=some_exams(every=0)), replace(STATE, step=step))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from prorl.director.detectors import (
     interventions,
 )
 from prorl.director.events import Intervened, Started
-from prorl.director.plan import Plan, ResetRules
+from prorl.director.plan import Plan
 from prorl.director.state import RunState, evolve, fold
+from support.defaults import some_plan, some_resets
 from support.events import evaluated, reset, stepped, tally, update
 
 DEFAULTS = rules(DetectorsConfig())
@@ -33,7 +34,7 @@ def plan(**rows) -> Plan:
     """Detectors by name with changes to their defaults, and no others."""
     chosen = DetectorsConfig.model_validate(rows)
     every = rules(chosen)
-    return Plan(seed=0, steps=10_000, detectors={name: every[name] for name in rows})
+    return some_plan(seed=0, steps=10_000, detectors={name: every[name] for name in rows})
 
 
 def follow(events, plan: Plan, state: RunState | None = None) -> tuple[list[Intervened], RunState]:
@@ -121,7 +122,7 @@ def test_noise_is_no_trouble(noise):
         )
         for step, factor in enumerate(noise, start=1)
     ]
-    assert follow(steps, Plan(seed=0, steps=1000, detectors=DEFAULTS))[0] == []
+    assert follow(steps, some_plan(seed=0, steps=1000, detectors=DEFAULTS))[0] == []
 
 
 def test_it_speaks_once_until_it_has_been_calm_again():
@@ -188,7 +189,7 @@ def test_a_stop_carries_the_detectors_words_and_is_said_again_after_a_resume_tha
 
 def test_a_detector_resets_the_reference_by_the_rules_of_resets():
     acting = {"mode": "act", "action": "reset_reference"}
-    chosen = replace(plan(kl_spike=acting), reset=ResetRules(cooldown=5, optimizer="clear"))
+    chosen = replace(plan(kl_spike=acting), reset=some_resets(cooldown=5, optimizer="clear"))
     state = fold([START, *TRACES["kl_spike"]])
     spoke, done = decide(chosen, state)
     assert isinstance(spoke, Intervene)

@@ -1,17 +1,16 @@
 """What holds now: plan, then the operator, then a learning rate lowered for a while."""
 
 from prorl.director.knobs import knobs_now
-from prorl.director.plan import Plan, Stage
 from prorl.director.schedules import Ramp
 from prorl.director.state import RunState
-from prorl.types import Knobs
+from support.defaults import some_knobs, some_plan, some_stage
 
-PLAN = Plan(
+PLAN = some_plan(
     seed=0,
     steps=10,
-    knobs=Knobs(learning_rate=1.0, kl_coef=0.5),
+    knobs=some_knobs(learning_rate=1.0, kl_coef=0.5),
     schedules={"kl_coef": Ramp(start=0, end=1, steps=10)},
-    stages=(Stage(at=5, knobs={"samples_per_prompt": 32, "kl_coef": 0.25}),),
+    stages=(some_stage(at=5, knobs={"samples_per_prompt": 32, "kl_coef": 0.25}),),
 )
 
 

@@ -2,24 +2,24 @@
 
 import pytest
 
-from prorl.director.plan import Plan, Stage, knobs_at
+from prorl.director.plan import knobs_at
 from prorl.director.schedules import Cycle, Piecewise, Ramp
-from prorl.types import Knobs
+from support.defaults import some_knobs, some_plan, some_stage
 
-PLAN = Plan(
+PLAN = some_plan(
     seed=0,
     steps=100,
-    knobs=Knobs(samples_per_prompt=16, temperature=1.2),
+    knobs=some_knobs(samples_per_prompt=16, temperature=1.2),
     schedules={"length_weight": Cycle(on=0.1, off=0.0, on_steps=1, off_steps=1)},
     stages=(
-        Stage(at=10, knobs={"samples_per_prompt": 32, "length_weight": 0.5}),
-        Stage(at=20, knobs={"samples_per_prompt": 16, "learning_rate": Ramp(start=0, end=1, steps=10)}),
+        some_stage(at=10, knobs={"samples_per_prompt": 32, "length_weight": 0.5}),
+        some_stage(at=20, knobs={"samples_per_prompt": 16, "learning_rate": Ramp(start=0, end=1, steps=10)}),
     ),
 )
 
 
 def test_a_plan_without_schedules_and_stages_is_its_constants():
-    plan = Plan(seed=0, steps=5, knobs=Knobs(temperature=0.7))
+    plan = some_plan(seed=0, steps=5, knobs=some_knobs(temperature=0.7))
     assert {knobs_at(plan, step) == plan.knobs for step in range(10)} == {True}
 
 
@@ -35,34 +35,36 @@ def test_a_stage_replaces_a_schedule_and_may_bring_one():
 
 
 def test_a_count_that_follows_a_ramp_stays_whole():
-    plan = Plan(seed=0, steps=9, schedules={"response_limit": Ramp(start=100, end=201, steps=7)})
+    plan = some_plan(seed=0, steps=9, schedules={"response_limit": Ramp(start=100, end=201, steps=7)})
     limits = [knobs_at(plan, step).response_limit for step in range(8)]
     assert all(type(limit) is int for limit in limits)
     assert (limits[0], limits[-1]) == (100, 201)
     assert limits == sorted(limits)
 
 
-OFF, ON = Knobs(kl_coef=0.0), Knobs(kl_coef=0.1)
-NEVER_PAID = Plan(seed=0, steps=9, knobs=OFF, stages=(Stage(at=3, knobs={"temperature": 2.0}),))
+OFF, ON = some_knobs(kl_coef=0.0), some_knobs(kl_coef=0.1)
+NEVER_PAID = some_plan(seed=0, steps=9, knobs=OFF, stages=(some_stage(at=3, knobs={"temperature": 2.0}),))
 
 
 @pytest.mark.parametrize(
     ("plan", "needed"),
     [
-        (Plan(seed=0, steps=9, knobs=ON), True),
+        (some_plan(seed=0, steps=9, knobs=ON), True),
         (NEVER_PAID, False),
-        (Plan(seed=0, steps=9, knobs=OFF, stages=(Stage(at=3, knobs={"kl_coef": 0.1}),)), True),
-        (Plan(seed=0, steps=9, knobs=ON, stages=(Stage(at=3, knobs={"kl_coef": 0.0}),)), True),
+        (some_plan(seed=0, steps=9, knobs=OFF, stages=(some_stage(at=3, knobs={"kl_coef": 0.1}),)), True),
+        (some_plan(seed=0, steps=9, knobs=ON, stages=(some_stage(at=3, knobs={"kl_coef": 0.0}),)), True),
         (
-            Plan(seed=0, steps=9, knobs=OFF, schedules={"kl_coef": Piecewise(points=((0, 0.0), (5, 1.0)))}),
+            some_plan(
+                seed=0, steps=9, knobs=OFF, schedules={"kl_coef": Piecewise(points=((0, 0.0), (5, 1.0)))}
+            ),
             True,
         ),
         (
-            Plan(
+            some_plan(
                 seed=0,
                 steps=9,
                 knobs=OFF,
-                stages=(Stage(at=3, knobs={"kl_coef": Ramp(start=0, end=1, steps=3)}),),
+                stages=(some_stage(at=3, knobs={"kl_coef": Ramp(start=0, end=1, steps=3)}),),
             ),
             True,
         ),

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from support.commands import done, refused, sentence, tree
+from support.commands import done, prorl, refused, sentence, tree
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -30,6 +30,10 @@ def test_a_missing_recipe_names_the_nearest(workplace):
         ("", "key 'model' is missing"),
         ("extends: itself", "extend itself"),
         ("name: ${nothing}", "'nothing' not found"),
+        ("steps: 1\nsteps: 2", "found duplicate key steps in line 2"),
+        ("a: " + 1500 * "[" + 1500 * "]", "nested too deeply"),
+        ("a: " + 1500 * "{b: " + 1500 * "}", "nested too deeply"),
+        ("a: &a [*a]", "recursive"),
     ],
 )
 def test_a_broken_recipe_is_refused(workplace, text, said):
@@ -51,6 +55,32 @@ def test_a_broken_recipe_is_refused(workplace, text, said):
         (["tasks.aritmetic.weight=1"], "did you mean arithmetic?"),
         (["tasks.arithmetic.levels={9: 1}"], "no level [9]"),
         (["sampling.samples_per_prompt=1"], "at least 2"),
+        (["steps=true"], "steps: Input should be a valid integer, not True"),
+        (["sampling.temperature=true"], "sampling.temperature: Input should be a valid number, not True"),
+        (["learner.activation_checkpointing=1"], "activation_checkpointing: Input should be a valid boolean"),
+        (["instruction=???"], "Missing mandatory value: instruction"),
+        (["instruction=\udcff"], "surrogates not allowed"),
+        (["tasks={}"], "'tasks={}' changes nothing"),
+        (["sampling={}"], "changes nothing"),
+        (
+            ["tasks.arithmetic.levels={1: -1}"],
+            "tasks.arithmetic.levels.1: Input should be greater than or equal to 0",
+        ),
+        (["tasks.arithmetic.levels={x: 1}"], "tasks.arithmetic.levels.x"),
+        (["tasks.arithmetic.levels={1: 0}"], "arithmetic"),
+        (["name=../../x"], "name '../../x' cannot be a folder below runs/"),
+        (["name=.."], "cannot be a folder below runs/"),
+        (["name=/tmp/x"], "cannot be a folder below runs/"),
+        (["=3"], "not of the form"),
+        (["judge.workers=100000"], "less than or equal to 65536"),
+        (["threads=100000000"], "threads: Input should be less than or equal to 4096"),
+        (["sampling.prompts_per_step=1000000000000"], "less than or equal to 65536"),
+        (["steps=" + 5000 * "9"], "Exceeds the limit"),
+        (["steps=" + 3000 * "[" + 3000 * "]"], "nested too deeply"),
+        (
+            ["stages=[{at: 1, set: {sampling.prompts_per_step: 100000}}]"],
+            "stage at step 1: sampling.prompts_per_step",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused(recipe, workplace, changes, said, extra):
@@ -72,11 +102,16 @@ def test_a_backend_that_is_not_installed_is_told_before_anything_begins(recipe, 
     ("settings", "said"),
     [
         ({"tasks": {"box_pushing": {}}}, "has train problems"),
-        ({"tasks": {"rg_products": {}}, "exam": {"per_domain": 10**6}}, "distinct exam problems"),
+        ({"tasks": {"rg_products": {}}, "exam": {"per_domain": 60_000}}, "distinct exam problems"),
         ({"sampling": {"response_limit": 500}}, "context of 192 tokens"),
         ({"sampling": {"response_limit": 190}}, "192 positions"),  # no prompt fits beside it
         ({"device": "cuda:99"}, "set device=cpu"),
         ({"device": "abacus"}, "set device=cpu"),
+        ({"judge": {"workers": 700}}, "judge.workers (700) is above what this machine"),
+        ({"threads": 1000}, "threads (1,000) is above what this machine"),
+        ({"model": {"warmup": {"vocab_size": 1}}}, "vocab_size is 1"),
+        ({"model": {"warmup": {"shape": {"hidden_size": 2**20}}}}, "of memory"),
+        ({"model": {"warmup": {"shape": {"architecture": "qwen2"}}}}, "choose llama or qwen3"),
     ],
 )
 def test_a_recipe_that_this_machine_or_model_cannot_run_is_refused(workplace, write_recipe, settings, said):
@@ -106,6 +141,53 @@ def test_a_model_folder_that_lacks_a_file_is_refused(recipe, models, workplace, 
     assert tree(workplace) == before
 
 
+BAD_MODELS = {
+    "no tokenizer at all": ({"tokenizer.json": None, "tokenizer_config.json": None}, "tokenizer"),
+    "a config that is a list": ({"config.json": b"[1, 2]"}, "cannot load"),
+    "a config that is a number": ({"config.json": b"3"}, "cannot load"),
+    "an empty config": ({"config.json": b""}, "cannot load"),
+    "a config of no model": ({"config.json": b"{}"}, "cannot load"),
+    "a config of an unknown model": ({"config.json": b'{"model_type": "abacus"}'}, "cannot load"),
+    "a config with a wrong value": (
+        {"config.json": b'{"model_type": "llama", "hidden_size": "wide"}'},
+        "cannot load",
+    ),
+    "a config of zero heads": (
+        {"config.json": b'{"model_type": "llama", "num_attention_heads": 0}'},
+        "cannot load",
+    ),
+    "a config that is no text": ({"config.json": b"\xff\xfe"}, "cannot load"),
+    "a tokenizer that is a list": ({"tokenizer.json": b"[]"}, "cannot load"),
+    "a tokenizer that is empty": ({"tokenizer.json": b""}, "cannot load"),
+    "a tokenizer's settings that are a list": ({"tokenizer_config.json": b"[]"}, "cannot load"),
+    "a chat template that does not parse": ({"chat_template.jinja": b"{% for %}"}, "chat template"),
+    "a chat template that fails": ({"chat_template.jinja": b"{{ nothing.at.all }}"}, "chat template"),
+    "a chat template that raises": ({"chat_template.jinja": b"{{ raise_exception('no') }}"}, "chat template"),
+    "a chat template that says nothing": ({"chat_template.jinja": b"{# #}"}, "chat template"),
+    "weights that are text": ({"model.safetensors": b"weights"}, "cannot load the model"),
+    "empty weights": ({"model.safetensors": b""}, "cannot load the model"),
+    "weights that announce more than there is": (
+        {"model.safetensors": b"\xff\xff\xff\xff\xff\xff\xff\x7f{}"},
+        "cannot load the model",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "said"), BAD_MODELS.values(), ids=BAD_MODELS)
+def test_a_broken_model_folder_is_refused(recipe, models, workplace, files, said):
+    folder = shutil.copytree(models["llama"], workplace / "model")
+    for name, content in files.items():
+        if content is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content)
+    before = tree(workplace)
+    assert said in refused("train", recipe, f"model.path={folder}")
+    assert said in refused("eval", folder, "--recipe", recipe)
+    assert tree(workplace) == before
+    assert prorl("train", recipe, f"model.path={folder}", "--dry-run").exit_code in (0, 1)
+
+
 def test_a_model_folder_that_is_not_there_is_refused(recipe, workplace):
     before = tree(workplace)
     assert "there is no directory" in refused("train", recipe, f"model.path={workplace / 'nowhere'}")
@@ -127,6 +209,19 @@ def test_weights_that_are_cut_short_are_refused(recipe, models, workplace):
     weights.write_bytes(weights.read_bytes()[:-1000])
     assert "cannot load the model" in refused("train", recipe, f"model.path={folder}")
     assert not (workplace / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried …")]
+)
+def test_too_little_memory_to_begin_is_one_sentence_and_no_crash(recipe, workplace, monkeypatch, error):
+    def exhausted(*_, **__):
+        raise error
+
+    monkeypatch.setattr("prorl.launch.measure_base", exhausted)  # the run directory exists by then
+    before = tree(workplace)
+    assert "not enough memory to begin this run" in refused("train", recipe)
+    assert tree(workplace) == before
 
 
 # -- run directories that cannot be used

@@ -134,6 +134,18 @@ def test_another_question_belongs_to_another_study(studied, tmp_path):
     assert "temperature was 1.0, not 0.5" in refused("eval", run, *FEW, "evaluation.temperature=0.5")
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gpt_neox"])
+def test_a_greedy_study_gives_equal_responses_and_says_so(write_recipe, models, workplace, architecture):
+    recipe = write_recipe(workplace, architecture)
+    asked = (*FEW, "evaluation.temperature=0", "evaluation.top_p=0.95", "--out", "out")
+    said = done("eval", models[architecture], "--recipe", recipe, *asked)
+    assert "temperature=0 is greedy: the 4 responses to a problem are all equal" in said
+    (path,) = (workplace / "out").rglob("*.parquet")
+    for problem in read_study(path).problems:
+        assert len({kept.text for kept in problem.kept}) == 1
+        assert problem.solved in (0, problem.samples)
+
+
 def test_a_checkpoint_that_is_no_longer_the_same_is_measured_again(studied, tmp_path):
     """As after a roll back, when a step is reached a second time."""
     run = Path(shutil.copytree(studied, tmp_path / "tiny"))

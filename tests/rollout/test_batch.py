@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.rollout.batch import make_batch, shaped_rewards
-from prorl.types import Knobs
+from support.defaults import some_knobs
 from support.rollouts import group, response
 
 OFF = {"length_weight": 0.0, "truncated_scale": 1.0}
@@ -16,13 +16,13 @@ answers = st.lists(st.sampled_from(["0", "0.25", "0.5", "1"]), min_size=2, max_s
 
 
 def rewards(answers, *, limit=1000, **knobs):
-    shaped = shaped_rewards(group(answers, limit=limit), Knobs(response_limit=limit, **(OFF | knobs)))
+    shaped = shaped_rewards(group(answers, limit=limit), some_knobs(response_limit=limit, **(OFF | knobs)))
     return [pytest.approx(reward) for reward in shaped]
 
 
 @given(answers)
 def test_the_off_values_leave_the_scores_alone(answers):
-    assert shaped_rewards(group(answers), Knobs(**OFF)) == [float(answer) for answer in answers]
+    assert shaped_rewards(group(answers), some_knobs(**OFF)) == [float(answer) for answer in answers]
 
 
 def test_a_truncated_response_keeps_a_share_of_its_score():
@@ -55,7 +55,7 @@ def test_length_may_cost_correct_responses_only():
 @given(st.lists(answers, min_size=1, max_size=4), st.sampled_from(["token", "sequence", "group"]))
 def test_a_batch_keeps_every_rollout_in_its_place(scripts, level):
     groups = [group(script, draw) for draw, script in enumerate(scripts)]
-    batch = make_batch(groups, Knobs(**OFF, advantage_level=level))
+    batch = make_batch(groups, some_knobs(**OFF, advantage_level=level))
     for before, after in zip(groups, batch.groups, strict=True):
         assert after.prompt == before.prompt
         for rollout, action in zip(before.rollouts, after.actions, strict=True):
@@ -66,7 +66,7 @@ def test_a_batch_keeps_every_rollout_in_its_place(scripts, level):
 
 @given(st.lists(answers, min_size=1, max_size=4))
 def test_the_advantages_of_the_tokens_of_a_batch_have_mean_zero(scripts):
-    batch = make_batch([group(script) for script in scripts], Knobs(**OFF))
+    batch = make_batch([group(script) for script in scripts], some_knobs(**OFF))
     actions = [action for prompt in batch.groups for action in prompt.actions]
     total = sum(action.advantage * len(action.tokens) for action in actions)
     assert total == pytest.approx(0, abs=1e-6 * batch.action_tokens)
@@ -74,22 +74,22 @@ def test_the_advantages_of_the_tokens_of_a_batch_have_mean_zero(scripts):
 
 def test_advantages_come_from_the_shaped_rewards():
     same = group(["1", "1"])
-    even = make_batch([same], Knobs(**OFF)).groups[0].actions
+    even = make_batch([same], some_knobs(**OFF)).groups[0].actions
     assert [action.advantage for action in even] == [0, 0]
     longer = group(["1", "1.0000"])
-    knobs = Knobs(response_limit=50, **(OFF | {"length_weight": 0.1}))
+    knobs = some_knobs(response_limit=50, **(OFF | {"length_weight": 0.1}))
     short, long = make_batch([longer], knobs).groups[0].actions
     assert short.advantage > 0 > long.advantage
 
 
 def test_the_level_chooses_whose_deviation_scales():
     wide, narrow = group(["1", "0"]), group(["0.5", "0.25"])
-    by_group = make_batch([wide, narrow], Knobs(**OFF, advantage_level="group")).groups
-    by_batch = make_batch([wide, narrow], Knobs(**OFF, advantage_level="sequence")).groups
+    by_group = make_batch([wide, narrow], some_knobs(**OFF, advantage_level="group")).groups
+    by_batch = make_batch([wide, narrow], some_knobs(**OFF, advantage_level="sequence")).groups
     assert by_group[0].actions[0].advantage == pytest.approx(by_group[1].actions[0].advantage, rel=1e-5)
     ratio = by_batch[0].actions[0].advantage / by_batch[1].actions[0].advantage
     assert ratio == pytest.approx(4)
 
 
 def test_no_groups_make_an_empty_batch():
-    assert make_batch([], Knobs()).action_tokens == 0
+    assert make_batch([], some_knobs()).action_tokens == 0

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from prorl.rollout.collect import Harvest, collect
 from prorl.stopwatch import Stopwatch
-from prorl.types import Knobs
+from support.defaults import some_knobs
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
 
-KNOBS = Knobs(
+KNOBS = some_knobs(
     prompts_per_step=2, samples_per_prompt=2, response_limit=100, max_draw_factor=4.0, truncated_scale=1.0
 )
 TEACHES, EASY, HARD, ERROR = ("1", "0"), ("1", "1"), ("0", "0"), ("1", BROKEN)

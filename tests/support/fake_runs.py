@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prorl.backends.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.director.events import Evaluated, Event, Ordered, Stepped, from_record
-from prorl.director.plan import ExamRules, Plan, ResetRules
+from prorl.director.plan import Plan
 from prorl.director.schedules import Cycle
 from prorl.director.state import RunState
 from prorl.loop import Run, no_orders, train
@@ -21,17 +21,18 @@ from prorl.run.store import RunStore
 from prorl.tasks.extract import respond
 from prorl.tasks.mixture import Mixture
 from prorl.tasks.registry import make_task
-from prorl.types import Knobs, Verdict
+from prorl.types import Verdict
+from support.defaults import some_exams, some_knobs, some_plan, some_resets
 
-PLAN = Plan(
+PLAN = some_plan(
     seed=7,
     steps=12,
-    knobs=Knobs(
+    knobs=some_knobs(
         prompts_per_step=4, samples_per_prompt=4, response_limit=200, learning_rate=0.1, kl_coef=1e-3
     ),
     schedules={"length_weight": Cycle(on=0.1, off=0.0, on_steps=2, off_steps=3)},
-    reset=ResetRules(every=5, cooldown=2),
-    exam=ExamRules(every=4, per_domain=5, samples=2),
+    reset=some_resets(every=5, cooldown=2),
+    exam=some_exams(every=4, per_domain=5, samples=2),
     save_every=3,
     sample_every=4,
 )

@@ -6,13 +6,16 @@ import math
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from prorl.learn.learner import LearnerSettings, TorchLearner
-from prorl.types import Action, Batch, Knobs, PromptActions, log_probs, token_ids
+from prorl.compose import learner_settings
+from prorl.learn.learner import TorchLearner
+from prorl.types import Action, Batch, PromptActions, log_probs, token_ids
+from support.defaults import some_knobs
+from support.recipes import recipe
 
 VOCABULARY = 30
 UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says
 PLAIN = {"betas": (0.0, 0.0), "eps": 1.0}  # steps in proportion to the gradient rather than its sign
-KNOBS = Knobs(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
+KNOBS = some_knobs(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
 
 
 def qwen2(**changes):
@@ -29,9 +32,14 @@ def qwen2(**changes):
     return Qwen2ForCausalLM(Qwen2Config(**{**sizes, **changes}))
 
 
+def settings_of(**changes):
+    """The recipe's defaults, with changes."""
+    return dataclasses.replace(learner_settings(recipe()), **changes)
+
+
 def learner(model=None, *, with_reference=True, ranks=None, **settings):
     return TorchLearner(
-        model or qwen2(), LearnerSettings(**settings), with_reference=with_reference, pad_id=0, ranks=ranks
+        model or qwen2(), settings_of(**settings), with_reference=with_reference, pad_id=0, ranks=ranks
     )
 
 

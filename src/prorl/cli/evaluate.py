@@ -100,7 +100,7 @@ def read_ks(text: str) -> tuple[int, ...]:
     Raises:
         ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
-    from prorl.config.schema import MOST
+    from prorl.config.dials import MOST
     from prorl.evals.rates import powers_up_to
 
     parts = [part.strip() for part in text.split(",")]

@@ -19,7 +19,7 @@ from prorl.cli.outcome import CRASHED, finish, outlive_readers, say
 from prorl.cli.places import Address, Backend, RunFolder, changes_to, run_at
 from prorl.cli.report import report_at_the_end
 from prorl.errors import ProrlError
-from prorl.run.layout import RUNS, run_folder
+from prorl.run.layout import RUNS, is_born, run_folder
 from prorl.stopwatch import unheard
 
 if TYPE_CHECKING:
@@ -301,6 +301,12 @@ def _trained(folder: Path, trainer: Trainer) -> int:
         if interrupt.pulse is not unheard or error.errno not in LASTING:
             raise
         raise ProrlError(f"the system refused: {error}; mend this, then run the command again") from error
+    except (MemoryError, RuntimeError) as error:  # the latter from torch, on a CPU as on a GPU
+        if is_born(folder) or not (isinstance(error, MemoryError) or "memory" in str(error)):
+            raise  # what was saved goes on in a process that starts afresh
+        raise ProrlError(
+            "there is not enough memory to begin this run: free some, or take a smaller model"
+        ) from error
     if stopped in ("done", TOLD_TO_STOP):
         report_at_the_end(folder)
         return 0

@@ -30,6 +30,8 @@ def finish(work: Callable[[], int | None], *, refused: int = FAILED) -> None:
         fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
     except ProrlError as error:
         fail(str(error), FAILED)
+    except MemoryError:
+        fail("there is not enough memory on this machine: free some, or ask for less", refused)
     except OSError as error:
         fail(f"the system refused: {error}", refused)
     else:

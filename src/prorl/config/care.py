@@ -11,21 +11,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prorl.config.dials import Model
+from prorl.config.dials import Amount, Count, Model, Positive, Seconds, Step, Steps, Text
 
 SECTIONS = ("save", "deadlines", "guards", "backend", "cluster")
 """Keys of a recipe that `prorl resume` may change, as the run stays the same."""
 
-Seconds = Annotated[float, Field(gt=0)]
+Places = Annotated[int, Field(gt=0, le=4096)]
+"""Processes of a cluster."""
 
 
 class SaveConfig(Model):
     """Checkpoints. The base and the best exam's are always kept."""
 
-    every: int = Field(50, gt=0)  # steps
-    minutes: float = Field(60.0, ge=0)  # a checkpoint at least so often, whatever a step takes; 0: off
-    keep_last: int = Field(2, gt=0)
-    keep_every: int = Field(0, ge=0)  # keep those of every so many steps for good; 0: none
+    every: Steps = 50  # steps
+    minutes: Amount = 60.0  # a checkpoint at least so often, whatever a step takes; 0: off
+    keep_last: Count = 2
+    keep_every: Step = 0  # keep those of every so many steps for good; 0: none
     keep_references: Literal["all", "needed"] = "all"  # needed: by the run now or by a kept checkpoint
 
 
@@ -44,30 +45,28 @@ class DeadlinesConfig(Model):
     measure: Seconds = 3600.0
     save: Seconds = 7200.0
     between: Seconds = 3600.0  # phases: decisions, references, the journal
-    factor: float = Field(20.0, ge=2)
+    factor: float = Field(20.0, ge=2, le=1e6)
 
 
 class GuardsConfig(Model):
     """Warnings about memory and disk, and the stop before the machine dies. The zeros switch each off."""
 
-    warn_steps: int = Field(200, ge=0)  # warn where the trend uses either up within so many steps
+    warn_steps: Step = 200  # warn where the trend uses either up within so many steps
     memory_stop: float = Field(0.02, ge=0, lt=1)  # share of the memory below which the run stops, saved
 
 
 class ClusterConfig(Model):
     """Where `backend: ray` computes. Other places and numbers of processes change results by rounding alone."""
 
-    address: str | None = None  # of a running Ray cluster; default: one of its own on this machine
-    learners: int = Field(1, gt=0)  # ranks over which the learner is sharded
-    engines: int = Field(1, gt=0)  # copies of the policy that sample
-    judges: int = Field(0, ge=0)  # actors of `judge.workers` processes each; 0: beside the driver
-    tensor_parallel: int = Field(1, gt=0)  # GPUs of one engine, all in one node
+    address: Text | None = None  # of a running Ray cluster; default: one of its own on this machine
+    learners: Places = 1  # ranks over which the learner is sharded
+    engines: Places = 1  # copies of the policy that sample
+    judges: int = Field(0, ge=0, le=4096)  # actors of `judge.workers` processes each; 0: beside the driver
+    tensor_parallel: Places = 1  # GPUs of one engine, all in one node
     colocate: bool = False  # engine i on the GPU of rank i, which take turns
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
     transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
-    max_rows: int = Field(512, gt=0)  # responses that an engine decodes at a time, if its cache holds them
+    max_rows: Count = 512  # responses that an engine decodes at a time, if its cache holds them
     offload: bool = False  # parameters and moments of several ranks in host memory between their uses
-    cache_gib: float | None = Field(
-        None, gt=0
-    )  # keys and values of an engine; default: 1 on a CPU, else all free
+    cache_gib: Positive | None = None  # keys and values of an engine; default: 1 on a CPU, else all free

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prorl.config.schema import RunConfig, ShapeConfig
 
+MOST_ROLLOUTS = 2**20  # of one step
+_FOLDER = re.compile(r"\w[^/\\\x00-\x1f\x7f]*")
+
 
 def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
     """One sentence per contradiction; `shape` is that of the model, as far as the recipe knows it."""
-    sampling, reset, kl = config.sampling, config.reset, config.kl
-    resets = reset.every or reset.stalled_exams or reset.kl_ceiling is not None
-    if kl.coef == 0 and (resets or any(stage.reset_reference for stage in config.stages)):
+    sampling, reset = config.sampling, config.reset
+    if not _FOLDER.fullmatch(config.name):
         yield (
-            "a reference reset means nothing with kl.coef 0, as no reference is held: "
-            "set reset.every=0 reset.stalled_exams=0 reset.kl_ceiling=null, or a kl.coef above 0"
+            f"name {config.name!r} cannot be a folder below runs/: begin it with a letter or digit, and use no / "
+            "or \\"
+        )
+    rollouts = sampling.prompts_per_step * sampling.samples_per_prompt
+    if rollouts > MOST_ROLLOUTS:
+        yield (
+            f"sampling.prompts_per_step × sampling.samples_per_prompt is {rollouts:,} rollouts in every step, above "
+            f"{MOST_ROLLOUTS:,}: lower either"
         )
     if sampling.samples_per_prompt < 2:
         yield (
@@ -32,9 +41,9 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             f"sampling.response_limit ({sampling.response_limit}) leaves no room for a prompt in the model's "
             f"context of {shape.context} tokens"
         )
-    if config.backend == "ray" and min(sampling.top_p, config.evaluation.top_p) < 1:
+    if config.backend == "ray" and sampling.top_p < 1:
         yield (
-            "backend=ray needs sampling.top_p and evaluation.top_p 1: below it vLLM reports log-probs of the "
+            "backend=ray needs sampling.top_p 1: below it vLLM reports log-probs of the "
             "truncated distribution, which the learner cannot compute"
         )
     if config.device == "cpu" and config.cluster.transfer == "nccl":
@@ -77,11 +86,12 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         yield "reset.stalled_exams and reset.target=best need exams: set exam.every above 0"
     if reset.kl_count > reset.kl_window:
         yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
-    detectors = dict(config.detectors)
-    if kl.coef == 0 and any(
-        (row.mode, row.action) == ("act", "reset_reference") for row in detectors.values()
-    ):
-        yield "a detector that resets the reference means nothing with kl.coef 0: give it another action"
+    levels = {"model.warmup.levels": config.model.warmup.levels} if config.model.warmup else {}
+    levels["tasks"] = {name: task.levels for name, task in config.tasks.items()}
+    for place, tasks in levels.items():
+        for name, weights in tasks.items():
+            if weights and not any(weights.values()):
+                yield f"{place}.{name}: every level has weight 0: give at least one a positive weight"
     if not any(task.weight for task in config.tasks.values()):
         yield "every task has weight 0: give at least one a positive weight"
     starts = [stage.at for stage in config.stages]

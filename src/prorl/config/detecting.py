@@ -6,31 +6,29 @@ the tests. What each reading means is said in `director/signals.py` and docs/ope
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from prorl.config.dials import Model
+from prorl.config.dials import Count, Model, Signed, Steps
 from prorl.director.events import Action, DetectorName
 from prorl.director.plan import DetectorRule
 from prorl.director.signals import LOW_IS_BAD, READINGS, is_hot
-
-Count = Annotated[int, Field(gt=0)]
 
 
 class DetectorConfig(Model):
     """When one detector speaks and what it then does. Off: `mode: off`."""
 
     mode: Literal["off", "warn", "act"] = "warn"
-    threshold: float  # of its reading, inclusive
-    rearm: float  # having spoken, it sees nothing until a reading is better than this
+    threshold: Signed  # of its reading, inclusive
+    rearm: Signed  # having spoken, it sees nothing until a reading is better than this
     hits: Count = 1  # so many ...
     of_last: int = Field(1, ge=1, le=READINGS)  # ... of the last readings
-    cooldown: Count = 50  # steps between two words of it
+    cooldown: Steps = 50  # steps between two words of it
     max: Count = 3  # times it may act by itself
     action: Action = "warn"  # in mode act
     factor: float = Field(0.5, gt=0, le=1)  # of the learning rate: lower_lr, roll_back
-    steps: Count = 50  # for which it stays lowered
+    steps: Steps = 50  # for which it stays lowered
 
     @model_validator(mode="after")
     def _meaningful(self) -> DetectorConfig:

@@ -1,4 +1,4 @@
-"""What a recipe writes for a number that may follow a schedule over the run's steps; never below zero."""
+"""The types of a recipe's values, each with its bounds; a number may follow a schedule over the run's steps."""
 
 from __future__ import annotations
 
@@ -7,24 +7,47 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from prorl.director.schedules import Piecewise, Ramp, Schedule
 
+MOST = 65_536
+"""Problems, responses to each, rows or processes: far above what anybody uses, far below what ends a machine."""
+MOST_STEPS = 1_000_000
+
+
+def _key(value: Any) -> Any:
+    """JSON keeps a number that is a key as text."""
+    return int(value) if isinstance(value, str) and value.removeprefix("-").isdecimal() else value
+
 
 class Model(BaseModel):
-    """Strict and frozen: a key that is not here is an error, and nothing changes after loading."""
+    """Strict and frozen: no other key, no `true` or text for a number, and nothing changes after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
-Amount = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(gt=0, le=MOST)]
+Number = Annotated[int, Field(ge=0, le=MOST)]  # a count that may be none
+Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
+Step = Annotated[int, Field(ge=0, le=MOST_STEPS)]  # also a number of steps that may be none
+Length = Annotated[int, Field(gt=0, le=2**24)]  # tokens, or elements of a vector
+Amount = Annotated[float, Field(ge=0, le=1e6)]
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+Signed = Annotated[float, Field(ge=-1e6, le=1e6)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(gt=0, le=1e7)]
+Text = Annotated[str, Field(max_length=4096)]
+Level = Annotated[int, BeforeValidator(_key), Field(ge=-MOST, le=MOST)]
+Listed = Field(strict=False)  # a tuple, which YAML and JSON write as a list
 
 
 class PointsConfig(Model):
     """`{points: [[0, 1.0e-4], [500, 5.0e-5]]}`: constant pieces, each from its step on."""
 
-    points: tuple[tuple[int, Amount], ...] = Field(min_length=1)
+    points: tuple[Annotated[tuple[Step, Amount], Listed], ...] = Field(
+        min_length=1, max_length=1000, strict=False
+    )
 
     def schedule(self) -> Schedule:
         """The schedule this says."""
@@ -44,8 +67,8 @@ class RampConfig(Model):
     ramp: Literal["linear", "cosine"]
     start: Amount
     end: Amount
-    steps: int = Field(gt=0)
-    start_step: int = Field(0, ge=0)
+    steps: Steps
+    start_step: Step = 0
 
     def schedule(self) -> Schedule:
         """The schedule this says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import reprlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -14,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from yaml import YAMLError
+from yaml import MarkedYAMLError, YAMLError
 
 from prorl.config.care import SECTIONS
 from prorl.config.detecting import DetectorsConfig
@@ -140,7 +141,7 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
         raise RecipeError(f"{path}: `extends` goes deeper than {MAX_EXTENDS}; does a recipe extend itself?")
     try:
         loaded = OmegaConf.load(path)
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+    except (YAMLError, OmegaConfBaseException, RecursionError, ValueError, OSError) as error:
         raise RecipeError(f"{path} cannot be read as YAML settings: {_first_line(error)}") from None
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{path} is not a mapping of settings")
@@ -163,13 +164,17 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
 
 def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> dict[Any, Any]:
     for override in overrides:
-        key, equals, _ = override.partition("=")
+        key, equals, value = override.partition("=")
         if not equals or not key:
             raise RecipeError(f"override {override!r} is not of the form section.key=value")
+        if value.strip() == "{}" and OmegaConf.is_dict(OmegaConf.select(recipe, key)):
+            raise RecipeError(
+                f"override {override!r} changes nothing: say which keys of {key} to set or leave out"
+            )
     try:
         merged = _override(recipe, OmegaConf.from_dotlist(list(overrides)), source)
-        data = OmegaConf.to_container(merged, resolve=True)
-    except (YAMLError, OmegaConfBaseException) as error:
+        data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
+    except (YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise RecipeError(f"{source}: {_first_line(error)}") from None
     assert isinstance(data, dict)
     return data
@@ -209,7 +214,7 @@ def _explain(error: ValidationError) -> Iterator[str]:
         elif detail["type"] == "value_error":
             yield detail["msg"].removeprefix("Value error, ")
         else:
-            yield f"{where}: {detail['msg']}, not {detail['input']!r}"
+            yield f"{where}: {detail['msg']}, not {reprlib.repr(detail['input'])}"
 
 
 def _nearest(detail: ErrorDetails) -> str:
@@ -237,4 +242,9 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, MarkedYAMLError):
+        place = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        return " ".join(filter(None, (error.context, error.problem))) + place
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     return " ".join(str(error).split("\n")[:2]).strip()

@@ -14,36 +14,48 @@ from pydantic import Field, model_validator
 from prorl.config.care import ClusterConfig, DeadlinesConfig, GuardsConfig, SaveConfig
 from prorl.config.contradictions import contradictions
 from prorl.config.detecting import DetectorsConfig
-from prorl.config.dials import Dial, Model
-
-Count = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-MOST = 65_536
-"""Problems, and responses to each, that a study may ask for: a rate is known to 0.2 % by then, and memory ends."""
+from prorl.config.dials import (
+    MOST,
+    Amount,
+    Count,
+    Dial,
+    Length,
+    Level,
+    Listed,
+    Model,
+    Number,
+    Positive,
+    Seconds,
+    Share,
+    Signed,
+    Step,
+    Steps,
+    Text,
+)
 
 
 class ShapeConfig(Model):
     """A model to build from nothing."""
 
     architecture: Literal["qwen2", "qwen3", "llama"] = "qwen3"
-    hidden_size: Count = 128
+    hidden_size: Length = 128
     layers: Count = 4
     heads: Count = 4
     kv_heads: Count = 2
-    intermediate_size: Count = 384
-    context: Count = 512
+    intermediate_size: Length = 384
+    context: Length = 512
 
 
 class WarmupConfig(Model):
     """How the tiny base is made: supervised on witnesses, cached by the hash of all this."""
 
     shape: ShapeConfig = ShapeConfig()
-    vocab_size: Count = 1024
-    steps: Count = 400
+    vocab_size: Length = 1024
+    steps: Steps = 400
     batch_size: Count = 64
-    lr: float = Field(2e-3, gt=0)
-    corpus_problems: Count = 20_000
-    levels: dict[str, dict[int, float]] = Field(
+    lr: Positive = 2e-3
+    corpus_problems: Steps = 20_000
+    levels: dict[str, dict[Level, Amount]] = Field(
         default_factory=dict
     )  # task → level weights; default: as trained
 
@@ -51,10 +63,10 @@ class WarmupConfig(Model):
 class ModelSection(Model):
     """Where the policy comes from: a transformers directory or hub id, or a tiny base warmed up here."""
 
-    path: str | None = None
+    path: Text | None = None
     warmup: WarmupConfig | None = None
     shape: ShapeConfig | None = None  # of `path`, so that a dry run can check and estimate without the model
-    parameters: float | None = Field(None, gt=0)  # of `path`, likewise
+    parameters: float | None = Field(None, gt=0, le=1e14)  # of `path`, likewise
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSection:
@@ -68,19 +80,19 @@ class ModelSection(Model):
 class TaskConfig(Model):
     """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
 
-    weight: float = Field(1.0, ge=0)
-    levels: dict[int, float] = Field(
+    weight: Amount = 1.0
+    levels: dict[Level, Amount] = Field(
         default_factory=dict
     )  # level → weight; default: all trained levels equally
     kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = (
         None  # how answers are judged
     )
-    path: str | None = None  # Parquet or JSONL to read a data set from, in place of the hub
-    columns: dict[str, str] = Field(
+    path: Text | None = None  # Parquet or JSONL to read a data set from, in place of the hub
+    columns: dict[Text, Text] = Field(
         default_factory=dict
     )  # field → column, where a file names them differently
-    limit: int | None = Field(None, gt=0)  # rows to read at most
-    revision: str | None = None  # of the hub's repository
+    limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
+    revision: Text | None = None  # of the hub's repository
 
     @model_validator(mode="after")
     def _one_sort(self) -> TaskConfig:
@@ -96,8 +108,8 @@ class SamplingConfig(Model):
 
     prompts_per_step: Count = 32  # informative groups
     samples_per_prompt: Count = 16  # n
-    response_limit: Count = 8192  # T, tokens
-    temperature: float = Field(1.0, gt=0)
+    response_limit: Length = 8192  # T, tokens
+    temperature: Positive = 1.0
     top_p: float = Field(1.0, gt=0, le=1)
     max_staleness: int = Field(0, ge=0, le=1)  # 1: sample the next step while this one is learned
 
@@ -106,20 +118,22 @@ class DynamicSamplingConfig(Model):
     """Which groups teach. Off: `min_spread: 0`."""
 
     min_spread: Share = 0.1
-    max_draw_factor: float = Field(4.0, ge=1)
-    wave_margin: float = Field(0.0, ge=0)  # standard deviations of its yield; more draws, fewer second waves
+    max_draw_factor: float = Field(4.0, ge=1, le=1000)
+    wave_margin: float = Field(
+        0.0, ge=0, le=100
+    )  # standard deviations of its yield; more draws, fewer second waves
 
 
 class LengthPenaltyConfig(Model):
     """Scheduled cosine length penalty. Off: `weight: 0`. The eta values and weight are our reading."""
 
-    weight: float = Field(0.1, ge=0)
-    eta_min: float = -1.0
-    eta_max: float = 0.0
+    weight: Amount = 0.1
+    eta_min: Signed = -1.0
+    eta_max: Signed = 0.0
     applies_to: Literal["all", "correct"] = "all"
-    on_steps: int = Field(100, ge=0)
-    off_steps: int = Field(500, ge=0)
-    start_step: int = Field(0, ge=0)
+    on_steps: Step = 100
+    off_steps: Step = 500
+    start_step: Step = 0
 
 
 class TruncationConfig(Model):
@@ -138,16 +152,16 @@ class ClipConfig(Model):
     """PPO clip with clip-higher. Off: `high` equal to `low`."""
 
     low: float = Field(0.2, gt=0, lt=1)
-    high: float = Field(0.28, gt=0)
-    dual: float | None = Field(None, gt=1)
+    high: Positive = 0.28
+    dual: float | None = Field(None, gt=1, le=1e6)
 
 
 class MismatchConfig(Model):
     """Correction of differences between engine and learner. Off: `none`."""
 
     kind: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
-    low: float = Field(0.5, ge=0)
-    high: float = Field(2.0, gt=0)
+    low: Amount = 0.5
+    high: Positive = 2.0
 
 
 class KLConfig(Model):
@@ -160,30 +174,33 @@ class KLConfig(Model):
 class ResetConfig(Model):
     """When the policy becomes the reference. Off: `every: 0`, `stalled_exams: 0`, `kl_ceiling: null`."""
 
-    every: int = Field(250, ge=0)
-    kl_ceiling: float | None = Field(None, gt=0)  # nats per token, of the mean of k2 whatever `kl.estimator`
+    every: Step = 250
+    kl_ceiling: Positive | None = None  # nats per token, of the mean of k2 whatever `kl.estimator`
     kl_count: Count = 3
     kl_window: int = Field(5, ge=1, le=32)
-    stalled_exams: int = Field(0, ge=0)
-    cooldown: int = Field(20, ge=0)
+    stalled_exams: Number = 0
+    cooldown: Step = 20
     target: Literal["current", "best"] = "current"
     optimizer: Literal["keep", "clear"] = "keep"
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerConfig(Model):
     """AdamW."""
 
     lr: Dial = 1e-6
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = Field(0.0, ge=0)
-    grad_clip: float = Field(1.0, gt=0)
+    betas: Annotated[tuple[Beta, Beta], Listed] = (0.9, 0.95)
+    weight_decay: Amount = 0.0
+    grad_clip: Positive = 1.0
     updates_per_step: Count = 1
 
 
 class LearnerConfig(Model):
     """How the learner computes; none of it changes the result beyond rounding."""
 
-    micro_batch_tokens: Count = 16_384
+    micro_batch_tokens: Length = 16_384
     share_prefix: Literal["auto", "never"] = "auto"
     activation_checkpointing: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -200,9 +217,9 @@ class JudgeConfig(Model):
     """How verdicts are reached: worker processes, seconds and memory per item, items until a worker is replaced."""
 
     workers: Count = 1
-    deadline: float = Field(8.0, gt=0)
-    memory_gib: float = Field(4.0, gt=0)
-    items_per_worker: Count = 200_000
+    deadline: Seconds = 8.0
+    memory_gib: Positive = 4.0
+    items_per_worker: Length = 200_000
 
 
 class SandboxConfig(Model):
@@ -215,7 +232,7 @@ class SandboxConfig(Model):
 class ExamConfig(Model):
     """Exams during the run."""
 
-    every: int = Field(50, ge=0)
+    every: Step = 50
     per_domain: Count = 64
     samples: Count = 4
 
@@ -223,20 +240,20 @@ class ExamConfig(Model):
 class EvaluationConfig(Model):
     """The measurement before and after: problems per domain of the test split, out of domain, and of each rung."""
 
-    per_domain: int = Field(100, ge=0, le=MOST)
-    ood_per_domain: int = Field(50, ge=0, le=MOST)
-    ladder_per_level: int = Field(0, ge=0, le=MOST)
-    samples: int = Field(16, gt=0, le=MOST)
-    temperature: float = Field(1.0, gt=0)
+    per_domain: Number = 100
+    ood_per_domain: Number = 50
+    ladder_per_level: Number = 0
+    samples: Count = 16
+    temperature: Amount = 1.0  # 0: always the most probable token
     top_p: float = Field(1.0, gt=0, le=1)
 
 
 class StageConfig(Model):
     """From step `at` on other knobs hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
 
-    at: int = Field(ge=0)
-    set: dict[str, Any] = Field(default_factory=dict)
-    mixture: dict[str, float] = Field(default_factory=dict)  # task → weight from here on
+    at: Step
+    set: dict[Text, Any] = Field(default_factory=dict)
+    mixture: dict[Text, Amount] = Field(default_factory=dict)  # task → weight from here on
     reset_reference: bool = False
     optimizer: Literal["keep", "clear"] = "keep"
 
@@ -244,21 +261,23 @@ class StageConfig(Model):
 class RunConfig(Model):
     """A whole run. `prorl train RECIPE --dry-run` prints it resolved."""
 
-    name: str
-    seed: int = 0
-    steps: Count = 3000
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    seed: int = Field(0, ge=-(2**63), lt=2**63)
+    steps: Steps = 3000
     backend: Literal["local", "ray"] = "local"
-    device: str = "auto"  # "auto": a GPU if there is one, else the CPU
-    threads: int = Field(0, ge=0)  # CPU threads of torch in each process; 0: as many as there are cores
-    instruction: str = (
+    device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
+    threads: int = Field(
+        0, ge=0, le=4096
+    )  # CPU threads of torch in each process; 0: as many as there are cores
+    instruction: Annotated[str, Field(max_length=MOST)] = (
         ""  # how to answer: appended to the prompts of all tasks but data sets, which have their own
     )
     format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
-    data: str | None = (
+    data: Text | None = (
         None  # folder of prepared data sets; default: in the cache, by what the recipe asks for
     )
     model: ModelSection
-    tasks: dict[str, TaskConfig] = Field(min_length=1)
+    tasks: dict[Text, TaskConfig] = Field(min_length=1, max_length=1000)
     sampling: SamplingConfig = SamplingConfig()
     dynamic_sampling: DynamicSamplingConfig = DynamicSamplingConfig()
     length_penalty: LengthPenaltyConfig = LengthPenaltyConfig()
@@ -280,8 +299,8 @@ class RunConfig(Model):
     detectors: DetectorsConfig = DetectorsConfig()
     deadlines: DeadlinesConfig = DeadlinesConfig()
     guards: GuardsConfig = GuardsConfig()
-    stages: tuple[StageConfig, ...] = ()
-    sample_every: int = Field(10, ge=0)
+    stages: tuple[StageConfig, ...] = Field((), max_length=1000, strict=False)
+    sample_every: Step = 10
 
     @model_validator(mode="after")
     def _meaningful(self) -> RunConfig:

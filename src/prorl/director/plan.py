@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from prorl.director.events import Action, DetectorName
@@ -19,31 +19,31 @@ class Stage:
 
     at: int
     knobs: Mapping[str, Any]  # knob name → constant or Schedule
-    reset_reference: bool = False
-    optimizer: OptimizerAtReset = "keep"
+    reset_reference: bool
+    optimizer: OptimizerAtReset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRules:
     """When the policy becomes the new reference (METHOD §7). The zeros switch each reason off."""
 
-    every: int = 0  # steps since the last reset
-    kl_ceiling: float | None = None
-    kl_count: int = 3  # m of the last ...
-    kl_window: int = 5  # ... n steps above the ceiling
-    stalled_exams: int = 0  # exams without a new best
-    cooldown: int = 20  # steps
-    target: Literal["current", "best"] = "current"
-    optimizer: OptimizerAtReset = "keep"
+    every: int  # steps since the last reset
+    kl_ceiling: float | None
+    kl_count: int  # m of the last ...
+    kl_window: int  # ... n steps above the ceiling
+    stalled_exams: int  # exams without a new best
+    cooldown: int  # steps
+    target: Literal["current", "best"]
+    optimizer: OptimizerAtReset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExamRules:
     """How often held-out problems of every domain are sat, and how many."""
 
-    every: int = 50  # steps; 0 = never
-    per_domain: int = 64  # problems
-    samples: int = 4  # per problem
+    every: int  # steps; 0 = never
+    per_domain: int  # problems
+    samples: int  # per problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +68,15 @@ class Plan:
 
     seed: int
     steps: int
-    knobs: Knobs = field(default_factory=Knobs)
-    schedules: Mapping[str, Schedule] = field(default_factory=dict)  # knob name → schedule over the run
-    stages: tuple[Stage, ...] = ()  # by ascending step
-    reset: ResetRules = field(default_factory=ResetRules)
-    exam: ExamRules = field(default_factory=ExamRules)
-    save_every: int = 50  # steps
-    max_staleness: int = 0  # updates that the policy may be ahead of the weights that sampled; 0 = on-policy
-    sample_every: int = 10  # steps between written sample rollouts; 0 = never
-    detectors: Mapping[DetectorName, DetectorRule] = field(default_factory=dict)  # those that are on
+    knobs: Knobs
+    schedules: Mapping[str, Schedule]  # knob name → schedule over the run
+    stages: tuple[Stage, ...]  # by ascending step
+    reset: ResetRules
+    exam: ExamRules
+    save_every: int  # steps
+    max_staleness: int  # updates that the policy may be ahead of the weights that sampled; 0 = on-policy
+    sample_every: int  # steps between written sample rollouts; 0 = never
+    detectors: Mapping[DetectorName, DetectorRule]  # those that are on
 
     @property
     def needs_reference(self) -> bool:

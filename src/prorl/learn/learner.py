@@ -32,18 +32,16 @@ from prorl.types import Action, Batch, Knobs, UpdateStats, log_probs, token_ids
 class LearnerSettings:
     """What a run fixes about the learner, as opposed to the knobs of a step."""
 
-    micro_batch_tokens: int = 16384  # token positions computed per forward pass, padding included
-    share_prefix: Literal["auto", "never"] = "auto"  # compute a prompt once for its rollouts where it pays
-    activation_checkpointing: bool = False
-    offload: bool = False  # with several ranks: parameters and moments in host memory between their uses
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; the weights are float32
-    betas: tuple[float, float] = (0.9, 0.999)
+    micro_batch_tokens: int  # token positions computed per forward pass, padding included
+    share_prefix: Literal["auto", "never"]  # compute a prompt once for its rollouts where it pays
+    activation_checkpointing: bool
+    offload: bool  # with several ranks: parameters and moments in host memory between their uses
+    dtype: Literal["float32", "bfloat16"]  # of the matrix products; the weights are float32
+    betas: tuple[float, float]
     eps: float = 1e-8
-    weight_decay: float = 0.0
+    weight_decay: float
     logits_elements: int = 2**24  # at most so many logits exist at a time
-    old_logprobs: Literal["engine", "learner"] = (
-        "engine"  # "engine" where both hold the same weights (METHOD §5)
-    )
+    old_logprobs: Literal["engine", "learner"]  # "engine" where both hold the same weights (METHOD §5)
 
 
 class TorchLearner:

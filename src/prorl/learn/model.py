@@ -21,7 +21,6 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
@@ -40,7 +39,6 @@ from prorl.errors import ProrlError
 
 Architecture = Literal["qwen2", "qwen3", "llama"]
 _HUB_TIMEOUT = 10.0  # seconds
-_LOADING_ERRORS = (OSError, ValueError, RuntimeError, SafetensorError)
 
 
 class ModelError(ProrlError):
@@ -205,13 +203,13 @@ def _load(read: Callable[..., Any], source: str | Path, what: str) -> Any:
         raise ModelError(f"{name} is no transformers checkpoint: it holds no config.json")
     try:
         return read(name, local_files_only=True, trust_remote_code=False)
-    except _LOADING_ERRORS as error:
+    except Exception as error:  # on broken files transformers raises whatever its code runs into
         if local:
             raise _explained(error, name, what) from error
     _require_on_hub(name)
     try:
         return read(name, trust_remote_code=False)
-    except _LOADING_ERRORS as error:
+    except Exception as error:
         raise _explained(error, name, what) from error
 
 
@@ -248,5 +246,5 @@ def _explained(error: Exception, name: str, what: str) -> ModelError:
         return ModelError(
             f"{name} holds no tokenizer that can be read; copy its tokenizer.json next to the weights"
         )
-    first_line = text.partition("\n")[0]
+    first_line = text.partition("\n")[0] or type(error).__name__
     return ModelError(f"cannot load the {what} of {name}: {first_line}")

@@ -26,7 +26,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from prorl.learn.model import ModelError, ModelShape, build_model, parameter_count
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.learn.tokenizer import SMALLEST, train_tokenizer
 from prorl.rollout.render import ChatRenderer
 from prorl.tasks.extract import respond
 from prorl.types import Problem
@@ -61,6 +61,10 @@ class WarmupSettings:
         for name in ("steps", "batch_size", "corpus_problems"):
             if getattr(self, name) < 1:
                 raise ModelError(f"warm-up: {name} is {getattr(self, name)}; it must be at least 1")
+        if self.vocab_size < SMALLEST:
+            raise ModelError(
+                f"warm-up: vocab_size is {self.vocab_size}; bytes and added tokens alone need {SMALLEST}"
+            )
         if self.shape.architecture == "qwen2":
             raise ModelError(
                 "warm-up: transformers reads every qwen2 checkpoint with Qwen's own tokenizer class, which would "

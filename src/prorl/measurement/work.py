@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from prorl import compose
+from prorl import compose, machine
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.data import check_sandbox
 from prorl.director.plan import Plan
+from prorl.estimate import require_memory
 from prorl.evals.measure import Subject, measure
 from prorl.evals.questions import questions
 from prorl.evals.shelf import INCIDENTS, Questions, Rules, digest
@@ -54,6 +55,7 @@ def build_tasks(config: RunConfig, console: Console) -> Mixture:
     Raises:
         RecipeError, DataError, SandboxError: with one sentence that says what to do.
     """
+    machine.require_processors(config)
     tasks = compose.build_tasks(config)
     if config.backend == "ray" and config.cluster.judges:
         return tasks
@@ -70,6 +72,7 @@ def work_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console:
         RecipeError, ModelError: with one sentence that says what to do.
     """
     plan = make_plan(config)
+    require_memory(config, plan)
     held = checkpoint.state["reference"] is not None
     if plan.needs_reference and not held:
         raise RecipeError(
@@ -143,6 +146,11 @@ def put(
     pulse: Pulse = unheard,
 ) -> Study:
     """Put the questions of the study in `folder` to the policy that the engine serves now, and store how it went."""
+    if asked.rules.sampling.temperature == 0 and asked.rules.samples > 1:
+        console.say(
+            f"evaluation.temperature=0 is greedy: the {asked.rules.samples} responses to a problem are all equal, so "
+            "pass@k is the same for every k; evaluation.samples=1 asks no more than needed"
+        )
     with (
         _incidents_kept(folder, subject, parts.backend),
         console.progress(f"measuring {subject.model}") as progress,

@@ -90,6 +90,25 @@ def test_a_text_does_not_depend_on_what_decodes_beside_it(
     assert len(set(alone.values())) > 10
 
 
+@pytest.mark.parametrize("build", [qwen2, neox])
+def test_temperature_zero_writes_what_transformers_writes_without_sampling(
+    build: Callable[[], PreTrainedModel],
+) -> None:
+    model = build().eval()
+    found = texts(run(model, *(request(draw, samples=2, temperature=0.0) for draw in range(4))))
+    for draw, prompt in enumerate(PROMPTS):
+        greedy = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=30,
+            eos_token_id=EOS,
+            pad_token_id=0,
+        )
+        expected = tuple(greedy[0, len(prompt) :].tolist())
+        assert found[draw, 0] == found[draw, 1] == expected
+
+
 def test_responses_end_at_eos_or_at_the_limit() -> None:
     completions = run(qwen2(), request(0, samples=40), request(1, samples=40))
     assert {completion.finish for completion in completions} == {"stop", "length"}

@@ -94,11 +94,11 @@ def test_log_probs_are_of_the_untruncated_tempered_distribution() -> None:
 
 
 def test_temperature_zero_takes_the_most_probable_token() -> None:
-    logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0]])
+    logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [1.0, 3.0, 3.0]])  # the first of equals
     tokens, logps = draw(
-        logits, row_keys([0, 0], [0, 1], CPU), 0, Sampling(temperature=0.0, top_p=1.0, limit=1)
+        logits, row_keys([0, 0, 0], [0, 1, 2], CPU), 0, Sampling(temperature=0.0, top_p=0.5, limit=1)
     )
-    assert tokens.tolist() == [1, 0]
+    assert tokens.tolist() == [1, 0, 1]
     torch.testing.assert_close(logps, torch.log_softmax(logits, -1).amax(-1))
 
 

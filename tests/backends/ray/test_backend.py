@@ -18,9 +18,10 @@ from prorl.launch import resume_run, start_run
 from prorl.rollout.outage import judge_all
 from prorl.tasks.extract import respond
 from prorl.tasks.registry import make_task
-from prorl.types import Batch, Knobs, PromptActions, Request, Sampling
+from prorl.types import Batch, PromptActions, Request, Sampling
 from support.cluster import actors, write_model
 from support.commands import done
+from support.defaults import some_knobs
 from support.learners import action_of
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
@@ -176,7 +177,7 @@ def test_engines_sample_while_the_ranks_learn(backend):
     for rank in ranks:
         rank.suspend()
     try:
-        learning = backend.learner.begin_update(batch, Knobs(kl_coef=0.0, learning_rate=1e-2))
+        learning = backend.learner.begin_update(batch, some_knobs(kl_coef=0.0, learning_rate=1e-2))
         sampled = answers(backend.engine, [request])
     finally:
         for rank in ranks:

@@ -8,6 +8,7 @@ import torch
 
 from prorl.types import Request, Sampling
 from support.cluster import ENDS, actors, config_of, write_model
+from support.learners import settings_of
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
@@ -27,7 +28,6 @@ class Bench:
         from prorl.backends.ray.engine import RayEngine
         from prorl.backends.ray.learner import Origin, RayLearner
         from prorl.backends.ray.settings import ClusterSettings, EngineSettings, engine_environment
-        from prorl.learn.learner import LearnerSettings
         from support.wire import WiredEngine, WiredRank
 
         self._folder = folder
@@ -39,9 +39,7 @@ class Bench:
         self.ranks = [
             ray.remote(WiredRank).options(**process, max_concurrency=2).remote(rank, 2) for rank in range(2)
         ]
-        origin = Origin(
-            model=str(model), tokenizer=str(model), settings=LearnerSettings(), with_reference=False
-        )
+        origin = Origin(model=str(model), tokenizer=str(model), settings=settings_of(), with_reference=False)
         learner = RayLearner(self.ranks, origin, device="cpu")
         settings = EngineSettings(
             config=config_of(model),

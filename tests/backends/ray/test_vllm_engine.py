@@ -68,8 +68,8 @@ def probe(engine, one):
     require_agreement(0, engine.score(prompt, tokens), one.score(prompt, tokens), tolerance=TOLERANCE)
 
 
-def ask(draw=0, prompt=(5, 6, 7), samples=4, seed=11, temperature=0.8, limit=12):
-    sampling = Sampling(temperature=temperature, top_p=1.0, limit=limit)
+def ask(draw=0, prompt=(5, 6, 7), samples=4, seed=11, temperature=0.8, limit=12, top_p=1.0):
+    sampling = Sampling(temperature=temperature, top_p=top_p, limit=limit)
     return Request(draw=draw, prompt=prompt, samples=samples, seed=seed, sampling=sampling)
 
 
@@ -216,7 +216,20 @@ def test_what_cannot_be_served_is_refused(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
     with pytest.raises(RequestError, match="response_limit"):
         engine.submit(ask(limit=CONTEXT))
-    nucleus = dataclasses.replace(ask(), sampling=Sampling(temperature=1.0, top_p=0.9, limit=4))
-    with pytest.raises(ValueError, match="top_p 1"):
-        engine.submit(nucleus)
     assert engine.poll() == []
+
+
+def test_studies_may_be_greedy_and_may_cut_the_tail(engine, policy):
+    engine.install(collect(policy.policy, 0, torch.float32))
+    prompt = (5, 6, 7)
+    greedy = answers(engine, ask(temperature=0.0, limit=8))
+    (tokens,) = {completion.tokens for completion in greedy.values()}
+    with torch.no_grad():
+        logits = policy.policy(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
+    assert tuple(logits.argmax(-1).tolist()) == tokens
+    probs = torch.softmax(logits[0] / 0.6, -1).sort(descending=True)
+    nucleus = set(probs.indices[: int((probs.values.cumsum(-1) < 0.5).sum()) + 1].tolist())
+    cut = answers(engine, ask(samples=64, temperature=0.6, top_p=0.5, limit=1))
+    drawn = {completion.tokens[0] for completion in cut.values()}
+    assert len(drawn) > 1
+    assert drawn <= nucleus

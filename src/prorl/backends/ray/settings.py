@@ -98,7 +98,6 @@ def check_request(request: Request, settings: EngineSettings) -> None:
 
     Raises:
         RequestError: it does not fit into the context.
-        ValueError: vLLM cannot say what the log-probs of this distribution are.
     """
     sampling = request.sampling
     if len(request.prompt) + sampling.limit > settings.context:
@@ -106,8 +105,6 @@ def check_request(request: Request, settings: EngineSettings) -> None:
             f"a prompt of {len(request.prompt)} tokens and a response of up to {sampling.limit} exceed the "
             f"model's {settings.context} positions: lower sampling.response_limit or shorten the prompt"
         )
-    if sampling.top_p < 1.0:
-        raise ValueError("vLLM reports log-probs after truncation: sample with top_p 1")
 
 
 def learner_environment(threads: int) -> dict[str, str]:

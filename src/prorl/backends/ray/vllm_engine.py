@@ -1,8 +1,8 @@
 """vLLM as an engine in one process: the machine behind an engine actor.
 
 Invariants: a response depends on its own (seed, sample) and, float rounding aside, on nothing beside it; log-probs
-are those of the temperature-scaled distribution that was sampled from; nothing is served before the first weights
-were installed, nor while others are in flight.
+are those of the distribution that was sampled from, which `top_p` below 1 truncates and so only studies ask for;
+nothing is served before the first weights were installed, nor while others are in flight.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class VLLMEngine:
         """Queue one sample of a request.
 
         Raises:
-            RequestError, ValueError: as `check_request`.
+            RequestError: as `check_request`.
             RuntimeError: no weights were installed yet.
         """
         if self._version < 0:
@@ -119,7 +119,8 @@ class VLLMEngine:
         sampling = request.sampling
         name = f"{request.draw}/{sample}"
         params = SamplingParams(
-            temperature=sampling.temperature,
+            temperature=sampling.temperature,  # 0: the most probable token
+            top_p=sampling.top_p,
             max_tokens=sampling.limit,
             # Of its own accord vLLM would seed sample k of a request with seed + k.
             seed=derive(request.seed, sample),
