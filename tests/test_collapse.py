@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,12 @@ from prorl.backends.fake import FakeEngine, FakeLearner
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.detectors import degraded
 from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
-from prorl.director.plan import ExamRules, ResetRules
 from prorl.run.inbox import INBOX, send
-from prorl.run.journal import read_journal
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.steering import next_order, parse_order
 from prorl.watch.lines import line
+from support.defaults import some_exams, some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 
@@ -26,12 +26,16 @@ WATCHED = replace(
     PLAN,
     steps=40,
     detectors=rules(DetectorsConfig()),
-    exam=ExamRules(every=10, per_domain=20, samples=4),
-    reset=ResetRules(every=8, cooldown=2, stalled_exams=1),
+    exam=some_exams(every=10, per_domain=20, samples=4),
+    reset=some_resets(every=8, cooldown=2, stalled_exams=1),
     save_every=5,
 )
 DEAD = 0.0001
 BEARABLE = 1.0  # learning rate
+
+
+def discarded(folder):
+    return list(map(json.loads, (folder / "journal.discarded.jsonl").read_bytes().splitlines()))
 
 
 class FragileLearner(FakeLearner):
@@ -99,7 +103,7 @@ def test_a_deadly_order_is_undone_within_twenty_steps_and_the_old_rate_holds(kil
 
 def test_the_journal_and_its_lines_tell_what_happened(killed):
     folder, _ = killed
-    given_up = list(read_journal(folder / "journal.discarded.jsonl"))
+    given_up = discarded(folder)
     asked = [(r["detector"], r["action"], r["step"]) for r in given_up if r.get("action") == "exam"]
     assert asked == [("truncated_share", "exam", 17), ("unanswered_share", "exam", 17)]
     (back,) = of(folder, Intervened)
@@ -108,7 +112,7 @@ def test_the_journal_and_its_lines_tell_what_happened(killed):
 
 def test_a_dead_policy_is_never_made_the_reference(killed):
     folder, _ = killed
-    given_up = [r["kind"] for r in read_journal(folder / "journal.discarded.jsonl")]
+    given_up = [record["kind"] for record in discarded(folder)]
     assert "reference_reset" not in given_up  # one was due at step 16
     assert [reset.step for reset in of(folder, ReferenceReset)][:2] == [8, 16]
 

@@ -14,7 +14,7 @@ from prorl.director.decide import (
     exam_due,
     save_due,
 )
-from prorl.director.plan import Plan, ResetRules, Stage
+from prorl.director.plan import Plan
 from prorl.director.state import Reference, RunState, evolve, fold
 from support.defaults import some_exams, some_plan, some_resets, some_stage
 from support.events import evaluated, stepped, tally, update
@@ -116,7 +116,7 @@ DOUBTS = {
     ],
 )
 def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
-    plan = replace(DETECTED, reset=ResetRules(**rules))
+    plan = replace(DETECTED, reset=some_resets(**rules))
     due = replace(STATE, **state)
     assert len(resets(plan, due)) == 1
     doubted = replace(due, signals=fold(DOUBTS[doubt]).signals)
@@ -130,7 +130,7 @@ def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
 
 def test_no_detector_resets_to_a_policy_in_doubt():
     acting = DetectorsConfig.model_validate({"kl_spike": {"mode": "act"}, "exam_collapse": {"mode": "warn"}})
-    plan = replace(PLAN, detectors=rules(acting), reset=ResetRules(cooldown=0))
+    plan = replace(PLAN, detectors=rules(acting), reset=some_resets(cooldown=0))
     spikes = [stepped(step, update=update(kl=0.1 if step < 12 else 1.0)) for step in range(1, 14)]
     state = replace(fold(spikes), reference=BASE)
     assert [reset.reason for reset in resets(plan, state)] == ["kl_spike"]
@@ -138,7 +138,7 @@ def test_no_detector_resets_to_a_policy_in_doubt():
 
 
 def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
-    plan = replace(DETECTED, stages=(Stage(at=300, knobs={}, reset_reference=True),))
+    plan = replace(DETECTED, stages=(some_stage(at=300, knobs={}, reset_reference=True),))
     doubted = replace(STATE, best_step=250, signals=fold(DOUBTS["all is truncated"]).signals)
     (reset,) = resets(plan, doubted)
     assert (reset.reason, reset.target) == ("stage", "best")

@@ -306,7 +306,7 @@ def demo(path: Path) -> list:
     "path", sorted(Path(__file__).with_name("journals").glob("*.csv")), ids=lambda p: p.stem
 )
 def test_on_runs_of_the_demo_no_detector_says_a_word(path):
-    chosen, state = Plan(seed=0, steps=10_000, detectors=DEFAULTS), fold([START])
+    chosen, state = some_plan(seed=0, steps=10_000, detectors=DEFAULTS), fold([START])
     for event in demo(path):
         state = evolve(state, event)
         assert interventions(chosen, state, can_reset=True) == ()

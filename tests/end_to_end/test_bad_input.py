@@ -291,7 +291,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_work_done_again(run):
 def test_a_run_without_a_whole_checkpoint_is_refused(run):
     for weights in (run / "checkpoints").glob("*/model.safetensors"):
         weights.write_bytes(b"")
-    assert "none of the 3 checkpoints" in refused("resume", "tiny")
+    assert "none of the last 3 checkpoints" in refused("resume", "tiny")
 
 
 @pytest.mark.parametrize(

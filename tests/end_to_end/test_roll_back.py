@@ -18,7 +18,9 @@ from prorl.learn.optim import GuardedAdamW
 from prorl.watch.console import Console
 from support.runs import content, events, of_kind, quiet, timeless
 
-SETTINGS = {"name": "sick", "steps": 6, "detectors": {"non_finite": {"threshold": 2, "steps": 9}}}
+OFF = {"mode": "off"}  # the base ends and answers nothing
+WATCHED = {"non_finite": {"threshold": 2, "steps": 9}, "truncated_share": OFF, "unanswered_share": OFF}
+SETTINGS = {"name": "sick", "steps": 6, "detectors": WATCHED}
 BEARABLE = 6e-3  # the learning rate from which on updates are refused, between the recipe's and half of it
 SICK_FROM = 3  # completed steps
 

@@ -7,10 +7,10 @@ import pytest
 
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.director.events import Stopped
-from prorl.director.plan import Plan
 from prorl.director.state import RunState, fold
 from prorl.run.heartbeat import SIZE, WAITING, Beat, Deadlines, Heart, Vigil, read_beat
 from prorl.stopwatch import BETWEEN, Stopwatch
+from support.defaults import some_plan
 from support.events import evaluated
 
 DEADLINES = Deadlines(least={"learn": 10.0, "generate": 5.0, BETWEEN: 3.0}, factor=20.0)
@@ -48,7 +48,7 @@ def test_the_phases_of_an_exam_beat_under_its_name():
 
 def test_the_step_follows_the_run(heart, tmp_path):
     assert read_beat(tmp_path / "heartbeat.json").step == 3
-    heart.follow(Plan(seed=0, steps=9), Stopped(step=4, reason="done"), RunState(step=4))
+    heart.follow(some_plan(seed=0, steps=9), Stopped(step=4, reason="done"), RunState(step=4))
     heart("learn")
     assert (read_beat(tmp_path / "heartbeat.json").step, read_beat(tmp_path / "heartbeat.json").trouble) == (
         4,
@@ -57,7 +57,7 @@ def test_the_step_follows_the_run(heart, tmp_path):
 
 
 def test_a_beat_tells_that_the_policy_no_longer_works_until_it_does(heart, tmp_path):
-    plan = Plan(seed=0, steps=9, detectors=rules(DetectorsConfig()))
+    plan = some_plan(seed=0, steps=9, detectors=rules(DetectorsConfig()))
     events = [evaluated(0, 0.5), evaluated(1, 0.01), evaluated(2, 0.4)]
     told = []
     for last in range(1, 4):

@@ -17,7 +17,7 @@ from support.hostile_results import FUNCTIONS, SCRIPTS
 
 LIMITS = Limits(seconds=2.0)
 PATIENT = Limits(seconds=20.0)
-OWN_SECONDS = 0.5  # of this process's processor time for all results of one program
+OWN_SECONDS = 2.0  # of this process's processor time for all results of one program
 CALLS = HiddenTests(entry="f", inputs=tuple([x] for x in range(8)), expected=tuple(range(8)))
 TEXTS = tuple(f"{x}\n" for x in range(64))
 LINES = HiddenTests(entry=None, inputs=TEXTS, expected=TEXTS)
