@@ -174,7 +174,9 @@ class Supervisor:
         if heard.si_signo not in _STATUS:
             return
         self._asked = signal.Signals(heard.si_signo)
-        if trainer is not None and self._asked == AT_ONCE:  # a second one would cut off the stacks of the first
+        if (
+            trainer is not None and self._asked == AT_ONCE
+        ):  # a second one would cut off the stacks of the first
             with suppress(subprocess.TimeoutExpired):
                 trainer.wait(self._patience.dump)
         if trainer is not None and (heard.si_code != _FROM_TERMINAL or self._asked != signal.SIGINT):
