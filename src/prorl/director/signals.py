@@ -132,16 +132,15 @@ def from_json(data: Mapping[str, Any]) -> Signals:
         watches={name: Watch(**watch) for name, watch in data["watches"].items()},
         exams=tuple((trained, examined) for trained, examined in data["exams"]),
         scores=tuple(data["scores"]),
-        peak=data.get("peak", 0.0),
+        peak=data["peak"],
     )
 
 
 def _measures(event: Stepped) -> Iterator[tuple[str, float | None]]:
     """What a step measured; a step without updates or verdicts says nothing about what they would have been."""
-    if event.update.updates:  # journals of earlier versions say 0 where there was none
-        yield "entropy", event.update.entropy
-        yield "grad_norm", event.update.grad_norm
-        yield "kl", event.update.kl
+    yield "entropy", event.update.entropy
+    yield "grad_norm", event.update.grad_norm
+    yield "kl", event.update.kl
     yield "length", event.tally.length
     yield "truncated", event.tally.truncated
 
