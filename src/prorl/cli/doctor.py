@@ -12,6 +12,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from prorl.cli.outcome import FAILED, fail, finish
+from prorl.errors import ProrlError
 from prorl.run.layout import RUNS
 
 if TYPE_CHECKING:
@@ -143,14 +144,13 @@ def _data(config: RunConfig, recipe: str) -> int:
     from prorl.backends.ray.checks import Finding
     from prorl.data import data_folder, data_requests
     from prorl.tasks.datasets.prepare import require_prepared
-    from prorl.tasks.datasets.records import DataError
 
     requests, folder = data_requests(config), data_folder(config)
     if not requests:
         return 0
     try:
         require_prepared(requests, folder, recipe)
-    except DataError as error:
+    except ProrlError as error:
         typer.echo(str(Finding(name="data", fits=False, detail=str(error))))
         return FAILED
     typer.echo(

@@ -5,6 +5,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from prorl.tasks.datasets.prepare import require_prepared
+from prorl.tasks.datasets.records import SourceRequest
 from prorl.tasks.verifiers import published_checkers
 from prorl.tasks.verifiers.instructions import Instruction, UnknownInstructionError, check
 from prorl.tasks.verifiers.published_checkers import MissingCheckersError, validate, verify
@@ -110,3 +112,9 @@ def test_without_the_package_a_sentence_says_how_to_get_it(monkeypatch):
     verdict = graded("punctuation:no_comma", {}, "text")
     published_checkers._checkers.cache_clear()
     assert (verdict.status, verdict.score) == ("error", 0)
+
+
+def test_training_says_at_its_start_that_the_checkers_of_an_evaluation_are_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(published_checkers, "PACKAGE", "package_that_nobody_has")
+    with pytest.raises(MissingCheckersError, match=r"tasks\.ifbench=null"):
+        require_prepared([SourceRequest(name="aime24"), SourceRequest(name="ifbench")], tmp_path)

@@ -35,6 +35,7 @@ from prorl.tasks.datasets.store import (
     write_rows,
 )
 from prorl.tasks.verifiers.programs import OwnSandbox, Runner
+from prorl.tasks.verifiers.published_checkers import require_installed
 from prorl.types import Split
 
 BUCKETS = 20  # 5 % each
@@ -138,7 +139,11 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
 
     Raises:
         DataError: one is not, or was prepared with other settings.
+        MissingCheckersError: one is graded by checkers that are not installed.
     """
+    for request in requests:
+        if (layout := resolve(request).layout) in ("ifeval", "ifbench"):
+            require_installed(layout)
     missing = [request.name for request in requests if not _is_prepared(resolve(request), request, folder)]
     if missing:
         raise DataError(

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec
 from typing import Any, Literal
 
@@ -49,6 +50,21 @@ def verify(
         note="; ".join(notes),
         answered=bool(response.strip()),
     )
+
+
+def require_installed(benchmark: Benchmark) -> ModuleSpec:
+    """Where the package is.
+
+    Raises:
+        MissingCheckersError: it is not installed.
+    """
+    found = find_spec(PACKAGE)
+    if found is None:
+        raise MissingCheckersError(
+            f"{benchmark} is graded by its own checkers, which are not installed: "
+            f"`pip install 'prorl[evaluations]'`, or leave it out with tasks.{benchmark}=null"
+        )
+    return found
 
 
 def validate(benchmark: Benchmark, instruction: Instruction, prompt: str) -> None:
@@ -92,12 +108,7 @@ def _checkers(benchmark: Benchmark) -> Mapping[str, Any]:
     The package's own `__init__` would import its whole harness (some seconds and hundreds of megabytes), so it is
     not executed.
     """
-    found = find_spec(PACKAGE)
-    if found is None:
-        raise MissingCheckersError(
-            f"{benchmark} is graded by its own checkers, which are not installed: "
-            f"`pip install 'prorl[evaluations]'`, or leave it out with tasks.{benchmark}=null"
-        )
+    found = require_installed(benchmark)
     sys.modules.setdefault(PACKAGE, module_from_spec(found))
     try:
         registry = import_module(f"{PACKAGE}.benchmarks.{benchmark}.instructions_registry")
