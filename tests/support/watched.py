@@ -73,6 +73,10 @@ class WatchedRank(LearnerRank):
         with _noted("rank", method):
             return super().call(method, *arguments, **options)
 
+    def learn(self, hands: Any, knobs: Any) -> Any:
+        with _noted("rank", "learn"):
+            return super().learn(hands, knobs)
+
     def publish(self, version: int) -> list[Any]:
         with _noted("rank", "publish"):
             return super().publish(version)

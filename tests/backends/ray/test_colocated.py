@@ -73,7 +73,7 @@ def test_nobody_computes_while_it_is_not_his_turn(shared):
         first = {call.process: call.what for call in reversed(made)}
         assert list(first.values()) == ["install" if kind == "engine" else "fetch"] * 2
     made = {call.what for call in log}
-    assert {"update", "publish", "reset_reference", "snapshot", "save_reference", "poll"} <= made
+    assert {"learn", "publish", "reset_reference", "snapshot", "save_reference", "poll"} <= made
 
 
 def test_a_run_that_began_apart_goes_on_colocated(apart, tmp_path):

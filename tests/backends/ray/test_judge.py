@@ -199,9 +199,9 @@ def test_a_lost_judge_is_replaced_and_given_what_it_owed(verifiers, impatient, k
         victim.send_signal(kind)
         while len(verdicts) < len(texts):
             verdicts |= dict(judge.poll(wait=True))
-        incident, workers = judge.incidents()
+        incident, replaced = judge.incidents()
         assert f"{how} and is replaced" in incident
-        assert f"1 × deadline of {DEADLINE:g} s (t)" in workers
+        assert f"1 × deadline of {DEADLINE:g} s (t)" in replaced
         assert judge.incidents() == []
         assert verdicts[40].note == f"deadline of {DEADLINE:g} s"
         assert sum(verdict.status == "ok" for verdict in verdicts.values()) == len(texts) - 1
