@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recip
     run = tmp_path / "run"
     with shell() as terminal:
         terminal.type(f"{sys.executable} -m prorl train {recipe} --run {run}\n")
-        terminal.until(lambda: (run / JOURNAL).exists() and len(of_kind(run, Stepped)) >= 2)
+        terminal.until(lambda: (run / JOURNAL).exists() and of_kind(run, Stepped))
         for _ in range(2):
             terminal.type("\x1a")
             terminal.until(lambda: sum(state(pid) == "T" for pid in family(terminal.pid)) >= 2)
@@ -30,9 +31,10 @@ def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recip
             terminal.type("fg\n")
             terminal.until(lambda: not any(state(pid) == "T" for pid in family(terminal.pid)))
         for pid in family(terminal.pid):
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.1)
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # a program that has ended meanwhile
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.02)
+                os.kill(pid, signal.SIGCONT)
         terminal.close()
         eventually(lambda: holder(run) is None)
     assert of_kind(run, Stopped)[-1].reason == "interrupted"
