@@ -223,7 +223,7 @@ def test_studies_may_be_greedy_and_may_cut_the_tail(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
     prompt = (5, 6, 7)
     greedy = answers(engine, ask(temperature=0.0, limit=8))
-    (tokens,) = {completion.tokens for completion in greedy.values()}
+    (tokens,) = {tuple(completion.tokens) for completion in greedy.values()}
     with torch.no_grad():
         logits = policy.policy(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
     assert tuple(logits.argmax(-1).tolist()) == tokens
