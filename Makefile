@@ -18,12 +18,12 @@ test-slow: .venv/dev
 	$(BIN)/pytest -m "not cluster"
 
 test-evaluations: .venv-evaluations/ready  ## evaluations graded by IFEval's and IFBench's own checkers
-	$(EVALUATIONS)/pytest tests/tasks/datasets tests/tasks/verifiers/test_published_checkers.py
+	$(EVALUATIONS)/pytest tests/envs/datasets tests/envs/verifiers/test_published_checkers.py
 
 cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM on a CPU
 
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
-	$(CLUSTER)/pytest -m cluster tests/backends/ray
+	$(CLUSTER)/pytest -m cluster tests/cluster
 
 chaos: export CHAOS_KILLS ?= 60
 chaos: .venv/dev  ## kill and stop every process of a run again and again; its bytes must be those of a run left alone

@@ -2,7 +2,7 @@
 
 Engines sample wave after wave (`engine_model.py`) until enough groups teach, ranks learn from those, weights are
 synced. Invariants: every accepted response is learned from exactly once, and equal seeds give equal steps. Memory is
-not modelled here again: `prorl.placement` says how many responses an engine holds.
+not modelled here again: `prorl.cluster.placement` says how many responses an engine holds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from engine_model import Engine, Lengths, judged
 from prorl.algo.dynamic_sampling import wave_size
-from prorl.footprint import FLOAT32, HALF, Demand, Size, kv_cache
-from prorl.placement import Cluster, place
+from prorl.cluster.footprint import FLOAT32, HALF, Demand, Size, kv_cache
+from prorl.cluster.placement import Cluster, place
 
 GPUS_PER_NODE = 8
 

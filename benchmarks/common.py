@@ -17,16 +17,16 @@ import torch
 from prorl import compose, machine
 from prorl.config.recipe import load_recipe
 from prorl.config.schema import RunConfig
-from prorl.director.events import Stepped
-from prorl.director.state import RunState, evolve
+from prorl.control.events import Stepped
+from prorl.control.state import RunState, evolve
+from prorl.envs.mixture import Mixture
+from prorl.lab.watch.console import Console
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import collect
 from prorl.rollout.outage import wait_silently
 from prorl.seeds import derive
 from prorl.stopwatch import Stopwatch
-from prorl.tasks.mixture import Mixture
 from prorl.types import Knobs
-from prorl.watch.console import Console
 
 NO_REFERENCE = ("kl.coef=0", "reset.every=0", "reset.stalled_exams=0", "reset.kl_ceiling=null")
 

@@ -20,9 +20,9 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from prorl.evals.corpus import corpus_of_files
-from prorl.evals.corpus_index import CorpusIndex, open_index
-from prorl.evals.creativity import Lengths, creativity_index
+from prorl.lab.evals.corpus import corpus_of_files
+from prorl.lab.evals.corpus_index import CorpusIndex, open_index
+from prorl.lab.evals.creativity import Lengths, creativity_index
 
 VOCABULARY = 200_000
 EXPONENT = 1.0  # of Zipf's law

@@ -23,7 +23,7 @@ from itertools import cycle
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from prorl.director.events import Stepped
+from prorl.control.events import Stepped
 from prorl.run.journal import Journal, read_journal
 from prorl.run.layout import JOURNAL
 from report import synthesise

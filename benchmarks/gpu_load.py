@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from prorl.backends.local.engine import LocalEngine
-from prorl.footprint import Size
+from prorl.cluster.footprint import Size
 from prorl.learn.model import ModelShape, build_model, parameter_count
+from prorl.local.engine import LocalEngine
 from prorl.types import Completion, Request, Sampling
 
 SAMPLES = 8  # responses per prompt

@@ -18,13 +18,13 @@ from functools import partial
 
 import ray
 
-from prorl.backends.local.judge import LocalJudge
-from prorl.backends.ray.judge import JudgeActor, RayJudge
+from prorl.cluster.judge import JudgeActor, RayJudge
+from prorl.envs.extract import respond
+from prorl.envs.registry import make_task
+from prorl.envs.verifier import VerifierSpec, make_verifier
+from prorl.local.judge import LocalJudge
 from prorl.ports import Judge
 from prorl.rollout.outage import Item, judge_all
-from prorl.tasks.extract import respond
-from prorl.tasks.registry import make_task
-from prorl.tasks.verifier import VerifierSpec, make_verifier
 
 CHEAP = ("arithmetic", "word_list", "list_trace")
 DEADLINE = 8.0

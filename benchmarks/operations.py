@@ -23,12 +23,12 @@ from typing import Any
 from common import add_arguments, load_config, markdown, write_json
 from prorl.config.recipe import config_hash
 from prorl.config.schema import RunConfig
-from prorl.director.events import Stepped, from_record
-from prorl.director.state import RunState
+from prorl.control.events import Stepped, from_record
+from prorl.control.state import RunState
+from prorl.lab.watch.console import Console
 from prorl.launch import start_run
 from prorl.run.journal import read_journal
 from prorl.run.keeper import Keeper
-from prorl.watch.console import Console
 
 FEW = (
     "evaluation={per_domain: 1, ood_per_domain: 0, samples: 2}",

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.director.events import (
+from prorl.control.events import (
     Evaluated,
     Event,
     Intervened,
@@ -33,7 +33,7 @@ from prorl.director.events import (
     to_record,
 )
 from prorl.files import encode_json
-from prorl.report.sections import figures, write_report
+from prorl.lab.report.sections import figures, write_report
 from prorl.run.journal import Chain
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES
 from prorl.types import UpdateStats
@@ -181,7 +181,7 @@ def seconds_to_open(page: Path, opens: int) -> list[tuple[float, float]]:
     """
     from playwright.sync_api import sync_playwright
 
-    from prorl.report.pictures import browser_path
+    from prorl.lab.report.pictures import browser_path
 
     found = []
     with sync_playwright() as playwright:

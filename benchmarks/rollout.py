@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from prorl.backends.local.engine import LocalEngine
+from prorl.local.engine import LocalEngine
 from prorl.types import Request, Sampling
 
 PAD_ID = 0

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from prorl.sandbox import wall
-from prorl.sandbox.jobs import Job
-from prorl.sandbox.link import SandboxError
-from prorl.sandbox.sandbox import Policy, Sandbox
+from prorl.envs.sandbox import wall
+from prorl.envs.sandbox.jobs import Job
+from prorl.envs.sandbox.link import SandboxError
+from prorl.envs.sandbox.sandbox import Policy, Sandbox
 
 BARE = "bare"
 TIERS = ("A", "B", "C")

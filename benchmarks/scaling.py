@@ -19,9 +19,9 @@ from itertools import chain
 
 from common import Stepper, add_arguments, load_config, make_base, markdown, write_json
 from prorl import compose
-from prorl.backends.local.engine import LocalEngine
 from prorl.config.schema import RunConfig
-from prorl.director.plan import knobs_at
+from prorl.control.plan import knobs_at
+from prorl.local.engine import LocalEngine
 from prorl.planning import make_plan
 from prorl.types import Knobs
 

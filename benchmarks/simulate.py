@@ -17,10 +17,10 @@ from statistics import fmean
 
 from cluster_model import Assumptions, Setup, Work, colocated, separate, simulate
 from common import markdown
+from prorl.cluster.estimate import model_size
+from prorl.cluster.footprint import Size
 from prorl.config.recipe import load_recipe
-from prorl.director.plan import knobs_at
-from prorl.estimate import model_size
-from prorl.footprint import Size
+from prorl.control.plan import knobs_at
 from prorl.planning import make_plan
 
 GPUS = (1, 8, 16, 32, 64)

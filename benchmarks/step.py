@@ -37,12 +37,12 @@ from common import NO_REFERENCE, Stepper, add_arguments, load_config, make_base,
 from prorl import compose
 from prorl.algo.dynamic_sampling import is_informative
 from prorl.config.schema import RunConfig
-from prorl.director.events import Stepped
-from prorl.director.plan import Plan, knobs_at
+from prorl.control.events import Stepped
+from prorl.control.plan import Plan, knobs_at
+from prorl.envs.mixture import Mixture
+from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.planning import make_plan
 from prorl.ports import Renderer
-from prorl.tasks.mixture import Mixture
-from prorl.tasks.verifier import VerifierSpec, make_verifier
 from prorl.types import Knobs, Problem
 
 # rows that TRL learns from at a time: the fastest on a CPU; all 256 of a step at once cost it a fifth more

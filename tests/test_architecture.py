@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import prorl
-import prorl.dashboard
-import prorl.director
-import prorl.report
+import prorl.control
+import prorl.envs
+import prorl.lab.dashboard
+import prorl.lab.report
 import prorl.run
-import prorl.tasks
 
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
@@ -31,18 +31,18 @@ LIGHT = [
     "prorl.loop",
     "prorl.planning",
     "prorl.data",
-    "prorl.evals.creativity",
+    "prorl.lab.evals.creativity",
     "prorl.steering",
-    "prorl.estimate",
-    "prorl.backends.fake",
-    "prorl.watch.console",
-    "prorl.report.compare",
-    "prorl.export.card",
-    *modules(prorl.tasks),
+    "prorl.cluster.estimate",
+    "prorl.fake",
+    "prorl.lab.watch.console",
+    "prorl.lab.report.compare",
+    "prorl.lab.export.card",
+    *modules(prorl.envs),
     *modules(prorl.run),
-    *modules(prorl.director),
-    *modules(prorl.dashboard),
-    *modules(prorl.report),
+    *modules(prorl.control),
+    *modules(prorl.lab.dashboard),
+    *modules(prorl.lab.report),
 ]
 
 
@@ -67,11 +67,11 @@ def test_what_needs_no_torch_imports_none():
 
 
 def test_the_dashboard_stays_small():
-    assert imported(modules(prorl.dashboard), (*HEAVY, "numpy", "pyarrow", "pandas", "plotly")) == ""
+    assert imported(modules(prorl.lab.dashboard), (*HEAVY, "numpy", "pyarrow", "pandas", "plotly")) == ""
 
 
 def test_the_check_sees_an_import_where_there_is_one():
-    assert imported(["prorl.types", "prorl.watch.console"], ("rich",)) == "prorl.watch.console"
+    assert imported(["prorl.types", "prorl.lab.watch.console"], ("rich",)) == "prorl.lab.watch.console"
 
 
 def test_help_answers_at_once_and_without_torch():
@@ -94,7 +94,7 @@ def test_only_the_cluster_backend_knows_ray_and_vllm():
     knowing = {
         path.parent for path in SOURCE.rglob("*.py") if imports.search(path.read_text(encoding="utf-8"))
     }
-    assert knowing == {SOURCE / "backends" / "ray"}
+    assert knowing == {SOURCE / "cluster"}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from prorl.backends.fake import FakeRenderer
-from prorl.tasks.extract import respond
-from prorl.tasks.registry import make_task
+from prorl.envs.extract import respond
+from prorl.envs.registry import make_task
+from prorl.fake import FakeRenderer
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RECIPE = """

@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 
 from prorl.config.recipe import check, to_json
-from prorl.director.events import Resumed, Warned, to_record
+from prorl.control.events import Resumed, Warned, to_record
 from prorl.errors import ProrlError
 from prorl.files import encode_json
-from prorl.report.reader import read_run
-from prorl.report.sections import sections
-from prorl.report.story import read_story
+from prorl.lab.report.reader import read_run
+from prorl.lab.report.sections import sections
+from prorl.lab.report.story import read_story
+from prorl.lab.watch.overview import lineage_lines
 from prorl.run.inbox import INBOX, send
 from prorl.run.journal import UNFINISHED, Journal, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.status import status
 from prorl.run.store import RunStore
 from prorl.steering import next_order, parse_order, tell
-from prorl.watch.overview import lineage_lines
 from support.commands import done
 from support.fake_runs import PLAN, events, run_in
 from support.recipes import recipe

@@ -4,7 +4,7 @@ import pytest
 
 from prorl.config.recipe import RecipeError
 from prorl.data import warmup_corpus, warmup_mixture
-from prorl.tasks.extract import respond
+from prorl.envs.extract import respond
 from support.recipes import recipe
 
 WARMUP = {"steps": 3, "batch_size": 4, "levels": {"arithmetic": {2: 1}}}

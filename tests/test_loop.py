@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from prorl.backends.fake import FakeBackend
-from prorl.backends.local import judge as local_judge
-from prorl.backends.local.judge import LocalJudge
-from prorl.director.events import Evaluated, ReferenceReset, StageEntered, Stepped, Warned
-from prorl.director.state import RunState, fold
+from prorl.control.events import Evaluated, ReferenceReset, StageEntered, Stepped, Warned
+from prorl.control.state import RunState, fold
+from prorl.fake import FakeBackend
+from prorl.local import judge as local_judge
+from prorl.local.judge import LocalJudge
 from prorl.rollout.outage import WaitEnded, wait_silently
 from prorl.rollout.pipeline import StaleCompletionError
 from prorl.run.store import RunStore
@@ -161,7 +161,7 @@ def test_a_stale_completion_is_refused(tmp_path, monkeypatch):
     def outdated(self, request, sample):
         return replace(original(self, request, sample), policy_version=-5)
 
-    from prorl.backends.fake import FakeEngine
+    from prorl.fake import FakeEngine
 
     original = FakeEngine._sample
     monkeypatch.setattr(FakeEngine, "_sample", outdated)

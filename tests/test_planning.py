@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from prorl.algo.schedule import on_off
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import KNOBS
-from prorl.director.plan import knobs_at
-from prorl.director.schedules import Cycle, Piecewise, Ramp
+from prorl.control.plan import knobs_at
+from prorl.control.schedules import Cycle, Piecewise, Ramp
 from prorl.planning import make_plan
 from support.defaults import some_exams, some_resets
 from support.recipes import recipe

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from prorl.backends.fake import FakeLearner
-from prorl.director.events import ReferenceReset, StageEntered, Stepped
-from prorl.director.state import fold
+from prorl.control.events import ReferenceReset, StageEntered, Stepped
+from prorl.control.state import fold
+from prorl.fake import FakeLearner
 from prorl.planning import make_plan
 from support.defaults import some_resets
 from support.fake_runs import PLAN, events, run_in, timeless

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from prorl.backends.fake import FakeEngine, FakeLearner
-from prorl.director.events import Ordered, ReferenceReset, Stepped, Warned
-from prorl.director.state import RunState, fold
+from prorl.control.events import Ordered, ReferenceReset, Stepped, Warned
+from prorl.control.state import RunState, fold
+from prorl.fake import FakeEngine, FakeLearner
 from prorl.rollout.outage import WaitEnded
 from prorl.run.keeper import KeepRules
 from support.defaults import some_exams, some_resets

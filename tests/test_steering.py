@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from prorl.config.schema import KNOBS
-from prorl.director.events import Ordered
-from prorl.director.state import Reference, RunState, evolve
+from prorl.control.events import Ordered
+from prorl.control.state import Reference, RunState, evolve
 from prorl.planning import make_plan
 from prorl.run.inbox import Letter, Order
 from prorl.steering import UNDONE, WORDS, OrderError, far_moves, judge, parse_order

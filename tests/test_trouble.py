@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from prorl.backends.fake import WRONG, FakeJudge, FakeLearner
 from prorl.config.detecting import DetectorsConfig, rules
-from prorl.director.decide import TOLD_TO_STOP, decide
-from prorl.director.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
-from prorl.director.state import fold, from_json
+from prorl.control.decide import TOLD_TO_STOP, decide
+from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
+from prorl.control.state import fold, from_json
+from prorl.fake import WRONG, FakeJudge, FakeLearner
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
 from prorl.run.inbox import INBOX, send
@@ -130,7 +130,7 @@ def test_the_state_of_a_rolled_back_run_is_the_fold_of_its_journal(rolled_back):
 
 def test_a_run_with_a_smaller_step_from_the_start_of_the_trouble_comes_to_the_same(rolled_back, tmp_path):
     """The roll back restored policy, optimizer, reference and data order: nothing of the bad steps is left."""
-    from prorl.director.schedules import Piecewise
+    from prorl.control.schedules import Piecewise
 
     lowered = replace(
         PLAN, schedules=PLAN.schedules | {"learning_rate": Piecewise(points=((0, 0.1), (6, 0.05)))}

@@ -13,10 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
-from prorl.backends.local.backend import LocalBackend
-from prorl.backends.local.engine import LocalEngine
-from prorl.backends.local.judge import LocalJudge
-from prorl.backends.ray.settings import (
+from prorl.cluster.settings import (
     EngineSettings,
     chosen_transfer,
     require_packages,
@@ -33,6 +30,9 @@ from prorl.data import (
     verifier_spec,
     warmup_mixture,
 )
+from prorl.envs.datasets.prepare import require_prepared
+from prorl.envs.mixture import Mixture
+from prorl.envs.verifier import make_verifier
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import (
     ModelError,
@@ -44,20 +44,20 @@ from prorl.learn.model import (
     pad_id,
 )
 from prorl.learn.warmup import WarmupSettings, build_base
+from prorl.local.backend import LocalBackend
+from prorl.local.engine import LocalEngine
+from prorl.local.judge import LocalJudge
 from prorl.machine import cluster_settings, device_of, set_threads
 from prorl.ports import Backend
 from prorl.rollout.outage import Wait
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
 from prorl.seeds import derive
-from prorl.tasks.datasets.prepare import require_prepared
-from prorl.tasks.mixture import Mixture
-from prorl.tasks.verifier import make_verifier
 from prorl.types import Split
 
 if TYPE_CHECKING:
-    from prorl.backends.ray.cluster import Cluster
-    from prorl.backends.ray.judge import RayJudge
+    from prorl.cluster.cluster import Cluster
+    from prorl.cluster.judge import RayJudge
 
 disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
 
@@ -193,11 +193,11 @@ def _ray_backend(
     with_reference: bool,
 ) -> tuple[Backend, int]:
     require_packages()
-    from prorl.backends.ray.backend import RayBackend
-    from prorl.backends.ray.cluster import Cluster
-    from prorl.backends.ray.engine import RayEngine
-    from prorl.backends.ray.learner import Origin, RayLearner
-    from prorl.backends.ray.turns import Turns, apart
+    from prorl.cluster.backend import RayBackend
+    from prorl.cluster.cluster import Cluster
+    from prorl.cluster.engine import RayEngine
+    from prorl.cluster.learner import Origin, RayLearner
+    from prorl.cluster.turns import Turns, apart
 
     asked = config.cluster
     where = cluster_settings(config)
@@ -250,7 +250,7 @@ def _ray_backend(
 
 
 def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
-    from prorl.backends.ray.judge import RayJudge
+    from prorl.cluster.judge import RayJudge
 
     make = _judge(config)
     if not config.cluster.judges:

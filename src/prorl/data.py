@@ -13,19 +13,19 @@ from pathlib import Path
 
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig, WarmupConfig
-from prorl.evals.corpus import Corpus, corpus_of_texts
+from prorl.envs.datasets.catalogue import SOURCES, resolve
+from prorl.envs.datasets.records import SourceRequest
+from prorl.envs.datasets.task import DatasetTask
+from prorl.envs.extract import respond
+from prorl.envs.instructed import Instructed
+from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_task
+from prorl.envs.sandbox.sandbox import Policy, Sandbox
+from prorl.envs.verifier import VerifierSpec
+from prorl.envs.verifiers.programs import NeedsSandbox
+from prorl.lab.evals.corpus import Corpus, corpus_of_texts
 from prorl.ports import Task
-from prorl.sandbox.sandbox import Policy, Sandbox
 from prorl.seeds import derive
-from prorl.tasks.datasets.catalogue import SOURCES, resolve
-from prorl.tasks.datasets.records import SourceRequest
-from prorl.tasks.datasets.task import DatasetTask
-from prorl.tasks.extract import respond
-from prorl.tasks.instructed import Instructed
-from prorl.tasks.mixture import Mixture
-from prorl.tasks.registry import make_task
-from prorl.tasks.verifier import VerifierSpec
-from prorl.tasks.verifiers.programs import NeedsSandbox
 
 
 def cache_folder() -> Path:

@@ -9,14 +9,18 @@ from functools import partial
 from pathlib import Path
 
 from prorl import compose, machine
+from prorl.cluster.estimate import require_memory
 from prorl.config.recipe import RecipeError, changed, check, config_hash, differences, essence, to_json
 from prorl.config.schema import RunConfig
-from prorl.director.state import RunState
-from prorl.estimate import require_memory
+from prorl.control.state import RunState
 from prorl.files import encode_json, explain_no_room, write_atomic
+from prorl.lab.measurement.around import conclude, forget_other_questions, measure_base
+from prorl.lab.measurement.work import Work, build_tasks, newest, work_at
+from prorl.lab.watch.console import Console
+from prorl.lab.watch.interrupt import Interrupt
+from prorl.lab.watch.life import alive
+from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
-from prorl.measurement.around import conclude, forget_other_questions, measure_base
-from prorl.measurement.work import Work, build_tasks, newest, work_at
 from prorl.planning import make_plan
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
@@ -29,10 +33,6 @@ from prorl.run.recorder import Recorder, Watcher
 from prorl.run.retention import Retention
 from prorl.run.store import Checkpoint, RunStore
 from prorl.steering import next_order
-from prorl.watch.console import Console
-from prorl.watch.interrupt import Interrupt
-from prorl.watch.life import alive
-from prorl.watch.scalars import Scalars
 
 
 def start_run(

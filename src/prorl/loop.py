@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
-from prorl.director.decide import (
+from prorl.control.decide import (
     Decision,
     EnterStage,
     ResetReference,
@@ -24,8 +24,8 @@ from prorl.director.decide import (
     is_quiet,
     save_due,
 )
-from prorl.director.detectors import Intervene, good_step, intervened
-from prorl.director.events import (
+from prorl.control.detectors import Intervene, good_step, intervened
+from prorl.control.events import (
     Evaluated,
     Event,
     Intervened,
@@ -36,11 +36,12 @@ from prorl.director.events import (
     Stopped,
     Warned,
 )
-from prorl.director.knobs import knobs_now
-from prorl.director.plan import Plan
-from prorl.director.state import RunState
-from prorl.evals.exams import sit_exam
-from prorl.evals.rates import domain_rates, unanswered_share
+from prorl.control.knobs import knobs_now
+from prorl.control.plan import Plan
+from prorl.control.state import RunState
+from prorl.envs.mixture import Mixture
+from prorl.lab.evals.exams import sit_exam
+from prorl.lab.evals.rates import domain_rates, unanswered_share
 from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import Harvest, collect
@@ -53,7 +54,6 @@ from prorl.run.recorder import Recorder
 from prorl.run.store import RunStore
 from prorl.seeds import derive
 from prorl.stopwatch import Pulse, Stopwatch, unheard
-from prorl.tasks.mixture import Mixture
 from prorl.types import Sampling
 
 PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 import transformers
 
-from prorl.backends.ray.settings import ClusterSettings, require_packages
+from prorl.cluster.settings import ClusterSettings, require_packages
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
+from prorl.envs.mixture import Mixture
 from prorl.run.guards import machine_memory
 from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
-from prorl.tasks.mixture import Mixture
 
 FEW_PROBLEMS = 100  # for a check at every start
 FEW_PROCESSES, PER_PROCESSOR = (
@@ -125,6 +125,6 @@ def _gpus_at_hand(config: RunConfig) -> bool:
     address = config.cluster.address
     if config.backend != "ray" or address is None:
         return torch.cuda.is_available()
-    from prorl.backends.ray.cluster import has_gpus
+    from prorl.cluster.cluster import has_gpus
 
     return has_gpus(address)

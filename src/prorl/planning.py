@@ -8,8 +8,8 @@ from typing import Any
 from prorl.config.detecting import rules
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import KNOBS, RunConfig, StageConfig
-from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
-from prorl.director.schedules import Cycle, Schedule
+from prorl.control.plan import ExamRules, Plan, ResetRules, Stage
+from prorl.control.schedules import Cycle, Schedule
 from prorl.types import Knobs
 
 LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_penalty.start_step")

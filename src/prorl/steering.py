@@ -17,10 +17,10 @@ from yaml import YAMLError
 
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import KNOBS, RunConfig
-from prorl.director.events import Ordered
-from prorl.director.knobs import knobs_now
-from prorl.director.plan import Plan, knobs_at
-from prorl.director.state import RunState, evolve, fold
+from prorl.control.events import Ordered
+from prorl.control.knobs import knobs_now
+from prorl.control.plan import Plan, knobs_at
+from prorl.control.state import RunState, evolve, fold
 from prorl.errors import ProrlError
 from prorl.planning import apply_stage, make_plan
 from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send

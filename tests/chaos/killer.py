@@ -41,9 +41,9 @@ Log = Callable[[str], None]
 def points() -> dict[str, tuple[Any, str, int]]:
     """Where to kill: name → owner, attribute, and about how often a trainer comes by."""
     from prorl import loop
-    from prorl.backends.local.judge import LocalJudge
     from prorl.learn import optim
     from prorl.learn.learner import TorchLearner
+    from prorl.local.judge import LocalJudge
     from prorl.run import retention, sealed
     from prorl.run.journal import Journal
     from prorl.run.store import RunStore
@@ -338,7 +338,7 @@ def disturb(family_: Family, deck: Deck, log: Log, enough: Callable[[], bool]) -
 def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
     """Disturb until there were enough faults, and let the last run end."""
     from prorl.config.recipe import load_recipe
-    from prorl.tasks.domains.one_liner import puzzles
+    from prorl.envs.families.one_liner import puzzles
 
     points(), puzzles()  # once, for all that are forked
     config, done = load_recipe(recipe), folder / "faults"

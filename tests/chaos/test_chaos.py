@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from prorl.director.events import Evaluated, ReferenceReset, Stepped
+from prorl.control.events import Evaluated, ReferenceReset, Stepped
 from support.runs import contents, folders, of_kind, timeless
 
 FAULTS = int(os.environ.get("CHAOS_KILLS", "6"))

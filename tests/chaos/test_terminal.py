@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from prorl.director.events import Stepped, Stopped
+from prorl.control.events import Stepped, Stopped
 from prorl.launch import resume_run
 from prorl.run.layout import JOURNAL
 from prorl.run.status import holder

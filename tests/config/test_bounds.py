@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prorl.config.schema import KNOBS, RunConfig
-from prorl.director.plan import DetectorRule, ExamRules, Plan, ResetRules, Stage
+from prorl.control.plan import DetectorRule, ExamRules, Plan, ResetRules, Stage
 from prorl.learn.learner import LearnerSettings
 from prorl.types import Knobs
 

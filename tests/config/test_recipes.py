@@ -9,13 +9,13 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from prorl.cluster.estimate import dry_run
 from prorl.config.recipe import RecipeError, check, differences, load_recipe, to_json
-from prorl.director.plan import knobs_at
-from prorl.estimate import dry_run
+from prorl.control.plan import knobs_at
+from prorl.envs.datasets.catalogue import SOURCES
+from prorl.envs.families.gym_library import HELD_OUT_9
+from prorl.envs.registry import make_task
 from prorl.planning import make_plan
-from prorl.tasks.datasets.catalogue import SOURCES
-from prorl.tasks.domains.gym_library import HELD_OUT_9
-from prorl.tasks.registry import make_task
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "recipes").glob("*.yaml"))

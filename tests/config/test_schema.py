@@ -6,7 +6,7 @@ import pytest
 
 from prorl.config.recipe import RecipeError, config_hash
 from prorl.config.schema import KNOBS, RunConfig, shape_of
-from prorl.director.schedules import Piecewise, Ramp
+from prorl.control.schedules import Piecewise, Ramp
 from prorl.types import Knobs
 from support.recipes import recipe
 

@@ -16,10 +16,10 @@ import pytest
 
 from prorl import __version__
 from prorl.cli import app
-from prorl.director.decide import TOLD_TO_STOP
-from prorl.director.events import Ordered, Resumed, Stepped, Stopped
+from prorl.control.decide import TOLD_TO_STOP
+from prorl.control.events import Ordered, Resumed, Stepped, Stopped
+from prorl.envs.sandbox.probe import probe
 from prorl.run.status import holder
-from prorl.sandbox.probe import probe
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
 

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from prorl.backends.local.engine import LocalEngine
-from prorl.director.events import Evaluated
+from prorl.control.events import Evaluated
 from prorl.learn.model import eos_ids, load_tokenizer
+from prorl.local.engine import LocalEngine
 from prorl.rollout.render import ChatRenderer
 from prorl.run import sealed
 from prorl.run.store import RunStore

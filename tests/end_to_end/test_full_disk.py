@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from prorl.director.events import Warned
+from prorl.control.events import Warned
 from support.commands import done, files_limited_to, refused, sentence
 from support.runs import of_kind
 

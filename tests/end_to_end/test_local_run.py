@@ -14,15 +14,15 @@ from rich.console import Console as RichConsole
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, CohereForCausalLM
 
-from prorl.backends.local.decoder import unsupported_reason
 from prorl.config.recipe import load_recipe
-from prorl.director.events import Stepped
-from prorl.director.state import fold, from_json
-from prorl.evals.shelf import studies
-from prorl.evals.study import read_study
+from prorl.control.events import Stepped
+from prorl.control.state import fold, from_json
+from prorl.lab.evals.shelf import studies
+from prorl.lab.evals.study import read_study
+from prorl.lab.watch.console import Console
 from prorl.launch import start_run
 from prorl.learn.model import ModelError
-from prorl.watch.console import Console
+from prorl.local.decoder import unsupported_reason
 from support.runs import events, folders, of_kind, quiet, timeless
 
 

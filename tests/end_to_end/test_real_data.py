@@ -9,7 +9,7 @@ import pytest
 
 from prorl.cli.doctor import _data
 from prorl.config.recipe import load_recipe
-from prorl.director.events import Stepped
+from prorl.control.events import Stepped
 from support.commands import done, refused
 from support.data_rows import ROWS, USABLE, write_jsonl, write_parquet
 from support.runs import of_kind

@@ -18,13 +18,13 @@ from rich.console import Console as RichConsole
 
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.config.schema import RunConfig
-from prorl.director.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
-from prorl.director.state import fold
+from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
+from prorl.control.state import fold
+from prorl.envs.mixture import Mixture
 from prorl.files import StorageError
+from prorl.lab.watch.console import Console
 from prorl.launch import branch_run, resume_run, start_run
 from prorl.run.layout import JOURNAL
-from prorl.tasks.mixture import Mixture
-from prorl.watch.console import Console
 from support.commands import refused
 from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
 

@@ -14,11 +14,11 @@ import pytest
 
 from prorl.cli.evaluate import read_ks
 from prorl.errors import ProrlError
-from prorl.evals import measure as measuring
-from prorl.evals.shelf import BASE, model_file
-from prorl.evals.shelf import models as models_of
-from prorl.evals.study import Study, read_study, write_study
-from prorl.measurement import work
+from prorl.lab.evals import measure as measuring
+from prorl.lab.evals.shelf import BASE, model_file
+from prorl.lab.evals.shelf import models as models_of
+from prorl.lab.evals.study import Study, read_study, write_study
+from prorl.lab.measurement import work
 from prorl.run.layout import LOCK
 from prorl.run.lock import hold_lock
 from prorl.run.status import status
@@ -241,13 +241,13 @@ class CtrlCOnImport(MetaPathFinder):
     """A person who presses Ctrl-C while the program is loading."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname == "prorl.measurement.studies":
+        if fullname == "prorl.lab.measurement.studies":
             raise KeyboardInterrupt
         return
 
 
 def test_ctrl_c_while_the_program_loads_says_how_to_go_on(workplace, monkeypatch):
-    monkeypatch.delitem(sys.modules, "prorl.measurement.studies", raising=False)
+    monkeypatch.delitem(sys.modules, "prorl.lab.measurement.studies", raising=False)
     monkeypatch.setattr(sys, "meta_path", [CtrlCOnImport(), *sys.meta_path])
     stopped = prorl("eval", "nano")
     assert stopped.exit_code == 130

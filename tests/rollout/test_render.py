@@ -8,9 +8,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from prorl.envs.extract import extract_answer, respond
 from prorl.learn.tokenizer import END, USER, train_tokenizer
 from prorl.rollout.render import ChatRenderer
-from prorl.tasks.extract import extract_answer, respond
 
 
 def byte_tokenizer(*, special_tags: bool, template: str | None) -> PreTrainedTokenizerFast:

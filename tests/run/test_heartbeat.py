@@ -6,8 +6,8 @@ import time
 import pytest
 
 from prorl.config.detecting import DetectorsConfig, rules
-from prorl.director.events import Stopped
-from prorl.director.state import RunState, fold
+from prorl.control.events import Stopped
+from prorl.control.state import RunState, fold
 from prorl.run.heartbeat import SIZE, WAITING, Beat, Deadlines, Heart, Vigil, read_beat
 from prorl.stopwatch import BETWEEN, Stopwatch
 from support.defaults import some_plan

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prorl.director.events import to_record
+from prorl.control.events import to_record
 from prorl.files import StorageError, encode_json
 from prorl.run.journal import UNFINISHED, Journal, read_events, read_journal, verify_lines
 from support.events import one_of_each, stepped

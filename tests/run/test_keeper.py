@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from prorl.director.events import Started, Stopped, Warned, from_record
-from prorl.director.state import RunState
+from prorl.control.events import Started, Stopped, Warned, from_record
+from prorl.control.state import RunState
 from prorl.files import NoRoomError
 from prorl.run.guards import GuardRules
 from prorl.run.keeper import Keeper, KeepRules

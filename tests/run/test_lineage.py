@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from prorl.director.events import Resumed, Started, to_record
+from prorl.control.events import Resumed, Started, to_record
 from prorl.run.lineage import branches, condition, references, tree
 from prorl.run.store import RunStore
 from support.events import reset, stepped

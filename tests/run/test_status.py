@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from prorl.config.detecting import DetectorsConfig, rules
-from prorl.director.events import Started, Stopped, to_record
-from prorl.director.state import fold
+from prorl.control.events import Started, Stopped, to_record
+from prorl.control.state import fold
 from prorl.run.heartbeat import WAITING, Deadlines, Heart
 from prorl.run.status import holder, runs_below, status
 from prorl.run.store import RunStore

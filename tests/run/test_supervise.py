@@ -281,7 +281,7 @@ def test_a_hangup_is_ignored_under_nohup(apart, folder):
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, folder, send):
     code = """
-        from prorl.watch.life import alive
+        from prorl.lab.watch.life import alive
         with alive(folder, Deadlines(least={}), step=3):
             time.sleep(60)
     """

@@ -161,7 +161,7 @@ while frame:
 import sys
 class All:
     def __getattr__(self, name): return lambda *_, **__: True
-sys.modules["testing_util"] = sys.modules["prorl.tasks.verifiers.programs"] = All()
+sys.modules["testing_util"] = sys.modules["prorl.envs.verifiers.programs"] = All()
 print("custom_compare_")
 """,
     "nearly": "print(100000 * int(input()) + 0.9)",

@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from prorl.backends.ray.checksums import crc
-from prorl.backends.ray.weights import Weights
+from prorl.cluster.checksums import crc
+from prorl.cluster.weights import Weights
 from prorl.learn.model import ModelShape, build_model
 from prorl.learn.tokenizer import train_tokenizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from prorl.director.plan import ExamRules, Plan, ResetRules, Stage
+from prorl.control.plan import ExamRules, Plan, ResetRules, Stage
 from prorl.planning import make_plan
 from prorl.types import Knobs
 from support.recipes import recipe

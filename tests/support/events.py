@@ -1,6 +1,6 @@
 """Events with plausible contents, of which a test states only what it is about."""
 
-from prorl.director.events import (
+from prorl.control.events import (
     Evaluated,
     Event,
     Intervened,

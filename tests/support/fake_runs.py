@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from prorl.backends.fake import FakeBackend, FakeJudge, FakeRenderer
-from prorl.director.events import Evaluated, Event, Ordered, Stepped, from_record
-from prorl.director.plan import Plan
-from prorl.director.schedules import Cycle
-from prorl.director.state import RunState
+from prorl.control.events import Evaluated, Event, Ordered, Stepped, from_record
+from prorl.control.plan import Plan
+from prorl.control.schedules import Cycle
+from prorl.control.state import RunState
+from prorl.envs.extract import respond
+from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_task
+from prorl.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.loop import Run, no_orders, train
 from prorl.rollout.outage import wait_silently
 from prorl.run import checkpoints
@@ -18,9 +21,6 @@ from prorl.run.journal import read_journal
 from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.recorder import Watcher
 from prorl.run.store import RunStore
-from prorl.tasks.extract import respond
-from prorl.tasks.mixture import Mixture
-from prorl.tasks.registry import make_task
 from prorl.types import Verdict
 from support.defaults import some_exams, some_knobs, some_plan, some_resets
 

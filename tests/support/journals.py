@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prorl.director.events import Event, to_record
+from prorl.control.events import Event, to_record
 from prorl.files import encode_json
 from prorl.run.journal import Chain
 from prorl.run.layout import CONFIG, JOURNAL

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from prorl.tasks.verifier import VerifierSpec, make_verifier
+from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.types import Problem, Verdict
 
 SPEC = VerifierSpec(tasks=("arithmetic", "word_list"))

@@ -6,9 +6,9 @@
 from collections.abc import Callable, Sequence
 from random import Random
 
-from prorl.backends.fake import END, FakeJudge, FakeRenderer
+from prorl.envs.extract import extract_answer, respond
+from prorl.fake import END, FakeJudge, FakeRenderer
 from prorl.rollout.pipeline import Worker
-from prorl.tasks.extract import extract_answer, respond
 from prorl.types import Completion, Group, Problem, Request, Rollout, Verdict, log_probs, token_ids
 
 VERSION = 3

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from rich.console import Console as RichConsole
 
-from prorl.director.events import Evaluated, Event, Stepped, from_record
-from prorl.director.state import RunState
-from prorl.evals.study import read_study
+from prorl.control.events import Evaluated, Event, Stepped, from_record
+from prorl.control.state import RunState
+from prorl.lab.evals.study import read_study
+from prorl.lab.watch.console import Console
+from prorl.lab.watch.interrupt import ECHO
 from prorl.run.journal import read_journal
-from prorl.watch.console import Console
-from prorl.watch.interrupt import ECHO
 
 
 def quiet() -> Console:

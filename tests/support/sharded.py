@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from prorl.backends.ray.weights import collect
+from prorl.cluster.weights import collect
 from prorl.learn import learner as learning
 from prorl.learn.learner import TorchLearner
 from prorl.learn.parallel import Ranks, full_weights

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from prorl.config.recipe import to_json
-from prorl.director.events import Started, Stepped
+from prorl.control.events import Started, Stepped
 from prorl.files import encode_json, write_atomic
 from prorl.run.inbox import INBOX
 from prorl.run.layout import CONFIG

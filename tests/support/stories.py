@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.director.events import Event, Started, Stopped
-from prorl.evals.study import ProblemResult, Study, write_study
+from prorl.control.events import Event, Started, Stopped
 from prorl.files import encode_json
-from prorl.report.story import Story
+from prorl.lab.evals.study import ProblemResult, Study, write_study
+from prorl.lab.report.story import Story
 from support.events import evaluated, reset, stepped
 from support.journals import lines
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from prorl.backends.ray import cluster
-from prorl.backends.ray.engine_actor import EngineActor
-from prorl.backends.ray.learner import LearnerRank
+from prorl.cluster import cluster
+from prorl.cluster.engine_actor import EngineActor
+from prorl.cluster.learner import LearnerRank
 
 LOG = "PRORL_TEST_CALLS"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from prorl.backends.ray.engine_actor import EngineActor
-from prorl.backends.ray.learner import LearnerRank
+from prorl.cluster.engine_actor import EngineActor
+from prorl.cluster.learner import LearnerRank
 
 PIECE = 2**14  # bytes; the largest weight is larger
 
@@ -68,7 +68,7 @@ class WiredRank(LearnerRank):
     def __init__(self, index, size):
         super().__init__(index, size)
         over_tcp()
-        from prorl.backends.ray import transfer
+        from prorl.cluster import transfer
 
         # In many pieces, as those of a large model are.
         transfer.NCCLTrainerInitInfo = partial(transfer.NCCLTrainerInitInfo, packed_buffer_size_bytes=PIECE)

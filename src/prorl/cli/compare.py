@@ -16,7 +16,7 @@ from prorl.run.layout import run_folder
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from prorl.report.compare import Interval, Row, Unit, Value
+    from prorl.lab.report.compare import Interval, Row, Unit, Value
 
 EXAMPLES = "Examples: `prorl compare nano grpo_plain` · `prorl compare runs/seed* --step 300 --json`"
 
@@ -40,10 +40,10 @@ def compare(
         from rich.console import Console as RichConsole
 
         from prorl.files import encode_json
-        from prorl.report.compare import rows
-        from prorl.report.gains import run_gains
-        from prorl.report.groups import repetitions
-        from prorl.report.story import read_story
+        from prorl.lab.report.compare import rows
+        from prorl.lab.report.gains import run_gains
+        from prorl.lab.report.groups import repetitions
+        from prorl.lab.report.story import read_story
         from prorl.run.status import status
 
         folders = [run_folder(run) for run in runs]
@@ -75,7 +75,7 @@ def _names(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
 def _data(
     table: Sequence[Row], names: Sequence[str], groups: Sequence[Group], step: int | None
 ) -> dict[str, Any]:
-    from prorl.report.compare import spread
+    from prorl.lab.report.compare import spread
 
     def spreads(row: Row) -> list[dict[str, float] | None]:
         found = [spread([row.values[position] for position in group]) for group in groups]
@@ -110,7 +110,7 @@ def _table(table: Sequence[Row], names: Sequence[str], groups: Sequence[Group]) 
 
 def _cell(row: Row, group: Group) -> str:
     """A group's values in one cell; with a mean above them where there are several numbers."""
-    from prorl.report.compare import spread
+    from prorl.lab.report.compare import spread
 
     values = [row.values[position] for position in group]
     if len(group) == 1:

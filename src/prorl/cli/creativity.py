@@ -15,9 +15,9 @@ from prorl.run.layout import EVALS, JOURNAL, run_folder
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from prorl.evals.corpus import Corpus
-    from prorl.evals.creativity import Creativity, Estimate
-    from prorl.evals.study import Study
+    from prorl.lab.evals.corpus import Corpus
+    from prorl.lab.evals.creativity import Creativity, Estimate
+    from prorl.lab.evals.study import Study
 
 EXAMPLES = (
     "Examples: `prorl creativity nano` · `prorl creativity nano --corpus books/ --corpus wiki.jsonl` · "
@@ -49,10 +49,10 @@ def creativity(
 
     def work() -> None:
         from prorl.data import cache_folder
-        from prorl.evals.corpus_index import open_index
-        from prorl.evals.creativity import Lengths, compare_creativity, write_creativity
-        from prorl.evals.study import read_study
-        from prorl.watch.console import Console
+        from prorl.lab.evals.corpus_index import open_index
+        from prorl.lab.evals.creativity import Lengths, compare_creativity, write_creativity
+        from prorl.lab.evals.study import read_study
+        from prorl.lab.watch.console import Console
 
         lengths, console = Lengths(shortest=shortest, longest=longest), Console()
         paths = _study_files(studies, name)
@@ -99,7 +99,7 @@ def _corpus(given: Sequence[Path] | None, study: Path) -> Corpus:
     """The corpus that the user names, or what the base of the run around a study's file was warmed up on."""
     from prorl.config.recipe import check
     from prorl.data import warmup_corpus
-    from prorl.evals.corpus import corpus_of_files
+    from prorl.lab.evals.corpus import corpus_of_files
     from prorl.run.store import RunStore
 
     if given:
@@ -114,7 +114,7 @@ def _table(found: Creativity, part: str) -> Table:
     """A row per domain; per model its index, and from the second one on the gain over the first."""
     from rich.table import Table
 
-    from prorl.evals.creativity import MEAN
+    from prorl.lab.evals.creativity import MEAN
 
     lengths = found.lengths
     title = f"creativity index ({lengths.shortest} to {lengths.longest} words), {part} problems"

@@ -36,9 +36,9 @@ def prepare(
     def work() -> None:
         from prorl.config.recipe import load_recipe
         from prorl.data import data_folder, data_requests, sandbox_policy
-        from prorl.tasks.datasets.prepare import prepare as prepare_data
-        from prorl.tasks.verifiers.programs import OwnSandbox
-        from prorl.watch.console import Console
+        from prorl.envs.datasets.prepare import prepare as prepare_data
+        from prorl.envs.verifiers.programs import OwnSandbox
+        from prorl.lab.watch.console import Console
 
         config = load_recipe(recipe, overrides or ())
         requests, folder, console = data_requests(config), data_folder(config), Console()

@@ -16,9 +16,9 @@ from prorl.errors import ProrlError
 from prorl.run.layout import RUNS
 
 if TYPE_CHECKING:
-    from prorl.backends.ray.checks import Node
+    from prorl.cluster.checks import Node
+    from prorl.cluster.placement import Cluster, Placement
     from prorl.config.schema import RunConfig
-    from prorl.placement import Cluster, Placement
 
 EXAMPLES = (
     "Examples: `prorl doctor` · `prorl doctor --recipe prorl_v2 --gpus 32 --nodes 4` · "
@@ -75,7 +75,7 @@ def doctor(
         return
 
     def work() -> int:
-        from prorl.estimate import cluster_of, placement, usual_placement
+        from prorl.cluster.estimate import cluster_of, placement, usual_placement
 
         planned = None if gpus is None else cluster_of(gpus, nodes=nodes, gpu_memory=gpu_memory)
         if backend == "ray":
@@ -92,7 +92,7 @@ def doctor(
 
 
 def _probe() -> None:
-    from prorl.sandbox.probe import probe
+    from prorl.envs.sandbox.probe import probe
 
     report = probe()
     table = Table("piece", "", "found", "what its lack costs", title="sandbox", title_justify="left")
@@ -114,14 +114,14 @@ def _examine(
     separate: bool,
 ) -> int:
     """Look at a cluster, and at what a recipe asks of it; the exit status."""
-    from prorl.backends.ray.settings import require_packages
+    from prorl.cluster.settings import require_packages
     from prorl.config.recipe import load_recipe
 
     where = [] if address is None else [f"cluster.address={address}"]
     config = None if recipe is None else load_recipe(recipe, ["backend=ray", *where, *overrides])
     require_packages()
-    from prorl.backends.ray.checks import findings, installed
-    from prorl.backends.ray.survey import survey
+    from prorl.cluster.checks import findings, installed
+    from prorl.cluster.survey import survey
 
     address = config.cluster.address if config else address
     found = survey(address, run)
@@ -133,7 +133,7 @@ def _examine(
         return status
     status = _data(config, recipe) or status
     if planned is not None:
-        from prorl.estimate import placement
+        from prorl.cluster.estimate import placement
 
         return _described(placement(config, planned, separate=separate)) or status
     return _asked(config, found, claimed=address is not None) or status
@@ -141,9 +141,9 @@ def _examine(
 
 def _data(config: RunConfig, recipe: str) -> int:
     """Whether the recipe's data sets are prepared where this machine looks for them; the exit status."""
-    from prorl.backends.ray.checks import Finding
+    from prorl.cluster.checks import Finding
     from prorl.data import data_folder, data_requests
-    from prorl.tasks.datasets.prepare import require_prepared
+    from prorl.envs.datasets.prepare import require_prepared
 
     requests, folder = data_requests(config), data_folder(config)
     if not requests:
@@ -161,10 +161,10 @@ def _data(config: RunConfig, recipe: str) -> int:
 
 def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     """What a recipe asks of these nodes: room, and memory of GPUs; the exit status."""
-    from prorl.backends.ray.checks import host_memory, room
-    from prorl.estimate import asked_placement
+    from prorl.cluster.checks import host_memory, room
+    from prorl.cluster.estimate import asked_placement
+    from prorl.cluster.placement import GIB
     from prorl.machine import cluster_settings, settled
-    from prorl.placement import GIB
 
     config = settled(config)
     wanted = cluster_settings(config)
@@ -185,7 +185,7 @@ def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
 
 def _described(planned: Placement) -> int:
     """Print a placement; the exit status."""
-    from prorl.placement import describe
+    from prorl.cluster.placement import describe
 
     for line in describe(planned):
         typer.echo(line)

@@ -10,7 +10,7 @@ import typer
 from prorl.cli.outcome import INTERRUPTED, fail, finish
 from prorl.cli.places import Address, Backend, changes_to
 from prorl.errors import ProrlError
-from prorl.evals.shelf import STUDY
+from prorl.lab.evals.shelf import STUDY
 from prorl.run.layout import RUNS
 
 EXAMPLES = (
@@ -70,8 +70,8 @@ def evaluate(
         settings += [] if per_domain is None else [f"evaluation.per_domain={per_domain}"]
         settings += [] if ood is None else [f"evaluation.ood_per_domain={ood}"]
         try:
-            from prorl.measurement.studies import study  # seconds, in which there may be a Ctrl-C as well
-            from prorl.watch.console import Console
+            from prorl.lab.measurement.studies import study  # seconds, in which there may be a Ctrl-C as well
+            from prorl.lab.watch.console import Console
 
             study(
                 subject,
@@ -101,7 +101,7 @@ def read_ks(text: str) -> tuple[int, ...]:
         ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
     from prorl.config.dials import MOST
-    from prorl.evals.rates import powers_up_to
+    from prorl.lab.evals.rates import powers_up_to
 
     parts = [part.strip() for part in text.split(",")]
     ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)

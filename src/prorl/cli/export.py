@@ -28,7 +28,7 @@ def export(
     """
 
     def work() -> None:
-        from prorl.export.checkpoint import export as write
+        from prorl.lab.export.checkpoint import export as write
 
         folder, wanted = run_at(run)
         step = write(folder, target, step=wanted, dtype=dtype, say=say)

@@ -23,9 +23,9 @@ from prorl.run.layout import RUNS, is_born, run_folder
 from prorl.stopwatch import unheard
 
 if TYPE_CHECKING:
-    from prorl.director.state import RunState
-    from prorl.watch.console import Console
-    from prorl.watch.interrupt import Interrupt
+    from prorl.control.state import RunState
+    from prorl.lab.watch.console import Console
+    from prorl.lab.watch.interrupt import Interrupt
 
 STATUSES = (
     "Exit status: 0 done · 1 failed, with a sentence · 70 crashed again and again · 75 stopped by SIGUSR1, saved: "
@@ -106,7 +106,7 @@ def train(
 
         config = load_recipe(recipe, changes)
         if dry_run:
-            from prorl.estimate import dry_run as describe
+            from prorl.cluster.estimate import dry_run as describe
 
             typer.echo(describe(config))
             return 0
@@ -160,10 +160,10 @@ def status(
     """Show how runs are doing, from their files: progress, last exam, last decisions, health."""
 
     def work() -> int:
+        from prorl.lab.watch.overview import decisions, overview
         from prorl.run.layout import JOURNAL
         from prorl.run.status import runs_below
         from prorl.run.status import status as look
-        from prorl.watch.overview import decisions, overview
 
         folder = None if run is None else run_folder(run)
         if folder is not None and not (folder / JOURNAL).exists():
@@ -187,7 +187,7 @@ def lineage(run: RunFolder) -> None:
     """Print where a run's references come from: birth, reason, parent, optimizer; and the run's own parent."""
 
     def work() -> int:
-        from prorl.watch.overview import lineage_lines
+        from prorl.lab.watch.overview import lineage_lines
 
         for text in lineage_lines(run_folder(run)):
             typer.echo(text)
@@ -289,9 +289,9 @@ def _supervised(arguments: Sequence[str], folder: Path, changes: Sequence[str] =
 
 def _trained(folder: Path, trainer: Trainer) -> int:
     """Train in this process and report on a run that is over; returns the exit status for how it ended."""
-    from prorl.director.decide import TOLD_TO_STOP
-    from prorl.watch.console import Console
-    from prorl.watch.interrupt import Interrupt
+    from prorl.control.decide import TOLD_TO_STOP
+    from prorl.lab.watch.console import Console
+    from prorl.lab.watch.interrupt import Interrupt
 
     console = Console()
     interrupt = Interrupt(console)

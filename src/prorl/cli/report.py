@@ -39,9 +39,9 @@ def report(
     """Write what there is to know about runs as one HTML file that fetches nothing; several are overlaid."""
 
     def work() -> None:
-        from prorl.report.pictures import export_figures
-        from prorl.report.sections import figures as figures_of
-        from prorl.report.sections import write_report
+        from prorl.lab.report.pictures import export_figures
+        from prorl.lab.report.sections import figures as figures_of
+        from prorl.lab.report.sections import write_report
 
         folders = list(dict.fromkeys(map(run_folder, runs)))
         with RichConsole(stderr=True).status("report") as status:
@@ -57,7 +57,7 @@ def report(
 
 def report_at_the_end(folder: Path) -> None:
     """Write the report of a run that has just ended. What a report is about must not fail for want of one."""
-    from prorl.report.sections import write_report
+    from prorl.lab.report.sections import write_report
 
     try:
         path, _ = write_report([folder])

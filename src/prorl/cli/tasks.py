@@ -12,10 +12,10 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from prorl.cli.outcome import finish
+from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
+from prorl.envs.registry import make_task, task_names
 from prorl.errors import ProrlError
 from prorl.ports import Task
-from prorl.tasks.check import SPLIT_ORDER, TaskCheck, check_task
-from prorl.tasks.registry import make_task, task_names
 
 app = typer.Typer(help="List, show and check the tasks.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -79,7 +79,7 @@ def check(
     """See that known solutions pass and tricks do not; report the constant-answer baseline and the speed."""
 
     def work() -> None:
-        from prorl.watch.console import Console
+        from prorl.lab.watch.console import Console
 
         makers = _makers(recipe)
         chosen = {name: _one(makers, name) for name in names} if names else makers
@@ -102,7 +102,7 @@ def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
         return {name: partial(make_task, name) for name in task_names()}
     from prorl.config.recipe import load_recipe
     from prorl.data import data_folder, data_requests
-    from prorl.tasks.datasets.task import DatasetTask
+    from prorl.envs.datasets.task import DatasetTask
 
     config = load_recipe(recipe)
     datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)

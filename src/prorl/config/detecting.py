@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from prorl.config.dials import Count, Model, Signed, Steps
-from prorl.director.events import Action, DetectorName
-from prorl.director.plan import DetectorRule
-from prorl.director.signals import LOW_IS_BAD, READINGS, is_hot
+from prorl.control.events import Action, DetectorName
+from prorl.control.plan import DetectorRule
+from prorl.control.signals import LOW_IS_BAD, READINGS, is_hot
 
 
 class DetectorConfig(Model):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from prorl.director.schedules import Piecewise, Ramp, Schedule
+from prorl.control.schedules import Piecewise, Ramp, Schedule
 
 MOST = 65_536
 """Problems, responses to each, rows or processes: far above what anybody uses, far below what ends a machine."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from prorl.tasks.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
+from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 
 PAD, USER, ASSISTANT, END = "<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"
 SPECIAL = (PAD, USER, ASSISTANT, END)

@@ -25,10 +25,10 @@ from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+from prorl.envs.extract import respond
 from prorl.learn.model import ModelError, ModelShape, build_model, parameter_count
 from prorl.learn.tokenizer import SMALLEST, train_tokenizer
 from prorl.rollout.render import ChatRenderer
-from prorl.tasks.extract import respond
 from prorl.types import Problem
 
 VERSION = 1  # of this file's recipe: raise it with every change that changes the trained weights

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from prorl.algo.dynamic_sampling import is_informative, wave_size
-from prorl.director.events import Tally
+from prorl.control.events import Tally
 from prorl.rollout.batch import shaped_rewards
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from prorl.director.events import Event, Resumed, Started, Warned, from_record
-from prorl.director.state import RunState, fold, from_json
+from prorl.control.events import Event, Resumed, Started, Warned, from_record
+from prorl.control.state import RunState, fold, from_json
 from prorl.files import StorageError
 from prorl.ports import Learner
 from prorl.run.recorder import Recorder, Watcher

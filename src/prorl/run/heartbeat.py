@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from prorl.director.detectors import degraded
-from prorl.director.events import Event
-from prorl.director.plan import Plan
-from prorl.director.state import RunState
+from prorl.control.detectors import degraded
+from prorl.control.events import Event
+from prorl.control.plan import Plan
+from prorl.control.state import RunState
 from prorl.stopwatch import BETWEEN
 
 SIZE = 512  # bytes; one write of so few is never seen half done

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from prorl.director.events import Warned
-from prorl.director.state import RunState, to_json
+from prorl.control.events import Warned
+from prorl.control.state import RunState, to_json
 from prorl.files import NoRoomError, StorageError, free_bytes, readable
 from prorl.ports import Learner
 from prorl.run import sealed

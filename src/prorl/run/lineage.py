@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from prorl.director.events import Event, ReferenceReset, Resumed, Started
+from prorl.control.events import Event, ReferenceReset, Resumed, Started
 from prorl.run import sealed
 from prorl.run.checkpoints import FIRST_REFERENCE
 from prorl.run.layout import REFERENCES

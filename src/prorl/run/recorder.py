@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from prorl.director.events import Event, to_record
-from prorl.director.state import RunState, evolve
+from prorl.control.events import Event, to_record
+from prorl.control.state import RunState, evolve
 from prorl.files import Hold, give_up, insist
 from prorl.run.journal import Journal
 

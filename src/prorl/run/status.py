@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from prorl.director.events import Evaluated, Event, Started, Stepped, Stopped
+from prorl.control.events import Evaluated, Event, Started, Stepped, Stopped
 from prorl.files import decode_json
 from prorl.run.heartbeat import WAITING, Beat, read_beat
 from prorl.run.journal import read_events

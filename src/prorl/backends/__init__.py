@@ -1,1 +1,0 @@
-"""Where rollouts, verdicts and updates are computed, behind the protocols of `prorl.ports`."""

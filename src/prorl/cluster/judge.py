@@ -1,0 +1,253 @@
+"""Judges on a cluster's nodes behind one `ports.Judge`: who judges what, and what happens when one dies or hangs.
+
+Each is an actor around a `LocalJudge`, whose worker processes, deadlines and memory limits judge there as they would
+beside the driver. Items travel many at a time, as a call costs more than a verdict. Invariants: verdicts are those
+of a `LocalJudge`, whichever actor judges; an item is owed until its verdict is here; every wait has an end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import ray
+
+from prorl.cluster.calls import LOST, OverdueError, ended, reason, result, results
+from prorl.errors import ProrlError
+from prorl.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge, replacements
+from prorl.ports import JudgeOutError
+from prorl.types import Problem, Verdict
+
+LINGER_SECONDS = 0.1  # for which an actor gathers verdicts before it answers
+ANSWER_SECONDS = 30.0  # beyond an item's deadline until an actor counts as silent: its node may be busy
+START_SECONDS = 120.0  # for a new actor to come up, on a busy node or on one that comes back
+TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here; then it is overdue
+CLOSE_SECONDS = 5.0
+MOST_RESTARTS = 3  # of one judge, between two verdicts
+
+_LOG = logging.getLogger(__name__)
+_Item = tuple[int, Problem, str]  # number or ticket, what was asked, what was answered
+_Answer = tuple[
+    list[tuple[int, Verdict]], Counter[str], JudgeOutError | None
+]  # verdicts, workers replaced by reason
+
+
+class JudgeLostError(Exception):
+    """Judges are lost faster than they are replaced. No `ProrlError`: whoever supervises starts the run again."""
+
+
+class JudgeActor:
+    """A `LocalJudge` on its node. Its workers end with it, as the kernel sees to."""
+
+    def __init__(self, make: Callable[[], LocalJudge]) -> None:
+        self._judge = make()
+        self._owed = 0
+
+    def start(self, check: Callable[[], str]) -> str:
+        """Wait until the verifiers are built; what `check` says of this node.
+
+        Raises:
+            JudgeError: this node cannot judge.
+        """
+        with _node_named():
+            warning = check()
+            self._judge.ready()
+        return warning
+
+    def exchange(self, items: Sequence[_Item]) -> _Answer:
+        """Queue items; verdicts of these and earlier ones, gathered for a moment."""
+        end = time.monotonic() + LINGER_SECONDS
+        self._judge.proven = True  # this node can judge: `start` was asked of this actor or of one before it
+        for item in items:
+            self._judge.submit(*item)
+        self._owed += len(items)
+        judged: list[tuple[int, Verdict]] = []
+        out = None
+        try:
+            while len(judged) < self._owed and (left := end - time.monotonic()) > 0:
+                judged += self._judge.poll(wait=True, within=left)
+        except JudgeOutError as error:
+            out = JudgeOutError(f"node {ray.util.get_node_ip_address()}: {error}", error.seconds)
+            time.sleep(max(0.0, end - time.monotonic()))
+        self._owed -= len(judged)
+        return judged, self._judge.replaced(), out
+
+    def close(self) -> None:
+        """End the workers."""
+        self._judge.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Slot:
+    """A judge, what it owes by number, and the answer it was asked for last."""
+
+    index: int
+    actor: Any
+    owed: dict[int, _Item] = field(default_factory=dict)  # number → item under the caller's ticket
+    unsent: list[int] = field(default_factory=list)  # numbers of those that are not on their way yet
+    pending: Any = None
+    due: float = 0.0  # monotonic time at which `pending` is overdue
+    started: bool = True  # has answered before
+    restarts: int = 0
+    out: JudgeOutError | None = None  # in its last answer
+
+
+class RayJudge:
+    """`ports.Judge` over several judge actors."""
+
+    def __init__(
+        self, start: Callable[[int], Any], judges: int, *, deadline: float, check: Callable[[], str]
+    ) -> None:
+        """Start the judges, and wait until each has built its verifiers.
+
+        `start(index)` gives a handle of a new `JudgeActor`, in the place of the one before it. `deadline` is the
+        seconds that one item may take. `check` is called on every node: it raises a ProrlError where responses cannot
+        be judged there, and may return a warning.
+
+        Raises:
+            JudgeError: a node cannot judge; the sentence names it.
+            JudgeLostError: a judge died or never answered.
+        """
+        self._start = start
+        self._deadline = deadline
+        self._numbers = count()
+        self._incidents: list[str] = []
+        self._replaced: Counter[str] = Counter()  # workers of judges
+        self._slots = [_Slot(index=index, actor=start(index)) for index in range(judges)]
+        seconds = START_SECONDS + STARTUP_ATTEMPTS * STARTUP_SECONDS
+        try:
+            warnings = results([slot.actor.start.remote(check) for slot in self._slots], within=seconds)
+        except LOST as error:
+            raise JudgeLostError(
+                f"a judge has died or was silent as it started: see what its machine lacks: {reason(error)}"
+            ) from error
+        for warning in sorted(set(filter(None, warnings))):
+            self._tell(warning)
+
+    def submit(self, ticket: int, problem: Problem, text: str) -> None:
+        """Queue one response, for the judges in turn; it is sent by the next `poll`.
+
+        Raises:
+            RuntimeError: the judge is closed.
+        """
+        if not self._slots:
+            raise RuntimeError("this judge is closed")
+        number = next(self._numbers)
+        slot = self._slots[number % len(self._slots)]
+        slot.owed[number] = (ticket, problem, text)
+        slot.unsent.append(number)
+
+    def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
+        """Verdicts that are here, in no particular order; with `wait`, at least one unless none is outstanding.
+
+        A judge that has died or is silent is replaced, and what it owed is asked of the new one.
+
+        Raises:
+            JudgeOutError: no judge that owes a verdict can start a worker now.
+            JudgeLostError: a judge and all that took its place died or were silent.
+        """
+        self._ask()
+        judged = self._collect(wait=False)
+        for slot in self._slots:
+            slot.out = None  # that was said before this poll
+        while wait and not judged and (owing := [slot for slot in self._slots if slot.owed]):
+            if all(slot.out for slot in owing):
+                raise min((slot.out for slot in owing if slot.out), key=lambda out: out.seconds)
+            judged = self._collect(wait=True)
+        return judged
+
+    def incidents(self) -> list[str]:
+        """Which judges were replaced, and why, since this was last asked: a sentence each; one for all workers."""
+        told, self._incidents = self._incidents + replacements(self._replaced), []
+        self._replaced.clear()
+        return told
+
+    def close(self) -> None:
+        """End the judges and their workers; nothing may be submitted afterwards."""
+        closing = [slot.actor.close.remote() for slot in self._slots]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+        for slot in self._slots:
+            ray.kill(slot.actor)
+        self._slots = []
+
+    def _ask(self) -> None:
+        """Send what is queued to every judge that is not answering now; it goes on with what it has."""
+        for slot in self._slots:
+            if slot.owed and slot.pending is None:
+                items = [(number, *slot.owed[number][1:]) for number in slot.unsent]
+                slot.unsent.clear()
+                slot.pending = slot.actor.exchange.remote(items)
+                start = 0.0 if slot.started else START_SECONDS
+                slot.due = time.monotonic() + start + self._deadline + ANSWER_SECONDS
+
+    def _collect(self, *, wait: bool) -> list[tuple[int, Verdict]]:
+        """Take what judges have answered, after the first answer or deadline if with `wait`, and ask them again."""
+        busy = [slot for slot in self._slots if slot.pending is not None]
+        judged = [verdict for slot in _answered(busy, wait=wait) for verdict in self._take(slot)]
+        self._ask()
+        return judged
+
+    def _take(self, slot: _Slot) -> list[tuple[int, Verdict]]:
+        """Verdicts under their tickets of a judge that has answered; another judge in its place if it is lost."""
+        try:
+            answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
+        except LOST as error:
+            self._replace(slot, error)
+            return []
+        judged, replaced, slot.out = answer
+        self._replaced.update(replaced)
+        slot.pending, slot.started = None, True
+        slot.restarts = 0 if judged else slot.restarts
+        return [(slot.owed.pop(number)[0], verdict) for number, verdict in judged]
+
+    def _replace(self, slot: _Slot, lost: Exception) -> None:
+        """Start another judge in the place of a lost one, to be sent all that is owed; it is not waited for here."""
+        slot.restarts += 1
+        how, why = ended(lost), "" if isinstance(lost, OverdueError) else f": {reason(lost)}"
+        if slot.restarts > MOST_RESTARTS:
+            raise JudgeLostError(
+                f"judge {slot.index} {how}, the {slot.restarts}th without a verdict between them: see what its "
+                f"machine lacks{why}"
+            ) from lost
+        self._tell(
+            f"judge {slot.index} {how} and is replaced, {len(slot.owed)} responses are judged again{why}"
+        )
+        ray.kill(slot.actor)  # what hangs holds its place
+        slot.actor, slot.pending, slot.started = self._start(slot.index), None, False
+        slot.unsent = list(slot.owed)
+
+    def _tell(self, incident: str) -> None:
+        """Now to the log, as a step may take long, and by `incidents` to the journal."""
+        _LOG.warning(incident)
+        self._incidents.append(incident)
+
+
+def _answered(busy: Sequence[_Slot], *, wait: bool) -> list[_Slot]:
+    """Judges that have an answer or their deadline behind them; with `wait`, once there is one."""
+    if not busy:
+        return []
+    pending = [slot.pending for slot in busy]
+    if wait:
+        first = min(slot.due for slot in busy)
+        ray.wait(pending, timeout=max(0.0, first - time.monotonic()), fetch_local=False)
+    ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False)
+    return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
+
+
+@contextmanager
+def _node_named() -> Iterator[None]:
+    """Say of an error which node it is about."""
+    try:
+        yield
+    except ProrlError as error:
+        raise JudgeError(
+            f"node {ray.util.get_node_ip_address()} cannot judge: {error}; give it what the driver has, or set "
+            "cluster.judges=0 to judge beside the driver"
+        ) from None

@@ -1,0 +1,275 @@
+"""The learner group: one actor per rank, each with the same `TorchLearner`, behind one `ports.Learner`.
+
+Every method is called on all ranks with the same arguments, and rank 0 speaks for them. Folders must be reachable
+from the driver and from every rank. A rank that dies takes the run with it: whoever supervises resumes it.
+
+No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
+heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample), and where a rank
+hangs the supervisor ends the trainer once that phase is overdue (`run/heartbeat.py`); the ranks go with it. Only
+`join` and `build` come before the first beat: ranks that do not meet are given up by torch's process group after half
+an hour. Models are built by the ranks of a node one after the other, since each holds a whole one meanwhile.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+import torch
+import torch.distributed as dist
+
+from prorl.cluster.calls import OverdueError, result, results
+from prorl.cluster.settings import Device
+from prorl.cluster.turns import Take, apart, one_of_each_node
+from prorl.cluster.weights import Receivers, collect
+from prorl.learn.learner import LearnerSettings, TorchLearner
+from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
+from prorl.learn.parallel import Ranks, Share, full_weights
+from prorl.types import Batch, Knobs, UpdateStats
+
+if TYPE_CHECKING:
+    from prorl.cluster.transfer import Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a learner is made from."""
+
+    model: str  # transformers directory or hub id
+    tokenizer: str
+    settings: LearnerSettings
+    with_reference: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the driver needs to know about the model that only the ranks hold."""
+
+    eos_ids: tuple[int, ...]
+    context: int  # tokens
+    heads: int  # of attention, over which an engine's GPUs share a layer
+    config: str  # as transformers writes it, JSON
+    deal: Callable[..., list[list[Share]]]  # the ranks' way to deal a batch, of so many `updates`
+
+
+class LearnerRank:
+    """One rank, in a process of its own."""
+
+    def __init__(self, index: int, size: int) -> None:
+        self._index, self._count = index, size
+        self._snapshot: tuple[int, Callable[[Path], None]] | None = None
+        self._line: Line | None = None
+        self._group = Ranks()
+        self._learner: TorchLearner
+        self._device: Device
+        self._dtype: torch.dtype  # of the weights that engines are given
+
+    def meeting(self) -> str:
+        """An address of this machine at which the ranks can find each other."""
+        host, port = _free_address()
+        return f"tcp://{host}:{port}"
+
+    def join(self, device: Device, meeting: str) -> str:
+        """Meet the other ranks, a collective; a rank alone joins nobody. Returns which node this is."""
+        self._device = device
+        if self._count > 1:
+            backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+            dist.init_process_group(backend, init_method=meeting, rank=self._index, world_size=self._count)
+            self._group = Ranks.joined(device)
+        return str(ray.get_runtime_context().get_node_id())
+
+    def build(self, origin: Origin) -> Facts:
+        """Load the model and keep this rank's shard; nothing is sent.
+
+        Raises:
+            ModelError: the model or its tokenizer cannot be used.
+            ValueError: as `TorchLearner`.
+        """
+        self._dtype = getattr(torch, origin.settings.dtype)
+        tokens = load_tokenizer(origin.tokenizer)
+        # With several ranks a GPU never holds the whole model: it is sharded on its way there.
+        place = self._device if self._group.mesh is None else "cpu"
+        model = load_model(origin.model, dtype=torch.float32, device=place)
+        self._learner = TorchLearner(
+            model,
+            origin.settings,
+            with_reference=origin.with_reference,
+            pad_id=pad_id(tokens),
+            ranks=self._group,
+        )
+        return Facts(
+            eos_ids=eos_ids(model, tokens),
+            context=context_limit(model),
+            heads=model.config.get_text_config().num_attention_heads,
+            config=model.config.to_json_string(),
+            deal=self._learner.deal,
+        )
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """A method of the learner."""
+        return getattr(self._learner, method)(*arguments, **options)
+
+    def learn(self, hands: Sequence[Any], knobs: Knobs) -> UpdateStats:
+        """One step on this rank's of the references to all ranks' shares."""
+        return self._learner.learn(result(hands[self._index]), knobs)
+
+    def publish(self, version: int) -> list[Any]:
+        """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""
+        if self._index:
+            for _ in full_weights(self._learner.policy):
+                pass
+            return []
+        return [ray.put(collect(self._learner.policy, version, self._dtype))]
+
+    def connect(self, receivers: Receivers) -> str | None:
+        """Meet the engines, and leave those that were met before; on all ranks. Returns what has failed."""
+        from prorl.cluster.transfer import Line, Source
+
+        if self._line is not None:
+            self._line.close()
+        source = Source(self._learner.policy, self._dtype, self._device, sends=not self._index)
+        self._line = Line(source, self._index, receivers, _free_address())
+        return self._line.failure
+
+    def send(self) -> str | None:
+        """Send the policy to the engines that were met; a collective. Returns what has failed."""
+        assert self._line is not None, "called once the engines were met"
+        return self._line.send()
+
+    def snapshot(self, ticket: int) -> None:
+        """Copy the state now, to be written under this ticket; an earlier copy is forgotten."""
+        self._snapshot = None
+        self._snapshot = (ticket, self._learner.snapshot())
+
+    def write(self, ticket: int, folder: Path) -> None:
+        """Write the snapshot; beside the learning, in a thread of the actor.
+
+        Raises:
+            RuntimeError: a later snapshot has been taken.
+        """
+        held, self._snapshot = self._snapshot, None
+        if held is None or held[0] != ticket:
+            raise RuntimeError("this snapshot is gone: write one before the next is taken")
+        held[1](folder)
+
+
+class RayLearner:
+    """`ports.Learner` over the ranks."""
+
+    def __init__(self, ranks: Sequence[Any], origin: Origin, *, device: Device, take: Take = apart) -> None:
+        """`ranks` are handles of `LearnerRank` actors; `take` asks for the GPUs where they are shared.
+
+        Raises as `LearnerRank.build`.
+        """
+        self._ranks = list(ranks)
+        self._tickets = count()
+        self._met: Sequence[Any] = ()
+        self._take_turn = take
+        self._stowed = False
+        meeting = result(self._ranks[0].meeting.remote())
+        nodes = results([rank.join.remote(device, meeting) for rank in self._ranks])
+        waves = one_of_each_node(nodes)
+        built = [results([self._ranks[at].build.remote(origin) for at in wave]) for wave in waves]
+        self.facts: Facts = built[0][0]
+
+    def leave(self) -> None:
+        """Keep all tensors in host memory until the next turn."""
+        self._ask("call", "stow")()
+        self._stowed = True
+
+    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+        """Begin one step on all ranks, each of which takes its own rows."""
+        hands = self.facts.deal(batch, updates=knobs.updates_per_step)
+        return self._begin("learn", [ray.put(hand) for hand in hands], knobs)
+
+    def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
+        logps: list[float] = self._call("score", prompt, tokens)
+        return logps
+
+    def publish(self, version: int) -> Any:
+        """A reference to the policy's `Weights`, which lie in Ray's object store."""
+        (weights,) = self._all("publish", version)
+        return weights
+
+    def send(self, receivers: Receivers) -> str | None:
+        """Send the policy straight to the engines; returns what has failed at their end, if something has.
+
+        Raises:
+            OverdueError, RayActorError: the ranks themselves hang or have died.
+        """
+        steps: list[tuple[str, tuple[Any, ...]]] = [("send", ())]
+        if self._met != receivers.actors:  # a new engine among them: a group of NCCL takes nobody in later
+            self._met = ()
+            steps.insert(0, ("connect", (receivers,)))
+        for step, arguments in steps:
+            asked = [getattr(rank, step).remote(*arguments) for rank in self._ranks]
+            try:
+                failures = [failure for failure in results(asked, within=2 * receivers.deadline) if failure]
+            except OverdueError as error:
+                raise OverdueError(
+                    f"learner ranks and engines have not come to an end with `{step}` of a direct transfer of "
+                    "weights: where that happens again, go on with cluster.transfer=host"
+                ) from error
+            if failures:
+                return str(failures[0])
+        self._met = receivers.actors
+        return None
+
+    def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
+        """Make the policy, or the weights in a checkpoint folder, the reference."""
+        folder = None if source is None else source.absolute()
+        self._call("reset_reference", folder, clear_optimizer=clear_optimizer)
+
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copy policy and optimizer as they are now; the returned function has the ranks write them."""
+        ticket = next(self._tickets)
+        self._all("snapshot", ticket)
+
+        def write(folder: Path) -> None:
+            self._ask("write", ticket, folder.absolute())()  # of host memory, whoever's turn it is
+
+        return write
+
+    def restore(self, folder: Path) -> None:
+        """Load what a snapshot wrote, here or on one process."""
+        self._call("restore", folder.absolute())
+
+    def save_reference(self, folder: Path) -> None:
+        """Write the reference weights."""
+        self._call("save_reference", folder.absolute())
+
+    def restore_reference(self, folder: Path) -> None:
+        """Load what `save_reference` wrote."""
+        self._call("restore_reference", folder.absolute())
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return self._all("call", method, *arguments, **options)
+
+    def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Rank 0's answer, once all have answered."""
+        return self._begin(method, *arguments, **options)()
+
+    def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+        """Ask all ranks, in the learner's turn; the returned function waits for all and gives rank 0's answer."""
+        self._take_turn(self)
+        if self._stowed:
+            self._ask("call", "fetch")()
+            self._stowed = False
+        return self._ask(method, *arguments, **options)
+
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+        asked = [getattr(rank, method).remote(*arguments, **options) for rank in self._ranks]
+        return lambda: results(asked)[0]
+
+
+def _free_address() -> tuple[str, int]:
+    """Where others may find this process: an address of its machine, and a port that is free."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return str(ray.util.get_node_ip_address()), int(free.getsockname()[1])

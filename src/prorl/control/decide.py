@@ -1,0 +1,144 @@
+"""The director: looks at the state at a step boundary and says what should be done. It performs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prorl.algo.reference_reset import due
+from prorl.control.detectors import Intervene, doubtful, interventions, told_to_roll_back
+from prorl.control.events import ResetReason
+from prorl.control.plan import OptimizerAtReset, Plan
+from prorl.control.state import RunState
+
+TOLD_TO_STOP = "told to stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnterStage:
+    """Let the knobs of the next stage hold."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetReference:
+    """Make the policy (`current`) or the best exam's checkpoint (`best`) the reference."""
+
+    reason: ResetReason
+    target: Literal["current", "best"]
+    optimizer: OptimizerAtReset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """End the loop, saved."""
+
+    reason: str
+
+
+Decision = EnterStage | ResetReference | Intervene | Stop
+
+
+def exam_due(plan: Plan, state: RunState) -> bool:
+    """Exams are sat before the first step, every `every` steps, after the last one, and when told to."""
+    if not plan.exam.every or state.last_exam == state.step:
+        return False
+    return state.step % plan.exam.every == 0 or state.step == plan.steps or "exam" in state.asked
+
+
+def save_due(plan: Plan, state: RunState) -> bool:
+    """Checkpoints: every `save_every` steps from 0 on, at a new best exam, when told to, at a pause and the end."""
+    return (
+        state.step % plan.save_every == 0
+        or state.best_step == state.step
+        or "save" in state.asked
+        or state.paused is not None
+        or state.stopped is not None
+    )
+
+
+def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[Decision, ...]:
+    """What to do at this boundary, in the order in which it is to be done; a roll back comes alone."""
+    told = told_to_roll_back(plan, state)
+    if told is not None:
+        return (told,)
+    decisions: list[Decision] = []
+    stage = _next_stage(plan, state)
+    if stage is not None:
+        decisions.append(EnterStage(index=stage))
+    doubted = doubtful(plan, state)
+    reset = _reset(plan, state, stage, doubted=doubted)
+    can_reset = reset is None and not doubted and _can_reset(state)
+    can_reset &= state.step - state.last_reset >= plan.reset.cooldown
+    asked_for = interventions(plan, state, can_reset=can_reset)
+    if any(intervention.action == "roll_back" for intervention in asked_for):
+        return asked_for
+    for intervention in asked_for:
+        decisions.append(intervention)
+        if intervention.action == "reset_reference" and reset is None:
+            reset = _from_rules(plan, state, intervention.detector)
+    if reset is not None:
+        decisions.append(reset)
+    stop = _stop(plan, state, asked_for, interrupted=interrupted)
+    if stop is not None:
+        decisions.append(Stop(reason=stop))
+    return tuple(decisions)
+
+
+def is_quiet(plan: Plan, state: RunState) -> bool:
+    """Whether a boundary with this state only lies between two steps: no exam, no checkpoint, no decision."""
+    return not (exam_due(plan, state) or save_due(plan, state) or decide(plan, state))
+
+
+def _next_stage(plan: Plan, state: RunState) -> int | None:
+    following = state.stage + 1
+    if following < len(plan.stages) and plan.stages[following].at <= state.step:
+        return following
+    return None
+
+
+def _can_reset(state: RunState) -> bool:
+    return state.reference is not None and state.step > 0
+
+
+def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -> ResetReference | None:
+    """A policy in doubt becomes the reference by order alone: a stage takes the best one, and the rules wait."""
+    rules = plan.reset
+    if not _can_reset(state):
+        return None
+    if entered is not None and plan.stages[entered].reset_reference:
+        target: Literal["current", "best"] = "best" if doubted and state.best_step is not None else "current"
+        return ResetReference(reason="stage", target=target, optimizer=plan.stages[entered].optimizer)
+    if "reset-reference" in state.asked:
+        return ResetReference(reason="order", target="current", optimizer=rules.optimizer)
+    reason = due(
+        step=state.step,
+        last_reset_step=state.last_reset,
+        recent_kls=state.recent_kls,
+        exams_since_best=state.exams_since_best,
+        every=rules.every,
+        kl_ceiling=rules.kl_ceiling,
+        kl_count=rules.kl_count,
+        kl_window=rules.kl_window,
+        stalled_exams=rules.stalled_exams,
+        cooldown=rules.cooldown,
+    )
+    return None if reason is None or doubted else _from_rules(plan, state, reason)
+
+
+def _from_rules(plan: Plan, state: RunState, reason: ResetReason) -> ResetReference:
+    target = plan.reset.target if state.best_step is not None else "current"
+    return ResetReference(reason=reason, target=target, optimizer=plan.reset.optimizer)
+
+
+def _stop(plan: Plan, state: RunState, asked_for: Sequence[Intervene], *, interrupted: bool) -> str | None:
+    for intervention in asked_for:
+        if intervention.action == "stop":
+            return intervention.reason
+    if state.step >= plan.steps:
+        return "done"
+    if interrupted:
+        return "interrupted"
+    return TOLD_TO_STOP if "stop" in state.asked else None

@@ -1,0 +1,241 @@
+"""Everything the driver remembers between steps, and the one function that changes it.
+
+`RunState` is small and JSON; it is a cache that folding the journal from its first event must reproduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from prorl.control import signals as observed
+from prorl.control.events import (
+    Evaluated,
+    Event,
+    Intervened,
+    Ordered,
+    ReferenceReset,
+    Resumed,
+    StageEntered,
+    Started,
+    Stepped,
+    Stopped,
+    Warned,
+)
+from prorl.control.signals import Signals
+
+KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
+SHARE_MEMORY = 0.8  # weight of the past in the running informative share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Identity of the reference the KL penalty is paid to."""
+
+    name: str
+    birth_step: int
+    parent: str | None
+    reason: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """Driver memory at a step boundary."""
+
+    config_hash: str = ""  # of the recipe the run goes by
+    step: int = 0  # completed steps
+    cursor: int = 0  # next draw of the data order
+    version: int = 0  # policy version
+    stage: int = -1  # index of the last stage entered
+    reference: Reference | None = None
+    references_born: int = 0
+    last_reset: int = 0  # step of the last reset, or of the run's birth
+    recent_kls: tuple[float, ...] = ()  # since the last reset, newest last
+    best_score: float | None = None
+    best_step: int | None = None
+    exams_since_best: int = 0
+    last_exam: int | None = None
+    informative_share: float = 0.5  # running; sizes the first wave of draws
+    skipped_updates: int = 0  # since the last applied one
+    exams_since_gain: int = 0  # since the best exam of the run, whatever was reset meanwhile
+    sampled_tokens: int = 0
+    trained_tokens: int = 0
+    signals: Signals = field(default_factory=Signals)  # what the detectors remember
+    lr_scale: float = 1.0  # of the planned learning rate, ...
+    lr_until: int = 0  # ... up to this step
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # knobs that the operator holds, by name
+    asked: tuple[str, ...] = ()  # orders taken in and still to be carried out at this boundary
+    roll_back_to: int | None = None  # the step that an asked roll back names, if it names one
+    paused: str | None = None  # why no step is made
+    inbox: int = 0  # bytes of the inbox read
+    last_order: str = ""  # id of the last order read
+    obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was last rolled back
+    stopped: str | None = None
+
+
+def evolve(state: RunState, event: Event) -> RunState:
+    """The state after an event: pure, total over the union, blind to wall-clock times."""
+    match event:
+        case Started():
+            return replace(state, config_hash=event.config_hash, reference=_first_reference(event))
+        case Stepped():
+            return _after_step(state, event)
+        case Evaluated():
+            return _after_exam(state, event)
+        case ReferenceReset():
+            return replace(
+                state,
+                reference=Reference(
+                    name=event.name,
+                    birth_step=event.step,
+                    parent=event.parent,
+                    reason=event.reason,
+                    hash=event.hash,
+                ),
+                references_born=state.references_born + 1,
+                last_reset=event.step,
+                recent_kls=(),
+                exams_since_best=0,
+                signals=observed.forget(state.signals, ("kl",)),
+                asked=_without(state.asked, "reset-reference"),
+            )
+        case StageEntered():
+            return replace(state, stage=event.index, signals=observed.forget(state.signals))
+        case Intervened():
+            return _after_intervention(state, event)
+        case Ordered():
+            return _after_order(state, event)
+        case Stopped():
+            paused = (
+                None if "stop" in state.asked else state.paused
+            )  # who takes it up again wants it to go on
+            owed = tuple(order for order in state.asked if order == "exam")  # sat when it is taken up again
+            return replace(state, stopped=event.reason, paused=paused, asked=owed)
+        case Resumed():
+            return _after_resume(state, event)
+        case Warned():
+            return state
+
+
+def fold(events: Iterable[Event]) -> RunState:
+    """The state that a whole journal leads to."""
+    return reduce(evolve, events, RunState())
+
+
+def to_json(state: RunState) -> dict[str, Any]:
+    """State as plain JSON data."""
+    return asdict(state)
+
+
+def from_json(data: Mapping[str, Any]) -> RunState:
+    """The state that `to_json` wrote."""
+    reference = data["reference"]
+    return RunState(
+        **{
+            **data,
+            "reference": Reference(**reference) if reference else None,
+            "recent_kls": tuple(data["recent_kls"]),
+            "signals": observed.from_json(data["signals"]),
+            "asked": tuple(data["asked"]),
+        }
+    )
+
+
+def _first_reference(event: Started) -> Reference | None:
+    if event.reference_hash is None:
+        return None
+    return Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash=event.reference_hash)
+
+
+def _after_step(state: RunState, event: Stepped) -> RunState:
+    tally, update = event.tally, event.update
+    share = state.informative_share
+    if tally.informative_share is not None:
+        share = SHARE_MEMORY * share + (1 - SHARE_MEMORY) * tally.informative_share
+    kls = state.recent_kls
+    if update.updates and update.kl is not None:
+        kls = (*kls, update.kl)[-KL_MEMORY:]
+    skipped = update.skipped_last + (0 if update.updates else state.skipped_updates)
+    lowered = event.step < state.lr_until
+    return replace(
+        state,
+        step=event.step,
+        cursor=event.cursor,
+        version=event.version,
+        recent_kls=kls,
+        informative_share=share,
+        skipped_updates=skipped,
+        signals=observed.after_step(state.signals, event, skipped=skipped),
+        lr_scale=state.lr_scale if lowered else 1.0,
+        lr_until=state.lr_until if lowered else 0,
+        asked=(),
+        sampled_tokens=state.sampled_tokens + tally.sampled_tokens,
+        trained_tokens=state.trained_tokens + update.action_tokens,
+    )
+
+
+def _after_exam(state: RunState, event: Evaluated) -> RunState:
+    gained = state.best_score is None or event.score > state.best_score
+    since_gain = 0 if gained else state.exams_since_gain + 1
+    return replace(
+        state,
+        best_score=event.score if gained else state.best_score,
+        best_step=event.step if gained else state.best_step,
+        exams_since_best=0 if gained else state.exams_since_best + 1,
+        exams_since_gain=since_gain,
+        last_exam=event.step,
+        signals=observed.after_exam(state.signals, event, since_best=since_gain),
+        asked=_without(state.asked, "exam"),
+    )
+
+
+def _after_intervention(state: RunState, event: Intervened) -> RunState:
+    after = replace(
+        state,
+        signals=observed.after_intervention(state.signals, event),
+        lr_scale=event.lr_scale,
+        lr_until=event.lr_until,
+    )
+    if event.action == "pause":
+        return replace(after, paused=f"{event.detector}: {event.reason}")
+    if event.action == "exam":
+        return replace(after, asked=(*_without(state.asked, "exam"), "exam"))
+    if event.action == "roll_back":  # the checkpoint may be one that a stop left behind
+        # Saved at once: a crash must not forget which orders the roll back has undone.
+        return replace(after, stopped=None, obeyed=event.obeyed, asked=("save",))
+    return after
+
+
+def _after_order(state: RunState, event: Ordered) -> RunState:
+    after = replace(state, inbox=event.inbox, last_order=event.id or state.last_order)
+    if event.refused is not None:
+        return after
+    match event.order:
+        case "set":
+            signals = observed.after_order(state.signals, state.overrides, event.overrides)
+            return replace(after, overrides=event.overrides, signals=signals)
+        case "pause":
+            return replace(after, paused="told to pause")
+        case "resume":
+            return replace(after, paused=None)
+        case "stop" | "save" | "exam" | "reset-reference" | "roll-back":
+            asked = (*_without(state.asked, event.order), event.order)
+            return replace(after, asked=asked, roll_back_to=event.settings.get("step"))
+        case _:
+            return after
+
+
+def _after_resume(state: RunState, event: Resumed) -> RunState:
+    after = replace(state, config_hash=event.config_hash, stopped=None)
+    if event.branched_from is None:
+        return after
+    # The branch has an inbox of its own, and holds what its recipe says, under which the exam may be another one.
+    own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
+    return replace(own, inbox=0, last_order="", obeyed=0)
+
+
+def _without(asked: tuple[str, ...], order: str) -> tuple[str, ...]:
+    return tuple(other for other in asked if other != order)

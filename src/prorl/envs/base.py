@@ -1,0 +1,154 @@
+"""The contract of a procedural task, and how it is split so that no held-out prompt is ever trained on.
+
+Seed-based splits leak on small spaces (49 % of easy linear equations of one seed also occur under another),
+so the split of a problem is a property of its canonical prompt: a hash puts every prompt in one of 20 buckets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, ClassVar
+
+from prorl.envs.extract import extract_answer
+from prorl.seeds import generator
+from prorl.types import Problem, Split, Verdict, Witness
+
+BUCKETS = 20
+EXAM_BUCKETS = frozenset({0, 1})  # 10 %: exams during the run, which the director acts on
+TEST_BUCKETS = frozenset({2, 3})  # 10 %: the final measurement, which nothing in the run sees
+MAX_REDRAWS = 10_000
+
+NO_ANSWER = Verdict(score=0.0, status="wrong", note="no answer", answered=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A problem before it has an index: prompt, what the verifier needs, and a known solution if there is one."""
+
+    prompt: str
+    payload: Any
+    witness: Witness | None
+
+
+def canonical(prompt: str) -> str:
+    """The prompt with case and white space folded: two prompts that only differ there are the same problem."""
+    return " ".join(prompt.lower().split())
+
+
+def belongs(prompt: str, split: Split) -> bool:
+    """Whether a prompt may appear in `split`. Out-of-domain splits are apart by construction, so anything may."""
+    if split == "ood":
+        return True
+    digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
+    bucket = int.from_bytes(digest, "big") % BUCKETS
+    if split == "exam":
+        return bucket in EXAM_BUCKETS
+    if split == "test":
+        return bucket in TEST_BUCKETS
+    return bucket not in EXAM_BUCKETS | TEST_BUCKETS
+
+
+class ProceduralTask(ABC):
+    """A family of generated problems with a difficulty ladder.
+
+    A subclass sets the class variables and implements `generate` and `score`. `levels` are trained and examined;
+    `ood_levels` (larger sizes, held-out operators) appear only in the `ood` split. A family that is never
+    trained has no `levels`, only `ood_levels`.
+    """
+
+    name: str
+    domain: str
+    levels: ClassVar[tuple[int, ...]]
+    ood_levels: ClassVar[tuple[int, ...]] = ()
+    pass_threshold: float = 1.0
+
+    def __init__(self, weights: Mapping[int, float] | None = None) -> None:
+        """`weights` says how often each level is drawn; default: all of `levels` equally often.
+
+        Raises:
+            ValueError: a level that the family does not train.
+        """
+        unknown = set(weights or {}) - set(self.levels)
+        if unknown:
+            raise ValueError(
+                f"task {self.name}: no level {sorted(unknown)}; its trained levels are {list(self.levels)}"
+            )
+        self.weights = dict(weights) if weights else dict.fromkeys(self.levels, 1.0)
+
+    @property
+    def splits(self) -> frozenset[Split]:
+        """The splits that this task has problems for."""
+        trained: tuple[Split, ...] = ("train", "exam", "test") if self.levels else ()
+        return frozenset((*trained, "ood") if self.ood_levels else trained)
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """Every level from the easiest to the hardest, trained or not."""
+        return tuple(sorted((*self.levels, *self.ood_levels)))
+
+    @abstractmethod
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Draw one problem of a difficulty level, using no other randomness than `rng`."""
+
+    @abstractmethod
+    def score(self, payload: Any, answer: str) -> float:
+        """Score an extracted answer in [0, 1] by the definition of the problem; never raises, never evals."""
+
+    def problem(self, index: int, split: Split) -> Problem:
+        """The problem at `index` of `split`: redraws until the prompt's hash says that it belongs there.
+
+        Raises:
+            ValueError: the task has nothing in this split, or its space is too small to fill it.
+        """
+        if split not in self.splits:
+            raise ValueError(f"task {self.name} has no {split} problems")
+        return self._drawn(
+            generator(self.name, split, index), index, split, partial(self._level, split=split)
+        )
+
+    def rung(self, index: int, level: int) -> Problem:
+        """The problem at `index` of one level of the ladder; held out like the `test` split, whatever is trained.
+
+        Raises:
+            ValueError: the ladder has no such level, or its space is too small.
+        """
+        if level not in self.ladder:
+            raise ValueError(f"task {self.name} has no level {level}; its ladder is {list(self.ladder)}")
+        return self._drawn(generator(self.name, "ladder", level, index), index, "test", lambda _rng: level)
+
+    def _drawn(self, rng: Random, index: int, split: Split, level_of: Callable[[Random], int]) -> Problem:
+        for _ in range(MAX_REDRAWS):
+            level = level_of(rng)
+            draft = self.generate(rng, level)
+            if belongs(draft.prompt, split):
+                return Problem(
+                    task=self.name,
+                    domain=self.domain,
+                    index=index,
+                    split=split,
+                    level=level,
+                    prompt=draft.prompt,
+                    payload=draft.payload,
+                    witness=draft.witness,
+                )
+        raise ValueError(
+            f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small"
+        )
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Extract the answer and score it; a response without an answer is wrong, not an error."""
+        answer = extract_answer(text)
+        if answer is None:
+            return NO_ANSWER
+        score = self.score(problem.payload, answer)
+        return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")
+
+    def _level(self, rng: Random, split: Split) -> int:
+        if split == "ood":
+            return rng.choice(self.ood_levels)
+        return rng.choices(list(self.weights), weights=list(self.weights.values()))[0]

@@ -1,0 +1,120 @@
+"""Does a task keep its promises? The known solution passes, cheap tricks earn nothing, and judging is fast.
+
+A trick fails a task when it earns more than the best constant answer, which is the floor above which a score
+means something at all, and which is reported. Where any text is an answer, as in instruction
+following, nothing is a trick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from prorl.envs.baseline import Baseline, constant_baseline
+from prorl.envs.extract import respond
+from prorl.ports import Task
+from prorl.types import Problem, Split, Verdict
+
+TRICKS = (
+    "?",
+    "[]",
+    "None",
+    "True False",
+    " ".join(map(str, range(100))),
+    ", ".join(map(str, range(-9, 10))),
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+    "</answer>" * 3,
+    "the answer",
+)
+ECHOED_LINES = 12  # of a prompt, from its end; most prompts are shorter
+FREE_TEXT = "some words and no answer tag"
+SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "exam")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCheck:
+    """What was found on some problems of one task; times in seconds per problem and per response."""
+
+    name: str
+    domain: str
+    problems: int
+    witnessed: int  # problems with a known solution
+    baseline: Baseline
+    generate_seconds: float
+    verify_seconds: float
+    faults: tuple[str, ...]  # empty: the task keeps its promises
+
+
+def check_task(task: Task, problems: int = 20) -> TaskCheck:
+    """Try a task on the first problems of the first split that it has.
+
+    Raises:
+        ValueError: fewer than one problem.
+    """
+    split = next(split for split in SPLIT_ORDER if split in task.splits)
+    begin = time.perf_counter()
+    asked = [task.problem(index, split) for index in range(problems)]
+    generated = time.perf_counter()
+    baseline = constant_baseline(task, split, problems)
+    judged = time.perf_counter()
+    faults = list(_faults(task, asked, baseline))
+    verdicts = (2 + len(TRICKS) + ECHOED_LINES) * problems
+    return TaskCheck(
+        name=task.name,
+        domain=task.domain,
+        problems=problems,
+        witnessed=sum(problem.witness is not None for problem in asked),
+        baseline=baseline,
+        generate_seconds=(generated - begin) / problems,
+        verify_seconds=(time.perf_counter() - judged) / verdicts,
+        faults=tuple(dict.fromkeys(faults)),
+    )
+
+
+def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iterator[str]:
+    for problem in problems:
+        yield from _unsolved(task, problem)
+        for text, name in (("", "an empty response"), (problem.prompt, "an echo of the prompt")):
+            if _verdict(task, problem, text).score > 0:
+                yield f"{name} scores"
+    if _verdict(task, problems[0], FREE_TEXT).answered:
+        return
+    for name, answers in _tricks(problems):
+        verdicts = [
+            _verdict(task, problem, respond("", answer))
+            for problem, answer in zip(problems, answers, strict=True)
+        ]
+        if any(verdict.status == "error" for verdict in verdicts):
+            yield f"the verifier fails on {name}"
+        if sum(verdict.score for verdict in verdicts) / len(problems) > baseline.score:
+            yield f"{name} earns more than the best constant answer"
+
+
+def _tricks(problems: Sequence[Problem]) -> Iterator[tuple[str, list[str]]]:
+    """Name of a trick, and its answer to every problem."""
+    for trick in TRICKS:
+        yield repr(trick[:20]), [trick] * len(problems)
+    lines = [problem.prompt.strip().splitlines() for problem in problems]
+    for place in range(1, min(ECHOED_LINES, max(map(len, lines))) + 1):
+        echoes = [prompt[-place] if place <= len(prompt) else "" for prompt in lines]
+        yield f"an echo of line {place} from the end of the prompt", echoes
+
+
+def _unsolved(task: Task, problem: Problem) -> Iterator[str]:
+    if problem.witness is None:
+        return
+    verdict = _verdict(task, problem, respond(problem.witness.steps, problem.witness.answer))
+    if verdict.status == "error":
+        yield f"the verifier fails on the known solution of problem {problem.index}: {verdict.note}"
+    elif verdict.score < task.pass_threshold:
+        yield f"the known solution of problem {problem.index} scores {verdict.score:g}"
+
+
+def _verdict(task: Task, problem: Problem, text: str) -> Verdict:
+    try:
+        return task.verify(problem, text)
+    except (
+        Exception
+    ) as error:  # a task that raises breaks its contract, and the next one is still to be checked
+        return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")

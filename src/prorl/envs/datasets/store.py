@@ -1,0 +1,181 @@
+"""Prepared rows on disk: one Parquet file per source, and a manifest of what is in the folder and why.
+
+Invariant: a file is whole or not there, and the manifest names it only afterwards. Prompts of a file fit into
+memory, its tests may not: payloads are read one row group at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prorl.envs.datasets.records import DataError, Prepared
+from prorl.files import replacing
+from prorl.types import Split, Witness
+
+if TYPE_CHECKING:
+    from pyarrow import Schema
+    from pyarrow.parquet import ParquetFile
+
+MANIFEST = "manifest.json"
+ROWS_PER_GROUP = 64  # what one look-up of a payload decodes
+DOMAIN = b"prorl.domain"  # key of the file's own metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRow:
+    """A prepared row with its place: the split it belongs to and the hash of all that it says."""
+
+    key: str
+    split: Split
+    prepared: Prepared
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """Where a source's rows lie."""
+    return folder / f"{name}.parquet"
+
+
+def write_rows(path: Path, domain: str, rows: Iterable[StoredRow]) -> int:
+    """Write rows as they come, and return how many; `path` appears only when all are on disk."""
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    count = 0
+    with replacing(path) as temporary, ParquetWriter(temporary, _schema(domain), compression="zstd") as file:
+        stream = iter(rows)
+        while group := list(islice(stream, ROWS_PER_GROUP)):
+            table = pyarrow.Table.from_pylist([_cells(row) for row in group], schema=file.schema)
+            file.write_table(table)
+            count += len(group)
+    return count
+
+
+class StoredRows:
+    """The rows of one prepared file, opened when they are first asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Take note of the file.
+
+        Raises:
+            DataError: there is none.
+        """
+        if not path.exists():
+            raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`")
+        self._path = path
+        self._group: tuple[int, list[str]] = (-1, [])
+
+    @cached_property
+    def domain(self) -> str:
+        """The domain that the rows belong to."""
+        return str(self._file.schema_arrow.metadata[DOMAIN].decode())
+
+    @cached_property
+    def rows_of(self) -> Mapping[Split, Any]:
+        """Split → the numbers of its rows, as an arrow array; splits without rows are missing."""
+        import pyarrow.compute as compute
+
+        splits = self._file.read(columns=["split"])["split"].combine_chunks()
+        return {
+            split: compute.indices_nonzero(compute.equal(splits, split))
+            for split in compute.unique(splits).to_pylist()
+        }
+
+    def questions(self) -> Iterator[str]:
+        """All questions, in order."""
+        for batch in self._file.iter_batches(columns=["question"]):
+            yield from batch["question"].to_pylist()
+
+    def prompt(self, row: int) -> str:
+        """What the model is asked."""
+        return str(self._shown["prompt"][row].as_py())
+
+    def key(self, row: int) -> str | None:
+        """The hash of a row's content; None where there is no such row."""
+        return str(self._keys[row].as_py()) if 0 <= row < len(self._keys) else None
+
+    def witness(self, row: int) -> Witness | None:
+        """The known solution, if the source has one."""
+        cell = self._shown["witness"][row].as_py()
+        return None if cell is None else Witness(**json.loads(cell))
+
+    def payload(self, row: int) -> Mapping[str, Any]:
+        """What judging needs; the row group is kept, as the samples of a problem are judged together."""
+        number, offset = divmod(row, ROWS_PER_GROUP)
+        if self._group[0] != number:
+            column = self._file.read_row_group(number, columns=["payload"])["payload"]
+            self._group = (number, column.to_pylist())
+        payload: Mapping[str, Any] = json.loads(self._group[1][offset])
+        return payload
+
+    @cached_property
+    def _file(self) -> ParquetFile:
+        from pyarrow import ArrowInvalid
+        from pyarrow.parquet import ParquetFile
+
+        try:
+            return ParquetFile(self._path, memory_map=True)
+        except ArrowInvalid as error:
+            raise DataError(f"{self._path} is damaged ({error}): delete it and prepare it again") from error
+
+    @cached_property
+    def _keys(self) -> Any:
+        return self._file.read(columns=["key"])["key"]
+
+    @cached_property
+    def _shown(self) -> Any:
+        """What problems are made of; whoever only judges never loads it."""
+        return self._file.read(columns=["prompt", "witness"])
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What is known of the prepared sources, by name; empty where nothing was prepared, or not readably."""
+    try:
+        sources = json.loads((folder / MANIFEST).read_bytes())["sources"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(sources) if isinstance(sources, dict) else {}
+
+
+def write_manifest(folder: Path, sources: Mapping[str, Any]) -> None:
+    """Replace the manifest."""
+    with replacing(folder / MANIFEST) as temporary:
+        temporary.write_text(
+            json.dumps({"sources": sources}, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _schema(domain: str) -> Schema:
+    import pyarrow
+
+    columns = [
+        (name, pyarrow.string()) for name in ("key", "split", "question", "prompt", "payload", "witness")
+    ]
+    return pyarrow.schema(columns, metadata={DOMAIN: domain.encode()})
+
+
+def _cells(row: StoredRow) -> dict[str, str | None]:
+    prepared = row.prepared
+    witness = prepared.witness
+    return {
+        "key": row.key,
+        "split": row.split,
+        "question": prepared.question,
+        "prompt": prepared.prompt,
+        "payload": json.dumps(prepared.payload),
+        "witness": None
+        if witness is None
+        else json.dumps({"steps": witness.steps, "answer": witness.answer}),
+    }

@@ -1,0 +1,233 @@
+"""The training data: which problem stands at draw k, and the fixed held-out sets that exams use.
+
+A draw is a pure function of (seed, draw, split, weights), so the cursor of a run is one integer, and changing the
+weights between stages needs no other state. The rows of a data set come in epochs: every row once, in another order
+each time (METHOD §13). Which row is next follows from how many of the draws before fell to the set; where weights
+change, that is counted as if the new ones had held from the start, so the epoch under way is cut short there.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from hashlib import blake2b
+from itertools import accumulate, count, islice
+from types import MappingProxyType
+
+from prorl.envs.base import canonical
+from prorl.ports import FiniteTask, Task
+from prorl.seeds import derive, permuted
+from prorl.types import Problem, Split, Verdict
+
+INDEX_BITS = 31
+UNIT = 2.0**-63  # `derive` gives 63 bits
+MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
+WEIGHTS_KEPT = 4  # different weights for which draws stay counted
+MIN_RUNGS = 3
+ALWAYS_LADDERS = ("rg_graph_color",)  # the ladder that ProRL shows
+
+
+class Mixture:
+    """An ordered set of tasks with relative weights."""
+
+    def __init__(self, entries: Sequence[tuple[Task, float]], seed: int) -> None:
+        """`entries` are tasks and how often each is drawn relative to the others; the order matters.
+
+        Raises:
+            ValueError: no entry, a name twice, or weights that are negative, not finite or all zero.
+        """
+        if not entries:
+            raise ValueError("a mixture needs at least one task")
+        names = [task.name for task, _ in entries]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"a mixture names each task once; twice: {sorted({n for n in names if names.count(n) > 1})}"
+            )
+        self._tasks = {task.name: task for task, _ in entries}
+        self._seed = seed
+        self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
+        _check(self.weights)
+        self._turns: dict[tuple[Split, tuple[tuple[str, float], ...]], _Turns] = {}
+
+    def problem(self, draw: int, split: Split, weights: Mapping[str, float] | None = None) -> Problem:
+        """The problem at `draw`: a hash chooses a task that has this split, and another one its 31-bit index.
+
+        The index is a hash so that runs of different seeds see different problems; of a data set it is the row
+        that the permutation of this epoch puts there. `weights` replaces the mixture's own for the tasks it
+        names; the others keep theirs.
+
+        Raises:
+            ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
+        """
+        chosen = self._overridden(weights)
+        present = {
+            name: chosen[name] for name, task in self._tasks.items() if split in task.splits and chosen[name]
+        }
+        if not present:
+            raise ValueError(f"no task with a positive weight has {split} problems")
+        turns = self._turns_under(split, present)
+        task = self._tasks[turns.owner(draw)]
+        if not isinstance(task, FiniteTask):
+            return task.problem(derive(self._seed, "index", split, draw) >> (63 - INDEX_BITS), split)
+        size = task.row_count(split)
+        epoch, place = divmod(turns.before(draw, task.name), size)
+        return task.problem(permuted(place, size, self._seed, "epoch", task.name, split, epoch), split)
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Judge a response by the task that the problem came from.
+
+        Raises:
+            ValueError: a problem of a task that is not in this mixture.
+        """
+        if problem.task not in self._tasks:
+            raise ValueError(f"a problem of task {problem.task!r}, which is not in this mixture")
+        return self._tasks[problem.task].verify(problem, text)
+
+    def fingerprint(self, count: int) -> str:
+        """Identity of what is asked and shown in the first draws: it changes when weights or a task's code do."""
+        digest = blake2b(digest_size=8)
+        for draw in range(count):
+            problem = self.problem(draw, "train")
+            digest.update(f"{problem.task}\n{problem.prompt}\n{problem.witness}\n".encode())
+        return digest.hexdigest()
+
+    def pass_threshold(self, task: str) -> float:
+        """Score from which a response to a problem of `task` counts as solved."""
+        return self._tasks[task].pass_threshold
+
+    def domains(self) -> tuple[str, ...]:
+        """The domains, in order of first appearance."""
+        return tuple(dict.fromkeys(task.domain for task in self._tasks.values()))
+
+    def exam_problems(self, split: Split, per_domain: int) -> tuple[Problem, ...]:
+        """`per_domain` problems with distinct prompts of every domain that has the split, the same at every call.
+
+        Inside a domain the tasks share the problems in proportion to the mixture's weights; what a task with
+        few distinct prompts cannot give is left to the others. The seed of the mixture plays no part, so that
+        runs are comparable.
+
+        Raises:
+            ValueError: `per_domain` below one, or a domain with fewer distinct prompts.
+        """
+        if per_domain < 1:
+            raise ValueError(f"an exam needs at least one problem per domain, not {per_domain}")
+        exam: list[Problem] = []
+        for domain in self.domains():
+            tasks = [task for task in self._tasks.values() if task.domain == domain and split in task.splits]
+            weighted = [(task, self.weights[task.name]) for task in tasks if self.weights[task.name] > 0]
+            problems = list(islice(_shared_out(weighted, split), per_domain))
+            if weighted and len(problems) < per_domain:
+                raise ValueError(
+                    f"domain {domain} has {len(problems)} distinct {split} problems, not {per_domain}"
+                )
+            exam.extend(problems)
+        return tuple(exam)
+
+    def ladder_tasks(self) -> tuple[str, ...]:
+        """Of every domain the trained task of the largest weight with three rungs; and graph colouring by its size.
+
+        Tasks of weight zero do not count, and of equal ones the first.
+        """
+        best: dict[str, str] = {}
+        for name, task in self._tasks.items():
+            weight = self.weights[name]
+            if weight > 0 and "train" in task.splits and len(task.ladder) >= MIN_RUNGS:
+                holder = best.setdefault(task.domain, name)
+                best[task.domain] = name if weight > self.weights[holder] else holder
+        chosen = {*best.values(), *ALWAYS_LADDERS}
+        return tuple(name for name, task in self._tasks.items() if name in chosen and self.weights[name] > 0)
+
+    def ladder_problems(self, name: str, per_level: int) -> tuple[Problem, ...]:
+        """`per_level` problems with distinct prompts of every level of a task, the easiest level first.
+
+        Where a level has fewer, all levels get as few.
+        """
+        task = self._tasks[name]
+        rungs = [list(islice(_distinct(partial(task.rung, level=level)), per_level)) for level in task.ladder]
+        size = min(map(len, rungs))
+        return tuple(problem for rung in rungs for problem in rung[:size])
+
+    def _turns_under(self, split: Split, weights: Mapping[str, float]) -> _Turns:
+        key = (split, tuple(weights.items()))
+        if key not in self._turns:
+            while len(self._turns) >= WEIGHTS_KEPT:
+                del self._turns[next(iter(self._turns))]
+            self._turns[key] = _Turns(self._seed, split, weights)
+        return self._turns[key]
+
+    def _overridden(self, weights: Mapping[str, float] | None) -> Mapping[str, float]:
+        if not weights:
+            return self.weights
+        for name in weights:
+            if name not in self._tasks:
+                near = get_close_matches(name, self._tasks, n=1) or list(self._tasks)
+                raise ValueError(
+                    f"a weight for {name!r}, which is not in this mixture; nearest: {', '.join(near)}"
+                )
+        chosen = {**self.weights, **weights}
+        _check(chosen)
+        return chosen
+
+
+class _Turns:
+    """Which task every draw falls to under weights that do not change, and how many a task had before a draw."""
+
+    def __init__(self, seed: int, split: Split, weights: Mapping[str, float]) -> None:
+        self._key = (seed, "task", split)
+        self._names = list(weights)
+        self._bounds = list(accumulate(weights.values()))
+        self._counted = 0
+        self._draws = {name: array("Q") for name in weights}  # those counted, in order
+
+    def owner(self, draw: int) -> str:
+        """The task that a hash chooses."""
+        point = derive(*self._key, draw) * UNIT * self._bounds[-1]
+        return self._names[min(bisect_right(self._bounds, point), len(self._names) - 1)]
+
+    def before(self, draw: int, name: str) -> int:
+        """How many draws before this one fell to the task: 4 µs for each one not counted yet."""
+        for earlier in range(self._counted, draw):
+            self._draws[self.owner(earlier)].append(earlier)
+        self._counted = max(self._counted, draw)
+        return bisect_left(self._draws[name], draw)
+
+
+def _check(weights: Mapping[str, float]) -> None:
+    bad = sorted(name for name, weight in weights.items() if not (math.isfinite(weight) and weight >= 0))
+    if bad:
+        raise ValueError(f"weights are finite and not negative; not so for {', '.join(bad)}")
+    if not any(weights.values()):
+        raise ValueError("at least one task needs a positive weight")
+
+
+def _shared_out(weighted: Sequence[tuple[Task, float]], split: Split) -> Iterator[Problem]:
+    """Problems of several tasks in turn, at every moment as near to their weights as whole numbers allow."""
+    streams = {task.name: _distinct(partial(task.problem, split=split)) for task, _ in weighted}
+    weights = {task.name: weight for task, weight in weighted}
+    taken = dict.fromkeys(streams, 0)
+    while streams:
+        name = min(streams, key=lambda candidate: (taken[candidate] + 0.5) / weights[candidate])
+        problem = next(streams[name], None)
+        if problem is None:
+            del streams[name]
+            continue
+        taken[name] += 1
+        yield problem
+
+
+def _distinct(problem_at: Callable[[int], Problem]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    repeats = 0
+    for index in count():
+        problem = problem_at(index)
+        key = canonical(problem.prompt)
+        repeats = repeats + 1 if key in seen else 0
+        if repeats > MAX_REPEATS:
+            return
+        if not repeats:
+            seen.add(key)
+            yield problem

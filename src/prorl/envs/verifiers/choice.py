@@ -1,0 +1,73 @@
+"""Multiple choice: which option an answer names, and a shuffle of the options that is the same in every run.
+
+An answer names one existing option or none: by its letter, by its letter and its text, or by its exact text.
+A letter with the text of another option contradicts itself and names none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from string import ascii_uppercase
+
+from prorl.envs.verifiers.latex import compact, normalised
+from prorl.seeds import generator
+
+MAX_CHARS = 2000
+
+_INTRODUCTION = re.compile(
+    r"^(?:the\s+)?(?:(?:correct|final)\s+)?(?:answer|option|choice)(?:\s+is)?\s*:?\s*", re.I
+)
+_LETTER = re.compile(r"[(\[]\s*([A-Za-z])\s*[)\]]|([A-Za-z])(?=[.):]|$)")
+_EMPHASIS = re.compile(r"\*\*|__")
+_REFERS_TO_OTHERS = re.compile(
+    r"\b(?:all|none|both|neither|any)\b.*\b(?:above|these|of them)\b|\b[A-D] and [A-D]\b", re.I
+)
+
+
+def choice_of(answer: str, options: Sequence[str]) -> str | None:
+    r"""The letter of the option that an extracted answer names; None if it names none, or several.
+
+    >>> choice_of(r"\text{(B)}", ["2 m/s", "4 m/s"]), choice_of("B. 4 m/s", ["2 m/s", "4 m/s"])
+    ('B', 'B')
+    >>> choice_of("B. 2 m/s", ["2 m/s", "4 m/s"]), choice_of("A or B", ["2 m/s", "4 m/s"])
+    (None, None)
+    """
+    if len(answer) > MAX_CHARS or len(options) > len(ascii_uppercase):
+        return None
+    text = _INTRODUCTION.sub("", normalised(_EMPHASIS.sub("", answer))).strip()
+    return _by_letter(text, options) or _by_text(text, options)
+
+
+def shuffled(options: Sequence[str], key: str) -> tuple[int, ...]:
+    """A permutation that depends on the row's key alone: position i shows `options[permutation[i]]`.
+
+    Options that speak of the others ("none of the above", "both A and B") keep everything in place, because
+    they would lose their meaning.
+    """
+    order = list(range(len(options)))
+    if not any(_REFERS_TO_OTHERS.search(option) for option in options):
+        generator("options", key).shuffle(order)
+    return tuple(order)
+
+
+def _by_letter(text: str, options: Sequence[str]) -> str | None:
+    match = _LETTER.match(text)
+    if match is None:
+        return None
+    letter = (match[1] or match[2]).upper()
+    rest = text[match.end() :].lstrip(" .):")
+    position = ascii_uppercase.index(letter)
+    if position >= len(options):
+        return None
+    return letter if not rest or _folded(rest) == _folded(options[position]) else None
+
+
+def _by_text(text: str, options: Sequence[str]) -> str | None:
+    """The one option whose text this is."""
+    found = [position for position, option in enumerate(options) if _folded(option) == _folded(text) != ""]
+    return ascii_uppercase[found[0]] if len(found) == 1 else None
+
+
+def _folded(text: str) -> str:
+    return compact(normalised(text)).casefold()

@@ -1,0 +1,229 @@
+"""Whether an extracted mathematical answer is the gold answer.
+
+A pipeline from cheap and exact to costly: equal text; numbers as fractions; words; parts of lists, tuples,
+intervals and matrices one by one; formulas by their values; relations; and math-verify for what is left. Each
+stage either decides or passes on. Text is never evaluated as code, and every stage bounds its own work.
+
+What is decided on purpose (the table in tests/envs/verifiers/test_math_table.py shows it):
+
+- a decimal stands for another number only if it rounds or cuts it to at least six significant digits;
+- `50%` is `50` and `0.5`, but `50` is not `0.5`; degrees and currency signs are dropped;
+- a bare number is right where the gold has a unit, two units have to be the same amount, `5 million` is 5000000;
+- `x =` in front (or `= x` behind) counts only if both sides have it; the last member of `a = b = c` is the answer;
+- names are numbers, so they commute: `AB` is `BA` even where they stand for matrices;
+- a constant of integration may be `c` or `C`; dots behind digits repeated three times go on repeating them;
+- bare lists and sets have no order, tuples and intervals keep order and brackets; `\\pm` means both;
+- an interval gold may be met by an inequality and the reverse, but `(1, 2)` may be a point and is not `1 < x < 2`;
+- with `allow_unevaluated=False` a rational gold must be met by a numeral in lowest terms: no `2+3`, `5!`, `6/2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from prorl.envs.extract import last_box
+from prorl.envs.verifiers import algebra
+from prorl.envs.verifiers.amounts import read_amount, same_amount
+from prorl.envs.verifiers.latex import compact, normalised, split_top
+from prorl.envs.verifiers.numerals import read_numeral
+from prorl.envs.verifiers.structure import Parts, is_interval, parts_of, relation_of, row_of
+from prorl.envs.verifiers.symbolic import MAX_CHARS, symbolic_equal
+
+MAX_DEPTH = 4  # of parts inside parts
+MAX_PROSE_WORDS = 6  # of a gold answer in words; a longer one is an explanation
+
+_INTEGER = re.compile(r"-?[0-9]{1,30}")
+_NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"
+_NAMED = re.compile(rf"({_NAME})\s*(?:=|\\in(?![a-z]))\s*(.+)", re.DOTALL)
+_NAME_LAST = re.compile(rf"([^=<>]*[^=<>A-Za-z\\\s][^=<>]*?)\s*=\s*({_NAME})")
+_CONSTANT = re.compile(r"\+\s*[cC]$")
+_SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>|=")
+_FLIPPED: Mapping[str, str] = MappingProxyType(
+    {r"\le": r"\ge", r"\ge": r"\le", "<": ">", ">": "<", "=": "=", r"\ne": r"\ne"}
+)
+_READ_ALONE = (r"\infty", r"-\infty", r"\emptyset")
+_PROSE = re.compile(r"[A-Za-z][A-Za-z '’\-,]*")
+_LETTER = re.compile(r"\(?([A-Z])\)?")
+_IN_BASE = re.compile(r"([0-9][0-9A-F]*)\s*_\s*\{?\s*([0-9]{1,2})\s*\}?")
+
+
+def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> bool:
+    """Whether the answer, the text inside the last box or answer tag, equals the gold answer.
+
+    `allow_unevaluated=False` is for problems in which computing is the task. Never raises for what the texts say.
+
+    >>> math_equal(r"\\frac{1}{2}", "0.5"), math_equal("3.14", r"\\pi"), math_equal("2, 1", r"\\{1, 2\\}")
+    (True, False, True)
+    >>> math_equal("2+3", "5"), math_equal("2+3", "5", allow_unevaluated=False)
+    (True, False)
+    """
+    if answer == gold:
+        return bool(answer.strip())
+    if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):  # the usual case, in microseconds
+        return int(answer) == int(gold)
+    if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
+        return compact(normalised(answer)) == compact(normalised(gold)) != ""
+    return _equal(normalised(answer), normalised(gold), allow_unevaluated, depth=0)
+
+
+def gold_verifies(gold: str) -> bool:
+    """Whether a data set's gold answer can be verified: its box is read back as the answer and equals it.
+
+    Beyond that it has to be something that an answer can be compared with in more than one spelling, or a few
+    words: a gold that nothing here can read would reject right answers.
+    """
+    boxed = last_box(f"\\boxed{{{gold}}}")
+    text = normalised(gold)
+    if boxed != gold or len(gold) > MAX_CHARS or not text:
+        return False
+    return _is_comparable(text)
+
+
+def _is_comparable(text: str) -> bool:
+    parts = parts_of(text)
+    if parts is not None:
+        cells = [cell for item in parts.items for cell in row_of(item).items]
+        return all(cell != text and _is_comparable(cell) for cell in cells)
+    if _PROSE.fullmatch(text):
+        return len(text.split()) <= MAX_PROSE_WORDS
+    if read_amount(text) or _IN_BASE.fullmatch(text) or text in _READ_ALONE:
+        return True
+    if _SIGN.search(text):
+        return all(map(_is_comparable, filter(None, _SIGN.split(text))))
+    return algebra.same_formula(text, text) is True or symbolic_equal(text, text)
+
+
+def _equal(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool:
+    if not answer or not gold or depth > MAX_DEPTH:
+        return False
+    if compact(answer) == compact(gold):
+        return True
+    verdict = _as_amounts(answer, gold, allow_unevaluated, depth)
+    if verdict is not None:
+        return verdict
+    answer, gold = _without_names(answer, gold)
+    for stage in (_as_amounts, _as_words, _as_parts, _as_relations, _as_formulas):
+        verdict = stage(answer, gold, allow_unevaluated, depth)
+        if verdict is not None:
+            return verdict
+    return allow_unevaluated and depth == 0 and symbolic_equal(answer, gold)
+
+
+def _without_names(answer: str, gold: str) -> tuple[str, str]:
+    """Drops `x =` where only one side has it or both have the same, and all but the end of a chain `a = b = c`."""
+    if any((parts := parts_of(text)) and parts.kind == "set" for text in (answer, gold)):
+        return answer, gold
+    answer, gold = (
+        _NAME_LAST.sub(r"\2 = \1", text) if _NAME_LAST.fullmatch(text) else text for text in (answer, gold)
+    )
+    named_answer, named_gold = _NAMED.fullmatch(answer), _NAMED.fullmatch(gold)
+    if named_answer and named_gold and compact(named_answer[1]) == compact(named_gold[1]):
+        return _last_member(named_answer[2]), _last_member(named_gold[2])
+    if not _SIGN.search(gold):
+        return _last_member(named_answer[2] if named_answer else answer), gold
+    if named_gold and not _SIGN.search(answer):
+        return answer, _last_member(named_gold[2])
+    return answer, gold
+
+
+def _last_member(text: str) -> str:
+    members = split_top(text, ("=",))
+    return text if members is None else members[-1]
+
+
+def _as_amounts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+    given, expected = read_amount(answer), read_amount(gold)
+    if given and expected:
+        return (allow_unevaluated or given.number.reduced) and same_amount(given, expected)
+    digits, wanted = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
+    if wanted:  # the problem says in which base, so the answer may leave it out
+        return digits.groups() == wanted.groups() if digits else compact(answer) == wanted[1]
+    if digits and re.search("[A-F]", gold):  # digits that are none of base ten
+        return compact(gold) == digits[1]
+    return False if digits else None
+
+
+def _as_words(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+    one, other = _LETTER.fullmatch(answer), _LETTER.fullmatch(gold)
+    if one and other:
+        return one[1] == other[1]
+    if not _PROSE.fullmatch(gold):
+        return None
+    longest = max(map(len, re.findall(r"[A-Za-z]+", gold)))
+    folded, wanted = (" ".join(text.casefold().replace(",", " ").split()) for text in (answer, gold))
+    if folded == wanted and (longest > 2 or wanted == "no"):
+        return True
+    if any(mark in gold for mark in ("sqrt", ",", " and ")):  # a formula or a list in words
+        return None
+    return False if longest > 3 or (longest == 3 and _PROSE.fullmatch(answer)) else None
+
+
+def _as_parts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+    given, expected = relation_of(answer), relation_of(gold)
+    if given and expected:
+        return given[0] == expected[0] and _same_parts(given[1], expected[1], allow_unevaluated, depth)
+    parts, wanted = parts_of(answer), parts_of(gold)
+    if expected and parts:
+        return _same_parts(parts, expected[1], allow_unevaluated, depth)
+    if given and wanted:
+        return is_interval(wanted) and _same_parts(given[1], wanted, allow_unevaluated, depth)
+    if parts and wanted:
+        return _same_parts(parts, wanted, allow_unevaluated, depth)
+    if parts or wanted:
+        alone = parts or wanted
+        if alone is None or alone.kind != "set" or len(alone.items) != 1:
+            return False
+        pair = (alone.items[0], gold) if parts else (answer, alone.items[0])
+        return _equal(*pair, allow_unevaluated, depth + 1)
+    return None
+
+
+def _same_parts(answer: Parts, gold: Parts, allow_unevaluated: bool, depth: int) -> bool:
+    if answer.kind != gold.kind or len(answer.items) != len(gold.items):
+        return False
+    if gold.kind == "rows":
+        rows = zip(answer.items, gold.items, strict=True)
+        return all(_same_parts(row_of(a), row_of(b), allow_unevaluated, depth) for a, b in rows)
+    if gold.ordered:
+        pairs = zip(answer.items, gold.items, strict=True)
+        return all(_equal(a, b, allow_unevaluated, depth + 1) for a, b in pairs)
+    left = list(gold.items)
+    for item in answer.items:
+        found = next((other for other in left if _equal(item, other, allow_unevaluated, depth + 1)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True
+
+
+def _as_relations(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+    """Equations and inequalities are the same if one is a multiple of the other, by a negative number if turned."""
+    signs, wanted = _SIGN.findall(answer), _SIGN.findall(gold)
+    if not signs and not wanted:
+        return None
+    if len(signs) != 1 or len(wanted) != 1:
+        return None if len(signs) == len(wanted) else False
+    sides, wanted_sides = (tuple(part.strip() for part in _SIGN.split(text)) for text in (answer, gold))
+    factor = algebra.ratio((sides[0], sides[1]), (wanted_sides[0], wanted_sides[1]))
+    if factor is None:
+        return None
+    turned = _FLIPPED[signs[0]] if factor < 0 else signs[0]
+    return factor != 0 and turned == wanted[0]
+
+
+def _as_formulas(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+    if not allow_unevaluated and read_amount(gold):
+        return False  # the answer is no number, or it would have been compared as one
+    if _CONSTANT.search(answer) and _CONSTANT.search(gold):
+        answer, gold = _CONSTANT.sub("+C", answer), _CONSTANT.sub("+C", gold)
+    same = algebra.same_formula(answer, gold)
+    if same:
+        return True
+    for formula, text in ((gold, answer), (answer, gold)):
+        decimal = read_numeral(text)
+        if decimal is not None and decimal.places is not None:
+            rounds = algebra.agrees_with(formula, decimal)
+            return same if rounds is None else rounds
+    return same

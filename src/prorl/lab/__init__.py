@@ -1,0 +1,1 @@
+"""What people look at: evaluations, reports, the dashboard, exports."""

@@ -1,0 +1,243 @@
+"""The creativity index: how much of what a model writes could not be pieced together from a reference corpus.
+
+L-uniqueness of a text is the share of its words that lie in no sequence of L or more words that the corpus holds; the
+index is its sum over a range of L (Lu et al. 2024, "AI as Humanity's Salieri", https://arxiv.org/abs/2410.04265).
+Invariant: of the responses that a study keeps only the first ones count. The further one is kept because it
+passed, and models that pass at different rates would be compared by different choices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorl.algo.pass_at_k import bootstrap_means, percentiles
+from prorl.errors import ProrlError
+from prorl.files import StorageError, decode_json, encode_json, write_atomic
+from prorl.lab.evals.corpus_index import DEPTH, CorpusIndex
+from prorl.lab.evals.study import ProblemResult, Study
+from prorl.seeds import derive
+
+UNBIASED = 2  # responses of a problem that a study keeps whatever their verdicts
+MEAN = "mean"  # the row over all domains, which count alike
+
+Key = tuple[str, str, int, int]
+Group = tuple[str, str]  # part and domain
+Values = Mapping[Group, Mapping[Key, float]]  # the mean index of the responses to a problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """The lengths of the word sequences that are looked for, in words."""
+
+    shortest: int = 5
+    longest: int = 12
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.shortest <= self.longest <= DEPTH:
+            raise ProrlError(
+                f"sequences of {self.shortest} to {self.longest} words cannot be looked for: choose two lengths, "
+                f"the smaller one first, between 1 and {DEPTH}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Responses:
+    """The responses of one model that an index was asked of."""
+
+    model: str
+    step: int | None
+    counted: int
+    short: int  # of fewer words than the shortest sequence: they have no index and are not counted
+    words: float  # per counted response
+    floor: float  # mean index of the counted ones if the corpus held them all: no text holds a sequence of more words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean over problems with the ends of its 95 % interval: a bootstrap, each domain resampled by itself."""
+
+    problems: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The creativity index of one model on the problems of one part and domain."""
+
+    part: str
+    domain: str
+    model: str
+    index: Estimate
+    gain: Estimate | None  # over the first model, on the problems that both have an index for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creativity:
+    """Models side by side against one corpus: the first is the one that the others are compared with."""
+
+    corpus: str
+    corpus_documents: int
+    corpus_words: int
+    lengths: Lengths
+    models: tuple[Responses, ...]
+    rows: tuple[Row, ...]  # by part, then domain, the mean last, then in the order of the models
+
+
+def uniqueness(matches: NDArray[np.int64], length: int) -> float:
+    """L-uniqueness of a text from the longest match at each of its words, for L = `length`.
+
+    A longer sequence holds one of exactly L words around each of its words, so these are all that is to be seen.
+
+    Raises:
+        ValueError: the text has no words.
+    """
+    if not matches.size:
+        raise ValueError("a text without words has no uniqueness")
+    found = np.concatenate([[0], np.cumsum(matches >= length)])
+    ends = np.arange(1, len(matches) + 1)
+    covered = found[ends] > found[np.maximum(ends - length, 0)]
+    return float(1 - covered.mean())
+
+
+def creativity_index(matches: NDArray[np.int64], lengths: Lengths) -> float:
+    """The sum of L-uniqueness over the lengths, from 0 (all of it is in the corpus) to how many lengths there are.
+
+    Raises:
+        ValueError: the text has no words.
+    """
+    return math.fsum(uniqueness(matches, length) for length in range(lengths.shortest, lengths.longest + 1))
+
+
+def compare_creativity(
+    studies: Sequence[Study], index: CorpusIndex, *, corpus: str, lengths: Lengths, seed: int = 0
+) -> Creativity:
+    """Ask the index of the unbiased responses of every study, and compare the others with the first.
+
+    Raises:
+        ProrlError: two studies of one name, or one without a response that is long enough.
+    """
+    names = [study.model for study in studies]
+    for name in names:
+        if names.count(name) > 1:
+            raise ProrlError(f"two studies of {name} cannot be told apart: compare each with another model")
+    scored = [_score(study, index, lengths) for study in studies]
+    rows = _rows([(name, values) for name, (_, values) in zip(names, scored, strict=True)], seed)
+    return Creativity(
+        corpus=corpus,
+        corpus_documents=index.documents,
+        corpus_words=index.words,
+        lengths=lengths,
+        models=tuple(responses for responses, _ in scored),
+        rows=tuple(rows),
+    )
+
+
+def write_creativity(path: Path, creativity: Creativity) -> None:
+    """Store the comparison as JSON, whole or not at all.
+
+    Raises:
+        StorageError: there is no room.
+    """
+    write_atomic(path, encode_json(asdict(creativity), indent=1))
+
+
+def read_creativity(path: Path) -> Creativity:
+    """What `write_creativity` stored.
+
+    Raises:
+        StorageError: the file is missing, damaged or something else.
+    """
+    try:
+        data = decode_json(path.read_bytes())
+        models = tuple(Responses(**model) for model in data.pop("models"))
+        rows = tuple(_row_from(row) for row in data.pop("rows"))
+        return Creativity(**{**data, "lengths": Lengths(**data["lengths"])}, models=models, rows=rows)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path} cannot be read ({error}); delete it and run `prorl creativity` again"
+        ) from error
+
+
+def _score(study: Study, index: CorpusIndex, lengths: Lengths) -> tuple[Responses, Values]:
+    """The responses of a study in numbers, and the mean index of every problem's responses."""
+    asked = [(problem, text) for problem in study.problems for text in _unbiased(problem)]
+    found = index.longest_matches([text for _, text in asked])
+    indices: dict[Group, dict[Key, list[float]]] = {}
+    sizes = []
+    for (problem, _), matches in zip(asked, found, strict=True):
+        if matches.size >= lengths.shortest:
+            sizes.append(matches.size)
+            of_group = indices.setdefault((problem.part, problem.domain), {})
+            of_group.setdefault(problem.key, []).append(creativity_index(matches, lengths))
+    if not sizes:
+        raise ProrlError(
+            f"{study.model} has no kept response of {lengths.shortest} words or more, so it has no creativity index: "
+            "look for shorter sequences"
+        )
+    responses = Responses(
+        model=study.model,
+        step=study.step,
+        counted=len(sizes),
+        short=len(asked) - len(sizes),
+        words=fmean(sizes),
+        floor=fmean(max(0, lengths.longest - size) for size in sizes),
+    )
+    means = {
+        group: {key: fmean(several) for key, several in of_group.items()}
+        for group, of_group in indices.items()
+    }
+    return responses, means
+
+
+def _unbiased(problem: ProblemResult) -> list[str]:
+    return [response.text for response in problem.kept if response.sample < UNBIASED]
+
+
+def _rows(models: Sequence[tuple[str, Values]], seed: int) -> Iterator[Row]:
+    groups = dict.fromkeys(group for _, values in models for group in values)
+    _, first = models[0]
+    for part in dict.fromkeys(part for part, _ in groups):
+        domains = [group for group in groups if group[0] == part]
+        for name, chosen in [*((group[1], [group]) for group in domains), (MEAN, domains)]:
+            row_seed = derive(seed, "creativity", part, name)
+            for position, (model, values) in enumerate(models):
+                index = _estimate([list(values.get(group, {}).values()) for group in chosen], row_seed)
+                gains = [_gains(values, first, group) for group in chosen] if position else []
+                if index is not None:
+                    yield Row(
+                        part=part, domain=name, model=model, index=index, gain=_estimate(gains, row_seed)
+                    )
+
+
+def _gains(own: Values, first: Values, group: Group) -> list[float]:
+    before = first.get(group, {})
+    return [value - before[key] for key, value in own.get(group, {}).items() if key in before]
+
+
+def _estimate(domains: Sequence[Sequence[float]], seed: int) -> Estimate | None:
+    """The mean over domains, which weigh alike however many problems they have; None where there is no problem."""
+    held = [values for values in domains if values]
+    if not held:
+        return None
+    values = np.array([value for of_domain in held for value in of_domain])
+    strata = [place for place, of_domain in enumerate(held) for _ in of_domain]
+    low, high = percentiles(bootstrap_means(values[:, None], seed=seed, strata=strata))
+    return Estimate(
+        problems=len(values), mean=fmean(map(fmean, held)), low=float(low[0]), high=float(high[0])
+    )
+
+
+def _row_from(record: Mapping[str, Any]) -> Row:
+    gain = record["gain"]
+    estimates = {"index": Estimate(**record["index"]), "gain": None if gain is None else Estimate(**gain)}
+    return Row(**{**record, **estimates})

@@ -1,0 +1,184 @@
+"""Writes a run's checkpoint as a transformers directory: weights, config, tokenizer, generation config, model card.
+
+What is exported was found whole, hash by hash, and appears under its name complete or not at all. The run's lock is
+not taken: it may be training meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import safe_open
+from transformers import GenerationConfig
+from transformers.utils.logging import disable_progress_bar
+
+from prorl import __version__
+from prorl.config.recipe import check
+from prorl.config.schema import RunConfig
+from prorl.control.events import Started, Stepped
+from prorl.control.knobs import knobs_now
+from prorl.control.state import fold
+from prorl.files import StorageError
+from prorl.lab.export.card import Exported, model_card
+from prorl.lab.report.gains import run_gains
+from prorl.lab.report.story import Story, read_story
+from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
+from prorl.planning import make_plan
+from prorl.run import sealed
+from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
+from prorl.run.store import Checkpoint, RunStore
+from prorl.run.surroundings import hash_files
+from prorl.types import Knobs
+
+disable_progress_bar()  # a model is read and written in one go; the command says when it is done
+
+Dtype = Literal["float32", "bfloat16"]
+
+RECIPE, CARD, MODEL_CONFIG = "prorl_config.json", "README.md", "config.json"
+MODEL_FILES = (MODEL_CONFIG, "*.safetensors", "*.safetensors.index.json")
+QUESTION = "What is 12 + 30?"  # where the run kept no prompt that could be shown
+
+
+def export(
+    folder: Path,
+    target: Path,
+    *,
+    step: int | None = None,
+    dtype: Dtype | None = None,
+    say: Callable[[str], None],
+) -> int:
+    """Export the checkpoint of `step`, by default the newest whole one, into the new folder `target`.
+
+    `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over.
+    Returns the step that was exported.
+
+    Raises:
+        StorageError: no such run or checkpoint, it is damaged, or `target` is not empty; then nothing was written.
+        RecipeError, ModelError: the recipe or the model cannot be read.
+    """
+    target = target.resolve()
+    _require_empty(target)
+    store = RunStore.open(folder, report=say)
+    checkpoint = _checkpoint(store, step)
+    config = check(store.config, str(folder / CONFIG))
+    story = read_story(folder, up_to=checkpoint.step)
+    for note in story.notes:
+        say(note)
+    tokenizer = _tokenizer(story)
+
+    def fill(aside: Path) -> None:
+        _write_model(checkpoint.path, aside, dtype)
+        shutil.copytree(tokenizer, aside, dirs_exist_ok=True)
+        shutil.copyfile(folder / CONFIG, aside / RECIPE)
+        generation = _generation(aside, checkpoint.path, _last_knobs(story, config))
+        generation.save_pretrained(aside)
+        card = model_card(story, config, _exported(story, checkpoint.step, aside, generation))
+        # Half a surrogate pair, which a tokenizer may leave in a text, has no UTF-8.
+        (aside / CARD).write_text(card, encoding="utf-8", errors="replace")
+
+    try:
+        sealed.seal(target, fill, {"run": story.name, "step": checkpoint.step, "prorl": __version__})
+    except (shutil.Error, FileNotFoundError) as error:
+        raise StorageError(
+            f"a file of {folder} vanished while it was copied, perhaps because its trainer made room: "
+            f"export again ({error})"
+        ) from error
+    return checkpoint.step
+
+
+def _require_empty(target: Path) -> None:
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
+
+
+def _checkpoint(store: RunStore, step: int | None) -> Checkpoint:
+    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
+    if checkpoint is None:
+        raise StorageError(f"{store.folder} has no checkpoint yet: export it after its first one")
+    return checkpoint
+
+
+def _tokenizer(story: Story) -> Path:
+    """The folder of the run's tokenizer, which is the one that was trained with."""
+    folder = story.folder / TOKENIZER
+    before = next((event.surroundings.get(TOKENIZER) for event in story.of(Started)), None)
+    if not folder.is_dir() or before not in (None, hash_files(folder)):
+        raise StorageError(f"the files in {folder} are not those the run was trained with: restore them")
+    return folder
+
+
+def _last_knobs(story: Story, config: RunConfig) -> Knobs:
+    """The dials of the last training step, those of the recipe's start before any."""
+    last = max((at for at, event in enumerate(story.events) if isinstance(event, Stepped)), default=0)
+    return knobs_now(make_plan(config), fold(story.events[:last]))
+
+
+def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
+    """Weights and config: the very files, unless the weights are to be rounded."""
+    if dtype is not None and dtype != json.loads((checkpoint / MODEL_CONFIG).read_bytes()).get("dtype"):
+        load_model(checkpoint, dtype=getattr(torch, dtype), device="cpu").save_pretrained(aside)
+        return
+    for path in sorted(checkpoint.iterdir()):
+        if any(fnmatch(path.name, pattern) for pattern in MODEL_FILES):
+            shutil.copyfile(path, aside / path.name)
+
+
+def _generation(tokenizer: Path, checkpoint: Path, knobs: Knobs) -> GenerationConfig:
+    """Sampling as in training: the base's own settings, as for top-k, did not hold there."""
+    tokens = load_tokenizer(tokenizer)
+    base = GenerationConfig.from_pretrained(checkpoint)
+    return GenerationConfig(
+        do_sample=True,
+        temperature=knobs.temperature,
+        top_p=knobs.top_p,
+        top_k=0,
+        max_new_tokens=knobs.response_limit,
+        bos_token_id=base.bos_token_id,
+        eos_token_id=list(listed_eos_ids(base, tokens)),
+        pad_token_id=tokens.eos_token_id if tokens.pad_token_id is None else tokens.pad_token_id,
+    )
+
+
+def _exported(story: Story, step: int, aside: Path, generation: GenerationConfig) -> Exported:
+    """What the card says of the files themselves."""
+    model = json.loads((aside / MODEL_CONFIG).read_bytes())
+    return Exported(
+        step=step,
+        parameters=_parameters(aside),
+        architecture=model["model_type"],
+        dtype=model["dtype"],
+        context=model.get("max_position_embeddings"),
+        temperature=generation.temperature,
+        top_p=generation.top_p,
+        response_limit=generation.max_new_tokens,
+        chat=bool(load_tokenizer(aside).chat_template),
+        prompt=_prompt(story, step),
+        gains=tuple(run_gains(story.folder, up_to=step)),
+    )
+
+
+def _parameters(folder: Path) -> int:
+    """Number of stored scalars; tied weights are stored once."""
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as tensors:
+            names = tensors.keys()
+            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+    return total
+
+
+def _prompt(story: Story, step: int) -> str:
+    """The shortest prompt among the last sample rollouts, as the model was asked it in training."""
+    paths = sorted((story.folder / SAMPLES).glob("step_*.jsonl"))
+    told = [path for path in paths if int(path.stem.removeprefix("step_")) <= step]
+    if not told:
+        return QUESTION
+    prompts = [json.loads(line)["prompt"] for line in told[-1].read_bytes().splitlines()]
+    return min(prompts, key=len, default=QUESTION)

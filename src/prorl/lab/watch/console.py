@@ -1,0 +1,158 @@
+"""A run on a terminal: a live panel with progress, and a line for everything worth remembering.
+
+Where there is no terminal, plain lines. Watching never changes a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console as RichConsole
+from rich.console import Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from prorl.control.events import Evaluated, Event, Stepped
+from prorl.control.state import RunState
+from prorl.lab.watch.lines import line, number, overhead
+
+PLAIN_PROGRESS_EVERY = 0.1  # of the total, between two plain lines
+
+
+class Console:
+    """What the user sees; a watcher of the run's events."""
+
+    def __init__(self, rich: RichConsole | None = None) -> None:
+        self.rich = rich or RichConsole(highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self.rich.print(text, markup=False)
+
+    @contextmanager
+    def progress(self, title: str) -> Iterator[Callable[[int, int, str], None]]:
+        """Progress of something long: call the yielded function with (done, total, note)."""
+        if not self.rich.is_terminal:
+            yield self._plain_progress(title)
+            return
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.rich,
+        ) as bar:
+            task = bar.add_task(title, total=None, note="")
+            yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
+
+    @contextmanager
+    def counting(self, title: str) -> Iterator[Callable[[str, int], None]]:
+        """Progress of something whose end nobody knows: call the yielded function with (what, done)."""
+        with self.rich.status(title) as status:
+            said = ""
+
+            def advance(what: str, done: int) -> None:
+                nonlocal said
+                status.update(f"{title} {what}: {done:,}")
+                if not self.rich.is_terminal and what != said:
+                    said = what
+                    self.say(f"{title} {what}")
+
+            yield advance
+
+    @contextmanager
+    def live(self, steps: int) -> Iterator[Callable[[Event, RunState], None]]:
+        """Follow a run of `steps` steps: yields the watcher."""
+        if not self.rich.is_terminal:
+            yield lambda event, _state: self.say(line(event, steps))
+            return
+        panel = LivePanel(steps)
+        with Live(panel, console=self.rich, refresh_per_second=4) as live:
+
+            def watch(event: Event, state: RunState) -> None:
+                if not isinstance(event, Stepped):
+                    live.console.print(line(event, steps), markup=False)
+                panel.update(event, state)
+
+            yield watch
+
+    def _plain_progress(self, title: str) -> Callable[[int, int, str], None]:
+        said = -1.0
+
+        def advance(done: int, total: int, note: str) -> None:
+            nonlocal said
+            if done == total or done / total >= said + PLAIN_PROGRESS_EVERY:
+                said = done / total
+                self.say(f"{title}: {done}/{total} {note}")
+
+        return advance
+
+
+class LivePanel:
+    """The panel of a running training: renders the last step, exam and progress."""
+
+    def __init__(self, steps: int) -> None:
+        self._step: Stepped | None = None
+        self._state = RunState()
+        self._exams: list[Evaluated] = []
+        self._bar = Progress(
+            TextColumn("step"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn()
+        )
+        self._task = self._bar.add_task("", total=steps)
+
+    def update(self, event: Event, state: RunState) -> None:
+        """Take in an event."""
+        self._state = state
+        if isinstance(event, Stepped):
+            self._step = event
+        if isinstance(event, Evaluated):
+            self._exams = [*self._exams[:1], event]  # the first one and the last one
+        self._bar.update(self._task, completed=state.step)
+
+    def __rich__(self) -> Panel:
+        """What rich draws."""
+        return Panel(Group(self._numbers(), self._domains(), self._bar), title="prorl")
+
+    def _numbers(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        if self._step is None:
+            return table
+        tally, update, seconds = self._step.tally, self._step.update, self._step.seconds
+        reference = self._state.reference.name if self._state.reference else "none"
+        penalty = f"on ({self._step.length_weight:g})" if self._step.length_weight else "off"
+        table.add_row(
+            f"reward {number(tally.reward, '.3f')}",
+            f"entropy {number(update.entropy, '.3f')}",
+            f"KL {number(update.kl, '.4f')} to {reference}",
+            f"gradient {number(update.grad_norm, '.2f')}",
+            f"clipped {number(update.clip_share, '.2%')}",
+        )
+        table.add_row(
+            f"length {number(tally.length, '.1f')}",
+            f"truncated {number(tally.truncated, '.1%')}",
+            f"informative {number(tally.informative_share, '.0%')}",
+            f"length penalty {penalty}",
+            f"{tally.sampled_tokens / seconds['total']:.0f} tokens/s, rest {overhead(seconds):.1%}",
+        )
+        return table
+
+    def _domains(self) -> Table:
+        names = sorted({*(self._step.tally.domain_scores if self._step else ()), *self._exam_domains()})
+        table = Table(box=None, padding=(0, 2), show_header=True)
+        table.add_column("")
+        for name in names:
+            table.add_column(name, justify="right")
+        if self._step is not None:
+            scores = self._step.tally.domain_scores
+            table.add_row("score now", *(f"{scores[name]:.2f}" if name in scores else "" for name in names))
+        for exam in self._exams:
+            cells = (f"{exam.domains[name]:.0%}" if name in exam.domains else "" for name in names)
+            table.add_row(f"exam, step {exam.step}", *cells)
+        return table
+
+    def _exam_domains(self) -> set[str]:
+        return {name for exam in self._exams for name in exam.domains}

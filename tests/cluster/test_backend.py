@@ -1,0 +1,219 @@
+"""Whole runs on real Ray: two learner ranks, vLLM engines, and the same loop."""
+
+import re
+import shutil
+import time
+from functools import partial
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from prorl.compose import build_parts
+from prorl.config.recipe import load_recipe
+from prorl.control.events import Resumed, Stepped, Warned
+from prorl.control.state import fold, from_json
+from prorl.envs.extract import respond
+from prorl.envs.registry import make_task
+from prorl.files import decode_json
+from prorl.launch import resume_run, start_run
+from prorl.rollout.outage import judge_all
+from prorl.types import Batch, PromptActions, Request, Sampling
+from support.cluster import actors, write_model
+from support.commands import done
+from support.defaults import some_knobs
+from support.learners import action_of
+from support.runs import events, of_kind, quiet
+from support.tiny import write_recipe
+
+pytest.importorskip("vllm")
+RayActorError = pytest.importorskip("ray.exceptions").RayActorError
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+CLUSTER = {"learners": 2, "engines": 1, "judges": 1, "cache_gib": 0.0625}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
+
+
+@pytest.fixture(scope="module")
+def trained(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    recipe = write_recipe(folder, model, backend="ray", cluster=CLUSTER, save={"every": 1, "keep_last": 9})
+    state = start_run(load_recipe(str(recipe)), folder / "run", quiet())
+    assert state.stopped == "done"
+    return folder / "run"
+
+
+def test_a_run_trains_examines_resets_and_saves(trained):
+    kinds = [event.kind for event in events(trained)]
+    assert kinds.count("stepped") == 3
+    assert {"evaluated", "reference_reset", "stopped"} <= set(kinds)
+    saved = trained / "checkpoints" / "step_000003"
+    assert from_json(decode_json((saved / "state.json").read_bytes())) == fold(events(trained))
+    assert (saved / "optimizer" / ".metadata").is_file()
+
+
+def test_engine_and_learner_agree_while_training(trained):
+    steps = of_kind(trained, Stepped)
+    assert all(step.update.updates == 1 and step.update.skipped == 0 for step in steps)
+    assert all(step.update.mismatch < 1e-4 for step in steps)
+    assert steps[1].update.kl > 0  # the third begins with a new reference
+
+
+def cut(run, target, step):
+    """A copy of a run as a kill after the checkpoint of `step` would have left it."""
+    shutil.copytree(run, target)
+    for path in (target / "checkpoints").glob("step_*"):
+        if int(path.name.removeprefix("step_")) > step:
+            shutil.rmtree(path)
+    return target
+
+
+@pytest.mark.parametrize(
+    "change",
+    [["backend=local"], ["cluster.learners=1"], ["cluster.engines=2"]],
+    ids=["local", "one rank", "two engines"],
+)
+def test_a_run_goes_on_elsewhere(trained, tmp_path, change):
+    run = cut(trained, tmp_path / "run", 2)
+    assert resume_run(run, quiet(), overrides=change).stopped == "done"
+    assert [event.step for event in of_kind(run, Resumed)] == [2]
+    assert any("backend was ray with 2 learners" in event.text for event in of_kind(run, Warned))
+    mine, theirs = (of_kind(folder, Stepped)[-1].update for folder in (run, trained))
+    assert mine.loss == pytest.approx(theirs.loss, abs=1e-3)
+    assert mine.entropy == pytest.approx(theirs.entropy, rel=1e-3)
+
+
+def test_a_run_that_began_on_one_process_goes_on_over_ranks(trained, tmp_path):
+    run = cut(trained, tmp_path / "run", 1)
+    assert resume_run(run, quiet(), overrides=["backend=local"]).stopped == "done"
+    again = cut(run, tmp_path / "again", 2)
+    assert (again / "checkpoints" / "step_000002" / "optimizer.pt").is_file()
+    assert resume_run(again, quiet(), overrides=["backend=ray"]).stopped == "done"
+    mine, theirs = (of_kind(folder, Stepped)[-1].update for folder in (again, trained))
+    assert mine.loss == pytest.approx(theirs.loss, abs=1e-3)
+
+
+def test_what_ranks_trained_is_exported_for_transformers(trained, tmp_path):
+    done("export", trained, tmp_path / "model")
+    tokens = torch.arange(40, 60)[None]
+    with torch.inference_mode():
+        exported, saved = (
+            AutoModelForCausalLM.from_pretrained(folder)(tokens).logits
+            for folder in (tmp_path / "model", trained / "checkpoints" / "step_000003")
+        )
+    assert torch.equal(exported, saved)
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) > 0
+
+
+@pytest.fixture
+def backend(model, tmp_path):
+    recipe = write_recipe(tmp_path, model, backend="ray", cluster=CLUSTER | {"engines": 2})
+    config = load_recipe(str(recipe))
+    parts = build_parts(config, model, with_reference=False)
+    parts.backend.sync(0)
+    yield parts.backend
+    parts.backend.close()
+
+
+def answers(engine, requests, *, after_the_first=lambda: None):
+    for request in requests:
+        engine.submit(request)
+    done = engine.poll()
+    after_the_first()
+    found = []
+    while done:
+        found += done
+        done = engine.poll()
+    by_name = {(completion.draw, completion.sample): completion for completion in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def kill_one(kind):
+    _, second = actors(kind)
+    second.kill()
+
+
+def test_an_engine_and_a_judge_that_are_killed_are_replaced_and_asked_again(backend, caplog):
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=60)
+    requests = [
+        Request(draw=draw, prompt=(30 + draw, 40, 50), samples=6, seed=draw, sampling=sampling)
+        for draw in range(8)
+    ]
+    expected = answers(backend.engine, requests)
+    found = answers(backend.engine, requests, after_the_first=partial(kill_one, "EngineActor"))
+    assert re.search(r"engine \d has died and is replaced, \d+ responses are asked again", caplog.text)
+    assert backend.incidents() == [record.message for record in caplog.records]
+    assert backend.incidents() == []
+    assert len(expected) == 48
+    assert found.keys() == expected.keys()
+    # The same random numbers; only what decodes together is another, which rounds differently.
+    same = sum(found[key].tokens == expected[key].tokens for key in expected)
+    assert same >= 46
+    assert {completion.policy_version for completion in found.values()} == {0}
+    backend.sync(1)
+    assert backend.engine.version == 1
+    (victim,) = actors("JudgeActor")
+    victim.kill()
+    problem = make_task("arithmetic").problem(0, "train")
+    text = respond("", problem.witness.answer)
+    assert judge_all(backend.judge, {7: (problem, text)})[7].score == 1
+    (incident,) = backend.incidents()
+    assert re.fullmatch(r"judge 0 has died and is replaced, 1 responses are judged again: .+", incident)
+
+
+def test_engines_sample_while_the_ranks_learn(backend):
+    """The ranks are held still until all responses are there."""
+    action = action_of((40, 50), -5.0)
+    batch = Batch(groups=(PromptActions(prompt=(30, 31), actions=(action, action)),))
+    request = Request(
+        draw=0, prompt=(30, 31), samples=4, seed=1, sampling=Sampling(temperature=1.0, top_p=1.0, limit=8)
+    )
+    ranks = actors("LearnerRank")
+    for rank in ranks:
+        rank.suspend()
+    try:
+        learning = backend.learner.begin_update(batch, some_knobs(kl_coef=0.0, learning_rate=1e-2))
+        sampled = answers(backend.engine, [request])
+    finally:
+        for rank in ranks:
+            rank.resume()
+    assert len(sampled) == 4
+    assert learning().updates == 1
+    backend.sync(1)
+
+
+def test_a_run_samples_ahead(model, tmp_path):
+    settings = {
+        "backend": "ray",
+        "cluster": CLUSTER,
+        "sampling": {
+            "prompts_per_step": 3,
+            "samples_per_prompt": 4,
+            "response_limit": 16,
+            "max_staleness": 1,
+        },
+        "mismatch": {"kind": "tis"},
+        "learner": {"old_logprobs": "learner"},
+        "exam": {"every": 0},
+        "reset": {"every": 0},
+        "save": {"every": 2},
+    }
+    recipe = write_recipe(tmp_path, model, **settings)
+    assert start_run(load_recipe(str(recipe)), tmp_path / "run", quiet()).stopped == "done"
+    steps = of_kind(tmp_path / "run", Stepped)
+    assert [step.staleness for step in steps] == [0, 1, 0]
+    assert [step.update.mismatch > 1e-3 for step in steps] == [False, True, False]
+
+
+def test_a_learner_rank_that_is_killed_ends_the_run_at_once(backend):
+    """The other rank waits for it in a collective; nobody waits for that one."""
+    kill_one("LearnerRank")
+    begun = time.monotonic()
+    with pytest.raises(RayActorError):
+        backend.learner.score((1, 2), (3, 4))
+    assert time.monotonic() - begun < 60

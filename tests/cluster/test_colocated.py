@@ -1,0 +1,135 @@
+"""Learner ranks and engines that share their places: whole runs on real Ray and vLLM, and whose turn it was."""
+
+import shutil
+from itertools import groupby, pairwise
+
+import pytest
+
+from prorl.compose import build_parts
+from prorl.config.recipe import load_recipe
+from prorl.control.events import ReferenceReset, Stepped
+from prorl.launch import resume_run, start_run
+from prorl.types import Request, Sampling
+from support.cluster import actors, write_model
+from support.runs import events, of_kind, quiet
+from support.tiny import write_recipe
+
+pytest.importorskip("vllm")
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+SHARED = {"learners": 2, "engines": 2, "cache_gib": 0.0625, "colocate": True}
+APART = SHARED | {"colocate": False}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
+
+
+@pytest.fixture(scope="module")
+def apart(model, tmp_path_factory):
+    return run_of(model, tmp_path_factory.mktemp("apart"), APART)
+
+
+@pytest.fixture(scope="module")
+def shared(model, tmp_path_factory):
+    from support.watched import watch
+
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patch:
+        watch(patch, folder / "calls")
+        return run_of(model, folder, SHARED)
+
+
+def run_of(model, folder, settings):
+    recipe = write_recipe(folder, model, backend="ray", cluster=settings, save={"every": 1, "keep_last": 9})
+    assert start_run(load_recipe(str(recipe)), folder / "run", quiet()).stopped == "done"
+    return folder / "run"
+
+
+def test_a_colocated_run_is_the_run_that_it_is_apart(shared, apart):
+    assert [event.kind for event in events(shared)] == [event.kind for event in events(apart)]
+    assert of_kind(shared, ReferenceReset)
+    for mine, theirs in zip(of_kind(shared, Stepped), of_kind(apart, Stepped), strict=True):
+        assert mine.tally == theirs.tally
+        assert mine.update.loss == pytest.approx(theirs.update.loss, abs=1e-4)
+        assert mine.update.grad_norm == pytest.approx(theirs.update.grad_norm, rel=1e-3)
+        assert mine.update.mismatch < 1e-4
+
+
+def test_nobody_computes_while_it_is_not_his_turn(shared):
+    from support.watched import calls
+
+    log = calls(shared.parent / "calls")
+    turns = [(kind, list(made)) for kind, made in groupby(log, key=lambda call: call.kind)]
+    assert len(turns) > 12  # three steps with exams, references and checkpoints, measured before and after
+    for (_, made), (_, following) in pairwise(turns):
+        assert max(call.end for call in made) <= following[0].begin
+    for kind, made in turns[:-1]:
+        last = {call.process: call.what for call in made}
+        assert list(last.values()) == ["sleep" if kind == "engine" else "stow"] * 2
+    for kind, made in turns[2:]:  # an engine sleeps and a rank is built before anything else
+        first = {call.process: call.what for call in reversed(made)}
+        assert list(first.values()) == ["install" if kind == "engine" else "fetch"] * 2
+    made = {call.what for call in log}
+    assert {"learn", "publish", "reset_reference", "snapshot", "save_reference", "poll"} <= made
+
+
+def test_a_run_that_began_apart_goes_on_colocated(apart, tmp_path):
+    run = shutil.copytree(apart, tmp_path / "run")
+    shutil.rmtree(run / "checkpoints" / "step_000003")
+    assert resume_run(run, quiet(), overrides=["cluster.colocate=true"]).stopped == "done"
+    mine, theirs = (of_kind(folder, Stepped)[-1].update for folder in (run, apart))
+    assert mine.loss == pytest.approx(theirs.loss, abs=1e-4)
+
+
+@pytest.fixture
+def backend(model, tmp_path):
+    config = load_recipe(str(write_recipe(tmp_path, model, backend="ray", cluster=SHARED)))
+    parts = build_parts(config, model, with_reference=True)
+    parts.backend.sync(0)
+    yield parts.backend
+    parts.backend.close()
+
+
+def answers(engine):
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=20)
+    for draw in range(4):
+        engine.submit(Request(draw=draw, prompt=(30, 40, 50), samples=2, seed=draw, sampling=sampling))
+    found = {}
+    while done := engine.poll():
+        found |= {(completion.draw, completion.sample): completion.tokens for completion in done}
+    return found
+
+
+def test_any_order_of_turns(backend, tmp_path):
+    """Weights that were published once serve after every turn of the learner, also when engines die asleep."""
+    engine, learner = backend.engine, backend.learner
+    expected = answers(engine)
+    write = learner.snapshot()
+    assert answers(engine) == expected
+    write(tmp_path)  # beside the engines' turn
+    learner.reset_reference(None, clear_optimizer=True)
+    learner.restore(tmp_path)
+    for process in actors("EngineActor"):
+        process.kill()
+    assert answers(engine) == expected
+    assert len(backend.incidents()) == 2
+    backend.sync(1)
+    assert answers(engine) == expected
+    assert backend.incidents() == []
+
+
+def test_the_learner_waits_for_what_is_in_flight_to_be_polled_or_dropped(backend):
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=20)
+    backend.engine.submit(Request(draw=0, prompt=(30,), samples=8, seed=0, sampling=sampling))
+    with pytest.raises(RuntimeError, match="in flight"):
+        backend.learner.snapshot()
+    backend.engine.cancel()
+    backend.learner.snapshot()
+
+
+def test_a_place_is_claimed_once(backend):
+    assert ray.cluster_resources()["CPU"] == 2
+    assert len(actors("LearnerRank")) == len(actors("EngineActor")) == 2

@@ -1,0 +1,157 @@
+"""What a dry run promises of tokens, memory and disk."""
+
+import pytest
+
+from prorl.cluster.estimate import asked_placement, dry_run, estimates, model_size, placement
+from prorl.cluster.placement import Cluster
+from prorl.config.recipe import RecipeError
+from prorl.planning import make_plan
+from support.recipes import recipe
+
+SHAPE = {"hidden_size": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 128, "context": 512}
+MODEL = {"path": "m", "shape": SHAPE, "parameters": 2**28}
+SMALL = {
+    "steps": 10,
+    "sampling": {"prompts_per_step": 4, "samples_per_prompt": 2, "response_limit": 100},
+    "dynamic_sampling": {"max_draw_factor": 3},
+    "model": MODEL,
+}
+
+
+def said(**settings) -> str:
+    config = recipe(**(SMALL | settings))
+    return "\n".join(estimates(config, make_plan(config)))
+
+
+def test_the_tokens_of_a_step_and_of_the_run():
+    text = said()
+    assert "the first step trains on 8 rollouts of 4 informative groups, at most 800 tokens" in text
+    assert "samples at most 2,400" in text
+    assert "the run trains on at most 8,000 tokens in 10 steps" in text
+
+
+def test_stages_are_part_of_the_bound():
+    stages = [{"at": 6, "set": {"sampling.samples_per_prompt": 4}}]
+    assert "the run trains on at most 11,200 tokens in 10 steps" in said(stages=stages)
+
+
+@pytest.mark.parametrize(
+    ("settings", "held"),
+    [({}, "a reference is held"), ({"kl": {"coef": 0}, "reset": {"every": 0}}, "a reference is not held")],
+)
+def test_whether_a_reference_is_held(settings, held):
+    assert held in said(**settings)
+
+
+def test_memory_is_weights_activations_and_cache():
+    text = said(learner={"micro_batch_tokens": 2**20}, engine={"max_rows": 2**14})
+    # float32: weights, gradients, two moments, reference, the engine's copy = 6 times 1 GiB
+    assert "optimizer and copies 6.00 GiB" in text
+    # 2^20 tokens x 2 layers x (32 bytes x 64 hidden + 16 x 128 feed-forward + 8 x 32 key-value)
+    assert "activations of a micro-batch about 8.50 GiB" in text
+    # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
+    assert "key-value cache at most 0.78 GiB" in text
+
+
+def test_autocast_keeps_a_copy_of_the_weights():
+    assert "copies 6.50 GiB" in said(learner={"dtype": "bfloat16", "old_logprobs": "learner"})
+
+
+def test_without_a_reference_there_is_one_copy_less():
+    assert "copies 5.00 GiB" in said(kl={"coef": 0}, reset={"every": 0})
+
+
+@pytest.mark.parametrize(
+    ("learner", "activations"),
+    [
+        ({"dtype": "bfloat16", "old_logprobs": "learner"}, "6.00"),
+        ({"activation_checkpointing": True}, "4.75"),
+    ],
+)
+def test_half_precision_and_checkpointing_save_activations(learner, activations):
+    text = said(learner={"micro_batch_tokens": 2**20, **learner})
+    assert f"activations of a micro-batch about {activations} GiB" in text
+
+
+def test_the_cache_is_that_of_the_longest_stage():
+    stages = [{"at": 6, "set": {"sampling.response_limit": 200}}]
+    assert "key-value cache at most 1.56 GiB" in said(stages=stages, engine={"max_rows": 2**14})
+
+
+def test_disk_is_checkpoints_and_references():
+    stages = [{"at": 3, "reset_reference": True}]
+    text = said(steps=1000, save={"keep_last": 3}, reset={"every": 300}, stages=stages)
+    assert "21.00 GiB for 7 checkpoints of 3.00 GiB" in text
+    assert "for 17 checkpoints" in said(steps=1000, save={"keep_last": 3, "keep_every": 100})
+    assert "5.00 GiB for 5 references" in text
+    assert "0.00 GiB for 0 references" in said(kl={"coef": 0}, reset={"every": 0})
+
+
+def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
+    warmup = {"shape": SHAPE, "vocab_size": 1000}
+    size = model_size(recipe(**(SMALL | {"model": {"warmup": warmup}})))
+    attention, mlp, embedding = 64 * (64 + 32 + 32 + 64), 3 * 64 * 128, 1000 * 64
+    assert size.parameters == 2 * (attention + mlp) + embedding
+    assert (size.hidden_size, size.layers, size.kv_width, size.context) == (64, 2, 32, 512)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [
+        ({"arithmetik": {}}, "did you mean arithmetic?"),
+        ({"arithmetic": {"levels": {99: 1}}}, "no level [99]"),
+    ],
+)
+def test_a_dry_run_refuses_tasks_and_levels_that_do_not_exist(tasks, told):
+    with pytest.raises(RecipeError) as error:
+        dry_run(recipe(tasks=tasks))
+    assert told in str(error.value)
+
+
+def test_a_dry_run_is_yaml_and_comments():
+    lines = dry_run(recipe(**SMALL)).splitlines()
+    assert lines[0] == "name: r"
+    assert sum(line.startswith("# ") for line in lines) == len(said().splitlines())
+
+
+def test_a_backend_on_a_cluster_is_told_where_everything_goes():
+    config = recipe(**SMALL).model_copy(update={"backend": "ray"})
+    text = "\n".join(estimates(config, make_plan(config)))
+    assert "placement on 8 GPUs of 80 GiB in 1 node" in text
+    assert "key-value cache at most" not in text  # what one process would hold
+
+
+def test_a_model_of_unknown_size_is_not_placed():
+    with pytest.raises(RecipeError, match=r"model\.shape and model\.parameters"):
+        placement(recipe(), Cluster())
+
+
+def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
+    cluster = {"learners": 2, "engines": 2, "offload": True, "cache_gib": 0.01}
+    config = recipe(**SMALL | {"backend": "ray", "cluster": cluster})
+    planned = asked_placement(config, nodes=1, gpu_memory=80)
+    assert planned.cache == 0.01 * 2**30
+    assert "moments" not in planned.learning
+    # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights; of
+    # 2,400 tokens sampled 12 bytes each, of 800 learned from 8 each on their way and in the ranks
+    assert planned.host == (5 + 3 + 1) * 2**30 + 12 * 2400 + 8 * 800 * 2
+
+
+def test_responses_are_part_of_the_host_memory():
+    """8 groups of 2^24 tokens, drawn 3 times over: 12 bytes each, and as much again where a step is sampled ahead."""
+    full = {"prompts_per_step": 8, "samples_per_prompt": 2**10, "response_limit": 2**14}
+    model = MODEL | {"shape": SHAPE | {"context": 2**15}}
+    assert "for a step's responses at most 4.50 GiB" in said(sampling=full, model=model)
+    ahead = {
+        "sampling": full | {"max_staleness": 1},
+        "mismatch": {"kind": "tis"},
+        "learner": {"old_logprobs": "learner"},
+    }
+    assert "for a step's responses at most 9.00 GiB" in said(**ahead, model=model)
+    stages = [{"at": 6, "set": {"sampling.samples_per_prompt": 2**11}}]
+    assert "for a step's responses at most 9.00 GiB" in said(sampling=full, stages=stages, model=model)
+    on_cluster = recipe(**SMALL | {"backend": "ray", "sampling": full, "model": model})
+    eight = placement(on_cluster, Cluster(gpus=8)).training["responses"]
+    assert eight == 2**27 * (3 * 12 + 8 + 8)  # sampled; on their way to ranks; in the ranks
+    # of four nodes, the one with the driver
+    assert placement(on_cluster, Cluster(gpus=32, nodes=4)).training["responses"] == 2**27 * (3 * 12 + 8 + 2)

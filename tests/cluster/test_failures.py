@@ -1,0 +1,315 @@
+"""What a run survives: its real processes are killed and stopped under it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console as RichConsole
+from safetensors.torch import load_file
+
+from prorl.config.recipe import load_recipe
+from prorl.control.events import Resumed, Stepped, Warned
+from prorl.control.state import from_json
+from prorl.files import decode_json
+from prorl.lab.watch.console import Console
+from prorl.launch import start_run
+from prorl.probe import SyncError
+from prorl.run.journal import read_journal
+from support.cluster import actors, write_model
+from support.runs import events, of_kind, quiet
+from support.tiny import write_recipe
+
+pytest.importorskip("vllm")
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+FAULT = """CUDA error: an illegal memory access was encountered
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
+CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
+PATIENCE = 60.0  # seconds of the supervisor with a phase
+DEADLINE = 75.0  # seconds; an engine on a busy machine needs half of them to start
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
+
+
+class Saboteur(Console):
+    """Sends a signal to the newest engine as soon as something has happened: kind of event and step → signal.
+
+    And deletes the model that the run began with, as a run deletes the checkpoints that it was taken up from.
+    """
+
+    def __init__(self, plan, base):
+        super().__init__(RichConsole(file=StringIO()))
+        self._plan, self._base = plan, base
+        self.hit = []
+
+    @contextmanager
+    def live(self, steps):
+        def watch(event, state):
+            shutil.rmtree(self._base, ignore_errors=True)
+            if (event.kind, state.step) in self._plan:
+                self.hit.append(actors("EngineActor")[-1])
+                self.hit[-1].send_signal(self._plan[event.kind, state.step])
+
+        yield watch
+
+
+def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
+    settings = CLUSTER | {"engines": 2, "learners": 1, "engine_deadline": DEADLINE}
+    base = shutil.copytree(model, tmp_path / "base")
+    recipe = write_recipe(tmp_path, base, backend="ray", cluster=settings, steps=4)
+    saboteur = Saboteur(
+        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL},
+        base,
+    )
+    run = tmp_path / "run"
+    assert start_run(load_recipe(str(recipe)), run, saboteur).stopped == "done"
+    steps = of_kind(run, Stepped)
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+    assert all(step.update.mismatch < 1e-4 for step in steps)
+    killed, stopped = of_kind(run, Warned)
+    assert killed.step == 2
+    assert "has died and is replaced" in killed.text
+    assert stopped.step == 4
+    assert f"was silent for {DEADLINE:.0f} s and is replaced" in stopped.text
+    assert DEADLINE <= steps[3].seconds["generate"] < 3 * DEADLINE
+    (measuring,) = read_journal(run / "evals" / "measurement" / "incidents.jsonl")
+    assert measuring["model"] == "step_000004"
+    assert "has died and is replaced" in measuring["text"]
+    assert len(saboteur.hit) == 3
+    assert not any(process.is_running() for process in saboteur.hit)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (None, r"engine 0 was silent for 5 s.*raise cluster.engine_deadline"),
+        (FAULT, r"engine 0 has failed.*: RuntimeError: CUDA error: an illegal memory access"),
+    ],
+)
+def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
+    from prorl.cluster.engine import MOST_RESTARTS, EngineLostError
+
+    class Useless:  # made in here, as Ray's processes cannot import this module
+        """An engine that never comes to answer, or fails and lives."""
+
+        def install(self, weights):
+            if fault is not None:
+                raise RuntimeError(fault)
+            signal.pause()
+
+    with one_engine(lambda number: ray.remote(Useless).remote()) as (engine, started):
+        with pytest.raises(EngineLostError, match=said):
+            publish(engine)
+        incidents = engine.incidents()
+        assert len(incidents) == MOST_RESTARTS
+        assert all(("illegal memory access" if fault else "was silent") in incident for incident in incidents)
+        assert len(started) == 1 + MOST_RESTARTS
+
+
+def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_ends_the_run():
+    class Wrong:
+        """An engine that is wrong about the probe by so many nats."""
+
+        def __init__(self, nats):
+            self._nats = nats
+
+        def install(self, weights):
+            pass
+
+        def score(self, prompt, tokens):
+            return [self._nats]
+
+        def add(self, work):
+            pass
+
+    off = [1.0, 0.0, 2.0, 0.0, 3.0, 4.0]
+    with one_engine(lambda number: ray.remote(Wrong).remote(off[number])) as (engine, started):
+        publish(engine)
+        (incident,) = engine.incidents()
+        assert "engine 0 has failed and is replaced, 0 responses are asked again: after the sync" in incident
+        assert "engine 0 and learner differ by 1 nats" in incident
+        kill(started[-1])
+        publish(engine)  # for the dead one comes one that is wrong, and for that one a good one
+        dead, wrong = engine.incidents()
+        assert "has died" in dead
+        assert "differ by 2 nats" in wrong
+        kill(started[-1])
+        with pytest.raises(SyncError, match="engine 0 and learner differ by 4 nats"):
+            publish(engine)
+        assert len(started) == len(off)
+
+
+def kill(actor):
+    """Ray says only later that it is dead."""
+    ray.kill(actor)
+    with suppress(ray.exceptions.RayActorError):
+        while True:
+            ray.get(actor.install.remote(None), timeout=60)
+
+
+@contextmanager
+def one_engine(make):
+    """`RayEngine` over one actor, the n-th of which is made by `make(n)`; and which were started."""
+    from prorl.cluster.engine import RayEngine
+    from prorl.cluster.settings import EngineSettings
+
+    started = []
+
+    def start(index):
+        started.append(make(len(started)))
+        return started[-1]
+
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        settings = EngineSettings(config="", eos_ids=(0,), context=8)
+        yield RayEngine(start, 1, settings, deadline=5.0), started
+    finally:
+        ray.shutdown()
+
+
+def publish(engine):
+    """Weights whose probe has a log-prob of zero."""
+    from prorl.cluster.weights import Published
+
+    probe = {"prompt": (1,), "tokens": (2,), "logps": (0.0,)}
+    engine.publish(Published(version=0, copy=lambda: None, send=lambda receivers: None, **probe))
+
+
+@pytest.fixture(scope="module")
+def recipe(model, tmp_path_factory):
+    settings = {
+        "steps": 4,
+        "save": {"every": 1, "keep_last": 9},
+        "deadlines": dict.fromkeys(("learn", "save", "sync", "between"), PATIENCE),
+    }
+    cluster = CLUSTER | {"engine_deadline": PATIENCE - 5}
+    return write_recipe(tmp_path_factory.mktemp("recipe"), model, backend="ray", cluster=cluster, **settings)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(recipe, tmp_path_factory):
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert start_run(load_recipe(str(recipe)), run, quiet()).stopped == "done"
+    return run
+
+
+@contextmanager
+def training(recipe, run, *options):
+    """`prorl train` under its supervisor, once its first two steps are done."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    command = [sys.executable, "-m", "prorl", "train", str(recipe), "--run", str(run), *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        try:
+            if not any(line.startswith("step 2/4") for line in process.stdout):
+                raise AssertionError(process.stderr.read())
+            yield process
+        finally:
+            process.kill()
+
+
+def end(run):
+    """Driver state and weights of the last checkpoint."""
+    last = max((run / "checkpoints").iterdir())
+    state = from_json(decode_json((last / "state.json").read_bytes()))
+    return state, load_file(last / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "journalled"),
+    [
+        (signal.SIGKILL, "the trainer ended with status 70 at step", "class_name: LearnerRank"),
+        (
+            signal.SIGSTOP,
+            f"no sign of life for {PATIENCE:.0f} s in phase",
+            "taken up again, as the trainer hung at step",
+        ),
+    ],
+)
+def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(
+    undisturbed, recipe, tmp_path, kind, said, journalled
+):
+    run = tmp_path / "run"
+    with training(recipe, run) as process:
+        victim = actors("LearnerRank", process.pid)[-1]
+        victim.send_signal(kind)
+        _, stderr = process.communicate(timeout=400)
+    assert process.returncode == 0, stderr
+    assert said in (run / "supervisor.log").read_text()
+    assert not victim.is_running()
+    (resumed,) = of_kind(run, Resumed)
+    assert 1 <= resumed.step <= 3
+    assert journalled in " ".join(event.text for event in of_kind(run, Warned))
+    assert [step.step for step in of_kind(run, Stepped)] == [1, 2, 3, 4]
+    (state, weights), (expected, others) = end(run), end(undisturbed)
+    assert state == expected
+    torch.testing.assert_close(weights, others, rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture
+def nodes():
+    """Two Ray nodes with two places each: of three ranks and an engine, no node can hold all ranks."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+    )
+    cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+
+
+def test_ranks_on_two_nodes(model, nodes, tmp_path):
+    settings = CLUSTER | {"address": nodes.address, "learners": 3}
+    recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, exam={"every": 0})
+    seen = Placed()
+    assert start_run(load_recipe(str(recipe)), tmp_path / "run", seen).stopped == "done"
+    assert len(seen.nodes) == 2
+    kinds = [event.kind for event in events(tmp_path / "run")]
+    assert kinds.count("stepped") == 3
+    assert "warned" not in kinds
+
+
+def test_a_run_that_loses_a_node_goes_on_where_there_is_room_again(model, nodes, tmp_path):
+    settings = {"steps": 4, "save": {"every": 1}, "cluster": CLUSTER | {"learners": 3}}
+    recipe = write_recipe(tmp_path, model, backend="ray", **settings)
+    run = tmp_path / "run"
+    with training(recipe, run, "--address", nodes.address) as process:
+        nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
+        time.sleep(10)  # the trainer is gone, and its successor finds no room
+        nodes.add_node(num_cpus=2)
+        _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    assert len(of_kind(run, Resumed)) == 1
+    assert [step.step for step in of_kind(run, Stepped)] == [1, 2, 3, 4]
+
+
+class Placed(Console):
+    """Notes which nodes hold ranks while a run trains."""
+
+    def __init__(self):
+        super().__init__(RichConsole(file=StringIO()))
+        self.nodes = set()
+
+    @contextmanager
+    def live(self, steps):
+        def watch(event, state):
+            for group in ray.util.placement_group_table().values():
+                placed = group["bundles_to_node_id"]
+                self.nodes |= {placed[rank] for rank in range(3)}
+
+        yield watch

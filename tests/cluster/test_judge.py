@@ -1,0 +1,300 @@
+"""Judges as real Ray actors: the verdicts of a `LocalJudge`, whatever happens to the actors."""
+
+import signal
+import sys
+import time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from prorl.envs.extract import respond
+from prorl.envs.registry import make_task
+from prorl.envs.sandbox.link import SandboxError
+from prorl.envs.verifier import VerifierSpec, make_verifier
+from prorl.local.judge import JudgeError, LocalJudge
+from prorl.rollout.outage import collect_verdicts, heal, judge_all
+from prorl.types import Problem
+from support.cluster import actors
+from support.mishaps import AMISS, CURSED, make_mishap
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+VERIFIERS = Path(__file__).parents[1] / "local"  # the module `judge_verifiers`
+DEADLINE = 1.0
+CALM = ""  # what a check says of a node where all is well
+
+
+@pytest.fixture(scope="module")
+def verifiers():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(VERIFIERS)
+        import judge_verifiers
+
+        yield judge_verifiers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Processes on it find the module of verifiers too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", ":".join([str(VERIFIERS), *filter(None, sys.path)]))
+        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+def calm():
+    return CALM
+
+
+def hosted(make, judges=1, *, check=calm, deadline=DEADLINE):
+    """A `RayJudge` that is closed at the end of a `with`."""
+    from prorl.cluster.judge import JudgeActor, RayJudge
+
+    def start(_index):
+        return ray.remote(JudgeActor).options(num_cpus=1).remote(make)
+
+    return closing(RayJudge(start, judges, deadline=deadline, check=check))
+
+
+def obeying(verifiers, **options):
+    return partial(LocalJudge, verifiers.make_obey, **{"deadline": DEADLINE, "workers": 2} | options)
+
+
+def problem(prompt="p"):
+    return Problem(task="t", domain="d", index=0, split="train", level=0, prompt=prompt, payload=None)
+
+
+def items(texts):
+    return {ticket: (problem(f"p{ticket}"), text) for ticket, text in enumerate(texts)}
+
+
+def said(verdicts):
+    """All of a verdict but the time it took."""
+    return {
+        ticket: (verdict.score, verdict.status, verdict.note, verdict.answered)
+        for ticket, verdict in verdicts.items()
+    }
+
+
+def eventually(condition, seconds=15.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def domains():
+    """Right, wrong and empty answers to problems of five tasks; the programs of one run in the sandbox."""
+    answers = {}
+    for name in ("arithmetic", "list_trace", "word_list", "one_liner"):
+        task = make_task(name)
+        for index in range(4):
+            asked = task.problem(index, "train")
+            for text in (respond("so", asked.witness.answer), respond("so", "lambda: 1"), "nothing"):
+                answers[len(answers)] = (asked, text)
+    return answers
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Of the domains, as a `LocalJudge` sees them."""
+    with closing(LocalJudge(domain_verifier())) as judge:
+        return said(judge_all(judge, domains()))
+
+
+def domain_verifier():
+    tasks = ("arithmetic", "list_trace", "word_list", "one_liner")
+    return partial(make_verifier, VerifierSpec(tasks=tasks))
+
+
+@pytest.mark.parametrize("judges", [1, 3])
+def test_verdicts_of_real_domains_are_those_of_one_local_judge(expected, judges):
+    with hosted(partial(LocalJudge, domain_verifier()), judges, deadline=8.0) as judge:
+        assert said(judge_all(judge, domains())) == expected
+        assert judge.incidents() == []
+    scores = [score for score, *_ in expected.values()]
+    assert scores.count(1.0) >= 16
+    assert scores.count(0.0) >= 16
+
+
+@pytest.mark.parametrize("judges", [1, 2])
+def test_misbehaviour_costs_one_item_whoever_judges(verifiers, judges):
+    texts = [str(number / 400) for number in range(400)]
+    for at, bad in ((7, "hang"), (90, "exit 3"), (91, "raise"), (200, "1.5"), (399, "None")):
+        texts[at] = bad
+    with closing(obeying(verifiers)()) as local:
+        wanted = said(judge_all(local, items(texts)))
+    assert sum(status == "error" for _, status, *_ in wanted.values()) == 5
+    with hosted(obeying(verifiers), judges) as judge:
+        assert said(judge_all(judge, items(texts))) == wanted
+        assert judge.poll(wait=True) == []
+        (workers,) = judge.incidents()
+        assert "1 × deadline of 1 s (t)" in workers
+        assert "1 × verifier process died, exit code 3 (t)" in workers
+
+
+def test_a_poll_without_wait_returns_at_once(verifiers):
+    with hosted(obeying(verifiers, workers=1)) as judge:
+        assert judge.poll(wait=False) == []
+        judge.submit(0, problem(), "sleep 0.5")
+        begun = time.monotonic()
+        assert judge.poll(wait=False) == []
+        assert time.monotonic() - begun < 0.4
+        assert [ticket for ticket, _ in judge.poll(wait=True)] == [0]
+
+
+def test_a_call_carries_many_items(verifiers):
+    from prorl.cluster.judge import JudgeActor, RayJudge
+
+    class Counting(JudgeActor):
+        calls = 0
+
+        def exchange(self, items):
+            self.calls += 1
+            return super().exchange(items)
+
+        def told(self):
+            return self.calls
+
+    actor = ray.remote(Counting).options(num_cpus=1).remote(obeying(verifiers))
+    with closing(RayJudge(lambda _: actor, 1, deadline=DEADLINE, check=calm)) as judge:
+        verdicts = {}
+        for ticket, (asked, text) in items(["1"] * 2000).items():
+            judge.submit(ticket, asked, text)
+            verdicts |= dict(judge.poll(wait=False)) if ticket % 10 == 0 else {}
+        assert len(collect_verdicts(judge, verdicts, 2000)) == 2000
+        assert ray.get(actor.told.remote()) < 100
+
+
+def test_items_go_to_the_judges_in_turn(verifiers):
+    with hosted(obeying(verifiers, workers=1), 2) as judge:
+        verdicts = judge_all(judge, items(["pid"] * 20))
+    pids = [verdicts[ticket].note for ticket in range(20)]
+    assert len(set(pids)) == 2
+    assert pids == pids[:2] * 10
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A silent actor is one that is silent for four seconds."""
+    monkeypatch.setattr("prorl.cluster.judge.ANSWER_SECONDS", 3.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [(signal.SIGKILL, "has died"), (signal.SIGSTOP, "was silent")], ids=["killed", "stopped"]
+)
+def test_a_lost_judge_is_replaced_and_given_what_it_owed(verifiers, impatient, kind, how):
+    texts = ["0.5"] * 40 + ["hang", "sleep 0.5", "sleep 0.5"] + ["0.25"] * 40
+    with hosted(obeying(verifiers), 2) as judge:
+        for ticket, (asked, text) in items(texts).items():
+            judge.submit(ticket, asked, text)
+        verdicts = dict(judge.poll(wait=True))
+        victim = actors("JudgeActor")[-1]
+        workers = [child for child in victim.children(recursive=True) if "spawn_main" in str(child.cmdline())]
+        assert len(workers) == 2
+        victim.send_signal(kind)
+        while len(verdicts) < len(texts):
+            verdicts |= dict(judge.poll(wait=True))
+        incident, replaced = judge.incidents()
+        assert f"{how} and is replaced" in incident
+        assert f"1 × deadline of {DEADLINE:g} s (t)" in replaced
+        assert judge.incidents() == []
+        assert verdicts[40].note == f"deadline of {DEADLINE:g} s"
+        assert sum(verdict.status == "ok" for verdict in verdicts.values()) == len(texts) - 1
+        assert eventually(lambda: not victim.is_running())
+        assert eventually(lambda: not any(worker.is_running() for worker in workers))
+        assert judge_all(judge, items(["1"] * 4))[3].score == 1
+
+
+def test_a_node_that_can_start_no_worker_for_a_while_is_waited_for(tmp_path):
+    tasks = ("arithmetic", "word_list")
+    problems = [make_task(name).problem(index, "train") for name in tasks for index in range(4)]
+    asked = [(problem, respond("so", problem.witness.answer)) for problem in problems]
+    waits = []
+
+    def wait(why, seconds):
+        waits.append(why)
+        (tmp_path / CURSED).unlink(missing_ok=True)
+        time.sleep(seconds)
+
+    with hosted(partial(LocalJudge, partial(make_mishap, tmp_path), deadline=DEADLINE)) as judge:
+        (tmp_path / AMISS).write_text("SIGKILL")
+        (tmp_path / CURSED).touch()
+        verdicts = heal(judge, asked, judge_all(judge, dict(enumerate(asked)), wait), wait)
+        assert {verdict.status for verdict in verdicts.values()} == {"ok"}
+        (workers,) = judge.incidents()
+    assert waits[0].startswith(
+        f"paused: node {ray.util.get_node_ip_address()}: no judge can be started (MemoryError"
+    )
+    assert "1 × verifier process died, exit code -9" in workers
+
+
+def test_close_leaves_no_process(verifiers):
+    with hosted(obeying(verifiers, deadline=30.0), 2) as judge:
+        judge_all(judge, items(["1"] * 8))
+        hosts = actors("JudgeActor")
+        workers = [worker for host in hosts for worker in host.children(recursive=True)]
+        assert len(workers) >= 4
+        judge.submit(0, problem(), "hang")
+        judge.poll(wait=False)
+    assert eventually(lambda: not any(process.is_running() for process in (*hosts, *workers)))
+    with pytest.raises(RuntimeError, match="closed"):
+        judge.submit(1, problem(), "1")
+
+
+class Silent:
+    """A judge that starts and is never heard of again."""
+
+    def start(self, check):
+        return check()
+
+    def exchange(self, items):
+        signal.pause()
+
+
+def test_judges_that_never_answer_are_given_up(impatient, monkeypatch):
+    from prorl.cluster.judge import MOST_RESTARTS, JudgeLostError, RayJudge
+
+    monkeypatch.setattr("prorl.cluster.judge.START_SECONDS", 1.0)
+    started = []
+
+    def start(index):
+        started.append(ray.remote(Silent).options(num_cpus=1).remote())
+        return started[-1]
+
+    judge = RayJudge(start, 1, deadline=0.5, check=calm)
+    judge.submit(0, problem(), "1")
+    with pytest.raises(JudgeLostError, match=r"judge 0 was silent, the 4th without a verdict"):
+        judge.poll(wait=True)
+    assert len(judge.incidents()) == MOST_RESTARTS
+    assert len(started) == 1 + MOST_RESTARTS
+    ray.kill(started[-1])
+
+
+def unsafe():
+    raise SandboxError("programs cannot be run safely here")
+
+
+def lax():
+    return "Tier C limits little."
+
+
+def test_a_node_that_cannot_judge_is_named_at_the_start(verifiers, tmp_path):
+    node = rf"node {ray.util.get_node_ip_address()} cannot judge: "
+    with pytest.raises(JudgeError, match=rf"{node}programs cannot be run safely.*cluster.judges=0"):
+        hosted(obeying(verifiers), check=unsafe)
+    spec = VerifierSpec(datasets=("deepscaler",), data=tmp_path)
+    without = partial(LocalJudge, partial(make_verifier, spec))
+    with pytest.raises(
+        JudgeError, match=rf"{node}.*deepscaler.parquet is missing.*give it what the driver has"
+    ):
+        hosted(without)
+
+
+def test_what_a_check_warns_of_is_told_once(verifiers):
+    with hosted(obeying(verifiers), 2, check=lax) as judge:
+        assert judge.incidents() == ["Tier C limits little."]

@@ -1,0 +1,97 @@
+"""`prorl doctor --backend ray` on real Ray: two nodes on this machine."""
+
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from prorl.cli.main import app
+from prorl.cluster.checks import findings, installed
+from prorl.envs.sandbox.probe import probe
+from support.cluster import write_model
+from support.tiny import write_recipe
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module")
+def address():
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=2)
+    yield cluster.address
+    cluster.shutdown()
+
+
+def test_every_node_is_looked_at_and_nothing_stays_behind(address, tmp_path):
+    from prorl.cluster.survey import survey
+
+    nodes = survey(address, tmp_path / "runs" / "big")
+    assert sorted(node.cpus for node in nodes) == [1, 2]
+    assert all(node.memory > 1 and node.versions == installed() for node in nodes)
+    assert {node.sandbox for node in nodes} == {probe().tier or ""}
+    assert all(finding.fits for finding in findings(nodes, installed()))
+    assert os.listdir(tmp_path) == []
+    assert not ray.is_initialized()
+
+
+def doctor(*arguments):
+    return CliRunner().invoke(app, ["doctor", "--backend", "ray", *arguments])
+
+
+def test_the_doctor_answers_with_its_status(address, tmp_path):
+    asked = ["--address", address, "--run", str(tmp_path), "--recipe", "nano", "device=cpu"]
+    good = doctor(*asked, "cluster.learners=2", "cluster.engines=1")
+    assert good.exit_code == 0, good.output
+    assert "ok: room: 2 learner ranks and 1 engines, each on 1 CPUs" in good.output
+    assert "ok: network: every node" in good.output
+    judged = doctor(*asked, "cluster.judges=2", "judge.workers=1")
+    assert judged.exit_code == 1
+    assert "and 2 judges, each on 1 CPUs: beside the others there are CPUs for 1" in judged.output
+    full = doctor(*asked, "cluster.learners=2", "cluster.engines=2")
+    assert full.exit_code == 1
+    assert (
+        "does not fit: room: 2 learner ranks and 2 engines, each on 1 CPUs: there are places for 3"
+        in full.output
+    )
+
+    there = ["--address", address, "--run", str(tmp_path), "--recipe"]
+    leave_out = ["tasks.ifeval=null", "tasks.ifbench=null"]  # their checkers are no part of this environment
+    unprepared = doctor(*there, "prorl_v2", "device=cpu", f"data={tmp_path}", *leave_out)
+    assert unprepared.exit_code == 1
+    assert "does not fit: data: deepscaler, " in unprepared.output
+
+
+@pytest.fixture
+def eight_gpus(tmp_path, monkeypatch):
+    """A node that says it has them, to Ray and by `nvidia-smi`."""
+    from ray.cluster_utils import Cluster
+
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nyes 81559, 580.65.06 | head -8\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 64, "num_gpus": 8})
+    yield cluster.address
+    cluster.shutdown()
+
+
+def test_memory_is_planned_where_there_are_gpus(eight_gpus, tmp_path):
+    recipe = write_recipe(tmp_path, write_model(tmp_path / "qwen3"))
+    asked = ["--address", eight_gpus, "--run", str(tmp_path), "--recipe", str(recipe), "device=cuda"]
+    placed = ["cluster.learners=8", "cluster.engines=8", "cluster.colocate=true", "threads=8"]
+    said = doctor(*asked, *placed)
+    assert ": 8 GPUs of 80 GiB, 64 CPUs, " in said.output
+    assert "ok: room: 8 learner ranks and 8 engines, two in turn on 8 CPUs and a GPU" in said.output
+    assert "ok: host memory: a node holds up to 0.0 GiB" in said.output
+    assert "everything fits by this estimate" in said.output
+    assert said.exit_code == 0, said.output
+
+
+def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path):
+    said = doctor("--address", "127.0.0.1:1", "--run", str(tmp_path))
+    assert said.exit_code == 1
+    assert "no Ray cluster answers at 127.0.0.1:1" in said.output

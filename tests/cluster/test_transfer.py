@@ -1,0 +1,228 @@
+"""Weights sent straight from learner ranks to engines: all of vLLM's NCCL transport, over TCP instead of NCCL."""
+
+import os
+import sys
+
+import pytest
+import torch
+
+from prorl.types import Request, Sampling
+from support.cluster import ENDS, actors, config_of, write_model
+from support.learners import settings_of
+
+pytest.importorskip("vllm")
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+DEADLINE = 300.0  # seconds; nobody waits for it, as what dies is seen at once
+MEETING = ["shutdown_weight_transfer_engine", "init_weight_transfer_engine{}"]
+TRANSFER = ["start_weight_update", "receive_weights", "finish_weight_update"]
+
+
+class Bench:
+    """Two real ranks and two real engines behind one backend; what the engines were told; and what befalls them."""
+
+    def __init__(self, model, folder):
+        from prorl.cluster.backend import RayBackend
+        from prorl.cluster.cluster import Cluster
+        from prorl.cluster.engine import RayEngine
+        from prorl.cluster.learner import Origin, RayLearner
+        from prorl.cluster.settings import ClusterSettings, EngineSettings, engine_environment
+        from support.wire import WiredEngine, WiredRank
+
+        self._folder = folder
+        places = {"address": None, "learners": 2, "engines": 2, "room_deadline": 60.0}
+        self._cluster = Cluster(ClusterSettings(**places, device="cpu", threads=1))
+        path = os.pathsep.join(sys.path)  # on which these find the package and tests/support
+        environment = engine_environment(1, "cpu") | {"PYTHONPATH": path}
+        process = {"num_cpus": 0, "runtime_env": {"env_vars": environment}}
+        self.ranks = [
+            ray.remote(WiredRank).options(**process, max_concurrency=2).remote(rank, 2) for rank in range(2)
+        ]
+        origin = Origin(model=str(model), tokenizer=str(model), settings=settings_of(), with_reference=False)
+        learner = RayLearner(self.ranks, origin, device="cpu")
+        settings = EngineSettings(
+            config=config_of(model),
+            eos_ids=tuple(ENDS),
+            context=learner.facts.context,
+            max_rows=64,
+            cache_bytes=64 << 20,
+            transfer="nccl",
+        )
+
+        def start(index):
+            return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
+
+        engine = RayEngine(start, 2, settings, deadline=DEADLINE)
+        self.backend = RayBackend(
+            self._cluster, engine, Judge(), learner, probe=range(0, 264, 33), keep_copy=False
+        )
+
+    def learn(self, factor=1.05):
+        ray.get([rank.change.remote(factor) for rank in self.ranks])
+
+    def told(self, index):
+        """The steps that an engine was asked for since this was last asked."""
+        steps = self._folder / f"steps_{index}"
+        lines = steps.read_text().splitlines() if steps.exists() else []
+        steps.write_text("")
+        return lines
+
+    def order(self, index, step, kind):
+        """What an engine does when it is next asked for a step."""
+        (self._folder / f"{step}_{index}").write_text(kind)
+
+
+class Judge:
+    """There is nothing to judge."""
+
+    def incidents(self):
+        return []
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    model = write_model(tmp_path_factory.mktemp("model") / "qwen3")
+    bench = Bench(model, tmp_path_factory.mktemp("bench"))
+    yield bench
+    bench.backend.close()
+
+
+def met(index):
+    """An engine's part in a meeting; rank 0 is the learner's."""
+    return [step.format(1 + index) for step in MEETING]
+
+
+def answers(engine, *, after_the_first=lambda: None):
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=60)
+    for draw in range(4):
+        engine.submit(Request(draw=draw, prompt=(30 + draw, 40, 50), samples=4, seed=draw, sampling=sampling))
+    found = engine.poll()
+    after_the_first()
+    while done := engine.poll():
+        found += done
+    return {(completion.draw, completion.sample): completion for completion in found}
+
+
+def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
+    for version in range(3):
+        bench.backend.sync(version)  # which proves what each of them holds
+        for index in range(2):
+            assert bench.told(index) == met(index) * (version == 0) + TRANSFER
+        bench.learn()
+    assert {completion.policy_version for completion in answers(bench.backend.engine).values()} == {2}
+    assert bench.backend.incidents() == []
+
+
+def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
+    from prorl.cluster.transfer import Line, Source
+    from prorl.cluster.weights import Receivers
+
+    class Wide:
+        """An engine of two GPUs that remembers what it was told."""
+
+        def __init__(self):
+            self._told = []
+
+        def transfer(self, *told):
+            self._told.append(told)
+
+        def told(self):
+            return self._told
+
+    engines = [ray.remote(Wide).options(num_cpus=0).remote() for _ in range(2)]
+    receivers = Receivers(actors=engines, gpus=2, deadline=DEADLINE)
+    source = Source(torch.nn.Linear(2, 2), torch.float32, "cpu", sends=False)
+    line = Line(source, 1, receivers, ("127.0.0.1", 0))  # not rank 0, so that nobody is met
+    line.init_weight_transfer_engine({"rank_offset": 1})
+    assert line.failure is None
+    shutdown, meeting = "shutdown_weight_transfer_engine", "init_weight_transfer_engine"
+    assert ray.get([engine.told.remote() for engine in engines]) == [
+        [(shutdown,), (meeting, {"rank_offset": offset})] for offset in (1, 3)
+    ]
+
+
+def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_the_next_sync(bench):
+    bench.learn()
+    bench.backend.sync(5)
+    expected = answers(bench.backend.engine)
+    found = answers(bench.backend.engine, after_the_first=lambda: actors("WiredEngine")[-1].kill())
+    assert found.keys() == expected.keys()
+    assert sum(found[key].tokens == expected[key].tokens for key in expected) >= len(expected) - 1
+    (incident,) = bench.backend.incidents()
+    assert "has died and is replaced" in incident
+    bench.learn()
+    bench.told(0), bench.told(1)
+    bench.backend.sync(6)
+    assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
+
+
+@pytest.mark.parametrize("step", TRANSFER)
+def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, step):
+    """The ranks come out of it together: they learn on, and meet the new engines."""
+    bench.learn()
+    bench.order(0, step, "die")
+    bench.backend.sync(7)
+    (incident,) = bench.backend.incidents()
+    assert f"policy version 7 did not reach the engines over nccl ({step}: " in incident
+    assert len(answers(bench.backend.engine)) == 16
+    bench.learn()
+    bench.told(0), bench.told(1)
+    bench.backend.sync(8)
+    assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
+    assert bench.backend.incidents() == []
+
+
+def test_a_way_that_fails_again_and_again_is_left(bench):
+    for version in (7, 8):
+        bench.order(1, "start_weight_update", "die")
+        bench.backend.sync(version)
+    first, second = bench.backend.incidents()
+    assert "the next sync tries again" in first
+    assert "from now on" in second
+    bench.told(0), bench.told(1)
+    bench.backend.sync(9)
+    assert [bench.told(index) for index in range(2)] == [[], []]
+    assert len(answers(bench.backend.engine)) == 16
+    bench.backend.engine._failures = 0  # as in the next process
+
+
+@pytest.mark.parametrize(
+    ("order", "how_many"), [("flip", "1 of "), ("skip", "")], ids=["a flipped bit", "nothing received"]
+)
+def test_weights_that_did_not_arrive_as_they_were_sent_are_sent_again(bench, order, how_many):
+    """To new engines, by host memory; in bfloat16 a probe would not show a flipped bit."""
+    bench.learn()
+    bench.order(1, "receive_weights", order)
+    bench.backend.sync(9)
+    (incident,) = bench.backend.incidents()
+    assert "did not reach the engines over nccl (receive_weights: " + how_many in incident
+    assert "are not at engine 1 as they were sent" in incident
+    assert len(answers(bench.backend.engine)) == 16
+    bench.backend.sync(10)
+    assert bench.backend.incidents() == []
+
+
+def test_weights_that_the_probe_disproves_are_sent_again(bench):
+    """A transfer is at its end once all engines have been proven."""
+    bench.learn()
+    bench.order(1, "score", "lie")
+    bench.backend.sync(11)
+    (incident,) = bench.backend.incidents()
+    assert (
+        "did not reach the engines over nccl (after the sync to policy version 11 engine 1 and learner differ"
+        in incident
+    )
+    assert len(answers(bench.backend.engine)) == 16
+
+
+def test_an_engine_that_put_nothing_in_place_is_replaced(bench):
+    bench.learn()
+    bench.order(1, "finish_weight_update", "skip")
+    bench.backend.sync(12)
+    (incident,) = bench.backend.incidents()
+    assert "engine 1 has failed and is replaced" in incident
+    assert len(answers(bench.backend.engine)) == 16

@@ -1,0 +1,227 @@
+"""Every decision of the director, and the order they come in."""
+
+from dataclasses import replace
+
+import pytest
+
+from prorl.config.detecting import DetectorsConfig, rules
+from prorl.control.decide import (
+    TOLD_TO_STOP,
+    EnterStage,
+    ResetReference,
+    Stop,
+    decide,
+    exam_due,
+    save_due,
+)
+from prorl.control.plan import Plan
+from prorl.control.state import Reference, RunState, evolve, fold
+from support.defaults import some_exams, some_plan, some_resets, some_stage
+from support.events import evaluated, stepped, tally, update
+
+PLAN = some_plan(seed=0, steps=1000)
+BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
+STATE = RunState(step=300, reference=BASE)
+
+
+def resets(plan: Plan, state: RunState) -> list[ResetReference]:
+    return [decision for decision in decide(plan, state) if isinstance(decision, ResetReference)]
+
+
+def stops(state: RunState, *, plan: Plan = PLAN, interrupted: bool = False) -> list[str]:
+    decisions = decide(plan, state, interrupted=interrupted)
+    return [decision.reason for decision in decisions if isinstance(decision, Stop)]
+
+
+def ruled(**rules) -> Plan:
+    return replace(PLAN, reset=some_resets(**rules))
+
+
+def test_a_quiet_boundary_decides_nothing():
+    assert decide(ruled(every=500, kl_ceiling=1.0, stalled_exams=5), STATE) == ()
+
+
+def test_a_stage_comes_before_the_reset_and_the_reset_before_the_end():
+    stage = some_stage(at=1000, knobs={})
+    plan = replace(PLAN, stages=(stage,), reset=some_resets(every=250))
+    assert decide(plan, replace(STATE, step=1000)) == (
+        EnterStage(index=0),
+        ResetReference(reason="schedule", target="current", optimizer="keep"),
+        Stop(reason="done"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "state", "reason"),
+    [
+        ({"every": 300}, {}, "schedule"),
+        ({"every": 301}, {}, None),
+        ({"kl_ceiling": 0.5, "kl_count": 2, "kl_window": 3}, {"recent_kls": (0.6, 0.1, 0.7)}, "kl_ceiling"),
+        ({"kl_ceiling": 0.5, "kl_count": 2, "kl_window": 3}, {"recent_kls": (0.9, 0.6, 0.1, 0.1)}, None),
+        ({"stalled_exams": 2}, {"exams_since_best": 2}, "stalled_exam"),
+        ({"stalled_exams": 3}, {"exams_since_best": 2}, None),
+        ({"every": 1, "kl_ceiling": 0.1, "kl_count": 1}, {"recent_kls": (1.0,)}, "kl_ceiling"),
+        ({"every": 1, "stalled_exams": 1}, {"exams_since_best": 1}, "stalled_exam"),
+    ],
+)
+def test_each_reason_to_reset(rules, state, reason):
+    decided = resets(ruled(**rules), replace(STATE, **state))
+    assert [reset.reason for reset in decided] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(("last_reset", "expected"), [(281, 0), (280, 1)])
+def test_no_reset_within_the_cooldown_of_the_last_one(last_reset, expected):
+    assert len(resets(ruled(every=1, cooldown=20), replace(STATE, last_reset=last_reset))) == expected
+
+
+def test_a_run_without_reference_and_a_run_without_steps_reset_nothing():
+    staged = replace(ruled(every=1, cooldown=0), stages=(some_stage(at=0, knobs={}, reset_reference=True),))
+    assert resets(staged, replace(STATE, reference=None)) == []
+    assert resets(staged, replace(STATE, step=0)) == []
+
+
+@pytest.mark.parametrize(("best_step", "target"), [(250, "best"), (None, "current")])
+def test_the_best_exam_is_the_target_once_there_is_one(best_step, target):
+    plan = ruled(every=1, target="best", optimizer="clear")
+    (reset,) = resets(plan, replace(STATE, best_step=best_step))
+    assert (reset.target, reset.optimizer) == (target, "clear")
+
+
+def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
+    stage = some_stage(at=300, knobs={}, reset_reference=True, optimizer="clear")
+    plan = replace(ruled(every=1, cooldown=50, target="best"), stages=(stage,))
+    decided = decide(plan, replace(STATE, last_reset=299, best_step=250))
+    assert decided == (
+        EnterStage(index=0),
+        ResetReference(reason="stage", target="current", optimizer="clear"),
+    )
+
+
+ONLY_WARNED = DetectorsConfig.model_validate({"exam_collapse": {"mode": "warn"}})
+DETECTED = replace(PLAN, detectors=rules(ONLY_WARNED))
+DOUBTS = {
+    "the exam is far below the best": [evaluated(250, 0.5), evaluated(300, 0.01)],
+    "all is truncated": [evaluated(250, 0.5), stepped(300, tally=tally(truncated=1.0))],
+    "nothing is answered": [evaluated(250, 0.5), stepped(300, tally=tally(unanswered=0.95))],
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+@pytest.mark.parametrize(
+    ("rules", "state"),
+    [
+        ({"every": 1}, {}),
+        ({"kl_ceiling": 0.1, "kl_count": 1}, {"recent_kls": (1.0,)}),
+        ({"stalled_exams": 1}, {"exams_since_best": 1}),
+    ],
+)
+def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
+    plan = replace(DETECTED, reset=some_resets(**rules))
+    due = replace(STATE, **state)
+    assert len(resets(plan, due)) == 1
+    doubted = replace(due, signals=fold(DOUBTS[doubt]).signals)
+    assert resets(plan, doubted) == []
+    assert len(resets(replace(plan, detectors={}), doubted)) == 1  # a recipe may switch it off
+    never_better = replace(due, signals=fold([evaluated(250, 0.0), *DOUBTS[doubt][1:]]).signals)
+    assert len(resets(plan, never_better)) == 1
+    (ordered,) = resets(plan, replace(doubted, asked=("reset-reference",)))
+    assert (ordered.reason, ordered.target) == ("order", "current")
+
+
+def test_no_detector_resets_to_a_policy_in_doubt():
+    acting = DetectorsConfig.model_validate({"kl_spike": {"mode": "act"}, "exam_collapse": {"mode": "warn"}})
+    plan = replace(PLAN, detectors=rules(acting), reset=some_resets(cooldown=0))
+    spikes = [stepped(step, update=update(kl=0.1 if step < 12 else 1.0)) for step in range(1, 14)]
+    state = replace(fold(spikes), reference=BASE)
+    assert [reset.reason for reset in resets(plan, state)] == ["kl_spike"]
+    assert resets(plan, evolve(evolve(state, evaluated(12, 0.5)), evaluated(13, 0.0))) == []
+
+
+def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
+    plan = replace(DETECTED, stages=(some_stage(at=300, knobs={}, reset_reference=True),))
+    doubted = replace(STATE, best_step=250, signals=fold(DOUBTS["all is truncated"]).signals)
+    (reset,) = resets(plan, doubted)
+    assert (reset.reason, reset.target) == ("stage", "best")
+
+
+@pytest.mark.parametrize(("named", "good"), [(None, 250), (120, 120), (0, 0)])
+def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
+    state = fold(DOUBTS["all is truncated"])
+    asked = replace(state, asked=("stop", "roll-back"), roll_back_to=named)
+    defaults = replace(PLAN, detectors=rules(DetectorsConfig()))
+    (only,) = decide(defaults, asked, interrupted=True)
+    assert (only.detector, only.action, only.good_step) == ("order", "roll_back", good)
+    assert (
+        decide(PLAN, replace(asked, roll_back_to=None))[0].good_step == 299
+    )  # nobody watches: one step back
+
+
+def test_stages_are_entered_one_at_a_time_and_once():
+    plan = replace(PLAN, stages=tuple(some_stage(at=at, knobs={}) for at in (0, 100, 301)))
+    entered = [decide(plan, replace(STATE, stage=stage)) for stage in (-1, 0, 1, 2)]
+    assert entered == [(EnterStage(index=0),), (EnterStage(index=1),), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"step": 999}, None),
+        ({"step": 1000}, "done"),
+        ({"step": 1001}, "done"),
+        ({"asked": ("stop",)}, TOLD_TO_STOP),
+        ({"step": 1000, "asked": ("stop",)}, "done"),
+    ],
+)
+def test_each_reason_to_stop(state, reason):
+    assert stops(replace(STATE, **state)) == ([reason] if reason else [])
+
+
+def test_a_finished_run_is_done_even_if_interrupted():
+    assert stops(STATE, interrupted=True) == ["interrupted"]
+    assert stops(replace(STATE, step=1000), interrupted=True) == ["done"]
+
+
+def test_an_order_resets_whatever_the_rules_say_and_only_a_reference_that_can_be():
+    asked = replace(STATE, asked=("reset-reference",), last_reset=299)
+    (reset,) = resets(ruled(cooldown=50, optimizer="clear"), asked)
+    assert (reset.reason, reset.target, reset.optimizer) == ("order", "current", "clear")
+    assert resets(PLAN, replace(asked, reference=None)) == []
+
+
+def test_an_exam_is_due_when_told_to_unless_it_was_just_sat_or_there_are_none():
+    asked = replace(STATE, step=301, last_exam=300, asked=("exam",))
+    assert exam_due(PLAN, asked)
+    assert not exam_due(PLAN, replace(asked, last_exam=301))
+    assert not exam_due(replace(PLAN, exam=some_exams(every=0)), asked)
+
+
+@pytest.mark.parametrize(
+    ("step", "last_exam", "due"),
+    [(0, None, True), (0, 0, False), (49, 0, False), (50, 0, True), (50, 50, False), (70, 50, True)],
+)
+def test_exams_are_due_at_the_start_every_few_steps_and_at_the_end(step, last_exam, due):
+    plan = replace(PLAN, steps=70, exam=some_exams(every=50))
+    assert exam_due(plan, replace(STATE, step=step, last_exam=last_exam)) is due
+
+
+@pytest.mark.parametrize("step", [0, 50, 1000])
+def test_without_exams_none_is_due(step):
+    assert not exam_due(replace(PLAN, exam=some_exams(every=0)), replace(STATE, step=step))
+
+
+@pytest.mark.parametrize(
+    ("state", "due"),
+    [
+        ({"step": 0}, True),
+        ({"step": 1}, False),
+        ({"step": 40}, True),
+        ({"step": 41, "best_step": 41}, True),
+        ({"step": 41, "best_step": 40}, False),
+        ({"step": 41, "stopped": "interrupted"}, True),
+        ({"step": 41, "asked": ("save",)}, True),
+        ({"step": 41, "asked": ("exam",)}, False),
+        ({"step": 41, "paused": "told to pause"}, True),
+    ],
+)
+def test_a_checkpoint_is_due_at_its_step_at_a_new_best_and_at_the_end(state, due):
+    assert save_due(replace(PLAN, save_every=40), replace(STATE, **state)) is due

@@ -1,0 +1,315 @@
+"""When each detector speaks, and what it then does: worked traces."""
+
+import csv
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.config.detecting import DetectorsConfig, rules
+from prorl.control.decide import ResetReference, Stop, decide
+from prorl.control.detectors import (
+    CONDITION,
+    Intervene,
+    degraded,
+    doubtful,
+    good_step,
+    intervened,
+    interventions,
+)
+from prorl.control.events import Intervened, Started
+from prorl.control.plan import Plan
+from prorl.control.state import RunState, evolve, fold
+from support.defaults import some_plan, some_resets
+from support.events import evaluated, reset, stepped, tally, update
+
+DEFAULTS = rules(DetectorsConfig())
+START = Started(config_hash="c", reference_hash="h")
+
+
+def plan(**rows) -> Plan:
+    """Detectors by name with changes to their defaults, and no others."""
+    chosen = DetectorsConfig.model_validate(rows)
+    every = rules(chosen)
+    return some_plan(seed=0, steps=10_000, detectors={name: every[name] for name in rows})
+
+
+def follow(events, plan: Plan, state: RunState | None = None) -> tuple[list[Intervened], RunState]:
+    """Run events through fold and director, performing what only concerns the fold."""
+    state = state or fold([START])
+    said = []
+    for event in events:
+        state = evolve(state, event)
+        for decision in interventions(plan, state, can_reset=True):
+            said.append(intervened(decision, state))
+            state = evolve(state, said[-1])
+    return said, state
+
+
+def lengths(*values: float, start: int = 1) -> list:
+    return [
+        stepped(step, tally=tally(length=value)) for step, value in zip(count(start), values, strict=False)
+    ]
+
+
+CALM = [100.0] * 12
+HOT = 160.0
+ONCE = evaluated(0, 0.5)  # it worked once
+REFUSED = update(updates=0, skipped=1)
+
+TRACES = {
+    "non_finite": [stepped(s, update=REFUSED if s > 2 else update()) for s in range(1, 6)],
+    "kl_spike": [stepped(s, update=update(kl=0.1 if s < 12 else 1.0)) for s in range(1, 14)],
+    "entropy_collapse": [stepped(s, update=update(entropy=0.5 if s < 4 else 0.02)) for s in range(1, 9)],
+    "entropy_surge": [stepped(s, update=update(entropy=0.5 if s < 12 else 1.1)) for s in range(1, 15)],
+    "gradient_spike": [stepped(s, update=update(grad_norm=1.0 if s < 12 else 11.0)) for s in range(1, 14)],
+    "length_blowup": lengths(*CALM, HOT, HOT, HOT),
+    "truncation_blowup": [stepped(s, tally=tally(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
+    "verifier_errors": [stepped(1), stepped(2, tally=tally(draws=10, errors=5))],
+    "no_signal": [ONCE, *(stepped(s, tally=tally(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
+    "truncated_share": [ONCE, *(stepped(s, tally=tally(truncated=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "unanswered_share": [ONCE, *(stepped(s, tally=tally(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "exam_collapse": [ONCE, evaluated(50, 0.3), evaluated(100, 0.1)],
+    "reward_hacking": [
+        event
+        for s, (trained, examined) in enumerate([(0.3, 0.3), (0.4, 0.4), (0.5, 0.3), (0.6, 0.3)], start=1)
+        for event in (stepped(s, tally=tally(score=trained)), evaluated(s, examined))
+    ],
+    "stalled_exam": [evaluated(s, 0.5) for s in range(9)],
+}  # fmt: skip
+"""The shortest trouble that each detector should speak about, at its last event."""
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_each_detector_speaks_when_trouble_has_lasted_and_not_before(name):
+    trace = TRACES[name]
+    assert follow(trace[:-1], plan(**{name: {}}))[0] == []
+    (said,) = follow(trace, plan(**{name: {}}))[0]
+    assert said.detector == name
+    assert said.numbers["threshold"] == DEFAULTS[name].threshold
+    assert said.reason
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_by_default_all_warn_but_those_of_a_run_that_cannot_go_on_so(name):
+    (said,) = follow(TRACES[name], plan(**{name: {}}))[0]
+    acts = {"non_finite": "roll_back", "verifier_errors": "stop", "exam_collapse": "roll_back"}
+    acts |= dict.fromkeys(("truncated_share", "unanswered_share", "no_signal"), "exam")
+    assert said.action == acts.get(name, "warn")
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_detector_that_is_off_is_no_rule(name):
+    assert name not in rules(DetectorsConfig.model_validate({name: {"mode": "off"}}))
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_the_climb_of_the_kl_after_a_reset_is_no_spike(power):
+    climb = [stepped(s, update=update(kl=1e-3 * s**power)) for s in range(1, 200)]
+    assert follow([reset(0), *climb], plan(kl_spike={}))[0] == []
+
+
+@given(st.lists(st.floats(0.7, 1.4), min_size=100, max_size=100))
+def test_noise_is_no_trouble(noise):
+    steps = [
+        stepped(
+            step,
+            tally=tally(length=100 * factor, truncated=0.1 * factor),
+            update=update(entropy=0.4 * factor, grad_norm=factor, kl=0.2 * factor),
+        )
+        for step, factor in enumerate(noise, start=1)
+    ]
+    assert follow(steps, some_plan(seed=0, steps=1000, detectors=DEFAULTS))[0] == []
+
+
+def test_it_speaks_once_until_it_has_been_calm_again():
+    row = {"cooldown": 1, "hits": 1, "of_last": 1}
+    once, _ = follow(lengths(*CALM, HOT, HOT, HOT), plan(length_blowup=row))
+    assert [said.step for said in once] == [13]
+    # 130 is below the threshold and still above the level of calm
+    still, _ = follow(lengths(*CALM, HOT, 130, HOT), plan(length_blowup=row))
+    assert [said.step for said in still] == [13]
+    twice, _ = follow(lengths(*CALM, HOT, 100, HOT), plan(length_blowup=row))
+    assert [said.step for said in twice] == [13, 15]
+
+
+@pytest.mark.parametrize(("cooldown", "steps"), [(2, [13, 15]), (3, [13])])
+def test_it_is_silent_within_its_cooldown(cooldown, steps):
+    row = {"cooldown": cooldown, "hits": 1, "of_last": 1}
+    said, _ = follow(lengths(*CALM, HOT, 100, HOT), plan(length_blowup=row))
+    assert [one.step for one in said] == steps
+
+
+def test_what_acts_by_itself_does_so_no_more_often_than_allowed():
+    row = {"mode": "act", "action": "lower_lr", "max": 2, "cooldown": 1, "hits": 1, "of_last": 1}
+    said, state = follow(lengths(*CALM, *[HOT, 100] * 4), plan(length_blowup=row))
+    assert [one.action for one in said] == ["lower_lr", "lower_lr", "warn", "warn"]
+    assert state.signals.watch("length_blowup").acted == 2
+    assert "used up" in said[-1].reason
+
+
+def test_lowering_twice_multiplies_and_lasts_from_the_later_one():
+    row = {
+        "mode": "act",
+        "action": "lower_lr",
+        "factor": 0.5,
+        "steps": 10,
+        "cooldown": 1,
+        "hits": 1,
+        "of_last": 1,
+    }
+    said, _ = follow(lengths(*CALM, HOT, 100, HOT), plan(length_blowup=row))
+    assert [(one.lr_scale, one.lr_until) for one in said] == [(0.5, 23), (0.25, 25)]
+
+
+def test_a_pause_is_repeated_as_long_as_the_trouble_lasts():
+    row = {"mode": "act", "action": "pause", "cooldown": 1}
+    bad = [stepped(s, tally=tally(draws=10, errors=0, accepted=0)) for s in range(1, 9)]
+    said, state = follow(bad, plan(no_signal=row))
+    assert [one.step for one in said] == [5, 6, 7, 8]
+    assert state.paused == f"no_signal: {said[0].reason}"
+
+
+def test_a_stop_carries_the_detectors_words_and_is_said_again_after_a_resume_that_changed_nothing():
+    chosen = plan(verifier_errors={})
+    broken = replace(fold([START, *TRACES["verifier_errors"]]))
+    warned, stop = decide(chosen, broken)
+    assert (
+        stop == Stop(reason=warned.reason) == Stop(reason="verifiers failed on 50% of the last step's groups")
+    )
+    stopped = evolve(broken, intervened(warned, broken))
+    assert decide(chosen, stopped) == ()  # the same boundary, after a resume
+    assert decide(chosen, evolve(stopped, stepped(3))) == ()  # repaired
+    still = evolve(stopped, stepped(3, tally=tally(draws=10, errors=5)))
+    assert [type(decision) for decision in decide(chosen, still)] == [Intervene, Stop]
+
+
+def test_a_detector_resets_the_reference_by_the_rules_of_resets():
+    acting = {"mode": "act", "action": "reset_reference"}
+    chosen = replace(plan(kl_spike=acting), reset=some_resets(cooldown=5, optimizer="clear"))
+    state = fold([START, *TRACES["kl_spike"]])
+    spoke, done = decide(chosen, state)
+    assert isinstance(spoke, Intervene)
+    assert done == ResetReference(reason="kl_spike", target="current", optimizer="clear")
+    assert decide(chosen, replace(state, last_reset=9)) == ()  # it holds back until there can be one
+    assert decide(chosen, replace(state, reference=None)) == ()
+
+
+def test_an_exam_is_asked_for_where_one_was_above_zero_and_else_it_only_warns():
+    trace, chosen = TRACES["truncated_share"], plan(truncated_share={})
+    assert follow(trace, chosen)[1].asked == ("exam",)
+    for never_better in (trace[1:], [evaluated(0, 0.0), *trace[1:]]):
+        said, state = follow(never_better, chosen)
+        assert ([one.action for one in said], state.asked) == (["warn"], ())
+
+
+def test_what_may_be_rolled_back_to_is_never_past_the_last_good_exam():
+    chosen = plan(non_finite={}, exam_collapse={})
+    exams = [evaluated(0, 0.5), stepped(1), evaluated(50, 0.45), stepped(51)]
+    assert good_step(chosen, fold(exams)) == 50
+    assert good_step(chosen, fold([*exams, evaluated(51, 0.3)])) == 50  # no collapse, and not good either
+    assert good_step(plan(non_finite={}), fold(exams)) == 51
+
+
+@pytest.mark.parametrize("name", CONDITION)
+def test_a_run_is_degraded_as_long_as_trouble_lasts(name):
+    trace, chosen = TRACES[name], plan(**{name: {}})
+    assert degraded(chosen, fold(trace[:-1])) == ""
+    said, state = follow(trace, chosen)
+    assert degraded(chosen, state) == said[0].reason
+    better = evaluated(200, 0.5) if name == "exam_collapse" else stepped(200)
+    assert degraded(chosen, evolve(state, better)) == ""
+    assert degraded(plan(), state) == ""
+
+
+def test_a_roll_back_that_undoes_knobs_leaves_the_rate_as_it_was():
+    chosen = plan(exam_collapse={})
+    state = replace(fold(TRACES["exam_collapse"]), overrides={"learning_rate": 5.0})
+    (decision,) = interventions(chosen, state, can_reset=True)
+    landed = fold(TRACES["exam_collapse"][:1])
+    undone = intervened(decision, state, landed=landed)
+    assert (undone.lr_scale, undone.reason.endswith("ordered since then are undone")) == (1.0, True)
+    held = intervened(decision, state, landed=replace(landed, overrides=state.overrides))
+    assert (held.lr_scale, held.reason) == (0.5, decision.reason)
+
+
+def test_a_roll_back_comes_alone_and_knows_the_last_good_step():
+    chosen = replace(plan(non_finite={}, verifier_errors={}), steps=5)
+    broken = tally(draws=10, errors=9)
+    steps = [*TRACES["non_finite"][:-1], replace(TRACES["non_finite"][-1], tally=broken)]
+    (only,) = decide(chosen, fold([START, *steps]), interrupted=True)
+    assert (only.action, only.good_step) == ("roll_back", 2)
+
+
+def test_the_last_good_step_is_before_everything_remembered_where_nothing_was_calm():
+    steps = [stepped(s, update=update(updates=0, skipped=1)) for s in range(1, 30)]
+    (only,) = interventions(plan(non_finite={}), fold([START, *steps]), can_reset=True)
+    assert only.good_step == 13
+    (only,) = interventions(plan(non_finite={}), fold([START, *steps[:3]]), can_reset=True)
+    assert only.good_step == 0
+
+
+def test_roll_backs_that_do_not_help_end_the_run():
+    state = fold([START, *TRACES["non_finite"]])
+    watch = replace(state.signals.watch("non_finite"), acted=3)
+    state = replace(state, signals=replace(state.signals, watches={"non_finite": watch}))
+    spoke, stop = decide(plan(non_finite={}), state)
+    assert spoke.action == "stop"
+    assert stop == Stop(reason="3 updates in a row were not finite, and 3 roll backs did not help")
+
+
+def test_a_roll_back_carries_over_what_the_checkpoint_does_not_know():
+    state = replace(fold([START, *TRACES["non_finite"]]), inbox=70, lr_scale=0.5, lr_until=9)
+    (decision,) = interventions(plan(non_finite={}), state, can_reset=True)
+    event = intervened(decision, state, landed=fold([START, stepped(1)]))
+    assert (event.step, event.from_step, event.obeyed) == (1, 5, 70)
+    assert (event.lr_scale, event.lr_until) == (0.25, 55)
+    assert event.acted == {"non_finite": 1}
+
+
+@given(st.lists(st.sampled_from([CALM[0], HOT, 125.0]), max_size=60))
+def test_deciding_changes_nothing_and_what_was_said_folds_to_the_same_state(values):
+    row = {"mode": "act", "action": "lower_lr", "cooldown": 3}
+    steps = lengths(*CALM, *values)
+    journal, state = [START], fold([START])
+    for step in steps:
+        journal.append(step)
+        state = evolve(state, step)
+        decided = interventions(plan(length_blowup=row), state, can_reset=True)
+        assert decided == interventions(plan(length_blowup=row), state, can_reset=True)
+        for decision in decided:
+            journal.append(intervened(decision, state))
+            state = evolve(state, journal[-1])
+    assert fold(journal) == state
+
+
+def demo(path: Path) -> list:
+    """A run of the demo from the columns kept of its journal: steps, exams of 800 responses, resets."""
+    told = []
+    for row in csv.DictReader(path.read_text().splitlines()):
+        step = int(row.pop("step"))
+        exam = row.pop("exam")
+        if exam:
+            told.append(reset(step) if exam == "reset" else evaluated(step, float(exam), responses=800))
+            continue
+        numbers = {name: float(value) if value else None for name, value in row.items()}
+        learned = {name: numbers.pop(name) for name in ("kl", "entropy", "grad_norm")}
+        counts = {name: int(numbers.pop(name)) for name in ("draws", "accepted", "errors")}
+        told.append(stepped(step, tally=tally(**counts, **numbers), update=update(**learned)))
+    return told
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).with_name("journals").glob("*.csv")), ids=lambda p: p.stem
+)
+def test_on_runs_of_the_demo_no_detector_says_a_word(path):
+    chosen, state = some_plan(seed=0, steps=10_000, detectors=DEFAULTS), fold([START])
+    for event in demo(path):
+        state = evolve(state, event)
+        assert interventions(chosen, state, can_reset=True) == ()
+        assert (degraded(chosen, state), doubtful(chosen, state)) == ("", False)
+    assert state.step == 320
+    assert state.signals.readings.keys() >= DEFAULTS.keys() - {"kl_spike"}  # plain GRPO pays no KL penalty

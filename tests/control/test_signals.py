@@ -1,0 +1,167 @@
+"""What detectors see of a run."""
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import pytest
+
+from prorl.control.events import Resumed, StageEntered
+from prorl.control.signals import EXAMS, HISTORY, LEAST, READINGS, Signals, from_json
+from prorl.control.state import RunState, evolve, fold
+from support.events import blind, evaluated, intervened, order, reset, stepped, tally, update
+
+STEADY = [stepped(step) for step in range(1, HISTORY + 1)]
+USUAL = update()
+
+
+def readings(events, name: str) -> list[float]:
+    return [reading for _, reading in fold(events).signals.readings.get(name, ())]
+
+
+def after_steady(step, name: str) -> float:
+    """The reading that a step gets after a steady run."""
+    (*_, last) = readings([*STEADY, step], name)
+    return last
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "reading"),
+    [
+        ("kl_spike", stepped(33, update=update(kl=2.0)), 20.0),  # the usual 0.02 counts as 0.1
+        ("entropy_surge", stepped(33, update=update(entropy=1.2)), 2.0),
+        ("entropy_collapse", stepped(33, update=update(entropy=0.01)), 0.01),
+        ("gradient_spike", stepped(33, update=update(grad_norm=15.0)), 10.0),
+        ("length_blowup", stepped(33, tally=tally(length=150.0)), 1.5),
+        ("truncation_blowup", stepped(33, tally=tally(truncated=0.625)), 0.5),
+        ("verifier_errors", stepped(33, tally=tally(draws=10, errors=6)), 0.6),
+        ("no_signal", stepped(33, tally=tally(draws=10, errors=0, accepted=0)), 0.0),
+        ("truncated_share", stepped(33, tally=tally(truncated=0.625)), 0.625),
+        ("unanswered_share", stepped(33, tally=tally(unanswered=0.75)), 0.75),
+        ("exam_collapse", evaluated(33, 0.5), 1.0 + 4 * (0.25 / 800) ** 0.5 / 0.5),
+        ("non_finite", stepped(33, update=update(updates=0, skipped=2)), 2.0),
+    ],
+)
+def test_each_reading_of_a_step(name, step, reading):
+    assert after_steady(step, name) == pytest.approx(reading)
+
+
+def test_a_step_that_measured_nothing_leaves_no_reading():
+    before, after = fold(STEADY), fold([*STEADY, blind(33)])
+    assert after.signals.history == before.signals.history
+    changed = {n for n, r in after.signals.readings.items() if r != before.signals.readings[n]}
+    assert changed == {"non_finite", "verifier_errors"}
+    assert after.signals.scores == before.signals.scores
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_is_no_measure(value):
+    broken = stepped(33, update=replace(USUAL, entropy=value, grad_norm=value, kl=value))
+    assert fold([*STEADY, broken]).signals.history["entropy"] == fold(STEADY).signals.history["entropy"]
+
+
+def test_without_a_penalty_the_kl_is_no_measure():
+    assert "kl" not in fold([replace(step, update=update(kl=None)) for step in STEADY]).signals.history
+
+
+@pytest.mark.parametrize(
+    ("scores", "responses", "reading"),
+    [
+        ((0.5, 0.5), 1600, 1.1),  # 4 standard errors of 0.0125, of 0.5
+        ((0.5, 0.0), 1600, 0.1),
+        ((0.5, 0.0), 16, 1.0),  # chance can explain it
+        ((0.1, 0.5, 0.2), 1600, 0.5),
+        ((0.0, 0.0), 1600, None),
+        ((0.5, 0.0), 0, None),  # an exam of an earlier version, which did not say how many
+    ],
+)
+def test_an_exam_is_read_as_the_share_of_the_best_that_chance_allows(scores, responses, reading):
+    found = readings([evaluated(s, x, responses=responses) for s, x in enumerate(scores)], "exam_collapse")
+    assert found[-1:] == ([] if reading is None else [pytest.approx(reading)])
+
+
+def test_a_branch_has_exams_and_usual_values_of_its_own():
+    before = fold([*STEADY, evaluated(32, 0.5)])
+    branch = Resumed(step=32, config_hash="d", branched_from="run@32")
+    assert evolve(before, branch).signals == Signals()
+    assert evolve(before, Resumed(step=32, config_hash="c")).signals == before.signals
+
+
+def test_nothing_relative_is_read_before_something_is_usual():
+    early = STEADY[:LEAST]
+    assert readings(early, "length_blowup") == []
+    assert readings([*early, stepped(LEAST + 1)], "length_blowup") == [1.0]
+
+
+def test_memory_is_bounded():
+    events = [e for step in range(1, 200) for e in (stepped(step), evaluated(step, 0.5))]
+    signals = fold(events).signals
+    assert {len(values) for values in signals.history.values()} == {HISTORY}
+    assert {len(values) for values in signals.readings.values()} == {READINGS}
+    assert len(signals.exams) == EXAMS
+    assert len(json.dumps(asdict(signals))) < 16_000
+
+
+def test_exams_are_paired_with_the_training_score_since_the_one_before():
+    scores = [0.2, 0.4, 0.6]
+    steps = [stepped(step, tally=tally(score=score)) for step, score in enumerate(scores, start=1)]
+    state = fold([evaluated(0, 0.1), *steps[:2], evaluated(2, 0.5), steps[2], evaluated(3, 0.45)])
+    assert state.signals.exams == ((pytest.approx(0.3), 0.5), (0.6, 0.45))
+    assert readings([evaluated(0, 0.1)], "reward_hacking") == [0.0]
+    assert state.signals.readings["reward_hacking"][-1] == (3, pytest.approx(0.05))
+
+
+def test_a_stall_is_read_at_every_exam():
+    assert readings([evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))], "stalled_exam") == [
+        0,
+        1,
+        0,
+        1,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "forgotten"),
+    [
+        (reset(32), {"kl"}),
+        (StageEntered(step=32, index=0), {"kl", "entropy", "grad_norm", "length", "truncated"}),
+        (order("set", overrides={"learning_rate": 5.0}), set()),
+        (order("set", overrides={"clip_low": 0.1, "kl_coef": 1e-4}), {"kl"}),
+        (order("set", overrides={"response_limit": 99}), {"length", "truncated"}),
+        (order("set", overrides={"temperature": 0.5}), {"entropy", "length", "truncated"}),
+        (order("set", refused="no"), set()),
+        (order("note"), set()),
+    ],
+)
+def test_what_changes_on_purpose_becomes_usual_anew(event, forgotten):
+    before = fold(STEADY)
+    assert before.signals.history.keys() - evolve(before, event).signals.history.keys() == forgotten
+
+
+def test_a_detector_that_spoke_sees_again_when_it_has_been_calm():
+    spoke = [*STEADY, intervened(step=32, detector="length_blowup", rearm=1.25, acted={"length_blowup": 1})]
+    hot, calm = (stepped(33, tally=tally(length=length)) for length in (125.0, 124.0))
+    assert fold([*spoke, hot]).signals.watch("length_blowup").rearm == 1.25
+    watch = fold([*spoke, calm]).signals.watch("length_blowup")
+    assert (watch.rearm, watch.acted, watch.last) == (None, 1, 32)
+
+
+def test_where_low_is_bad_calm_is_above():
+    spoke = [*STEADY, intervened(step=32, detector="entropy_collapse", rearm=0.05)]
+    low, high = (stepped(33, update=update(entropy=entropy)) for entropy in (0.05, 0.06))
+    assert fold([*spoke, low]).signals.watch("entropy_collapse").rearm == 0.05
+    assert fold([*spoke, high]).signals.watch("entropy_collapse").rearm is None
+
+
+def test_an_intervention_tells_the_counts_of_all_detectors():
+    told = intervened(detector="non_finite", action="roll_back", acted={"non_finite": 2, "kl_spike": 1})
+    watches = fold([told]).signals.watches
+    assert {name: watch.acted for name, watch in watches.items()} == {"non_finite": 2, "kl_spike": 1}
+
+
+def test_signals_survive_json():
+    spoke = intervened(detector="length_blowup", rearm=1.25, acted={"length_blowup": 1})
+    signals = fold([*STEADY, evaluated(32, 0.5), spoke]).signals
+    assert from_json(json.loads(json.dumps(asdict(signals)))) == signals
+    assert from_json(json.loads(json.dumps(asdict(Signals())))) == Signals() == RunState().signals

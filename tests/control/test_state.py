@@ -1,0 +1,237 @@
+"""The run as a fold: what each event changes, and that nothing else does."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.control.events import Intervened, Ordered, Resumed, StageEntered, Started, Stopped
+from prorl.control.signals import Signals
+from prorl.control.state import KL_MEMORY, RunState, evolve, fold, from_json, to_json
+from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
+
+START = Started(config_hash="c", reference_hash="abc")
+counts = st.integers(0, 100)
+steps = st.builds(
+    lambda step, tally, update: stepped(step, tally=tally, update=update),
+    counts,
+    st.builds(tally, draws=counts, errors=counts, accepted=counts),
+    st.builds(update, kl=st.floats(0, 1), updates=st.integers(0, 2), skipped=st.integers(0, 2)),
+)
+journals = st.lists(
+    st.one_of(
+        steps,
+        st.builds(evaluated, counts, st.floats(0, 1)),
+        st.builds(reset, counts),
+        st.builds(StageEntered, step=counts, index=counts),
+        st.builds(Stopped, step=counts, reason=st.sampled_from(["done", "interrupted"])),
+        st.builds(Resumed, step=counts, config_hash=st.just("c")),
+        st.builds(
+            Intervened,
+            step=counts,
+            detector=st.sampled_from(["kl_spike", "no_signal"]),
+            action=st.sampled_from(["warn", "exam", "lower_lr", "pause", "roll_back"]),
+            reason=st.just("so"),
+            numbers=st.just({}),
+            rearm=st.none() | st.floats(0, 1),
+            acted=st.dictionaries(st.sampled_from(["kl_spike", "no_signal"]), counts),
+            lr_scale=st.floats(0, 1),
+            lr_until=counts,
+            obeyed=counts,
+        ),
+        st.builds(
+            Ordered,
+            step=counts,
+            id=st.text("abc", max_size=3),
+            order=st.sampled_from(["set", "pause", "resume", "stop", "save", "exam", "roll-back", "?"]),
+            refused=st.none() | st.just("no"),
+            overrides=st.dictionaries(st.sampled_from(["kl_coef", "clip_high"]), st.floats(0, 1)),
+            inbox=counts,
+        ),
+        st.builds(Started, config_hash=st.just("c"), reference_hash=st.none() | st.just("h")),
+    ),
+    max_size=50,
+)
+
+
+@given(journals, st.integers(0, 50))
+def test_folding_a_journal_in_two_parts_is_folding_it(journal, cut):
+    state = fold(journal[:cut])
+    for event in journal[cut:]:
+        state = evolve(state, event)
+    assert state == fold(journal)
+
+
+@given(journals)
+def test_a_state_survives_json(journal):
+    state = fold(journal)
+    assert from_json(json.loads(json.dumps(to_json(state)))) == state
+
+
+def test_the_state_of_an_empty_journal_is_that_of_a_run_unborn():
+    assert fold([]) == RunState()
+
+
+def test_time_leaves_no_trace_in_the_state():
+    slow = [
+        replace(event, seconds={"total": 1e6} if event.kind == "stepped" else 1e6)
+        if event.kind in ("stepped", "evaluated")
+        else event
+        for event in one_of_each()
+    ]
+    assert fold(slow) == fold(one_of_each())
+
+
+def test_a_run_starts_with_the_reference_it_was_given():
+    reference = fold([START]).reference
+    assert (reference.name, reference.birth_step, reference.parent, reference.hash) == (
+        "ref_000",
+        0,
+        None,
+        "abc",
+    )
+    assert fold([Started(config_hash="c", reference_hash=None)]).reference is None
+
+
+def test_a_step_moves_the_counters():
+    state = fold([START, stepped(1), stepped(2)])
+    assert (state.step, state.cursor, state.version) == (2, 20, 2)
+    assert (state.sampled_tokens, state.trained_tokens) == (9600, 4000)
+    assert state.recent_kls == (0.02, 0.02)
+
+
+@given(st.lists(steps, max_size=60))
+def test_the_running_share_stays_a_share_and_the_memory_bounded(journal):
+    journal = [
+        replace(event, tally=replace(event.tally, accepted=min(event.tally.accepted, event.tally.draws)))
+        for event in journal
+        if event.tally.errors == 0
+    ]
+    state = fold(journal)
+    assert 0 <= state.informative_share <= 1
+    assert len(state.recent_kls) <= KL_MEMORY
+
+
+def test_the_running_share_approaches_what_is_seen_and_ignores_steps_without_verdicts():
+    seen = [stepped(step, tally=tally(draws=10, errors=0, accepted=9)) for step in range(40)]
+    assert fold(seen).informative_share == pytest.approx(0.9, abs=1e-3)
+    blind = stepped(41, tally=tally(draws=3, errors=3, accepted=0))
+    assert fold([*seen, blind]).informative_share == fold(seen).informative_share
+
+
+def test_a_step_without_update_has_no_kl():
+    assert fold([stepped(1), stepped(2, update=update(updates=0))]).recent_kls == (0.02,)
+
+
+def test_the_oldest_kl_is_forgotten_first():
+    kls = fold(stepped(step, update=update(kl=float(step))) for step in range(40)).recent_kls
+    assert kls == tuple(float(step) for step in range(40 - KL_MEMORY, 40))
+
+
+def test_skipped_updates_count_in_a_row():
+    bad, good = update(updates=0, skipped=2), update()
+    assert fold(stepped(update=u) for u in (bad, bad)).skipped_updates == 4
+    assert fold(stepped(update=u) for u in (bad, good, bad)).skipped_updates == 2
+
+
+def test_an_applied_update_ends_a_row_of_refused_ones_within_a_step():
+    """Three steps of 4 updates of which one is refused: the order within the step decides."""
+    first, last = (update(updates=3, skipped=1, skipped_last=trailing) for trailing in (0, 1))
+    assert fold(stepped(update=first) for _ in range(3)).skipped_updates == 0
+    assert fold(stepped(update=last) for _ in range(3)).skipped_updates == 1
+    assert fold(stepped(update=u) for u in (last, update(updates=0, skipped=4))).skipped_updates == 5
+
+
+@pytest.mark.parametrize(
+    ("scores", "best", "since"),
+    [
+        ([0.3], (0.3, 0), 0),
+        ([0.3, 0.4], (0.4, 10), 0),
+        ([0.3, 0.3], (0.3, 0), 1),
+        ([0.3, 0.2, 0.1], (0.3, 0), 2),
+    ],
+)
+def test_only_a_better_exam_is_a_new_best(scores, best, since):
+    state = fold(evaluated(10 * number, score) for number, score in enumerate(scores))
+    assert ((state.best_score, state.best_step), state.exams_since_best) == (best, since)
+    assert state.last_exam == 10 * (len(scores) - 1)
+
+
+def test_a_reset_gives_birth_to_a_reference_and_starts_the_counts_again():
+    before = [START, evaluated(0, 0.5), stepped(1), evaluated(1, 0.4)]
+    state = fold([*before, reset(1, name="ref_001", reason="stalled_exam", hash="new")])
+    assert (state.reference.name, state.reference.parent) == ("ref_001", "ref_000")
+    assert (state.reference.birth_step, state.reference.reason, state.reference.hash) == (
+        1,
+        "stalled_exam",
+        "new",
+    )
+    assert (state.references_born, state.last_reset) == (1, 1)
+    assert (state.recent_kls, state.exams_since_best) == ((), 0)
+    assert (state.best_score, state.best_step) == (0.5, 0)
+
+
+def test_a_stopped_run_that_is_resumed_is_not_stopped():
+    stopped = fold([START, stepped(1), Stopped(step=1, reason="interrupted")])
+    assert stopped.stopped == "interrupted"
+    resumed = evolve(stopped, Resumed(step=1, config_hash="d", branched_from="run@1"))
+    assert resumed == replace(stopped, stopped=None, config_hash="d", signals=Signals())
+
+
+def test_entering_a_stage_changes_nothing_else():
+    assert evolve(RunState(), StageEntered(step=0, index=2)) == replace(RunState(), stage=2)
+
+
+def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():
+    held = [order("set", overrides={"kl_coef": 0.1}), order("pause", inbox=20)]
+    state = fold([START, *held, Resumed(step=1, config_hash="c")])
+    assert (state.overrides, state.paused, state.inbox) == ({"kl_coef": 0.1}, "told to pause", 20)
+    branch = fold([START, *held, Resumed(step=1, config_hash="d", branched_from="run@1")])
+    assert (branch.overrides, branch.paused, branch.inbox, branch.last_order) == ({}, None, 0, "")
+
+
+def test_an_order_is_carried_out_at_its_boundary_or_not_at_all():
+    asked = [order(name) for name in ("save", "exam", "reset-reference", "stop", "save")]
+    assert fold(asked).asked == ("exam", "reset-reference", "stop", "save")
+    assert fold([*asked, evaluated(0, 0.1), reset(0)]).asked == ("stop", "save")
+    assert fold([*asked, stepped(1)]).asked == ()
+    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ("exam",)
+
+
+def test_a_refused_order_moves_the_cursor_and_nothing_else():
+    refused = order("pause", id="ab", inbox=9, refused="nonsense")
+    assert evolve(RunState(), refused) == replace(RunState(), inbox=9, last_order="ab")
+
+
+def test_only_a_told_stop_ends_a_pause():
+    paused = [order("pause"), Stopped(step=0, reason="interrupted")]
+    assert fold(paused).paused == "told to pause"
+    assert fold([order("pause"), order("stop"), Stopped(step=0, reason="told to stop")]).paused is None
+    assert fold([order("pause"), order("resume")]).paused is None
+
+
+def test_a_lowered_learning_rate_comes_back_at_its_step():
+    lowered = intervened(action="lower_lr", lr_scale=0.25, lr_until=3)
+    scales = [fold([lowered, *map(stepped, range(1, last + 1))]).lr_scale for last in (0, 1, 2, 3)]
+    assert scales == [0.25, 0.25, 0.25, 1.0]
+
+
+def test_a_roll_back_is_saved_and_an_exam_that_a_detector_wants_is_sat():
+    assert fold([intervened(action="roll_back")]).asked == ("save",)
+    assert fold([order("exam"), order("save"), intervened(action="exam")]).asked == ("save", "exam")
+
+
+def test_a_roll_back_that_is_asked_for_may_name_its_step():
+    assert fold([order("roll-back", settings={"step": 50})]).roll_back_to == 50
+    assert fold([order("roll-back")]).asked == ("roll-back",)
+
+
+def test_a_run_rolled_back_to_where_it_was_stopped_is_not_stopped():
+    assert fold([Stopped(step=3, reason="interrupted"), intervened(action="roll_back")]).stopped is None
+
+
+def test_a_stall_is_counted_over_resets():
+    state = fold([evaluated(0, 0.5), evaluated(1, 0.4), reset(1), evaluated(2, 0.3)])
+    assert (state.exams_since_best, state.exams_since_gain) == (1, 2)

@@ -1,0 +1,181 @@
+import datasets
+import pytest
+
+from prorl.envs.datasets.catalogue import SOURCES, resolve
+from prorl.envs.datasets.read import read
+from prorl.envs.datasets.records import DataError, Drop, SourceRequest
+from support.data_rows import DEEPSCALER, ROWS, write_jsonl, write_parquet
+
+
+def rows(name="deepscaler", **settings):
+    request = SourceRequest(name=name, **settings)
+    return [row for _, row in read(resolve(request), request)]
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_fields_of_every_source_are_found_in_its_own_schema(name, write, tmp_path):
+    path = write(tmp_path / ("rows.jsonl" if write is write_jsonl else "rows.parquet"), ROWS[name])
+    found = rows(name, path=path)
+    assert len(found) == len(ROWS[name])
+    assert set(SOURCES[name].columns) <= set(found[0])
+
+
+def test_csv_is_read_too(tmp_path):
+    (tmp_path / "rows.csv").write_text('problem,answer\n"one, two",3\n')
+    assert rows(path=str(tmp_path / "rows.csv")) == [{"prompt": "one, two", "answer": "3"}]
+
+
+def test_a_limit_is_the_number_of_rows_read(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", DEEPSCALER)
+    assert len(rows(path=path, limit=7)) == 7
+
+
+def test_rows_of_a_file_that_belong_to_something_else_are_passed_over_and_use_up_no_limit(tmp_path):
+    code = ROWS["eurus2_code"]
+    path = write_jsonl(tmp_path / "rows.jsonl", [{**code[0], "ability": "math"}] * 120 + list(code))
+    assert [row["ability"] for row in rows("eurus2_code", path=path)] == ["code", "code"]
+    assert len(rows("eurus2_code", path=path, limit=1)) == 1
+
+
+def test_columns_of_other_names_are_named_by_the_recipe(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"q": "1+1?", "gold": "2", "answer": "3"}])
+    (row,) = rows(path=path, columns={"prompt": "q", "answer": "gold"})
+    assert row == {"prompt": "1+1?", "answer": "2"}
+
+
+def test_a_missing_column_says_which_there_are_and_how_to_name_it(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"frage": "1+1?", "answer": "2"}])
+    with pytest.raises(DataError, match=r"no column problem or .*only answer, frage.*columns\.prompt=COLUMN"):
+        rows(path=path)
+    with pytest.raises(DataError, match="no column fraage"):
+        rows(path=path, columns={"prompt": "fraage"})
+
+
+def test_an_override_of_a_field_that_does_not_exist_names_those_that_do(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", DEEPSCALER)
+    with pytest.raises(DataError, match="no field promt; the fields are prompt, answer"):
+        rows(path=path, columns={"promt": "problem"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("rows.json", "[{'problem': 1}]", "cannot read"),
+        ("rows.json", "[" * 100_000, "cannot read"),
+        ("rows.jsonl", "[1]\n", "no rows at all"),
+        ("rows.parquet", "not parquet", "cannot read"),
+        ("rows.txt", "x", "as Parquet, JSON, JSONL or CSV"),
+        ("rows.jsonl", "", "no rows at all"),
+    ],
+)
+def test_an_unreadable_file_is_one_sentence(name, content, sentence, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=sentence):
+        rows(path=str(tmp_path / name))
+
+
+def test_a_path_that_is_not_there_says_so(tmp_path):
+    with pytest.raises(DataError, match="is no file or is empty"):
+        rows(path=str(tmp_path / "absent.jsonl"))
+
+
+def test_the_hub_out_of_reach_says_what_to_download_and_where_to_put_it(monkeypatch):
+    def unreachable(*_, **__):
+        raise ConnectionError("no route to the hub\nand much more")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(DataError) as error:
+        rows("olympiadbench")
+    sentence = str(error.value)
+    assert "Hothan/OlympiadBench, config OE_TO_maths_en_COMP, split train: no route to the hub)" in sentence
+    assert "hf download Hothan/OlympiadBench --repo-type dataset --local-dir DIR" in sentence
+    assert "tasks.olympiadbench.path=DIR" in sentence
+    assert "much more" not in sentence
+
+
+def test_a_gated_source_says_that_it_needs_a_login(monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError("gated")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(DataError, match="hf auth login"):
+        rows("gpqa_diamond")
+
+
+def test_the_hub_is_asked_for_the_split_the_revision_and_no_more_than_the_limit(monkeypatch):
+    asked = {}
+
+    def load(hub, config, **settings):
+        asked.update(settings, hub=hub, config=config)
+        return iter(DEEPSCALER)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert len(rows("math500", limit=4, revision="abc")) == 4
+    assert asked == {
+        "hub": "HuggingFaceH4/MATH-500",
+        "config": None,
+        "split": "test",
+        "revision": "abc",
+        "streaming": True,
+    }
+
+
+def test_a_folder_as_downloaded_from_the_hub_is_read_by_its_splits(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "repository" / "data"
+    folder.mkdir(parents=True)
+    write_jsonl(folder / "train.jsonl", DEEPSCALER[:5])
+    write_jsonl(folder / "test.jsonl", DEEPSCALER[5:8])
+    path = str(folder.parent)
+    assert len(rows("deepscaler", path=path)) == 5
+    assert len(rows("math500", path=path)) == 3
+    with pytest.raises(DataError, match=r"tasks\.eurus2_code_validation\.path=FILE"):
+        rows("eurus2_code_validation", path=path)
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"problem": "1+1?", "answer": 2}, 3]', '\n [\n{"problem": "1+1?",\n"answer": 2}\n, 3]']
+)
+def test_a_json_array_is_read_row_by_row(text, tmp_path):
+    (tmp_path / "rows.json").write_text(text)
+    row, broken = rows(path=str(tmp_path / "rows.json"))
+    assert row == {"prompt": "1+1?", "answer": 2}
+    assert isinstance(broken, Drop)
+
+
+def test_a_row_that_cannot_be_read_is_a_drop_and_those_around_it_are_kept(tmp_path):
+    lines = [
+        b'{"problem": "1+1?", "answer": 2}',
+        b"{'problem'",
+        b"[" * 5000,
+        b"\xff\xfe",
+        b"7",
+        b'{"problem": "?"}',
+    ]
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines))
+    found = rows(path=str(tmp_path / "rows.jsonl"))
+    assert [isinstance(row, Drop) for row in found] == [False, True, True, True, True, False]
+    assert {str(row) for row in found if isinstance(row, Drop)} == {
+        "a line that is no JSON",
+        "no JSON object",
+    }
+
+
+def test_a_csv_row_with_too_many_cells_or_a_very_long_one(tmp_path):
+    (tmp_path / "rows.csv").write_text(f"problem,answer\n1+1?,2,3\n{'x' * 200_000},5\n")
+    broken, long = rows(path=str(tmp_path / "rows.csv"))
+    assert str(broken) == "more cells than columns"
+    assert len(long["prompt"]) == 200_000
+
+
+def test_dots_name_a_column_inside_another(tmp_path):
+    nested = {
+        "input": [{"role": "user", "content": "No commas."}],
+        "args": {"ids": ["a"], "deep": {"kwargs": [{}]}},
+    }
+    path = write_jsonl(tmp_path / "rows.jsonl", [nested, {**nested, "args": None}])
+    columns = {"prompt": "input", "ids": "args.ids", "arguments": "args.deep.kwargs"}
+    whole, without = rows("nemotron_instructions", path=path, columns=columns)
+    assert whole == {"prompt": nested["input"], "ids": ["a"], "arguments": [{}]}
+    assert without == {"prompt": nested["input"]}

@@ -1,0 +1,17 @@
+"""One open sandbox per tier and module: starting one takes a tenth of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from prorl.envs.sandbox.sandbox import Policy, Sandbox
+from support.sandbox_tiers import TIERS
+
+
+@pytest.fixture(scope="module", params=TIERS)
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """A sandbox at tier A and at tier B."""
+    with Sandbox.open(Policy(tier=request.param)) as opened:
+        yield opened

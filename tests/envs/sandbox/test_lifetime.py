@@ -1,0 +1,170 @@
+"""Servers die and are replaced; nothing outlives the process that opened the sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from prorl.envs.sandbox.jobs import Job, Limits
+from prorl.envs.sandbox.sandbox import Policy, Sandbox
+from prorl.envs.verifiers.programs import Tests as HiddenTests
+from prorl.envs.verifiers.programs import judge_program
+from support.sandbox_tiers import TIERS
+
+SUM = Job(source="print(1 + 1)", inputs=("",))
+OPENER = """
+import sys
+from prorl.envs.sandbox.sandbox import *
+from prorl.envs.sandbox.jobs import *
+sandbox = Sandbox.open(Policy(tier=sys.argv[1]))
+print("open", flush=True)
+sandbox.run(Job(source="while True: pass", inputs=("",), limits=Limits(seconds=600)))
+"""
+
+
+def descendants(pid: int) -> set[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def eventually(condition) -> bool:
+    deadline = time.monotonic() + 120
+    while not (done := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return done
+
+
+def running(pids: set[int]) -> set[int]:
+    """Those that still execute: neither gone nor only waiting to be collected."""
+    states = {}
+    for pid in pids:
+        with suppress(OSError):
+            states[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return {pid for pid, state in states.items() if state not in "ZX"}
+
+
+def kill(pid: int) -> None:
+    """Kill a server, or the wall around one, and wait for all inside: they outlive the wall for a moment."""
+    family = {pid} | descendants(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not running(family))
+
+
+@pytest.fixture(params=TIERS)
+def tier(request) -> str:
+    return request.param
+
+
+def test_a_killed_server_is_replaced_and_the_job_runs(tier):
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        before = sandbox.server_pid
+        kill(before)
+        assert [result.value for result in sandbox.run(SUM)] == ["2\n"]
+        assert sandbox.server_pid != before
+
+
+def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        kill(sandbox.server_pid)
+        monkeypatch.setattr("prorl.envs.sandbox.wall.command", lambda tier, **_: ["/nonexistent/python"])
+        (result,) = sandbox.run(SUM)
+        assert result.status == "sandbox_error"
+        assert "/nonexistent/python" in result.note
+        monkeypatch.undo()
+        assert [result.status for result in sandbox.run(SUM)] == ["ok"]
+
+
+def test_a_server_that_hangs_is_replaced(monkeypatch):
+    with Sandbox.open(Policy(tier="B")) as sandbox:
+        os.kill(sandbox.server_pid, signal.SIGSTOP)
+        monkeypatch.setattr("prorl.envs.sandbox.sandbox.GRACE_SECONDS", 1.0)
+        job = Job(source="print(2)", inputs=("",), limits=Limits(seconds=1.0))
+        assert [result.value for result in sandbox.run(job)] == ["2\n"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(("kills", "status"), [(1, "ok"), (2, "error")])
+def test_a_program_killed_from_outside_runs_once_more_and_is_never_wrong(tier, number, kills, status):
+    tests = HiddenTests(entry=None, inputs=("",), expected=("2",))
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        server, deadline = sandbox.server_pid, time.monotonic() + 20
+        servers = descendants(server)
+
+        def kill_programs() -> None:
+            killed: set[int] = set()
+            while len(killed) < kills and time.monotonic() < deadline:
+                for pid in descendants(server) - servers - killed:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                        killed.add(pid)
+
+        killer = threading.Thread(target=kill_programs)
+        killer.start()
+        source = f"import time\ntime.sleep({0.5 if kills == 1 else 30})\nprint(2)"
+        verdict = judge_program(sandbox.run, source, tests, Limits(seconds=40.0))
+        killer.join()
+    assert verdict.status == status
+    assert kills == 1 or "killed from outside" in verdict.note
+
+
+def test_time_in_which_sandbox_and_program_are_stopped_does_not_count(tier):
+    """The limit is a second, they are stopped for two, and the program needs a little on either side."""
+    with Sandbox.open(Policy(tier=tier)) as sandbox:
+        server = sandbox.server_pid
+        family = {server, *descendants(server)}
+
+        def freeze() -> None:
+            if not eventually(lambda: descendants(server) - family):
+                return
+            everybody = family | descendants(server)
+            for number, rest in ((signal.SIGSTOP, 2.0), (signal.SIGCONT, 0.0)):
+                for pid in everybody:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                time.sleep(rest)
+
+        freezer = threading.Thread(target=freeze)
+        freezer.start()
+        source = "import time\nfor _ in range(20):\n    time.sleep(0.02)\nprint(2)"
+        (result,) = sandbox.run(Job(source=source, inputs=("",), limits=Limits(seconds=1.5)))
+        freezer.join()
+    assert (result.status, result.value) == ("ok", "2\n")
+
+
+def test_closing_ends_every_process(tier):
+    others = descendants(os.getpid())
+    sandbox = Sandbox.open(Policy(tier=tier))
+    family = descendants(os.getpid()) - others
+    assert family
+    sandbox.close()
+    sandbox.close()
+    assert eventually(lambda: not descendants(os.getpid()) & family)
+
+
+def test_everything_dies_with_a_parent_that_is_killed(tier):
+    opener = subprocess.Popen(
+        [sys.executable, "-c", OPENER, tier], stdout=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)}
+    )
+    with opener:
+        assert opener.stdout.readline() == b"open\n"
+        assert eventually(lambda: len(descendants(opener.pid)) >= 2)  # the server and the program
+        family = descendants(opener.pid)
+        opener.kill()
+    assert eventually(lambda: not running(family))

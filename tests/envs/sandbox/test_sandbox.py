@@ -1,0 +1,325 @@
+"""What callers rely on: one result per input whatever the program does, by status, within the limits."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prorl.envs.sandbox import wall
+from prorl.envs.sandbox.jobs import Job, Limits
+from prorl.envs.sandbox.link import SandboxError
+from prorl.envs.sandbox.sandbox import Policy, Sandbox
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def call(sandbox: Sandbox, source: str, *inputs: list[object], **limits: float) -> list[tuple[str, object]]:
+    job = Job(source=source, entry="f", inputs=inputs, limits=Limits(**limits))
+    return [(result.status, result.value) for result in sandbox.run(job)]
+
+
+def script(sandbox: Sandbox, source: str, *inputs: str, **limits: float) -> list[tuple[str, object]]:
+    job = Job(source=source, inputs=inputs or ("",), limits=Limits(**limits))
+    return [(result.status, result.value) for result in sandbox.run(job)]
+
+
+def test_a_function_is_called_once_per_input_in_order(sandbox):
+    assert call(sandbox, "def f(a, b=1): return a * b", [2, 3], ["x", 2], [5]) == [
+        ("ok", 6),
+        ("ok", "xx"),
+        ("ok", 5),
+    ]
+
+
+def test_a_method_of_solution_is_an_entry(sandbox):
+    source = "class Solution:\n    def f(self, x): return [x, (x, None)]"
+    assert call(sandbox, source, [1]) == [("ok", [1, [1, None]])]
+
+
+def test_a_script_runs_once_per_input_and_shares_nothing(sandbox):
+    source = "import builtins\nseen = getattr(builtins, 'seen', 0)\nbuiltins.seen = 1\nprint(seen, input())"
+    assert script(sandbox, source, "a", "b\n") == [("ok", "0 a\n"), ("ok", "0 b\n")]
+
+
+def test_a_script_is_the_main_module_and_reads_bytes_too(sandbox):
+    source = "import sys\nif __name__ == '__main__': print(len(sys.stdin.buffer.read()), sys.argv)"
+    assert script(sandbox, source, "é" * 200_000) == [("ok", "400000 ['program.py']\n")]
+
+
+def test_output_registered_for_the_end_is_printed(sandbox):
+    source = "import atexit\natexit.register(lambda: print('late'))\nimport sys; sys.exit(3)"
+    assert script(sandbox, source) == [("ok", "late\n")]
+
+
+def test_printing_does_not_disturb_a_call(sandbox):
+    source = "import os\ndef f():\n    print('noise' * 10000)\n    os.write(1, b'x')\n    return 7"
+    assert call(sandbox, source, []) == [("ok", 7)]
+
+
+@given(value=PLAIN)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_plain_data_survives_the_way_in_and_out(sandbox, value):
+    assert call(sandbox, "def f(x): return x", [value]) == [("ok", value)]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{1}",
+        "b'bytes'",
+        "{(1, 2): 3}",
+        "object()",
+        "1j",
+        "1 << 100_000",
+        "'\\ud800'",
+        "nest(5000)",
+    ],
+)
+def test_only_plain_data_of_bounded_size_is_a_result(sandbox, expression):
+    source = f"def nest(n):\n    x = []\n    for _ in range(n): x = [x]\n    return x\ndef f(): return {expression}"
+    assert call(sandbox, source, []) == [("runtime_error", None)]
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("x = (", "compile_error"),
+        ("(" * 5000, "compile_error"),
+        ("x\0y", "compile_error"),
+        ("1 / 0", "runtime_error"),
+        ("def f(): f()\nf()", "runtime_error"),
+        ("import posix; posix._exit(0)", "runtime_error"),
+        ("import ctypes; ctypes.string_at(0)", "runtime_error"),
+        ("while True: pass", "time"),
+        ("import time; time.sleep(60)", "time"),
+        (
+            "import os\nfor n in range(64):\n    try: os.close(n)\n    except OSError: pass\nwhile True: pass",
+            "time",
+        ),
+        ("x = bytearray(10**9)", "memory"),
+        ("while True: print('x' * 1000)", "output"),
+    ],
+)
+def test_every_failure_of_a_script_has_its_status(sandbox, source, status):
+    assert script(sandbox, source, seconds=0.5) == [(status, None)]
+
+
+def test_one_failing_input_leaves_the_others(sandbox):
+    source = "def f(x):\n    return 6 // x if x else bytearray(10**10)"
+    assert call(sandbox, source, [2], ["a"], [0], [3]) == [
+        ("ok", 3),
+        ("runtime_error", None),
+        ("memory", None),
+        ("ok", 2),
+    ]
+
+
+def test_results_before_a_hang_are_kept(sandbox):
+    source = "def f(x):\n    while x == 2: pass\n    return x"
+    assert call(sandbox, source, [1], [2], [3], seconds=0.5) == [("ok", 1), ("time", None), ("time", None)]
+
+
+def test_results_before_an_early_exit_are_kept(sandbox):
+    source = "import os\ndef f(x):\n    if x == 2: os._exit(0)\n    return x"
+    assert call(sandbox, source, [1], [2], [3]) == [
+        ("ok", 1),
+        ("runtime_error", None),
+        ("runtime_error", None),
+    ]
+
+
+def test_a_result_longer_than_allowed_costs_that_input_only(sandbox):
+    source = "def f(n): return 'x' * n"
+    assert call(sandbox, source, [2000], [3], output_bytes=1000) == [("output", None), ("ok", "xxx")]
+
+
+def test_a_missing_function_is_a_runtime_error(sandbox):
+    assert call(sandbox, "def g(): pass", [], []) == [("runtime_error", None)] * 2
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        '[0,"sandbox_error",null,""]\\n',
+        '[-1,"sandbox_error",null,""]\\n',
+        '[1,"ok",5,""]\\n[1,"ok",5,""]\\n',
+        "[[[[[[[[[\\n",
+        "\\xff\\xfe\\n",
+    ],
+)
+def test_forged_reports_never_count_as_a_failure_of_the_sandbox(sandbox, forged):
+    source = (
+        f"import os\nfor n in range(3, 64):\n    try: os.write(n, b'{forged}')\n    except OSError: pass\n"
+        "def f(): return 1"
+    )
+    statuses = {status for status, _ in call(sandbox, source, [], [])}
+    assert statuses <= {"ok", "runtime_error"}
+
+
+def test_the_budget_is_shared_by_all_inputs_of_a_script(sandbox):
+    started = time.monotonic()
+    results = script(sandbox, "import time; time.sleep(float(input()))", "0", "9", "0", "0", seconds=0.6)
+    assert [status for status, _ in results] == ["ok", "time", "time", "time"]
+    assert time.monotonic() - started < 5
+
+
+def test_the_library_can_be_imported_beyond_what_is_loaded(sandbox):
+    source = "import difflib, argparse, xml.dom, zoneinfo\nprint(difflib.SequenceMatcher(None, 'ab', 'ab').ratio())"
+    assert script(sandbox, source) == [("ok", "1.0\n")]
+
+
+NUMPY = """
+import sys, numpy as np
+a = np.array(sys.stdin.read().split(), dtype=np.int64)
+print(a.sum(), np.linalg.det(np.eye(2)), len(np.fft.fft(a)), np.random.randint(10**6), np.sort(a)[::-1])
+"""
+
+
+@pytest.mark.skipif(wall.find_numpy() is None, reason="numpy is not installed")
+def test_numpy_is_there_where_it_is_installed_and_brings_no_other_package(sandbox):
+    assert script(sandbox, NUMPY, "3 1 2") == [("ok", "6 1.0 3 985772 [3 2 1]\n")]
+    source = "import numpy\ndef f(x): return [numpy.float64(x) / 2, numpy.int64(x), numpy.bool_(x == 3)]"
+    assert call(sandbox, source, [3]) == [("ok", [1.5, 3, 1.0])]
+    source = "import numpy, sys\nprint([p for p in sys.path if 'packages' in p])\nimport pytest"
+    assert script(sandbox, source) == [("runtime_error", None)]
+    folder = wall.find_numpy()
+    for path in ("/packages/numpy", folder, f"{folder}/numpy"):
+        source = f"import os, numpy\nprint(os.listdir('{path}'))"
+        assert script(sandbox, source) == [("runtime_error", None)]
+
+
+@pytest.mark.parametrize("found", [None, Path("/nonexistent")])
+def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch, found):
+    monkeypatch.setattr(wall, "find_numpy", lambda: found)
+    with Sandbox.open(Policy(tier="B")) as opened:
+        source = "try:\n    import numpy\nexcept ModuleNotFoundError as error:\n    print(error)"
+        assert script(opened, source) == [("ok", "No module named 'numpy'\n")]
+
+
+def test_a_server_with_numpy_that_cannot_be_started_leaves_the_other(monkeypatch):
+    with Sandbox.open(Policy(tier="B")) as opened:
+        monkeypatch.setattr(wall, "command", lambda tier, **_: ["/nonexistent/python"])
+        assert script(opened, "print('no numpy needed')") == [("ok", "no numpy needed\n")]
+
+
+def test_a_program_that_does_not_name_numpy_does_not_pay_for_it(sandbox):
+    source = "import sys\nprint('num' + 'py' in sys.modules)"
+    assert script(sandbox, source) == [("ok", "False\n")]
+
+
+def test_hashes_and_random_numbers_are_the_same_in_every_server():
+    source = "import random\ndef f(): return [list({'a', 'b', 'c', 'd', 'e'}), random.random(), hash('x')]"
+    seen = []
+    for _ in range(2):
+        with Sandbox.open(Policy(tier="B")) as opened:
+            seen += call(opened, source, []) + call(opened, source, [])
+    assert all(result == seen[0] for result in seen)
+    assert seen[0][0] == "ok"
+
+
+def test_a_program_sees_neither_our_environment_nor_our_descriptors(sandbox, monkeypatch):
+    monkeypatch.setenv("PRORL_TEST_SECRET", "s3cret")
+    source = (
+        "import os, sys\n"
+        "def f():\n"
+        "    names = [name for name in sys.modules if name.startswith('prorl')]\n"
+        "    return [dict(os.environ), names, os.getuid()]"
+    )
+    ((status, value),) = call(sandbox, source, [])
+    assert status == "ok"
+    environment, names, uid = value
+    assert environment == {}
+    assert names == []
+    assert uid != 0
+
+
+def test_a_program_may_have_the_stack_that_it_asks_for(sandbox):
+    source = (
+        "import resource\nno_limit = resource.RLIM_INFINITY\n"
+        "resource.setrlimit(resource.RLIMIT_STACK, (no_limit, no_limit))\n"
+        "print(resource.getrlimit(resource.RLIMIT_STACK) == (no_limit, no_limit), resource.getrlimit(0)[0] > 0)"
+    )
+    assert script(sandbox, source) == [("ok", "True True\n")]
+
+
+def test_no_flag_of_a_stream_is_left_for_the_next_program(sandbox):
+    flags = "fcntl.fcntl(n, fcntl.F_GETFL) for n in range(4)"
+    look = f"import fcntl\ndef f(): return [{flags}]"
+    before = call(sandbox, look, [])
+    leave = (
+        "import fcntl, os\ndef f(): return [fcntl.fcntl(n, fcntl.F_SETFL, os.O_NONBLOCK) for n in range(4)]"
+    )
+    assert call(sandbox, leave, []) == [("ok", [0, 0, 0, 0])]
+    assert call(sandbox, look, []) == before
+
+
+def test_outputs_of_a_script_share_a_bound(sandbox, monkeypatch):
+    monkeypatch.setattr("prorl.envs.sandbox.sandbox.MAX_RESULT_BYTES", 25)
+    assert script(sandbox, "print('x' * 9)", "1", "2", "3") == [
+        ("ok", "x" * 9 + "\n"),
+        ("ok", "x" * 9 + "\n"),
+        ("output", None),
+    ]
+
+
+def test_no_inputs_no_results(sandbox):
+    assert sandbox.run(Job(source="", entry="f", inputs=())) == ()
+    assert sandbox.run(Job(source="", inputs=())) == ()
+
+
+def test_inputs_of_the_wrong_kind_are_the_callers_mistake(sandbox):
+    with pytest.raises(SandboxError, match="positional arguments"):
+        sandbox.run(Job(source="", entry="f", inputs=("text",)))
+    with pytest.raises(SandboxError, match="standard input"):
+        sandbox.run(Job(source="", inputs=([1],)))
+    with pytest.raises(SandboxError, match="plain data"):
+        sandbox.run(Job(source="", entry="f", inputs=([{1, 2}],)))
+    with pytest.raises(SandboxError, match="key of type int"):  # JSON would turn it into text
+        sandbox.run(Job(source="", entry="f", inputs=([{1: 2}],)))
+
+
+def test_tier_c_must_be_asked_for_and_says_what_it_lacks():
+    with pytest.raises(SandboxError, match=r"sandbox\.unsafe=true"):
+        Sandbox.open(Policy(tier="C"))
+    with Sandbox.open(Policy(tier="C", unsafe=True)) as opened:
+        assert "network" in opened.warning
+        assert script(opened, "print(input())", "x") == [("ok", "x\n")]
+
+
+def test_the_best_tier_is_taken(sandbox):
+    with Sandbox.open() as opened:
+        assert opened.tier <= sandbox.tier
+        assert opened.warning == ""
+
+
+def test_a_machine_without_a_wall_falls_to_tier_b(monkeypatch, tmp_path):
+    monkeypatch.setattr("prorl.envs.sandbox.wall.find_bubblewrap", lambda: None)
+    with Sandbox.open() as opened:
+        assert opened.tier == "B"
+
+
+def test_a_wall_that_does_not_stand_falls_to_tier_b(monkeypatch, tmp_path):
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("prorl.envs.sandbox.wall.find_bubblewrap", lambda: str(broken))
+    with Sandbox.open() as opened:
+        assert opened.tier == "B"
+    with pytest.raises(SandboxError, match=r"No permissions.*apt-get install"):
+        Sandbox.open(Policy(tier="A"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has something to give up")
+def test_root_becomes_nobody(sandbox):
+    assert script(sandbox, "import os; print(os.getresuid(), os.getgroups())") == [
+        ("ok", "(65534, 65534, 65534) []\n")
+    ]

@@ -1,0 +1,68 @@
+"""The check passes what is right and names what is wrong."""
+
+from dataclasses import replace
+
+import pytest
+
+from prorl.envs.check import check_task
+from prorl.envs.extract import extract_answer
+from prorl.envs.families.math import Arithmetic
+from prorl.types import Verdict
+
+
+def test_a_sound_task_has_no_faults():
+    check = check_task(Arithmetic(), problems=5)
+    assert (check.faults, check.problems, check.witnessed) == ((), 5, 5)
+    assert 0 < check.verify_seconds < 1
+
+
+class Broken(Arithmetic):
+    """Arithmetic with one broken promise."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def verify(self, problem, text):
+        answer = extract_answer(text)
+        match self.how:
+            case "believes everything" if answer is not None:
+                return Verdict(score=1.0, status="ok")
+            case "pays silence" if not text:
+                return Verdict(score=0.2, status="wrong")
+            case "pays lists" if answer and " " in answer:
+                return Verdict(score=0.5, status="wrong")
+            case "raises" if answer == "?":
+                raise RecursionError
+            case "pays echoes" if answer and answer in problem.prompt.splitlines()[-1]:
+                return Verdict(score=0.5, status="wrong")
+            case "rejects" if answer == problem.witness.answer:
+                return Verdict(score=0.0, status="wrong")
+        return super().verify(problem, text)
+
+
+@pytest.mark.parametrize(
+    ("how", "fault"),
+    [
+        ("pays silence", "an empty response scores"),
+        ("pays lists", "earns more than the best constant answer"),
+        ("pays echoes", "an echo of line 1 from the end of the prompt earns more than"),
+        ("raises", "the verifier fails on '?'"),
+        ("rejects", "the known solution of problem 0 scores 0"),
+    ],
+)
+def test_every_broken_promise_is_named(how, fault):
+    assert any(fault in found for found in check_task(Broken(how), problems=4).faults)
+
+
+def test_what_pays_everything_shows_in_its_baseline():
+    assert check_task(Broken("believes everything"), problems=4).baseline.score == 1.0
+
+
+def test_problems_without_a_known_solution_are_counted():
+    class Unsolved(Arithmetic):
+        def problem(self, index, split):
+            return replace(super().problem(index, split), witness=None)
+
+    check = check_task(Unsolved(), problems=4)
+    assert (check.witnessed, check.faults) == (0, ())

@@ -1,0 +1,250 @@
+"""A draw is a pure function of (seed, draw, weights); exams are balanced, distinct and the same for every run."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.envs.base import Draft, ProceduralTask, canonical
+from prorl.envs.extract import respond
+from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_task
+from prorl.types import Problem, Witness
+
+ENTRIES = {"arithmetic": 1.0, "linear_equation": 3.0, "list_trace": 2.0, "word_list": 2.0, "box_pushing": 5.0}
+
+
+class Few(ProceduralTask):
+    """About a hundred prompts in all, a tenth of them in the exam."""
+
+    name, domain, levels = "few", "math", (1,)
+
+    def generate(self, rng, level):
+        number = rng.randrange(100)
+        return Draft(prompt=f"few {number}", payload=number, witness=Witness(steps="", answer=str(number)))
+
+    def score(self, payload, answer):
+        return float(answer == str(payload))
+
+
+class Rows:
+    """A data set of so many rows, in training only."""
+
+    domain, pass_threshold, splits, ladder = "stem", 1.0, frozenset({"train"}), ()
+
+    def __init__(self, name, rows):
+        self.name, self.rows = name, rows
+
+    def row_count(self, split):
+        return self.rows
+
+    def problem(self, index, split):
+        assert 0 <= index < self.rows
+        prompt = f"{self.name} {index}"
+        return Problem(
+            task=self.name, domain="stem", index=index, split=split, level=0, prompt=prompt, payload=None
+        )
+
+
+def rows_drawn(mixed, name, draws, weights=None):
+    problems = [mixed.problem(draw, "train", weights) for draw in draws]
+    return [problem.index for problem in problems if problem.task == name]
+
+
+def mixture(seed=0, **weights):
+    return Mixture([(make_task(name), weight) for name, weight in (weights or ENTRIES).items()], seed)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**6))
+def test_a_draw_is_the_same_in_every_mixture_of_the_same_seed(draw, seed):
+    assert mixture(seed).problem(draw, "train") == mixture(seed).problem(draw, "train")
+
+
+def test_seeds_draws_and_splits_give_different_problems():
+    mixed = mixture()
+    prompts = {mixed.problem(draw, "train").prompt for draw in range(50)}
+    assert len(prompts) > 45
+    assert len(prompts & {mixture(1).problem(draw, "train").prompt for draw in range(50)}) < 5
+    assert not prompts & {mixed.problem(draw, "exam").prompt for draw in range(50)}
+
+
+def test_tasks_come_in_proportion_to_their_weights():
+    mixed = mixture()
+    drawn = Counter(mixed.problem(draw, "train").task for draw in range(2000))
+    assert drawn["arithmetic"] / 2000 == pytest.approx(1 / 8, abs=0.03)
+    assert drawn["linear_equation"] / 2000 == pytest.approx(3 / 8, abs=0.04)
+
+
+def test_a_task_without_the_split_is_never_drawn_in_it():
+    mixed = mixture()
+    assert "box_pushing" not in {mixed.problem(draw, "train").task for draw in range(300)}
+    assert "box_pushing" in {mixed.problem(draw, "ood").task for draw in range(30)}
+
+
+def test_weights_per_call_replace_those_they_name():
+    mixed = mixture()
+    only = {"arithmetic": 0.0, "linear_equation": 0.0, "list_trace": 0.0}
+    assert {mixed.problem(draw, "train", only).task for draw in range(50)} == {"word_list"}
+    assert mixed.problem(7, "train", {}) == mixed.problem(7, "train")
+
+
+def test_changing_weights_leaves_the_index_of_a_draw_alone():
+    mixed = mixture()
+    favoured = dict.fromkeys(ENTRIES, 0.0) | {"arithmetic": 1.0}
+    same_task = [draw for draw in range(100) if mixed.problem(draw, "train").task == "arithmetic"]
+    assert same_task
+    assert all(mixed.problem(d, "train") == mixed.problem(d, "train", favoured) for d in same_task)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_rows_of_a_data_set_come_once_per_epoch_whatever_it_is_mixed_with(seed):
+    entries = [(Rows("small", 30), 1.0), (make_task("arithmetic"), 2.0), (Rows("large", 200), 3.0)]
+    mixed = Mixture(entries, seed)
+    for name, size in (("small", 30), ("large", 200)):
+        drawn = rows_drawn(mixed, name, range(1500))
+        epochs = [drawn[start : start + size] for start in range(0, len(drawn) - size, size)]
+        assert len(epochs) >= 3
+        assert all(sorted(epoch) == list(range(size)) for epoch in epochs)
+        assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
+
+
+def test_a_row_depends_on_its_draw_alone_and_not_on_what_was_drawn_before():
+    entries = [(Rows("small", 30), 1.0), (Rows("large", 200), 3.0)]
+    in_order = [Mixture(entries, 0).problem(draw, "train") for draw in range(100)]
+    resumed, mixed = Mixture(entries, 0), Mixture(entries, 0)
+    assert [resumed.problem(draw, "train") for draw in range(60, 100)] == in_order[60:]
+    assert [mixed.problem(draw, "train") for draw in reversed(range(100))] == in_order[::-1]
+    other = Mixture(entries, 1)
+    assert [other.problem(draw, "train") for draw in range(100)] != in_order
+
+
+def test_after_a_change_of_weights_the_epochs_of_a_data_set_are_whole_again():
+    mixed = Mixture([(Rows("small", 30), 1.0), (Rows("large", 200), 3.0)], 0)
+    before = mixed.problem(399, "train")
+    drawn = rows_drawn(mixed, "small", range(400, 1000), {"small": 3.0})
+    assert all(
+        sorted(Counter(drawn[start:]).values())[-1] <= len(drawn[start:]) // 30 + 2 for start in (0, 30)
+    )
+    assert mixed.problem(399, "train") == before
+
+
+def test_verdicts_come_from_the_problems_own_task():
+    mixed = mixture()
+    for draw in range(20):
+        problem = mixed.problem(draw, "train")
+        assert mixed.verify(problem, respond(problem.witness.steps, problem.witness.answer)).score == 1
+    with pytest.raises(ValueError, match="truth_table"):
+        mixed.verify(make_task("truth_table").problem(0, "train"), "")
+
+
+def test_the_pass_threshold_is_the_tasks_own():
+    lenient = make_task("word_list")
+    lenient.pass_threshold = 0.5
+    mixed = Mixture([(make_task("arithmetic"), 1.0), (lenient, 1.0)], 0)
+    assert (mixed.pass_threshold("arithmetic"), mixed.pass_threshold("word_list")) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"arithmetik": 1.0}, "nearest: arithmetic"),
+        ({"arithmetic": -1.0}, "not negative"),
+        ({"arithmetic": float("nan")}, "finite"),
+        (dict.fromkeys(ENTRIES, 0.0), "positive weight"),
+        (
+            {name: 0.0 for name in ENTRIES if name != "box_pushing"},
+            "no task with a positive weight has train",
+        ),
+    ],
+)
+def test_bad_weights_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        mixture().problem(0, "train", weights)
+
+
+def test_bad_mixtures_are_refused():
+    with pytest.raises(ValueError, match="at least one task"):
+        Mixture([], 0)
+    with pytest.raises(ValueError, match="twice: \\['word_list'\\]"):
+        Mixture([(make_task("word_list"), 1.0), (make_task("word_list"), 2.0)], 0)
+    with pytest.raises(ValueError, match="word_list"):
+        mixture(word_list=float("inf"))
+
+
+def test_domains_are_in_order_of_appearance():
+    assert mixture().domains() == ("math", "code", "instruct", "logic")
+
+
+def test_an_exam_is_balanced_by_domain_and_weighted_inside_it():
+    exam = mixture().exam_problems("exam", 16)
+    assert Counter(problem.domain for problem in exam) == {"math": 16, "code": 16, "instruct": 16}
+    assert Counter(p.task for p in exam if p.domain == "math") == {"arithmetic": 4, "linear_equation": 12}
+    assert {problem.split for problem in exam} == {"exam"}
+
+
+def test_an_exam_repeats_no_prompt_and_does_not_depend_on_the_seed():
+    exam = mixture().exam_problems("test", 20)
+    assert len({canonical(problem.prompt) for problem in exam}) == len(exam)
+    assert exam == mixture(99).exam_problems("test", 20)
+
+
+def test_the_first_problems_of_a_longer_exam_are_the_shorter_exam():
+    def of(size):
+        return [p for p in mixture().exam_problems("exam", size) if p.domain == "math"]
+
+    assert of(12)[:5] == of(5)
+
+
+def test_an_out_of_domain_exam_takes_the_tasks_that_have_one():
+    exam = mixture().exam_problems("ood", 6)
+    assert Counter(problem.domain for problem in exam) == {"math": 6, "code": 6, "instruct": 6, "logic": 6}
+
+
+def test_what_a_small_task_cannot_give_is_left_to_the_others():
+    mixed = Mixture([(Few(), 1.0), (make_task("arithmetic"), 1.0)], 0)
+    tasks = Counter(problem.task for problem in mixed.exam_problems("exam", 60))
+    assert 3 <= tasks["few"] <= 20
+    assert tasks["arithmetic"] == 60 - tasks["few"]
+
+
+def test_a_domain_that_is_too_small_is_an_error():
+    with pytest.raises(ValueError, match="domain math has"):
+        Mixture([(Few(), 1.0)], 0).exam_problems("exam", 60)
+    with pytest.raises(ValueError, match="at least one"):
+        mixture().exam_problems("exam", 0)
+
+
+def test_the_heaviest_task_of_a_domain_with_three_rungs_is_its_ladder():
+    assert mixture().ladder_tasks() == ("linear_equation", "list_trace", "word_list")
+    assert mixture(arithmetic=2.0, linear_equation=2.0).ladder_tasks() == ("arithmetic",)
+    assert mixture(arithmetic=2.0, linear_equation=0.0).ladder_tasks() == ("arithmetic",)
+    assert mixture(rg_lcm=1.0, rg_knights_knaves=5.0).ladder_tasks() == ("rg_lcm",)
+
+
+def test_graph_colouring_by_size_is_always_a_ladder():
+    mixed = mixture(countdown=9.0, rg_graph_color=0.1)
+    assert mixed.ladder_tasks() == ("countdown", "rg_graph_color")
+    asked = mixed.ladder_problems("rg_graph_color", 2)
+    assert [problem.level for problem in asked] == [n for n in range(6, 21, 2) for _ in range(2)]
+    for problem in asked:
+        assert len(problem.payload[1]["metadata"]["puzzle"]["vertices"]) == problem.level
+        assert mixed.verify(problem, respond("", problem.witness.answer)).score == 1.0
+
+
+def test_every_level_of_a_ladder_gets_equally_many_distinct_problems():
+    asked = mixture().ladder_problems("linear_equation", 5)
+    assert set(Counter(p.level for p in asked).values()) == {5}
+    assert len({canonical(p.prompt) for p in asked}) == len(asked)
+
+
+def test_a_small_level_makes_all_levels_of_its_ladder_as_small():
+    class Uneven(Few):
+        levels = (1, 2)
+
+        def generate(self, rng, level):
+            return super().generate(rng, level) if level == 1 else make_task("arithmetic").generate(rng, 1)
+
+    asked = Mixture([(Uneven(), 1.0)], 0).ladder_problems("few", 60)
+    sizes = Counter(p.level for p in asked)
+    assert sizes[1] == sizes[2] < 30

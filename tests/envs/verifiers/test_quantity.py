@@ -1,0 +1,92 @@
+"""Quantities: units by hand, conversion as arithmetic on dimensions, tolerance, and answers that miss something."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.envs.verifiers.quantity import quantity_equal, read_quantity
+from prorl.envs.verifiers.units import unit_of
+
+UNITS = ["m", "km/h", "N", "kJ/mol", "g/cm^3", "Ω", "µF", "mol/L", "W/(m^2 K)", "eV", "rad/s", "m s^-2"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("N", "kg*m/s^2"), ("N", "kg m s^{-2}"), ("N", "kg m s⁻²"), ("N", r"\mathrm{kg\cdot m/s^2}"), ("J", "N·m"),
+        ("J", "Nm"), ("Pa", "N/m2"), ("W", "J s-1"), ("Ω", "V/A"), ("ohm", r"\Omega"), ("µm", r"\mu m"), ("μs", "us"),
+        ("L", "dm^3"), ("mL", "cm3"), ("M", "mol/L"), ("W/(m^2 K)", "W m^-2 K^-1"), ("J/(kg·K)", "J/kg/K"),
+        ("m/s", "meters per second"), ("km", "kilometers"), ("s^-1", "1/s"), ("°", "degrees"), ("ft", "feet"),
+        (r"^\circ\text{C}", "°C"), ("m^2", "square meters"), ("cm^3", "cubic centimetres"), ("kWh", "kW h"),
+    ],
+)  # fmt: skip
+def test_spellings_of_one_unit(one, other):
+    assert unit_of(one) == unit_of(other) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "kmeter", "mm mi/", "m//s", "/s", "m^", "(m", "m)", "m^99", "kmin", "5", "m+s", "meow", "mkg", "m" * 99,
+     "^2", "*", "()", "m()"],
+)  # fmt: skip
+def test_what_is_no_unit(text):
+    assert unit_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("500 g", "0.5 kg"), ("36 km/h", "10 m/s"), (r"1.0\times10^{3}\ \text{V}", "1 kV"), ("25 °C", "298.15 K"),
+        ("77 °F", r"25\,^\circ\mathrm{C}"), ("v = 12 m/s", r"12\ \mathrm{m\,s^{-1}}"), ("4 J/(g K)", "4000 J/(kg K)"),
+        ("90°", "1.5708 rad"), ("50%", "0.5"), ("0.5", "50 %"), ("1/2 A", "500 mA"), ("1 500 Pa", "1.5 kPa"),
+        ("9.81 m/s^2", "9.8 m/s²"), ("3", "3"), ("3.14", "3.1416"), ("12 m", "12"), ("1 eV", "1.6e-19 J"),
+        ("5 ms^{-1}", "5 m/s"), ("9.8 m/s^2", "9.8 ms^-2"), (r"\pi/4 rad", "45°"), (r"2\pi", "6.283"),
+        ("1.414 m", r"\sqrt2 \text{ m}"), ("2345.67 dollars", "2345.67 dollars"), (r"\$2345.67", "2345.67 dollars"),
+        ("70 dB", "70 dB"), ("70", "70 dB"), ("pH 2", "pH = 2.0"), ("2", "pH 2"), ("3 apple", "3 apples"),
+        ("3 apples", "3"), ("50%", "50"), ("5 thousand", "5000"),
+    ],
+)  # fmt: skip
+def test_equal_quantities(answer, gold):
+    assert quantity_equal(answer, gold)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("12", "12 m"), ("12 m", "12 s"), ("12 m", "12 cm"), ("12 cm", "12 m"), ("m", "12 m"), ("", "12 m"),
+        ("12 m", ""), ("12.5 m", "12 m"), ("101", "100"), ("12 13 m", "12 m"), ("12 m 1", "12 m"),
+        ("26 °C", "25 °C"), ("298 °C", "298 K"), ("1e400 m", "1 m"), ("nan m", "1 m"), ("3*4 m", "12 m"),
+        ("-12 m", "12 m"), ("12 M", "12 m"), ("0.001", "0"), ("5 Hz", "5 rad/s"),
+        ("4 apples", "3 apples"), ("3 pears", "3 apples"), ("3 m", "3 apples"), ("3 apples", "3 m"), ("5 dozen", "5"),
+        ("5 ms", "5 m/s"), ("0.5", "50"), ("12 thousand", "12"), (r"\pi m", "3.14 s"), (r"\sqrt", "3"),
+    ],
+)  # fmt: skip
+def test_different_quantities(answer, gold):
+    assert not quantity_equal(answer, gold)
+
+
+@given(st.sampled_from(UNITS), st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=1000))
+def test_a_quantity_equals_itself_in_si_units_and_in_no_other_kind(name, value):
+    unit = unit_of(name)
+    written = f"{value.numerator}/{value.denominator} {name}"
+    assert quantity_equal(written, written, rel_tol=0)
+    assert read_quantity(written).in_unit(unit) == value
+    assert all(
+        quantity_equal(written, f"1 {other}") is False for other in UNITS if other != name and value != 1
+    )
+
+
+@given(st.sampled_from(UNITS), st.integers(1, 10**6), st.integers(-30, 30))
+def test_the_tolerance_is_relative_to_the_gold_in_its_own_unit(name, value, per_mille):
+    answer = Fraction(value * (1000 + per_mille), 1000)
+    written = f"{answer.numerator}/{answer.denominator} {name}"
+    assert quantity_equal(written, f"{value} {name}") == (abs(per_mille) <= 10)
+    assert quantity_equal(written, f"{value} {name}", rel_tol=0.03)
+
+
+@given(st.text(max_size=60))
+def test_no_text_raises(text):
+    assert quantity_equal(text, "12 m") in (True, False)
+    assert quantity_equal(f"12 {text}", "12 m") in (True, False)

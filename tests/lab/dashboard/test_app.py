@@ -1,0 +1,232 @@
+"""What the addresses answer, and to whom."""
+
+import pytest
+from starlette.testclient import TestClient
+
+from prorl.config.recipe import to_json
+from prorl.control.events import Started, Stopped, to_record
+from prorl.lab.dashboard.app import MAX_ORDER, dashboard
+from prorl.run.inbox import INBOX
+from prorl.run.store import RunStore
+from support.events import stepped
+from support.recipes import recipe
+
+TOKEN = "a-token-of-some-length"
+HERE = "http://127.0.0.1:8787"
+RIGHT = {
+    "authorization": f"Bearer {TOKEN}",
+    "content-type": "application/json",
+    "origin": HERE,
+    "sec-fetch-site": "same-origin",
+}
+PAUSE = b'{"words": ["pause"]}'
+
+
+@pytest.fixture
+def root(tmp_path):
+    with RunStore.create(tmp_path / "runs" / "nano", to_json(recipe())) as store:
+        store.journal.append(to_record(Started(config_hash="c", reference_hash="a")))
+        store.journal.append(to_record(stepped(1)))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def client(root):
+    return TestClient(dashboard(root, token=TOKEN, hosts=["trainer.example"]), base_url=HERE)
+
+
+def inbox(root) -> bytes:
+    path = root / "nano" / INBOX
+    return path.read_bytes() if path.exists() else b""
+
+
+def order(client, *, name="nano", content=PAUSE, **changes):
+    headers = {key: value for key, value in {**RIGHT, **changes}.items() if value is not None}
+    return client.post(f"/order/{name}", content=content, headers=headers)
+
+
+# -- orders
+
+
+def test_an_order_reaches_the_inbox(client, root):
+    answer = order(client)
+    assert answer.status_code == 200
+    assert "obeyed at the next boundary" in answer.json()["said"]
+    assert b'"pause"' in inbox(root)
+
+
+def test_an_order_that_moves_a_knob_far_is_given_once_it_is_confirmed(client, root):
+    asked = order(client, content=b'{"words": ["optimizer.lr=5"]}')
+    assert (asked.status_code, inbox(root)) == (409, b"")
+    assert "optimizer.lr moves from" in asked.json()["said"]
+    assert order(client, content=b'{"words": ["optimizer.lr=5"], "yes": 1}').status_code == 409
+    assert order(client, content=b'{"words": ["optimizer.lr=5"], "yes": true}').status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"authorization": None}, 401),
+        ({"authorization": "Bearer "}, 401),
+        ({"authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"authorization": f"Bearer {TOKEN[:-1]}"}, 401),
+        ({"authorization": f"Basic {TOKEN}"}, 401),
+        ({"authorization": "Bearer tökén".encode()}, 401),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
+        ({"origin": "http://127.0.0.1:9999"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": None}, 415),
+        ({"host": "evil.example"}, 421),
+        ({"host": "evil.example:8787", "origin": "http://evil.example:8787"}, 421),
+    ],
+)
+def test_an_order_that_may_not_be_given_changes_nothing(client, root, changes, status):
+    answer = order(client, **changes)
+    assert answer.status_code == status
+    assert inbox(root) == b""
+
+
+def test_a_program_gives_orders_without_being_a_browser(client, root):
+    assert order(client, **{"origin": None, "sec-fetch-site": None}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b'{"words": "pause"}', b'{"words": [1]}', b"[" * 9000, b"\xff"],
+)
+def test_what_is_no_order_is_refused(client, root, content):
+    assert order(client, content=content).status_code == 400
+    assert inbox(root) == b""
+
+
+def test_more_than_any_order_is_not_read(client, root):
+    assert order(client, content=b" " * (MAX_ORDER + 1)).status_code == 413
+    assert inbox(root) == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ('["puase"]', "did you mean 'pause'?"),
+        ("[]", "say what to tell"),
+        ('["kl.coef=-1"]', "kl.coef"),
+        ('["note", "\\ud800"]', ""),
+    ],
+)
+def test_an_order_is_judged_as_by_the_command(client, root, words, told):
+    answer = order(client, content=f'{{"words": {words}}}'.encode())
+    assert answer.status_code in (200, 422)
+    assert told in answer.json()["said"]
+    assert (inbox(root) == b"") == (answer.status_code == 422)
+
+
+def test_a_run_that_is_done_obeys_nothing(client, root):
+    with RunStore.open(root / "nano") as store:
+        store.journal.append(to_record(Stopped(step=1, reason="done")))
+    answer = order(client)
+    assert (answer.status_code, inbox(root)) == (422, b"")
+    assert "is done" in answer.json()["said"]
+
+
+def test_without_a_token_nobody_gives_orders(root):
+    client = TestClient(dashboard(root, token=None), base_url=HERE)
+    assert order(client).status_code == 403
+    assert order(client, authorization="Bearer None").status_code == 403
+    assert order(client, authorization="Bearer ").status_code == 403
+    assert inbox(root) == b""
+
+
+def test_orders_are_posted(client):
+    assert client.get("/order/nano", headers=RIGHT).status_code == 405
+
+
+# -- names
+
+ELSEWHERE = [
+    "nowhere",
+    "%2e%2e",
+    "..%2fruns%2fnano",
+    "nano%2f..%2fnano",
+    "nano%2f",
+    "/etc",
+    "nano%00",
+    "nano/checkpoints",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_name_that_is_no_run_finds_nothing(client, root, name):
+    assert order(client, name=name).status_code == 404
+    assert client.get(f"/run/{name}").status_code == 404
+    assert inbox(root) == b""
+
+
+@pytest.mark.parametrize("name", [name for name in ELSEWHERE if name])
+def test_nothing_is_watched_that_is_no_run(client, name):
+    assert client.get(f"/events/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["page.html", "..%2fapp.py", "%2e%2e%2fapp.py", "nothing.js", ""])
+def test_only_the_page_s_own_files_are_served(client, name):
+    assert client.get(f"/assets/{name}").status_code == 404
+
+
+# -- what a browser is told
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/run/nano", "/run/nowhere", "/nothing", "/assets/page.js", "/assets/plotly.js", "/favicon.ico"],
+)
+def test_every_answer_forbids_what_the_page_does_not_need(client, path):
+    headers = client.get(path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8787", 200),
+        ("localhost:9000", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:8787", 200),
+        ("192.0.2.7", 200),
+        ("trainer.example:8787", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("", 421),
+        ("[", 421),
+    ],
+)
+def test_another_name_for_this_machine_is_not_answered(client, host, status):
+    answer = client.get("/", headers={"host": host})
+    assert answer.status_code == status
+    assert "content-security-policy" in answer.headers
+
+
+def test_the_page_holds_no_script_or_style_of_its_own(client):
+    text = client.get("/run/nano").text
+    assert "<style" not in text
+    assert " style=" not in text
+    assert text.count("<script") == text.count("<script src=") + 1  # the data
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+def test_files_are_kept_until_they_change(client):
+    first = client.get("/assets/plotly.js")
+    again = client.get("/assets/plotly.js", headers={"if-none-match": first.headers["etag"]})
+    assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+    assert "javascript" in first.headers["content-type"]

@@ -1,0 +1,171 @@
+"""Who looks, how often, and who is told."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+
+import pytest
+
+from prorl.lab.dashboard.hub import Hub, Pace, Page
+from prorl.lab.report.section import Section
+
+FAST = Pace(interval=0.01, share=1.0, linger=0.05, heartbeat=60.0)
+
+
+class Counting:
+    """A page that says how often it was looked at, up to `end`."""
+
+    def __init__(self, end: int) -> None:
+        self.looks, self.end, self.closed = 0, end, 0
+
+    def look(self) -> list[Section]:
+        self.looks += 1
+        return [Section(key="count", title="", html=str(min(self.looks, self.end)))]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+async def messages(hub: Hub, page: Callable[[], Page], until: int) -> list[int]:
+    """What events say up to the number `until`; who is slow may miss numbers before it."""
+    found: list[int] = []
+    async with asyncio.timeout(20), aclosing(hub.events("run", page)) as stream:
+        async for event in stream:
+            if event.startswith("data: "):
+                [part] = json.loads(event.removeprefix("data: "))["parts"]
+                found.append(int(part["html"]))
+            if found and found[-1] >= until:
+                return found
+    return found
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_the_page_comes_at_once_and_then_what_changes():
+    async def main() -> list[int]:
+        return await messages(Hub(FAST), lambda: Counting(3), 3)
+
+    found = asyncio.run(main())
+    assert found == sorted(set(found))
+    assert found[-1] == 3
+
+
+def test_readers_share_one_loop():
+    opened = []
+
+    async def main() -> None:
+        hub = Hub(FAST)
+        await asyncio.gather(
+            *(messages(hub, lambda: opened.append(Counting(2)) or opened[-1], 2) for _ in range(5))
+        )
+
+    asyncio.run(main())
+    assert len(opened) == 1
+
+
+def test_nobody_looks_at_what_nobody_reads():
+    async def main() -> None:
+        page = Counting(2)
+        hub = Hub(FAST)
+        await messages(hub, lambda: page, 2)
+        await until(lambda: page.closed)
+        looks = page.looks
+        await asyncio.sleep(0.05)
+        assert (page.looks, page.closed) == (looks, 1)
+        assert await messages(hub, lambda: page, 2) == [2]  # and it can be opened again
+
+    asyncio.run(main())
+
+
+def test_a_page_outlives_a_reload():
+    opened = []
+
+    async def main() -> None:
+        hub = Hub(Pace(interval=0.01, linger=60.0))
+        for _ in range(3):
+            await messages(hub, lambda: opened.append(Counting(9)) or opened[-1], 1)
+
+    asyncio.run(main())
+    assert len(opened) == 1
+
+
+def test_silence_is_broken_so_that_dead_connections_are_noticed():
+    async def main() -> list[str]:
+        hub = Hub(Pace(interval=0.01, heartbeat=0.02))
+        found = []
+        async with aclosing(hub.events("run", lambda: Counting(1))) as stream:
+            async for event in stream:
+                found.append(event)
+                if len(found) == 4:
+                    return found
+        return found
+
+    retry, *others = asyncio.run(main())
+    assert retry.startswith("retry: ")
+    assert sum(event.startswith("data: ") for event in others) == 1
+    assert sum(event.startswith(":") and event.endswith("\n\n") for event in others) == 2
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_closing_ends_every_stream(readers):
+    async def main() -> None:
+        page = Counting(1)
+        hub = Hub(FAST)
+        streams = [asyncio.create_task(messages(hub, lambda: page, 99)) for _ in range(readers)]
+        await until(lambda: page.looks > 1)
+        hub.close()
+        async with asyncio.timeout(20):
+            await asyncio.gather(*streams)
+
+    asyncio.run(main())
+
+
+class Broken(Counting):
+    """A page that cannot be composed."""
+
+    def look(self) -> list[Section]:
+        raise RuntimeError("no page")
+
+
+def test_a_stream_ends_with_its_page_and_can_be_opened_anew():
+    async def main() -> list[int]:
+        hub, broken = Hub(FAST), Broken(0)
+        assert await messages(hub, lambda: broken, 1) == []
+        assert broken.closed == 1
+        return await messages(hub, lambda: Counting(1), 1)
+
+    assert asyncio.run(main()) == [1]
+
+
+class Slow(Counting):
+    """A page that takes a while, and notices when it is closed meanwhile."""
+
+    looking = closed_meanwhile = False
+
+    def look(self) -> list[Section]:
+        self.looking = True
+        time.sleep(0.1)
+        self.looking = False
+        return super().look()
+
+    def close(self) -> None:
+        self.closed_meanwhile = self.looking
+        super().close()
+
+
+def test_a_page_is_closed_after_its_last_look_when_the_server_is_cut_off():
+    page = Slow(1)
+
+    async def main() -> None:
+        reader = asyncio.create_task(messages(Hub(FAST), lambda: page, 1))
+        await until(lambda: page.looking)
+        assert not reader.done()
+
+    asyncio.run(main())  # cancels what is left
+    assert (page.looks, page.closed, page.closed_meanwhile) == (1, 1, False)

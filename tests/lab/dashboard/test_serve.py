@@ -1,0 +1,88 @@
+"""The server as a process: where it listens, what it prints, how it ends."""
+
+import http.client
+import signal
+import socket
+from contextlib import closing, contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from prorl.lab.dashboard.serve import ServeError, announcement, serve
+from prorl.run.store import RunStore
+from support.served import served
+
+
+@pytest.fixture
+def root(tmp_path):
+    RunStore.create(tmp_path / "runs" / "nano", {"steps": 1})
+    return tmp_path / "runs"
+
+
+@contextmanager
+def asked(server, method: str, path: str, *, body: str = "", **headers: str):
+    """The answer to a request, as far as it came."""
+    found = urlsplit(server.address)
+    with closing(http.client.HTTPConnection(found.hostname, found.port, timeout=60)) as connection:
+        connection.request(method, path, body=body, headers=headers)
+        with connection.getresponse() as answer:
+            yield answer
+
+
+def test_ctrl_c_ends_at_once_with_streams_open(root, tmp_path):
+    with served(root, tmp_path / "log") as server, asked(server, "GET", "/events/nano") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.readline().startswith(b"retry: ")
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(timeout=120) == 0
+    assert (tmp_path / "log").read_text() == ""  # nothing was waited for in vain and cut off
+
+
+def test_the_token_is_printed_once_and_nowhere_else(root, tmp_path):
+    with served(root, tmp_path / "log") as server:
+        wrong = {"authorization": f"Bearer {server.token[:-1]}", "content-type": "application/json"}
+        with asked(server, "POST", "/order/nano", body="{}", **wrong) as answer:
+            assert answer.status == 401
+        with asked(server, "GET", "/run/nano") as answer:
+            assert server.token not in answer.read().decode()
+        assert len(server.token) >= 32
+    assert server.token not in (tmp_path / "log").read_text()
+
+
+def test_the_next_free_port_is_taken_unless_one_was_asked_for(root, tmp_path):
+    with served(root, tmp_path / "one", "--host", "127.0.0.1") as one:
+        with served(root, tmp_path / "two", "--host", "127.0.0.1") as two:
+            ports = [urlsplit(server.address).port for server in (one, two)]
+        with pytest.raises(ServeError, match="choose others with --host and --port"):
+            serve(root, host="127.0.0.1", port=ports[0], read_only=True)
+    assert 8787 <= ports[0] < ports[1] < 8807
+
+
+def test_a_folder_or_host_that_is_not_there_is_one_sentence(root, tmp_path):
+    with pytest.raises(ServeError, match="there is no folder"):
+        serve(tmp_path / "nowhere", host="127.0.0.1", port=None, read_only=True)
+    with pytest.raises(ServeError, match="nothing can be served on"):
+        serve(root, host="no.such.host.invalid", port=0, read_only=True)
+
+
+def test_read_only_has_no_token(tmp_path):
+    [line] = announcement(tmp_path, "127.0.0.1", 80, None)
+    assert "#" not in line
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"),
+    [("127.0.0.1", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("h", True)],
+)
+def test_being_reachable_from_elsewhere_is_said(tmp_path, host, warned):
+    lines = list(announcement(tmp_path, host, 80, "t"))
+    assert any(line.startswith("warning:") for line in lines) == warned
+
+
+def test_an_address_can_be_clicked_for_version_six_too(tmp_path):
+    assert "http://[::1]:80/#token=t" in next(announcement(tmp_path, "::1", 80, "t"))
+
+
+def test_two_servers_do_not_share_a_port(root):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ServeError, match="in use"):
+        serve(root, host="127.0.0.1", port=taken.getsockname()[1], read_only=True)

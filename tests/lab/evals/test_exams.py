@@ -1,0 +1,129 @@
+"""Exams count what was solved, and keep format failures and verifier failures apart from wrong answers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.fake import FakeRenderer
+from prorl.lab.evals.exams import ANSWER_CHARS, VerifierError, sit_exam
+from prorl.lab.evals.study import ProblemResult, Study, Vote, read_study, write_study
+from prorl.types import Sampling
+from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
+
+PROBLEMS = [
+    problem(40),
+    problem(41, task="other", domain="code"),
+    problem(42),
+]
+
+
+def sat(
+    script: list[list[str]],
+    *,
+    threshold: Callable[[str], float] = lambda task: 1.0,
+    shuffle: int | None = None,
+    limit: int = 100,
+    renderer: FakeRenderer | None = None,
+) -> tuple[ProblemResult, ...]:
+    """The exam in which problem k got the answers of script[k]."""
+    worker = scripted_worker(lambda draw, sample: script[draw][sample], shuffle=shuffle)
+    return sit_exam(
+        replace(worker, renderer=renderer or worker.renderer),
+        PROBLEMS[: len(script)],
+        part="exam",
+        samples=len(script[0]),
+        sampling=Sampling(temperature=1.0, top_p=1.0, limit=limit),
+        seed=5,
+        pass_threshold=threshold,
+    )
+
+
+def test_a_result_says_which_problem_it_is_and_how_it_went():
+    (found,) = sat([["1", "0.5", SILENT, "1"]])
+    lengths = [len(response(answer)) + 1 for answer in ("1", "0.5", SILENT, "1")]
+    assert replace(found, votes=(), kept=()) == ProblemResult(
+        task="score",
+        domain="math",
+        part="exam",
+        level=1,
+        index=40,
+        prompt=PROBLEMS[0].prompt,
+        samples=4,
+        solved=2,
+        unanswered=1,
+        truncated=0,
+        errors=0,
+        length=sum(lengths) / 4,
+    )
+
+
+def test_answers_are_votes_the_most_frequent_first():
+    (found,) = sat([["0", "1", SILENT, BROKEN, "1"]])
+    assert found.votes == (
+        Vote(answer="1", count=2, solved=True),
+        Vote(answer="0", count=1, solved=False),
+    )
+    assert sum(vote.count for vote in found.votes) == found.samples - found.unanswered
+
+
+def test_the_first_responses_are_kept_and_the_first_that_passed():
+    (found,) = sat([["0", SILENT, "0.5", "1", "1"]])
+    assert [(kept.sample, kept.score, kept.status) for kept in found.kept] == [
+        (0, 0.0, "wrong"),
+        (1, 0.0, "wrong"),
+        (3, 1.0, "ok"),
+    ]
+    assert found.kept[2].text == response("1")
+    (early,) = sat([["1", "0", "1"]])
+    assert [kept.sample for kept in early.kept] == [0, 1], "none is kept twice"
+
+
+def test_a_long_answer_is_shortened_and_a_response_cut_off_is_truncated():
+    long = "0." + "0" * 300
+    whole, cut = sat([[long, "1"]], limit=1000)[0], sat([[long, "1"]], limit=100)[0]
+    assert [len(vote.answer) for vote in whole.votes] == [ANSWER_CHARS, 1]
+    assert (whole.truncated, whole.unanswered) == (0, 0)
+    assert (cut.truncated, cut.unanswered, cut.solved) == (1, 1, 1)
+
+
+def test_half_a_character_can_be_stored(tmp_path):
+    class Odd(FakeRenderer):
+        def decode(self, tokens):
+            return "\ud83d" + super().decode(tokens)
+
+    (found,) = sat([["1", "0"]], renderer=Odd())
+    study = Study(model="m", step=None, samples=2, seconds=0.0, problems=(found,))
+    write_study(tmp_path / "s.parquet", study)
+    assert read_study(tmp_path / "s.parquet") == study
+    assert found.kept[0].text == "?" + response("1")
+
+
+def test_a_score_is_a_pass_from_its_tasks_own_threshold():
+    script = [["0.5", "1"]] * 2
+    solved = [found.solved for found in sat(script, threshold={"score": 0.5, "other": 0.75}.__getitem__)]
+    assert solved == [2, 1]
+
+
+def test_responses_that_could_not_be_judged_do_not_count():
+    found = sat([["1", BROKEN, "0"], [BROKEN] * 3, ["1"] * 3])
+    assert [(f.index, f.samples, f.solved, f.errors) for f in found] == [(40, 2, 1, 1), (42, 3, 3, 0)]
+
+
+@given(st.integers(0, 1000))
+def test_results_do_not_depend_on_the_order_of_completion(shuffle):
+    script = [["1", "0", "0"], ["1", "1", SILENT], ["0.5", BROKEN, "1"]]
+    assert sat(script, shuffle=shuffle) == sat(script)
+
+
+def test_an_exam_without_any_verdict_is_an_error_with_the_verifiers_reason():
+    with pytest.raises(VerifierError, match="the verifier failed"):
+        sat([[BROKEN] * 2] * 2)
+
+
+def test_a_response_that_passed_is_no_failure_of_format():
+    """As an empty one that was to hold no comma: else more would have passed than have answered."""
+    (found,) = sat([["0", SILENT]], threshold=lambda task: 0.0)
+    assert (found.samples, found.solved, found.unanswered) == (2, 2, 0)

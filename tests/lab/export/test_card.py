@@ -1,0 +1,201 @@
+"""The model card: what it says is what the journal says, and nothing in it can become markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+
+from prorl.config.care import SECTIONS
+from prorl.config.recipe import check, load_recipe, to_json
+from prorl.control.events import Resumed, Started
+from prorl.lab.export.card import Exported, model_card
+from prorl.lab.report.gains import Gain
+from support.events import evaluated, intervened, order, reset, stepped, tally
+from support.stories import STARTED, history, story
+
+HOSTILE = "<script>alert(1)</script> | [x](javascript:y) `"
+
+MODEL = Exported(
+    step=4,
+    parameters=1_234_567,
+    architecture="qwen3",
+    dtype="float32",
+    context=256,
+    temperature=1.0,
+    top_p=0.95,
+    response_limit=80,
+    chat=True,
+    prompt="make 24",
+)
+
+
+def card(events=None, *, name="nano", model=MODEL, overrides=()):
+    told = story(history() if events is None else events, name=name)
+    return model_card(told, load_recipe("nano", overrides), model)
+
+
+def gain(**changes):
+    plausible = {
+        "study": "measurement",
+        "step": 4,
+        "part": "test",
+        "domain": "mean",
+        "k": 1,
+        "problems": 300,
+        "base": 0.25,
+        "trained": 0.375,
+        "interval": (0.1, 0.15),
+    }
+    return Gain(**(plausible | changes))
+
+
+def block(text, language):
+    return re.search(rf"^(`+){language}\n(.*?)\n\1$", text, re.DOTALL | re.MULTILINE)[2]
+
+
+def front(text):
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+# -- where the hub looks
+
+
+def test_the_front_matter_is_what_the_hub_reads():
+    assert front(card())["library_name"] == "transformers"
+    assert "base_model" not in front(card())  # a tiny base has no name
+
+
+def test_a_base_from_the_hub_is_named(tmp_path, monkeypatch):
+    overrides = ["model.warmup=null", "model.path=some/base-1.5B"]
+    assert front(card(overrides=overrides))["base_model"] == "some/base-1.5B"
+    monkeypatch.chdir(tmp_path)
+    Path("some/base-1.5B").mkdir(parents=True)  # then it is a directory, which nobody else can look up
+    assert "base_model" not in front(card(overrides=overrides))
+
+
+# -- what the journal says
+
+
+def test_exams_are_those_of_the_journal():
+    events = [
+        STARTED,
+        evaluated(0, 0.25),
+        evaluated(2, 0.75, domains={"math": 1.0, "code": 0.5}),
+        stepped(4),
+        evaluated(4, 0.5),
+    ]
+    lines = card(events).splitlines()
+    assert "| domain | step 0 | step 4 | best, step 2 |" in lines
+    assert "| math | 25.0% | 50.0% | 100.0% |" in lines
+    assert "| mean | 25.0% | 50.0% | 75.0% |" in lines
+
+
+def test_numbers_of_the_run_are_sums_over_its_steps():
+    events = [
+        STARTED,
+        *(stepped(step, tally=tally(rollouts=100, sampled_tokens=2_000_000)) for step in (1, 2)),
+    ]
+    assert "200 responses with 4.0M tokens" in card(events)
+    assert "1.2M parameters" in card(events)
+
+
+def test_the_measurement_is_a_row_per_domain_with_all_k():
+    both = (gain(), gain(k=16, base=0.5, trained=0.375, interval=(-0.2, -0.05)))
+    text = card(model=replace(MODEL, gains=both))
+    row = "| mean | 300 | 25.0% → 37.5% | +12.5 (+10.0 to +15.0) | 50.0% → 37.5% | -12.5 (-20.0 to -5.0) |"
+    assert row in text.splitlines()
+    assert "worse than its base at pass@16" in text
+    assert "worse than its base at pass@1 " not in text
+
+
+def test_a_run_without_exams_and_studies_says_so():
+    assert "Nothing was measured" in card([STARTED, stepped(1)])
+
+
+def test_references_interventions_and_orders_are_told():
+    events = [
+        *history(),
+        reset(4, name="ref_002", parent="ref_001", reason="kl_ceiling", optimizer="clear"),
+        intervened(step=4, detector="reward_hacking"),
+        order("set", settings={"kl.coef": 5e-4}),
+        Resumed(step=4, config_hash="d", branched_from="other@2"),
+    ]
+    text = card(events)
+    assert "| ref\\_002 | 4 | kl\\_ceiling | ref\\_001 | 4 | clear |" in text
+    assert "REWARD\\_HACKING at step 4" in text
+    assert "kl.coef=0.0005" in text
+    assert "a branch of other@2" in text
+    assert "reward hacking spoke 1 times" in text
+
+
+def test_without_alarms_it_says_that_there_were_none():
+    assert "No detector" in card()
+
+
+def test_a_run_without_penalty_tells_no_references():
+    assert (
+        "ref"
+        not in card([Started(config_hash="c", reference_hash=None)]).split("## Training")[1].split("yaml")[0]
+    )
+
+
+@pytest.mark.parametrize("name", ["nano", "nano_stages", "prorl_v2"])
+def test_the_recipe_in_the_card_is_the_recipe(name):
+    config = load_recipe(name)
+    shown = check(yaml.safe_load(block(model_card(story(), config, MODEL), "yaml")), "the card")
+    care = set(SECTIONS)
+    assert shown.model_dump(exclude=care) == config.model_dump(exclude=care)
+    assert len(block(model_card(story(), config, MODEL), "yaml")) < len(yaml.safe_dump(to_json(config)))
+
+
+# -- how it is used
+
+
+def test_the_instruction_is_part_of_the_prompt_and_shown():
+    instruction = "Answer between ``` and ```."
+    assert block(card(overrides=[f"instruction='{instruction}'"]), "text") == instruction
+    assert "instruction" not in card()
+
+
+def test_a_tokenizer_without_template_is_called_as_the_renderer_does():
+    code = block(card(model=replace(MODEL, chat=False)), "python")
+    assert 'tokenizer(prompt + "\\n"' in code
+    assert "apply_chat_template" not in code
+
+
+@pytest.mark.parametrize("prompt", ['it\'s\n"two" lines', "```\nfence", "\ud800 half a pair", HOSTILE])
+def test_any_prompt_is_a_python_literal(prompt):
+    code = block(card(model=replace(MODEL, prompt=prompt)), "python")
+    line = next(line for line in code.splitlines() if line.startswith("prompt = "))
+    told = {}
+    exec(line, told)
+    assert told["prompt"] == prompt
+
+
+# -- whatever a model or an operator wrote
+
+
+def test_text_from_elsewhere_never_becomes_markup():
+    events = [
+        *history(),
+        intervened(reason=HOSTILE),
+        order("note", text=HOSTILE),
+        evaluated(4, 0.5, domains={HOSTILE: 0.5}),
+        reset(4, name=HOSTILE),
+        Resumed(step=4, config_hash="d", branched_from=HOSTILE),
+    ]
+    gains = (gain(study=HOSTILE, domain=HOSTILE),)
+    text = card(events, name=HOSTILE, model=replace(MODEL, prompt=HOSTILE, architecture=HOSTILE, gains=gains))
+    body = text.split("---\n", 2)[2]
+    tokens = MarkdownIt("commonmark").enable("table").parse(body)
+    kinds = [token.type for token in tokens]
+    assert "html_block" not in kinds
+    inner = [child for token in tokens for child in token.children or ()]
+    assert "html_inline" not in {child.type for child in inner}
+    links = [child.attrs["href"] for child in inner if child.type == "link_open"]
+    assert links == ["prorl_config.json"]

@@ -1,0 +1,153 @@
+"""The page in a real browser: figures come when they are looked at, and what a model wrote stays text."""
+
+import json
+
+import pytest
+
+from prorl.lab.report.page import page, section_json
+from prorl.lab.report.reader import read_run
+from prorl.lab.report.section import Figure, Section
+from prorl.lab.report.sections import sections
+from support import events
+from support.browser import needs_chromium, opened
+from support.journals import run_with
+
+pytestmark = needs_chromium
+
+HOSTILE = '</script><script>window.hurt = 1</script><img src=x onerror="window.hurt = 1; alert(1)">'
+SAMPLE = {
+    "step": 10,
+    "draw": 1,
+    "task": HOSTILE,
+    "domain": HOSTILE,
+    "level": 1,
+    "trained": True,
+    "prompt": HOSTILE,
+    "response": HOSTILE,
+    "score": 1.0,
+    "status": "ok",
+    "note": HOSTILE,
+    "tokens": 9,
+    "finish": "stop",
+}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The report of a run in which everything that can be a text is an attack."""
+    folder = tmp_path_factory.mktemp("runs") / "hostile"
+    tally = events.tally(domain_scores={HOSTILE: 0.5, "math": 0.25})
+    happened = [
+        *(events.stepped(step, tally=tally, length_weight=0.1 * (step > 20)) for step in range(1, 41)),
+        events.evaluated(0, 0.25, domains={HOSTILE: 0.25}),
+        events.evaluated(40, 0.5, domains={HOSTILE: 0.5}),
+        events.reset(20),
+        events.order("note", step=30, text=HOSTILE),
+    ]
+    run_with(folder, happened, model={"path": HOSTILE}, tasks={HOSTILE: {"weight": 1.0}})
+    (folder / "samples").mkdir()
+    (folder / "samples" / "step_000010.jsonl").write_text(json.dumps(SAMPLE) + "\n")
+    file = folder / "report.html"
+    file.write_text(page(HOSTILE, sections([read_run(folder)])), encoding="utf-8")
+    return file
+
+
+def scrolled(tab):
+    """Look at the whole page, so that every figure is drawn."""
+    tab.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    for plot in tab.query_selector_all(".plot"):
+        plot.scroll_into_view_if_needed()
+    tab.wait_for_function("() => [...document.querySelectorAll('.plot')].every((plot) => plot.dataset.drawn)")
+
+
+def test_all_figures_are_drawn_and_nothing_is_fetched_or_run(report):
+    with opened(report) as (tab, trouble):
+        scrolled(tab)
+        assert len(tab.query_selector_all(".plot .main-svg")) >= 16
+        assert tab.evaluate("window.hurt") is None
+        assert tab.query_selector("img") is None
+        assert HOSTILE in tab.inner_text("main")
+        assert HOSTILE in tab.text_content("#plot-exam .legend")
+        assert trouble == []
+
+
+def test_figures_below_the_screen_wait(report):
+    with opened(report) as (tab, _):
+        tab.wait_for_selector("[data-drawn]")
+        drawn = len(tab.query_selector_all("[data-drawn]"))
+        assert 0 < drawn < len(tab.query_selector_all(".plot"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_in_both_themes(report, scheme):
+    with opened(report, viewport={"width": 390, "height": 844}, color_scheme=scheme) as (tab, trouble):
+        scrolled(tab)
+        assert tab.evaluate("document.documentElement.scrollWidth") == 390
+        background, ink = tab.evaluate(
+            "['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name])"
+        )
+        assert (brightness(background) > brightness(ink)) == (scheme == "light")
+        letters = tab.evaluate("getComputedStyle(document.querySelector('.xtick text')).fill")
+        assert (brightness(letters) < 128) == (scheme == "light")
+        assert trouble == []
+
+
+def brightness(color):
+    return sum(map(int, color.removeprefix("rgb(").removesuffix(")").split(","))) / 3
+
+
+def test_apply_renews_what_changed_and_keeps_what_a_reader_unfolded(tmp_path):
+    def section(text, y, *more):
+        line = {"type": "scatter", "x": [1, 2], "y": y}
+        html = f"<p>{text}</p><details><summary>more</summary>text</details>"
+        return Section(
+            key="one",
+            title="One",
+            html=html,
+            figures=(Figure(key="f", title="F", data=(line,), layout={}), *more),
+        )
+
+    file = tmp_path / "page.html"
+    file.write_text(page("live", [section("old", [1, 2])]), encoding="utf-8")
+    second = Figure(key="g", title="G", data=({"x": [1], "y": [1]},), layout={}, note="new")
+    with opened(file) as (tab, trouble):
+        tab.wait_for_selector("#plot-f[data-drawn]")
+        tab.evaluate("document.querySelector('details').open = true")
+        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(section("new", [1, 9], second))])
+        tab.wait_for_selector("#plot-g[data-drawn]")
+        tab.wait_for_function("() => document.getElementById('plot-f').data[0].y[1] === 9")
+        assert tab.inner_text(".body p") == "new"
+        assert tab.evaluate("document.querySelector('details').open")
+        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(section("new", [1, 9]))])
+        assert tab.query_selector("#figure-g") is None
+        assert len(tab.query_selector_all("#contents a")) == 1
+        assert trouble == []
+
+
+def test_apply_moves_neither_focus_nor_what_a_reader_scrolled(tmp_path):
+    def section(age):
+        rows = "".join(
+            f"<tr><td><a href='#{row}'>{row}</a></td><td>{age} s ago</td></tr>" for row in range(99)
+        )
+        return Section(key="one", title="One", html=f'<div class="scroll"><table>{rows}</table></div>')
+
+    file = tmp_path / "page.html"
+    file.write_text(page("live", [section(1)]), encoding="utf-8")
+    with opened(file) as (tab, trouble):
+        tab.focus("[href='#50']")
+        place = tab.evaluate("document.querySelector('.scroll').scrollTop")
+        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(section(2))])
+        assert "2 s ago" in tab.inner_text("tr")
+        assert tab.evaluate("document.activeElement.hash") == "#50"
+        assert tab.evaluate("document.querySelector('.scroll').scrollTop") == place > 0
+        assert trouble == []
+
+
+def test_the_browser_itself_runs_no_script_but_the_pages_own(tmp_path):
+    file = tmp_path / "page.html"
+    careless = Section(key="one", title="One", html="<img src=x onerror='window.hurt = 1'>")
+    file.write_text(page("t", [careless]).replace("</main>", "</main><script>window.hurt = 2</script>"))
+    with opened(file) as (tab, trouble):
+        tab.wait_for_selector("#one img", state="attached")
+        assert tab.evaluate("window.hurt") is None
+        assert any("Content Security Policy" in told for told in trouble)

@@ -1,0 +1,208 @@
+"""Curves of runs: what is drawn, which runs are one, and what happened, over them."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prorl.lab.report.curves import curve_sections
+from prorl.lab.report.groups import groups
+from prorl.lab.report.marks import mark_traces, penalty_windows
+from prorl.lab.report.page import section_json
+from prorl.lab.report.reader import read_run
+from prorl.lab.report.sections import figures
+from prorl.lab.report.series import POINTS
+from prorl.lab.report.style import MARK_COLORS, PALETTE, label
+from support import events
+from support.journals import run_with
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def run(folder: Path, happened=(), *, steps=30, **config):
+    made = [events.stepped(step, length_weight=0.1 * (step in range(10, 15))) for step in range(1, steps + 1)]
+    exams = [events.evaluated(step, 0.2 + step / 100) for step in (0, 10, 20)]
+    return read_run(run_with(folder, [*made, *exams, *happened], **config))
+
+
+def drawn(runs):
+    return {figure.key: figure for figure in figures(curve_sections(runs))}
+
+
+def test_every_number_that_the_method_speaks_of_has_a_curve(tmp_path):
+    found = drawn([run(tmp_path / "one")])
+    wanted = {
+        "exam",
+        "reward",
+        "domains",
+        "entropy",
+        "kl",
+        "grad_norm",
+        "mismatch",
+        "clip",
+        "length",
+        "truncated",
+    }
+    assert found.keys() == wanted | {
+        "informative",
+        "learning_rate",
+        "kl_coef",
+        "length_weight",
+        "seconds",
+        "tokens",
+    }
+    assert {trace["name"] for trace in found["exam"].data} >= {"mean pass@1", "mean pass@n", "math", "code"}
+
+
+def test_a_run_that_has_not_begun_has_no_curves(tmp_path):
+    assert curve_sections([read_run(run_with(tmp_path / "new", []))]) == []
+
+
+def test_one_run_is_a_calm_line_over_a_raw_one_and_ends_at_its_last_step(tmp_path):
+    raw, calm = [t for t in drawn([run(tmp_path / "one")])["entropy"].data if t["name"] == "entropy"]
+    assert not raw["showlegend"]
+    assert raw["x"][-1] == calm["x"][-1] == 30
+    assert raw["y"][-1] == 0.6
+
+
+def test_no_series_has_more_points_than_a_screen(tmp_path):
+    long = run(tmp_path / "long", steps=4000)
+    for figure in figures(curve_sections([long])):
+        for trace in figure.data:
+            assert len(trace["x"]) <= POINTS
+            assert len(trace["x"]) == len(trace["y"])
+
+
+def test_runs_that_differ_only_in_seed_are_one_colour(tmp_path):
+    seeds = [run(tmp_path / f"seed{seed}", seed=seed, name=f"n{seed}") for seed in range(3)]
+    other = run(tmp_path / "other", steps=31, sampling={"temperature": 0.5})
+    found = groups([seeds[0], other, *seeds[1:]])
+    assert [[one.name for one in group.runs] for group in found] == [["seed0", "seed1", "seed2"], ["other"]]
+    assert [group.color for group in found] == list(PALETTE[:2])
+
+
+def test_care_for_the_process_makes_no_other_recipe_and_no_recipe_is_nobodys(tmp_path):
+    one, two = (run(tmp_path / str(seed), seed=seed, save={"every": 5 + seed}) for seed in (0, 1))
+    assert len(groups([one, two])) == 1
+    for each in (one, two):
+        (each.folder / "config.json").unlink()
+    assert len(groups([read_run(one.folder), read_run(two.folder)])) == 2
+
+
+def test_seeds_are_drawn_as_mean_in_its_interval(tmp_path):
+    scores = (0.1, 0.2, 0.6)
+    runs = [
+        read_run(run_with(tmp_path / f"s{seed}", [events.evaluated(5, score)], seed=seed))
+        for seed, score in enumerate(scores)
+    ]
+    band, mean = [trace for trace in drawn(runs)["exam"].data if trace["name"] == "mean pass@1"]
+    assert mean["y"] == [0.3]
+    half = 4.303 * 0.2645751 / math.sqrt(3)
+    assert sorted(band["y"]) == pytest.approx([0.3 - half, 0.3 + half], abs=1e-4)
+
+
+def test_an_interval_below_zero_does_not_take_the_axis_with_it(tmp_path):
+    def figure(*scores):
+        runs = [
+            read_run(run_with(tmp_path / f"{scores}{seed}", [events.evaluated(5, score)], seed=seed))
+            for seed, score in enumerate(scores)
+        ]
+        return drawn(runs)["exam"]
+
+    clipped, free = figure(0.0, 0.5), figure(-0.5, 0.0)
+    assert min(min(trace["y"]) for trace in clipped.data) < 0
+    assert clipped.layout["yaxis"]["autorangeoptions"] == {"clipmin": 0}
+    assert "autorangeoptions" not in free.layout["yaxis"]
+
+
+def test_an_overlay_has_a_figure_per_curve_and_a_colour_per_run(tmp_path):
+    runs = [run(tmp_path / "a"), run(tmp_path / "b", steps=20, sampling={"temperature": 0.5})]
+    exam = drawn(runs)["exam-0"]
+    assert exam.title == "Exam: mean pass@1"
+    assert {t["name"]: t["line"]["color"] for t in exam.data if t["name"] in "ab"} == dict(
+        zip("ab", PALETTE, strict=False)
+    )
+
+
+def test_every_kind_of_mark_is_one_trace_with_its_reason(tmp_path):
+    happened = [
+        events.reset(5),
+        events.reset(15),
+        events.intervened(step=7),
+        events.intervened(step=3, action="roll_back", from_step=9),
+        events.order("note", step=8, text=HOSTILE),
+    ]
+    marks = {trace["name"]: trace for trace in mark_traces(groups([run(tmp_path / "one", happened)]))}
+    assert marks.keys() == {"length penalty", "reset", "intervention", "roll back", "order"}
+    assert [x for x in marks["reset"]["x"] if x is not None] == [5, 5, 15, 15]
+    assert "reference reset at step 15 (schedule)" in marks["reset"]["text"][4]
+    assert "&lt;/script&gt;" in "".join(marks["order"]["text"])
+    assert marks["reset"]["line"]["width"] == 1
+
+
+def test_all_kinds_that_a_reader_tells_have_a_colour(tmp_path):
+    told = {mark.kind for mark in read_run(run_with(tmp_path / "one", events.one_of_each())).marks}
+    assert told - {"stop"} <= MARK_COLORS.keys()
+
+
+def test_penalty_windows_are_the_steps_under_a_penalty(tmp_path):
+    assert penalty_windows([run(tmp_path / "one")]) == [(10, 14)]
+    everywhere = [events.stepped(step, length_weight=0.1) for step in range(1, 9)]
+    assert penalty_windows([read_run(run_with(tmp_path / "all", everywhere))]) == []
+
+
+def test_windows_that_runs_do_not_share_are_not_shown(tmp_path):
+    other = read_run(run_with(tmp_path / "other", [events.stepped(step) for step in range(1, 30)]))
+    assert penalty_windows([run(tmp_path / "one"), other]) == []
+    assert penalty_windows([run(tmp_path / "one"), run(tmp_path / "short", steps=12)]) == [(10, 14)]
+
+
+def test_hostile_names_are_text_in_figures(tmp_path):
+    tally = events.tally(domain_scores={HOSTILE: 0.5})
+    hostile = read_run(
+        run_with(
+            tmp_path / "x", [events.stepped(1, tally=tally), events.evaluated(1, 0.5, domains={HOSTILE: 1.0})]
+        )
+    )
+    for figure in figures(curve_sections([hostile])):
+        for trace in figure.data:
+            assert "<" not in trace["name"]
+
+
+def test_numbers_that_are_not_finite_are_gaps_in_valid_json(tmp_path):
+    broken = [
+        events.stepped(step, update=events.update(kl=value, entropy=math.inf))
+        for step, value in enumerate((0.5, math.nan, -math.inf, 0.25), start=1)
+    ]
+    found = curve_sections([read_run(run_with(tmp_path / "one", broken))])
+    text = json.dumps([section_json(section) for section in found], allow_nan=False)
+    assert "[0.5,null,null,0.25]" in text.replace(" ", "")
+    assert "entropy" not in drawn([read_run(tmp_path / "one")])
+
+
+def test_labels_are_wrapped_and_never_markup():
+    assert label("a < b & c") == "a &lt; b &amp; c"
+    assert label("word " * 40, width=20).count("<br>") == 7
+    assert "\ud800" not in label("half \ud800")
+
+
+def test_reader_and_curves_import_nothing_heavy():
+    code = (
+        "import sys\n"
+        "import prorl.lab.report.reader, prorl.lab.report.curves, prorl.lab.report.summary, prorl.lab.report.page\n"
+        "heavy = {'torch', 'pyarrow', 'plotly', 'pandas', 'numpy', 'transformers'} & sys.modules.keys()\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_layers_of_several_seeds_are_means_without_bands(tmp_path):
+    runs = [run(tmp_path / f"s{seed}", seed=seed) for seed in range(3)]
+    layers = [trace for trace in drawn(runs)["seconds"].data if trace["name"] == "generate"]
+    assert len(layers) == 1
+    assert layers[0]["stackgroup"]
+    assert set(layers[0]["y"]) == {6.0}

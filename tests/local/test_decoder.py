@@ -1,0 +1,196 @@
+"""Decoding agrees with the module's plain teacher-forced forward, for each supported architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from prorl.local.decoder import LlamaDecoder, unsupported_reason
+from prorl.local.engine import LocalEngine
+from prorl.local.fallback import FallbackDecoder
+from prorl.local.layout import Decoder
+from prorl.types import Request, Sampling
+
+VOCAB = 40
+SHAPE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+PROMPTS = ((5, 6, 7), (8, 9, 1, 2, 3, 4, 11), (7,), (12, 30, 31, 2))
+
+
+def randomise(model: PreTrainedModel) -> PreTrainedModel:
+    generator = torch.Generator().manual_seed(1)
+    for name, weight in model.named_parameters():
+        weight.data.normal_(1.0 if "norm" in name or "ln_" in name else 0.0, 0.2, generator=generator)
+    return model
+
+
+def qwen2(**options: object) -> PreTrainedModel:
+    return randomise(Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=2, **options)))
+
+
+def gpt2() -> PreTrainedModel:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    return randomise(GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, bos_token_id=0, eos_token_id=0, **sizes)))
+
+
+MODELS = {
+    "qwen2-tied": lambda: qwen2(tie_word_embeddings=True),
+    "qwen2-untied-yarn": lambda: qwen2(tie_word_embeddings=False, rope_parameters=YARN),
+    "qwen3": lambda: randomise(
+        Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_key_value_heads=2, head_dim=16, attention_bias=True))
+    ),
+    "llama-one-key-head-biased": lambda: randomise(
+        LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=1, attention_bias=True, mlp_bias=True))
+    ),
+    "llama-no-groups": lambda: randomise(LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4))),
+    "gpt2-fallback": gpt2,
+}
+
+
+def reference_logps(
+    model: PreTrainedModel, prompt: tuple[int, ...], tokens: Sequence[int], temperature: float
+) -> torch.Tensor:
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
+    logps = torch.log_softmax(logits / temperature, -1)
+    return logps.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sampled_log_probs_are_those_of_the_plain_forward(name: str) -> None:
+    model = MODELS[name]()
+    engine = LocalEngine(model, eos_ids=(3, 4), pad_id=0)
+    sampling = Sampling(temperature=1.3, top_p=1.0, limit=40)
+    for draw, prompt in enumerate(PROMPTS):
+        engine.submit(Request(draw=draw, prompt=prompt, samples=3 + draw, seed=draw, sampling=sampling))
+    checked = 0
+    while completions := engine.poll():
+        for completion in completions:
+            expected = reference_logps(model, PROMPTS[completion.draw], completion.tokens, 1.3)
+            torch.testing.assert_close(torch.tensor(completion.logps), expected, atol=1e-5, rtol=0)
+            checked += 1
+    assert checked == 3 + 4 + 5 + 6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_score_matches_the_plain_forward(name: str) -> None:
+    model = MODELS[name]()
+    engine = LocalEngine(model, eos_ids=(3,), pad_id=0)
+    prompt, tokens = (5, 6, 7), tuple(range(8, 38))
+    expected = reference_logps(model, prompt, tokens, 1.0)
+    torch.testing.assert_close(torch.tensor(engine.score(prompt, tokens)), expected, atol=1e-5, rtol=0)
+
+
+def test_the_native_decoder_serves_every_supported_architecture() -> None:
+    natively = {name for name, build in MODELS.items() if unsupported_reason(build()) is None}
+    assert natively == set(MODELS) - {"gpt2-fallback"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, "whole context"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic"),
+    ],
+)
+def test_unknown_variants_are_refused_and_served_by_the_fallback(
+    options: dict[str, object], reason: str
+) -> None:
+    model = qwen2(**options)
+    assert reason in str(unsupported_reason(model))
+    with pytest.raises(ValueError, match=reason):
+        LlamaDecoder(model, pad_id=0)
+    tokens = tuple(range(8, 28))
+    scored = LocalEngine(model, eos_ids=(), pad_id=0).score((5, 6, 7), tokens)
+    expected = reference_logps(model, (5, 6, 7), tokens, 1.0)
+    torch.testing.assert_close(torch.tensor(scored), expected, atol=1e-5, rtol=0)
+
+
+def test_replaced_projections_and_mixed_dtypes_are_refused() -> None:
+    adapted = qwen2()
+    adapted.model.layers[1].mlp.up_proj = torch.nn.Sequential(adapted.model.layers[1].mlp.up_proj)
+    assert "plain linear" in str(unsupported_reason(adapted))
+    mixed = qwen2()
+    mixed.model.norm.half()
+    assert "dtype" in str(unsupported_reason(mixed))
+
+
+@pytest.mark.parametrize("kind", [LlamaDecoder, FallbackDecoder])
+def test_rearranged_slots_go_on_where_they_were(kind: type[LlamaDecoder] | type[FallbackDecoder]) -> None:
+    model = qwen2()
+    decoder: Decoder = kind(model, pad_id=0)
+    decoding, _ = decoder.start(PROMPTS)
+    row_prompts = [0, 0, 0, 1, 1, 1, 2, 3]
+    layout = decoding.arrange(row_prompts, None)
+    written: list[list[int]] = [[] for _ in row_prompts]
+
+    def step(tokens_of_row: list[int], rows: list[int]) -> torch.Tensor:
+        for row, token in zip(rows, tokens_of_row, strict=True):
+            written[row].append(token)
+        return decoding.step(torch.tensor([tokens_of_row[row] for row in layout.rows]))
+
+    for position in range(20):
+        step([(3 * row + position) % VOCAB for row in range(8)], list(range(8)))
+    kept = [1, 4, 5, 7]
+    slot_of = {row: layout.rows.index(row) for row in kept}
+    layout = decoding.arrange([row_prompts[row] for row in kept], [slot_of[row] for row in kept])
+    logits = step([row + 10 for row in kept], kept)
+    for slot, index in enumerate(layout.rows):
+        row = kept[index]
+        with torch.no_grad():
+            whole = torch.tensor([[*PROMPTS[row_prompts[row]], *written[row]]])
+            expected = model.eval()(whole).logits[0, -1]
+        torch.testing.assert_close(logits[slot], expected, atol=2e-5, rtol=1e-5)
+
+
+def test_refresh_takes_over_weights_changed_in_place() -> None:
+    model = qwen2()
+    engine = LocalEngine(model, eos_ids=(), pad_id=0)
+    before = engine.score((5, 6), (7, 8, 9))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.2)
+    engine.publish(1)
+    after = torch.tensor(engine.score((5, 6), (7, 8, 9)))
+    torch.testing.assert_close(after, reference_logps(model, (5, 6), (7, 8, 9), 1.0), atol=1e-5, rtol=0)
+    assert not torch.allclose(after, torch.tensor(before), atol=1e-3)
+
+
+def test_bfloat16_stays_close_to_the_module() -> None:
+    model = qwen2().bfloat16()
+    scored = LocalEngine(model, eos_ids=(), pad_id=0).score((5, 6, 7), (8, 9, 10, 11))
+    expected = reference_logps(model.float(), (5, 6, 7), (8, 9, 10, 11), 1.0)
+    torch.testing.assert_close(torch.tensor(scored), expected, atol=0.15, rtol=0)
+
+
+def test_a_model_in_training_mode_decodes_without_dropout_and_stays_in_it() -> None:
+    model = gpt2().train()
+    engine = LocalEngine(model, eos_ids=(), pad_id=0)
+    assert engine.score((5, 6), (7, 8, 9)) == engine.score((5, 6), (7, 8, 9))
+    assert model.training
