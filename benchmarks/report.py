@@ -32,7 +32,7 @@ from prorl.control.events import (
     Tally,
     to_record,
 )
-from prorl.files import encode_json
+from prorl.envs.files import encode_json
 from prorl.lab.report.sections import figures, write_report
 from prorl.run.journal import Chain
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES

@@ -40,10 +40,11 @@ from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
 from prorl.control.plan import Plan, knobs_at
 from prorl.envs.mixture import Mixture
+from prorl.envs.types import Problem
 from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.planning import make_plan
 from prorl.ports import Renderer
-from prorl.types import Knobs, Problem
+from prorl.types import Knobs
 
 # rows that TRL learns from at a time: the fastest on a CPU; all 256 of a step at once cost it a fifth more
 TRL_MICRO_BATCH = 64

@@ -15,8 +15,8 @@ import pytest
 
 from prorl.config.recipe import check, to_json
 from prorl.control.events import Resumed, Warned, to_record
-from prorl.errors import ProrlError
-from prorl.files import encode_json
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import encode_json
 from prorl.lab.report.reader import read_run
 from prorl.lab.report.sections import sections
 from prorl.lab.report.story import read_story

@@ -15,7 +15,7 @@ from prorl.config.recipe import to_json
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
 from prorl.control.state import RunState, fold, from_json
-from prorl.files import encode_json, write_atomic
+from prorl.envs.files import encode_json, write_atomic
 from prorl.run.inbox import INBOX, new_order, send
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention

@@ -13,6 +13,7 @@ from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
+from prorl.envs.types import Verdict
 from prorl.fake import WRONG, FakeJudge, FakeLearner
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
@@ -21,7 +22,6 @@ from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import next_order, parse_order
-from prorl.types import Verdict
 from support.defaults import some_exams, some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe

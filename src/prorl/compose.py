@@ -32,6 +32,8 @@ from prorl.data import (
 )
 from prorl.envs.datasets.prepare import require_prepared
 from prorl.envs.mixture import Mixture
+from prorl.envs.seeds import derive
+from prorl.envs.types import Split
 from prorl.envs.verifier import make_verifier
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import (
@@ -52,8 +54,6 @@ from prorl.ports import Backend
 from prorl.rollout.outage import Wait
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
-from prorl.seeds import derive
-from prorl.types import Split
 
 if TYPE_CHECKING:
     from prorl.cluster.cluster import Cluster

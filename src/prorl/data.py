@@ -21,11 +21,11 @@ from prorl.envs.instructed import Instructed
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
+from prorl.envs.seeds import derive
+from prorl.envs.types import Task
 from prorl.envs.verifier import VerifierSpec
 from prorl.envs.verifiers.programs import NeedsSandbox
 from prorl.lab.evals.corpus import Corpus, corpus_of_texts
-from prorl.ports import Task
-from prorl.seeds import derive
 
 
 def cache_folder() -> Path:

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from prorl.envs.extract import respond
-from prorl.ports import Task
-from prorl.seeds import generator
-from prorl.types import Batch, Completion, Knobs, Problem, Request, UpdateStats, Verdict, log_probs, token_ids
+from prorl.envs.seeds import generator
+from prorl.envs.types import Problem, Task, Verdict
+from prorl.types import Batch, Completion, Knobs, Request, UpdateStats, log_probs, token_ids
 
 END = 0  # the end-of-sequence token; every other token is a character's code point
 WRONG = "?"

@@ -13,7 +13,7 @@ from prorl.cluster.estimate import require_memory
 from prorl.config.recipe import RecipeError, changed, check, config_hash, differences, essence, to_json
 from prorl.config.schema import RunConfig
 from prorl.control.state import RunState
-from prorl.files import encode_json, explain_no_room, write_atomic
+from prorl.envs.files import encode_json, explain_no_room, write_atomic
 from prorl.lab.measurement.around import conclude, forget_other_questions, measure_base
 from prorl.lab.measurement.work import Work, build_tasks, newest, work_at
 from prorl.lab.watch.console import Console

@@ -40,6 +40,7 @@ from prorl.control.knobs import knobs_now
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.mixture import Mixture
+from prorl.envs.seeds import derive
 from prorl.lab.evals.exams import sit_exam
 from prorl.lab.evals.rates import domain_rates, unanswered_share
 from prorl.ports import Backend, Renderer
@@ -52,7 +53,6 @@ from prorl.run import checkpoints
 from prorl.run.keeper import Keeper
 from prorl.run.recorder import Recorder
 from prorl.run.store import RunStore
-from prorl.seeds import derive
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Sampling
 

@@ -8,54 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from prorl.errors import ProrlError
-from prorl.types import Batch, Completion, Knobs, Problem, Request, Split, UpdateStats, Verdict
-
-
-class Task(Protocol):
-    """A source of verifiable problems."""
-
-    @property
-    def name(self) -> str:
-        """Unique among all tasks."""
-
-    @property
-    def domain(self) -> str:
-        """The domain it is averaged into."""
-
-    @property
-    def pass_threshold(self) -> float:
-        """Score from which a response counts as solved in pass@k."""
-
-    @property
-    def splits(self) -> frozenset[Split]:
-        """The splits for which `problem` works."""
-
-    @property
-    def ladder(self) -> tuple[int, ...]:
-        """Difficulty levels from easy to hard, trained and beyond; empty for a task without."""
-
-    def problem(self, index: int, split: Split) -> Problem:
-        """The problem at `index` of `split`: pure, the same in every process."""
-
-    def rung(self, index: int, level: int) -> Problem:
-        """The problem at `index` of one level of the ladder, held out whatever is trained; pure."""
-
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """Judge a response text: by definition of the problem, not by comparison with the witness.
-
-        Never raises for what the text says; a verifier that cannot tell answers with status "error".
-        """
-
-
-@runtime_checkable
-class FiniteTask(Protocol):
-    """A task with a number of problems, which are drawn in epochs."""
-
-    def row_count(self, split: Split) -> int:
-        """How many problems a split has: `problem` gives them at the indices below."""
+from prorl.envs.errors import ProrlError
+from prorl.envs.types import Problem, Verdict
+from prorl.types import Batch, Completion, Knobs, Request, UpdateStats
 
 
 class Engine(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import pstdev
 from typing import Literal
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 EXACT = 1e-4  # of the spread of a probe's log-probs, and at least nats, by which they may differ in float32
 ROUNDED = 0.75  # of the spread of a probe's log-probs, by which they may in bfloat16

@@ -21,7 +21,7 @@ from prorl.control.events import Ordered
 from prorl.control.knobs import knobs_now
 from prorl.control.plan import Plan, knobs_at
 from prorl.control.state import RunState, evolve, fold
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.planning import apply_stage, make_plan
 from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send
 from prorl.run.journal import read_events

@@ -9,11 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-Split = Literal["train", "exam", "test", "ood"]
+from prorl.envs.types import Problem, Verdict
+
 Finish = Literal["stop", "length"]
-Status = Literal["ok", "wrong", "error"]
 
 
 def token_ids(tokens: Iterable[int]) -> array[int]:
@@ -24,28 +24,6 @@ def token_ids(tokens: Iterable[int]) -> array[int]:
 def log_probs(logps: Iterable[float]) -> array[float]:
     """Its log-probs as 32-bit floats, which is what engines compute."""
     return array("f", logps)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Witness:
-    """A known solution: `steps` is the short working shown while thinking, `answer` scores 1 by itself."""
-
-    steps: str
-    answer: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One verifiable question, a pure function of (task, index, split)."""
-
-    task: str
-    domain: str
-    index: int
-    split: Split
-    level: int  # difficulty rung; the same meaning inside one task, 0 for tasks without a ladder
-    prompt: str
-    payload: Any  # what the verifier needs; any picklable plain data, never shown to the model
-    witness: Witness | None = None  # None where the source keeps no solution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +62,6 @@ class Completion:
     logps: array[float]
     finish: Finish
     policy_version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What a verifier says: a score in [0, 1]. `error` means that it could not tell; such a score is no reward."""
-
-    score: float
-    status: Status
-    note: str = ""  # why, in a few words: "no answer", "not a number", "deadline"
-    answered: bool = True  # whether the response held an answer in the form asked for, right or wrong
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

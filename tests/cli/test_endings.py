@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from prorl.cli.main import _trained
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 WRITER = """
 import time

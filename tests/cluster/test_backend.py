@@ -14,8 +14,8 @@ from prorl.config.recipe import load_recipe
 from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.extract import respond
+from prorl.envs.files import decode_json
 from prorl.envs.registry import make_task
-from prorl.files import decode_json
 from prorl.launch import resume_run, start_run
 from prorl.rollout.outage import judge_all
 from prorl.types import Batch, PromptActions, Request, Sampling

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import from_json
-from prorl.files import decode_json
+from prorl.envs.files import decode_json
 from prorl.lab.watch.console import Console
 from prorl.launch import start_run
 from prorl.probe import SyncError

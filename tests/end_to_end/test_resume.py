@@ -20,8 +20,8 @@ from prorl.config.recipe import RecipeError, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
 from prorl.control.state import fold
+from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
-from prorl.files import StorageError
 from prorl.lab.watch.console import Console
 from prorl.launch import branch_run, resume_run, start_run
 from prorl.run.layout import JOURNAL

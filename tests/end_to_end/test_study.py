@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prorl.cli.evaluate import read_ks
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.evals import measure as measuring
 from prorl.lab.evals.shelf import BASE, model_file
 from prorl.lab.evals.shelf import models as models_of

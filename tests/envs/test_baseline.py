@@ -5,7 +5,7 @@ import pytest
 from prorl.envs.base import Draft, ProceduralTask
 from prorl.envs.baseline import constant_baseline
 from prorl.envs.registry import make_task
-from prorl.types import Witness
+from prorl.envs.types import Witness
 
 
 class Biased(ProceduralTask):

@@ -7,7 +7,7 @@ import pytest
 from prorl.envs.check import check_task
 from prorl.envs.extract import extract_answer
 from prorl.envs.families.math import Arithmetic
-from prorl.types import Verdict
+from prorl.envs.types import Verdict
 
 
 def test_a_sound_task_has_no_faults():

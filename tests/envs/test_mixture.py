@@ -10,7 +10,7 @@ from prorl.envs.base import Draft, ProceduralTask, canonical
 from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.types import Problem, Witness
+from prorl.envs.types import Problem, Witness
 
 ENTRIES = {"arithmetic": 1.0, "linear_equation": 3.0, "list_trace": 2.0, "word_list": 2.0, "box_pushing": 5.0}
 

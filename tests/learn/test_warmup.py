@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.envs.types import Problem, Witness
 from prorl.learn.model import (
     ModelError,
     ModelShape,
@@ -29,7 +30,6 @@ from prorl.learn.warmup import (
     rate_factor,
     response_loss,
 )
-from prorl.types import Problem, Witness
 
 SHAPE = ModelShape(
     architecture="llama", hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=64, context=40

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from prorl.types import Problem, Verdict
+from prorl.envs.types import Problem, Verdict
 
 
 def obey(problem: Problem, text: str) -> Verdict:

@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 
+from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge, replacements
 from prorl.rollout.outage import heal, judge_all
-from prorl.types import Problem
 
 HERE = Path(__file__).parent
 DEADLINE = 0.5
@@ -251,7 +251,7 @@ def test_a_storm_is_told_in_one_sentence_of_bounded_length():
 SCRIPT = """
 import os, sys, time
 from prorl.local.judge import LocalJudge
-from prorl.types import Problem
+from prorl.envs.types import Problem
 sys.path.insert(0, {here!r})
 from judge_verifiers import make_obey
 
@@ -278,7 +278,7 @@ def test_no_worker_outlives_a_killed_trainer(tmp_path, last):
 ASLEEP = """
 import sys
 from prorl.local.judge import LocalJudge
-from prorl.types import Problem
+from prorl.envs.types import Problem
 sys.path.insert(0, {here!r})
 from judge_verifiers import make_obey
 

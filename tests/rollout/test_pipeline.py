@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.envs.seeds import derive
 from prorl.rollout.pipeline import roll_out
-from prorl.seeds import derive
 from prorl.stopwatch import Stopwatch
 from prorl.types import Sampling
 from support.rollouts import problem, response, scripted_worker

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.run.branch import copy_to
 from prorl.run.store import RunStore
 

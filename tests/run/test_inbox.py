@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.run.inbox import MAX_LINE, UNREADABLE, Order, new_order, next_letter, send
 from support.commands import files_limited_to
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.control.events import to_record
-from prorl.files import StorageError, encode_json
+from prorl.envs.files import StorageError, encode_json
 from prorl.run.journal import UNFINISHED, Journal, read_events, read_journal, verify_lines
 from support.events import one_of_each, stepped
 from support.journals import chained, lines

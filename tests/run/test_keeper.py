@@ -7,7 +7,7 @@ import pytest
 
 from prorl.control.events import Started, Stopped, Warned, from_record
 from prorl.control.state import RunState
-from prorl.files import NoRoomError
+from prorl.envs.files import NoRoomError
 from prorl.run.guards import GuardRules
 from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.recorder import Recorder

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.run.layout import REFERENCES, is_born
 from prorl.run.store import RunStore
 

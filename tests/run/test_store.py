@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.run import sealed
 from prorl.run.lock import hold_lock
 from prorl.run.retention import Retention, prune_checkpoints
@@ -548,5 +548,7 @@ def test_samples_of_a_repeated_step_replace_the_first(store):
 
 
 def test_importing_the_store_does_not_import_torch():
-    code = "import sys, prorl.run.store, prorl.run.journal, prorl.files; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, prorl.run.store, prorl.run.journal, prorl.envs.files; sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.run.surroundings import changes, hash_files, require_same
 
 THEN = {"torch": "2.13.0", "processor": "AVX2", "tokenizer": "aa", "problems": "bb"}

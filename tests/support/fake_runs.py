@@ -13,6 +13,7 @@ from prorl.control.state import RunState
 from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
+from prorl.envs.types import Verdict
 from prorl.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.loop import Run, no_orders, train
 from prorl.rollout.outage import wait_silently
@@ -21,7 +22,6 @@ from prorl.run.journal import read_journal
 from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.recorder import Watcher
 from prorl.run.store import RunStore
-from prorl.types import Verdict
 from support.defaults import some_exams, some_knobs, some_plan, some_resets
 
 PLAN = some_plan(

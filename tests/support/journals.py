@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from prorl.control.events import Event, to_record
-from prorl.files import encode_json
+from prorl.envs.files import encode_json
 from prorl.run.journal import Chain
 from prorl.run.layout import CONFIG, JOURNAL
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from prorl.envs.extract import extract_answer, respond
+from prorl.envs.types import Problem, Verdict
 from prorl.fake import END, FakeJudge, FakeRenderer
 from prorl.rollout.pipeline import Worker
-from prorl.types import Completion, Group, Problem, Request, Rollout, Verdict, log_probs, token_ids
+from prorl.types import Completion, Group, Request, Rollout, log_probs, token_ids
 
 VERSION = 3
 BROKEN, SILENT = "!", ""

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stepped
-from prorl.files import encode_json, write_atomic
+from prorl.envs.files import encode_json, write_atomic
 from prorl.run.inbox import INBOX
 from prorl.run.layout import CONFIG
 from prorl.steering import next_order

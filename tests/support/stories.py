@@ -8,7 +8,7 @@ from typing import Any
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import Event, Started, Stopped
-from prorl.files import encode_json
+from prorl.envs.files import encode_json
 from prorl.lab.evals.study import ProblemResult, Study, write_study
 from prorl.lab.report.story import Story
 from support.events import evaluated, reset, stepped

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prorl.cli.outcome import finish
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.run.layout import run_folder
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def compare(
     def work() -> None:
         from rich.console import Console as RichConsole
 
-        from prorl.files import encode_json
+        from prorl.envs.files import encode_json
         from prorl.lab.report.compare import rows
         from prorl.lab.report.gains import run_gains
         from prorl.lab.report.groups import repetitions

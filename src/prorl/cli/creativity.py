@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prorl.cli.outcome import finish
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.run.layout import EVALS, JOURNAL, run_folder
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from prorl.cli.outcome import FAILED, fail, finish
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS
 
 if TYPE_CHECKING:

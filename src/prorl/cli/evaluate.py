@@ -9,7 +9,7 @@ import typer
 
 from prorl.cli.outcome import INTERRUPTED, fail, finish
 from prorl.cli.places import Address, Backend, changes_to
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.evals.shelf import STUDY
 from prorl.run.layout import RUNS
 

@@ -18,7 +18,7 @@ from prorl.cli import compare, creativity, dashboard, data, doctor, evaluate, ex
 from prorl.cli.outcome import CRASHED, finish, outlive_readers, say
 from prorl.cli.places import Address, Backend, RunFolder, changes_to, run_at
 from prorl.cli.report import report_at_the_end
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS, is_born, run_folder
 from prorl.stopwatch import unheard
 

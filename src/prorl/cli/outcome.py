@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console as RichConsole
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 FAILED = 1
 CRASHED = 70  # a bug, or the system refused something

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.run.layout import run_folder
 
 RunFolder = Annotated[Path, typer.Argument(help="A run directory, or its name below runs/.")]

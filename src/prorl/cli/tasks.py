@@ -13,9 +13,9 @@ from rich.table import Table
 
 from prorl.cli.outcome import finish
 from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
+from prorl.envs.errors import ProrlError
 from prorl.envs.registry import make_task, task_names
-from prorl.errors import ProrlError
-from prorl.ports import Task
+from prorl.envs.types import Task
 
 app = typer.Typer(help="List, show and check the tasks.", no_args_is_help=True, rich_markup_mode="markdown")
 

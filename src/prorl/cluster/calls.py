@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 REASON = 300  # characters
 

@@ -21,7 +21,7 @@ from prorl.cluster.settings import (
     engine_environment,
     learner_environment,
 )
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.local.judge import LocalJudge
 
 CONNECT_SECONDS = 10.0

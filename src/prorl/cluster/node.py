@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prorl.cluster.checks import installed
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import write_atomic
 from prorl.envs.sandbox.probe import probe
-from prorl.errors import ProrlError
-from prorl.files import write_atomic
 from prorl.run.guards import machine_memory
 
 Address = tuple[str, int]

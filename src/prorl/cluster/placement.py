@@ -26,7 +26,7 @@ from prorl.cluster.footprint import (
     kv_cache,
     learner_state,
 )
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 GIB = 2**30
 PLANNED = 0.9  # share of a GPU's or a node's memory that is planned with; fragments and spikes have the rest

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.local.engine import RequestError
 from prorl.types import Request
 

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from prorl.cluster.checks import Node
 from prorl.cluster.cluster import ClusterError, join
 from prorl.cluster.node import CONNECT_SECONDS, DRIVER, NodeProbe
-from prorl.files import write_atomic
+from prorl.envs.files import write_atomic
 
 ANSWER_SECONDS = 120.0  # to start a process on a node, and to look around there
 

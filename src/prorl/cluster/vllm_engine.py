@@ -24,9 +24,9 @@ from prorl.cluster.fate import OneFate
 from prorl.cluster.placement import ALONE, SHARED
 from prorl.cluster.settings import EngineSettings, check_request
 from prorl.cluster.weights import Weights, unpack
-from prorl.files import write_atomic
+from prorl.envs.files import write_atomic
+from prorl.envs.seeds import derive
 from prorl.local.wave import DivergedError
-from prorl.seeds import derive
 from prorl.types import Completion, Finish, Request, log_probs, token_ids
 
 PROBE = "probe"

@@ -21,7 +21,7 @@ from prorl.config.care import SECTIONS
 from prorl.config.detecting import DetectorsConfig
 from prorl.config.dials import DIAL_MODELS
 from prorl.config.schema import RunConfig
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 MAX_EXTENDS = 8
 

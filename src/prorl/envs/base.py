@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, ClassVar
 
 from prorl.envs.extract import extract_answer
-from prorl.seeds import generator
-from prorl.types import Problem, Split, Verdict, Witness
+from prorl.envs.seeds import generator
+from prorl.envs.types import Problem, Split, Verdict, Witness
 
 BUCKETS = 20
 EXAM_BUCKETS = frozenset({0, 1})  # 10 %: exams during the run, which the director acts on

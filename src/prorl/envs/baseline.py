@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prorl.envs.extract import respond
-from prorl.ports import Task
-from prorl.types import Split
+from prorl.envs.types import Split, Task
 
 STOCK_ANSWERS = ("0", "1", "2", "yes", "no", "A")
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from prorl.envs.baseline import Baseline, constant_baseline
 from prorl.envs.extract import respond
-from prorl.ports import Task
-from prorl.types import Problem, Split, Verdict
+from prorl.envs.types import Problem, Split, Task, Verdict
 
 TRICKS = (
     "?",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from prorl.ports import Task
-from prorl.types import Problem, Split, Verdict
+from prorl.envs.types import Problem, Split, Task, Verdict
 
 
 class Instructed:

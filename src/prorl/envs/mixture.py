@@ -19,9 +19,8 @@ from itertools import accumulate, count, islice
 from types import MappingProxyType
 
 from prorl.envs.base import canonical
-from prorl.ports import FiniteTask, Task
-from prorl.seeds import derive, permuted
-from prorl.types import Problem, Split, Verdict
+from prorl.envs.seeds import derive, permuted
+from prorl.envs.types import FiniteTask, Problem, Split, Task, Verdict
 
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from prorl.envs.base import Draft, ProceduralTask
 from prorl.envs.extract import MAX_ANSWER_CHARS
-from prorl.types import Problem, Split, Verdict, Witness
+from prorl.envs.types import Problem, Split, Verdict, Witness
 
 PREFIX = "rg_"
 DEFAULTS = 0  # the level of the library's default configuration

@@ -14,9 +14,8 @@ from prorl.envs.datasets.task import DatasetTask
 from prorl.envs.extract import THINK_CLOSE
 from prorl.envs.registry import make_task
 from prorl.envs.sandbox.sandbox import Policy
+from prorl.envs.types import Problem, Task, Verdict
 from prorl.envs.verifiers.programs import NeedsSandbox, OwnSandbox
-from prorl.ports import Task
-from prorl.types import Problem, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 Architecture = Literal["qwen2", "qwen3", "llama"]
 _HUB_TIMEOUT = 10.0  # seconds

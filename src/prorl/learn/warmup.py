@@ -26,10 +26,10 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from prorl.envs.extract import respond
+from prorl.envs.types import Problem
 from prorl.learn.model import ModelError, ModelShape, build_model, parameter_count
 from prorl.learn.tokenizer import SMALLEST, train_tokenizer
 from prorl.rollout.render import ChatRenderer
-from prorl.types import Problem
 
 VERSION = 1  # of this file's recipe: raise it with every change that changes the trained weights
 RECORD = "warmup.json"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.local.decoder import LlamaDecoder, unsupported_reason
 from prorl.local.fallback import FallbackDecoder
 from prorl.local.layout import Decoder

@@ -26,10 +26,10 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
+from prorl.envs.types import Problem, Verdict
 from prorl.local.judge_worker import Outcome, Verifier, serve
 from prorl.ports import JudgeOutError
-from prorl.types import Problem, Verdict
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
 STARTUP_ATTEMPTS = 3  # until it is clear that no worker will ever start

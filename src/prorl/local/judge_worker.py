@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from prorl.envs.sandbox.inside.libc import SET_PDEATHSIG, prctl
-from prorl.types import Problem, Status, Verdict
+from prorl.envs.types import Problem, Status, Verdict
 
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.local.layout import Decoder, Layout
 from prorl.local.sampling import draw, row_keys
 from prorl.types import Completion, Finish, Request, log_probs, token_ids

@@ -13,10 +13,11 @@ from statistics import fmean
 
 from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.control.events import Tally
+from prorl.envs.types import Problem
 from prorl.rollout.batch import shaped_rewards
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.types import Group, Knobs, Problem, Sampling
+from prorl.types import Group, Knobs, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

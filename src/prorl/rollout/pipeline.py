@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
+from prorl.envs.seeds import derive
+from prorl.envs.types import Problem, Verdict
 from prorl.ports import Engine, Judge, Renderer
 from prorl.rollout.outage import Item, Wait, collect_verdicts, heal, wait_silently
-from prorl.seeds import derive
 from prorl.stopwatch import Stopwatch
-from prorl.types import Completion, Group, Problem, Request, Rollout, Sampling, Verdict
+from prorl.types import Completion, Group, Request, Rollout, Sampling
 
 
 class StaleCompletionError(ProrlError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prorl.files import (
+from prorl.envs.files import (
     StorageError,
     encode_json,
     explain_no_room,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from prorl.files import free_bytes, readable
+from prorl.envs.files import free_bytes, readable
 
 WINDOW = 64  # steps over which a trend is measured
 FEWEST = 16  # steps from which on there is one

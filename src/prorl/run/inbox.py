@@ -18,7 +18,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from prorl.files import StorageError, encode_json, explain_no_room
+from prorl.envs.files import StorageError, encode_json, explain_no_room
 
 INBOX = "inbox.jsonl"
 UNREADABLE = "unreadable"  # the order that a line amounts to which is none

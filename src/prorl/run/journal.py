@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from prorl.control.events import Event, from_record
-from prorl.files import StorageError, decode_json, encode_json, explain_no_room, fsync
+from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, fsync
 
 UNFINISHED = "the last line of the journal is not whole: it is being written, or a crash tore it"
 

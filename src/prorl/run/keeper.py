@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from prorl.control.events import Warned
 from prorl.control.state import RunState, to_json
-from prorl.files import NoRoomError, StorageError, free_bytes, readable
+from prorl.envs.files import NoRoomError, StorageError, free_bytes, readable
 from prorl.ports import Learner
 from prorl.run import sealed
 from prorl.run.guards import Guard, GuardRules, take_sample

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prorl.files import StorageError, decode_json, encode_json, write_atomic
+from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
 from prorl.run.lock import hold_lock
 
 RUNS = Path("runs")  # where runs lie, by name

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prorl.files import StorageError, explain_no_room
+from prorl.envs.files import StorageError, explain_no_room
 
 TRIES, PAUSE = (
     5,

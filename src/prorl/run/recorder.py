@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from prorl.control.events import Event, to_record
 from prorl.control.state import RunState, evolve
-from prorl.files import Hold, give_up, insist
+from prorl.envs.files import Hold, give_up, insist
 from prorl.run.journal import Journal
 
 Watcher = Callable[[Event, RunState], None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prorl.files import decode_json
+from prorl.envs.files import decode_json
 from prorl.run import sealed
 from prorl.run.layout import REFERENCES, STATE
 from prorl.run.store import RunStore, step_of

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.run import sealed
 from prorl.run.layout import CHECKPOINTS, DISCARDED, EVALS, LOCK, REFERENCES
 from prorl.run.lock import hold_lock

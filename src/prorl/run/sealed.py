@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prorl.files import (
+from prorl.envs.files import (
     TEMPORARY,
     StorageError,
     encode_json,

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from prorl.control.events import Evaluated, Event, Started, Stepped, Stopped
-from prorl.files import decode_json
+from prorl.envs.files import decode_json
 from prorl.run.heartbeat import WAITING, Beat, read_beat
 from prorl.run.journal import read_events
 from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, LOCK

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from prorl.files import (
+from prorl.envs.files import (
     Hold,
     NoRoomError,
     StorageError,

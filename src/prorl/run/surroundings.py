@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 
 TOKENIZER, PROBLEMS = "tokenizer", "problems"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.evals.corpus import Corpus, CorpusError, corpus_of_texts
 from prorl.lab.evals.corpus_index import DEPTH, build_index, open_index
 

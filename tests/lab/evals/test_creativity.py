@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.errors import ProrlError
-from prorl.files import StorageError
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import StorageError
 from prorl.lab.evals.corpus_index import build_index
 from prorl.lab.evals.creativity import (
     Estimate,

@@ -9,6 +9,7 @@ import pytest
 from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
+from prorl.envs.types import Problem, Verdict
 from prorl.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.lab.evals.exams import VerifierError
 from prorl.lab.evals.measure import PROBLEMS_AT_A_TIME, Subject, measure
@@ -17,7 +18,7 @@ from prorl.lab.evals.rates import domain_rates
 from prorl.lab.evals.shelf import Rules, digest
 from prorl.lab.evals.study import Study, read_study
 from prorl.rollout.pipeline import Worker
-from prorl.types import Problem, Sampling, Verdict
+from prorl.types import Sampling
 
 NAMES = ("arithmetic", "word_list", "blicket")
 TASKS = Mixture([(make_task(name), 1.0) for name in NAMES], seed=3)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.files import StorageError
 from prorl.lab.evals.questions import questions
 from prorl.lab.evals.shelf import (
     Rules,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.evals.study import SLIM, Kept, ProblemResult, Study, Vote, read_study, write_study
 
 KEPT = Kept(sample=3, text="<answer>7</answer>", tokens=9, finish="stop", score=1.0, status="ok", note="")

@@ -3,7 +3,7 @@
 import pytest
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.evals.measure import Subject
 from prorl.lab.evals.study import Study, write_study
 from prorl.lab.measurement.sources import Source

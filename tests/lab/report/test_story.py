@@ -3,7 +3,7 @@
 import pytest
 
 from prorl.control.events import Evaluated, Stepped
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.report.story import read_story
 from prorl.run.journal import verify_lines
 from support.events import evaluated

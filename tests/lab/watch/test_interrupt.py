@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from prorl.files import NoRoomError
+from prorl.envs.files import NoRoomError
 from prorl.lab.watch import interrupt as module
 from prorl.lab.watch.interrupt import ECHO, Interrupt
 from prorl.rollout.outage import WaitEnded

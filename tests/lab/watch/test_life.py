@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.watch.life import alive
 from prorl.run.heartbeat import Deadlines, read_beat
 from prorl.run.layout import HEARTBEAT, LOG, STACKS

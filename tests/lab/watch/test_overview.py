@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console as RichConsole
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.watch.overview import decisions, duration, lineage_lines, overview
 from prorl.run.status import Status
 from support.events import evaluated, reset

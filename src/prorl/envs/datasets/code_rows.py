@@ -18,8 +18,8 @@ from prorl.envs.datasets.openers import OPEN_ASSERTS, OPEN_PACKED
 from prorl.envs.datasets.records import DataError, Drop, Prepared
 from prorl.envs.datasets.values import as_text, parsed, user_text
 from prorl.envs.sandbox.jobs import Job, Limits
+from prorl.envs.types import Witness
 from prorl.envs.verifiers.programs import Runner, is_list_of_one, same_output, same_value
-from prorl.types import Witness
 
 MAX_TESTS = 64
 MAX_TEST_BYTES = 100_000  # one input and its expected value, as JSON

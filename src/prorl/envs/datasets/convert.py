@@ -18,9 +18,9 @@ from prorl.envs.datasets.code_rows import from_asserts, from_contest, from_tests
 from prorl.envs.datasets.records import Drop, Layout, Prepared
 from prorl.envs.datasets.values import as_text, parsed, user_text
 from prorl.envs.extract import last_box
+from prorl.envs.types import Witness
 from prorl.envs.verifiers.choice import choice_of, shuffled
 from prorl.envs.verifiers.programs import Runner
-from prorl.types import Witness
 
 BOXED = "Let's think step by step and output the final answer within \\boxed{}."
 LETTER = "Let's think step by step and output the letter of the right option within \\boxed{}."

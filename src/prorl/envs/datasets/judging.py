@@ -22,13 +22,13 @@ from prorl.envs.extract import (
     last_box,
 )
 from prorl.envs.sandbox.jobs import Limits
+from prorl.envs.types import Verdict
 from prorl.envs.verifiers import published_checkers
 from prorl.envs.verifiers.choice import choice_of
 from prorl.envs.verifiers.instructions import Instruction, verify
 from prorl.envs.verifiers.math import math_equal
 from prorl.envs.verifiers.programs import Runner, Tests, judge_program
 from prorl.envs.verifiers.quantity import quantity_equal
-from prorl.types import Verdict
 
 PROGRAM_SECONDS = (
     5.0  # over all tests, as in ProRL; the judge's own limit is longer, as it covers the way there

@@ -33,10 +33,10 @@ from prorl.envs.datasets.store import (
     write_manifest,
     write_rows,
 )
+from prorl.envs.seeds import derive
+from prorl.envs.types import Split
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
 from prorl.envs.verifiers.published_checkers import require_installed
-from prorl.seeds import derive
-from prorl.types import Split
 
 BUCKETS = 20  # 5 % each
 PROGRESS_EVERY = 500  # rows

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from prorl.errors import ProrlError
-from prorl.types import Witness
+from prorl.envs.errors import ProrlError
+from prorl.envs.types import Witness
 
 Kind = Literal["math", "choice", "quantity", "code", "instructions"]
 """How answers of a row are judged; also what a recipe says of a data set of its own."""

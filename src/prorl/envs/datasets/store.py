@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prorl.envs.datasets.records import DataError, Prepared
-from prorl.files import replacing
-from prorl.types import Split, Witness
+from prorl.envs.files import replacing
+from prorl.envs.types import Split, Witness
 
 if TYPE_CHECKING:
     from pyarrow import Schema

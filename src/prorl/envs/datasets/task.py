@@ -10,8 +10,8 @@ from pathlib import Path
 
 from prorl.envs.datasets.judging import judge
 from prorl.envs.datasets.store import StoredRows, file_of
+from prorl.envs.types import Problem, Split, Verdict
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
-from prorl.types import Problem, Split, Verdict
 
 
 class DatasetTask:

@@ -16,7 +16,7 @@ from typing import Any
 
 from prorl.envs.base import Draft, ProceduralTask
 from prorl.envs.families.listlang import OPS, ListLangError, parse_program, parse_values, run, show, trace
-from prorl.types import Witness
+from prorl.envs.types import Witness
 
 Program = tuple[str, ...]
 Values = tuple[int, ...]

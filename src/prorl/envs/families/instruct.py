@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from prorl.envs.base import Draft, ProceduralTask
-from prorl.types import Witness
+from prorl.envs.types import Witness
 
 _VOCABULARY = (
     "ant ape arm axe bat bed bee bird boat bus cap cat corn cow cup dog door duck egg elk fan fig fish fox frog "

@@ -14,7 +14,7 @@ from typing import Any
 
 from prorl.envs.base import Draft, ProceduralTask
 from prorl.envs.families.expression import evaluate, tokenise
-from prorl.types import Witness
+from prorl.envs.types import Witness
 
 Edge = tuple[int, int]
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from prorl.envs.base import Draft, ProceduralTask
-from prorl.types import Witness
+from prorl.envs.types import Witness
 
 Cell = tuple[int, int]  # row, column
 State = tuple[Cell, Cell]  # where the pusher and the box are

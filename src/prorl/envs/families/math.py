@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from prorl.envs.base import Draft, ProceduralTask
-from prorl.types import Witness
+from prorl.envs.types import Witness
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 

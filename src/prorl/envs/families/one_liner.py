@@ -20,8 +20,8 @@ from typing import Any
 from prorl.envs.base import NO_ANSWER, Draft, ProceduralTask
 from prorl.envs.extract import extract_answer
 from prorl.envs.sandbox.jobs import Limits
+from prorl.envs.types import Problem, Verdict, Witness
 from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
-from prorl.types import Problem, Verdict, Witness
 
 Step = tuple[str, int | None]  # an operator and its right operand; None stands for x
 Expression = tuple[Step, ...]

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from prorl.envs.base import Draft, ProceduralTask
+from prorl.envs.types import Witness
 from prorl.envs.verifiers.units import unit_of
-from prorl.types import Witness
 
 _QUANTITY = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9}|/[1-9][0-9]{0,8})?)\s*([^\s0-9]\S{0,7})")
 

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
+from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.frames import END, HEADER, HELLO, JOB, OUTPUT, RESULT
-from prorl.errors import ProrlError
 
 START_SECONDS = 30.0  # a fresh interpreter on a busy machine
 MAX_FRAME = 1 << 20

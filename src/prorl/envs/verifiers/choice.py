@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
+from prorl.envs.seeds import generator
 from prorl.envs.verifiers.latex import compact, normalised
-from prorl.seeds import generator
 
 MAX_CHARS = 2000
 

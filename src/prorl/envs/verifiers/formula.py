@@ -15,7 +15,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from prorl.seeds import derive
+from prorl.envs.seeds import derive
 
 PRECISION = 60  # decimal digits carried by default
 SPARE_DIGITS = 20  # of these, those that no value may need: magnitudes stay below 10^(precision - spare)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from prorl.envs.sandbox.jobs import CaseResult, Job, Limits
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
-from prorl.types import Verdict
+from prorl.envs.types import Verdict
 
 Runner = Callable[[Job], tuple[CaseResult, ...]]
 Number = int | float | Decimal

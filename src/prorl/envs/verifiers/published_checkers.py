@@ -14,9 +14,9 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec
 from typing import Any, Literal
 
+from prorl.envs.errors import ProrlError
+from prorl.envs.types import Verdict
 from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionError
-from prorl.errors import ProrlError
-from prorl.types import Verdict
 
 Benchmark = Literal["ifeval", "ifbench"]
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.hub import Hub
 from prorl.lab.dashboard.looks import RunPage, RunsPage, stamp
 from prorl.lab.dashboard.runs import find_runs

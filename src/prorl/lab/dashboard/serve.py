@@ -13,7 +13,7 @@ from types import FrameType
 
 import uvicorn
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.app import dashboard
 from prorl.lab.dashboard.hub import Hub
 

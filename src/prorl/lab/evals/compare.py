@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from prorl.algo.pass_at_k import Array, bootstrap_means, percentiles
+from prorl.envs.seeds import derive
 from prorl.lab.evals.boundary import Move
 from prorl.lab.evals.rates import MEAN, Curve, by_domain, curve, mean_over_domains, rates
 from prorl.lab.evals.study import ProblemResult
-from prorl.seeds import derive
 
 LEVEL = 0.05
 """Intervals have 95 %. The p-value must agree, as the interval of a few problems that agree has no width."""

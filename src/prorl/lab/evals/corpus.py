@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 # A tag such as <think> belongs to the format of a response: one word, or `</think><answer>` alone would be seven.
 _WORD = re.compile(r"</?\w+>|[^\W_]+|[^\w\s]|_")

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prorl.files import replacing
+from prorl.envs.files import replacing
 from prorl.lab.evals.corpus import Corpus, CorpusError, split_words
 
 DEPTH = 16  # words to which a match is followed; a power of two, as sorting doubles the width

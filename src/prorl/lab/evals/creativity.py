@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorl.algo.pass_at_k import bootstrap_means, percentiles
-from prorl.errors import ProrlError
-from prorl.files import StorageError, decode_json, encode_json, write_atomic
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
+from prorl.envs.seeds import derive
 from prorl.lab.evals.corpus_index import DEPTH, CorpusIndex
 from prorl.lab.evals.study import ProblemResult, Study
-from prorl.seeds import derive
 
 UNBIASED = 2  # responses of a problem that a study keeps whatever their verdicts
 MEAN = "mean"  # the row over all domains, which count alike

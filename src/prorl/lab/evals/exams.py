@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
+from prorl.envs.errors import ProrlError
 from prorl.envs.extract import extract_answer
-from prorl.errors import ProrlError
+from prorl.envs.types import Problem
 from prorl.lab.evals.study import Kept, Part, ProblemResult, Vote
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.types import Group, Problem, Rollout, Sampling
+from prorl.types import Group, Rollout, Sampling
 
 KEPT = 2  # first responses of every problem; and the first one that passed
 ANSWER_CHARS = 200

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from prorl.algo.pass_at_k import Array
+from prorl.envs.seeds import derive
 from prorl.lab.evals.study import ProblemResult
-from prorl.seeds import derive
 
 DRAWS = 200  # of k responses per problem; the error of a mean over 100 problems is then below half a point
 

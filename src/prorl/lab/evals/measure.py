@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prorl.envs.seeds import derive
+from prorl.envs.types import Problem
 from prorl.lab.evals.exams import VerifierError, sit_exam
 from prorl.lab.evals.shelf import Questions, Rules, model_file
 from prorl.lab.evals.study import Part, Study, read_study, write_study
 from prorl.rollout.pipeline import Worker
 from prorl.run import sealed
-from prorl.seeds import derive
 from prorl.stopwatch import Stopwatch
-from prorl.types import Problem
 
 PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
 Progress = Callable[[int, int, str], None]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from prorl.envs.mixture import Mixture
+from prorl.envs.types import Problem
 from prorl.lab.evals.shelf import Questions
 from prorl.lab.evals.study import Part
-from prorl.types import Problem
 
 
 def questions(tasks: Mixture, *, per_domain: int, ood: int, per_level: int) -> Questions:

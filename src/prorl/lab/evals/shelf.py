@@ -18,12 +18,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from prorl.files import StorageError, encode_json, write_atomic
+from prorl.envs.files import StorageError, encode_json, write_atomic
+from prorl.envs.types import Problem
 from prorl.lab.evals.study import Part
 from prorl.run import sealed
 from prorl.run.layout import EVALS, LOCK
 from prorl.run.lock import hold_lock
-from prorl.types import Problem, Sampling
+from prorl.types import Sampling
 
 MEASUREMENT, STUDY = "measurement", "study"
 """What `prorl train` makes before and after a run, and what `prorl eval` makes unless told another name."""

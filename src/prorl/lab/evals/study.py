@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prorl.files import StorageError, replacing
+from prorl.envs.files import StorageError, replacing
 
 if TYPE_CHECKING:
     import pyarrow

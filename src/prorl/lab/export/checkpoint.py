@@ -25,7 +25,7 @@ from prorl.config.schema import RunConfig
 from prorl.control.events import Started, Stepped
 from prorl.control.knobs import knobs_now
 from prorl.control.state import fold
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
 from prorl.lab.report.gains import run_gains
 from prorl.lab.report.story import Story, read_story

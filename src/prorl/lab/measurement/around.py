@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.evals.measure import Subject
 from prorl.lab.evals.shelf import BASE, MEASUREMENT, differing, held, model_file, step_name
 from prorl.lab.evals.study import read_study

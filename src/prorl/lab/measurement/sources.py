@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prorl.errors import ProrlError
-from prorl.files import StorageError
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import StorageError
 from prorl.lab.evals.measure import Subject
 from prorl.lab.evals.shelf import BASE, outsider, step_name
 from prorl.lab.measurement.work import newest

@@ -12,9 +12,9 @@ from pathlib import Path
 from prorl import compose, machine
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
-from prorl.errors import ProrlError
-from prorl.files import StorageError
 from prorl.lab.evals.shelf import check_name, held, model_file, models, slug, step_of
 from prorl.lab.evals.study import Study, read_study
 from prorl.lab.measurement.sources import Source, as_other, base_of, find

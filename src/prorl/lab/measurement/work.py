@@ -15,8 +15,8 @@ from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan
 from prorl.data import check_sandbox
+from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
-from prorl.files import StorageError
 from prorl.lab.evals.measure import Subject, measure
 from prorl.lab.evals.questions import questions
 from prorl.lab.evals.shelf import INCIDENTS, Questions, Rules, digest

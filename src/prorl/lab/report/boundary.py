@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.evals.boundary import paired
 from prorl.lab.evals.patterns import patterns
 from prorl.lab.evals.rates import powers_up_to

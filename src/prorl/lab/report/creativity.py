@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.evals.creativity import MEAN, Creativity, Estimate, Row, read_creativity
 from prorl.lab.evals.study import Part
 from prorl.lab.report.drawing import GREY, Drawn, Trace, axis, panels

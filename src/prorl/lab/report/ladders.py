@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prorl.envs.files import decode_json
 from prorl.envs.registry import TASKS
-from prorl.files import decode_json
 from prorl.lab.evals.boundary import paired
 from prorl.lab.evals.compare import Difference, differences
 from prorl.lab.evals.rates import Curve, by_level, by_task, curve, grouped

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.evals.boundary import Move, paired
 from prorl.lab.evals.compare import Comparison, Difference, compare
 from prorl.lab.evals.shelf import BASE, step_of, studies

@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.lab.report import style
 from prorl.lab.report.markup import escape
 from prorl.lab.report.section import Section

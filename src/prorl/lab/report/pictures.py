@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote_to_bytes
 
-from prorl.files import write_atomic
+from prorl.envs.files import write_atomic
 from prorl.lab.report.page import PLOTLY, ReportError, asset, to_script_json
 from prorl.lab.report.section import Figure
 from prorl.lab.report.style import template

@@ -30,7 +30,7 @@ from prorl.control.events import (
     Tally,
     Warned,
 )
-from prorl.files import decode_json
+from prorl.envs.files import decode_json
 from prorl.lab.watch.lines import line as in_words
 from prorl.run.journal import UNFINISHED, EventReader
 from prorl.run.layout import CONFIG, JOURNAL

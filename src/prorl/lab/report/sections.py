@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from prorl.files import StorageError, write_atomic
+from prorl.envs.files import StorageError, write_atomic
 from prorl.lab.report.boundary import boundary_sections
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prorl.control.events import Evaluated, Event, Stepped
-from prorl.files import StorageError, decode_json
+from prorl.envs.files import StorageError, decode_json
 from prorl.run.journal import read_events
 from prorl.run.layout import CONFIG, JOURNAL
 

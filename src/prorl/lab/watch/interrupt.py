@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from prorl.files import NoRoomError
+from prorl.envs.files import NoRoomError
 from prorl.lab.watch.console import Console
 from prorl.rollout.outage import WaitEnded
 from prorl.run.heartbeat import WAITING

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 from prorl.run.heartbeat import Deadlines, Heart
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
 from prorl.run.supervise import AT_ONCE, WHERE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from prorl.files import StorageError
+from prorl.envs.files import StorageError
 from prorl.lab.watch.lines import line
 from prorl.run import lineage
 from prorl.run.journal import read_events

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from prorl.envs.errors import ProrlError
 from prorl.envs.verifiers.instructions import (
     KNOWN_IDS,
     Instruction,
@@ -13,7 +14,6 @@ from prorl.envs.verifiers.instructions import (
     validate,
     verify,
 )
-from prorl.errors import ProrlError
 from support.instructions import EXAMPLES
 
 BAD = [

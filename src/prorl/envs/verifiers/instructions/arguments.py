@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from prorl.envs.errors import ProrlError
 from prorl.envs.verifiers.instructions.language import LANGUAGES
-from prorl.errors import ProrlError
 
 Relation = Literal["less than", "at least"]
 Reader = Callable[[Any], Any]

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from prorl.envs.types import Verdict
 from prorl.envs.verifiers.instructions.arguments import UnknownInstructionError
 from prorl.envs.verifiers.instructions.content import MAX_CHARS, floor, says_something
 from prorl.envs.verifiers.instructions.table import RULES, Rule
 from prorl.envs.verifiers.instructions.text import words
-from prorl.types import Verdict
 
 Mode = Literal["strict", "loose"]
 Grading = Literal["fraction", "binary"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.seeds import derive, generator, permuted
+from prorl.envs.seeds import derive, generator, permuted
 
 parts = st.lists(st.integers() | st.text(), max_size=4)
 
@@ -26,7 +26,7 @@ def test_seeds_fit_into_63_bits(given_parts):
 
 
 def test_a_seed_is_the_same_in_every_process_and_under_every_hash_seed():
-    code = "from prorl.seeds import derive; print(derive(3, 'sample', 9))"
+    code = "from prorl.envs.seeds import derive; print(derive(3, 'sample', 9))"
     runs = [
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from prorl.errors import ProrlError
+from prorl.envs.errors import ProrlError
 
 T = TypeVar("T")
 

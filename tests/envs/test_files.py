@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.files import (
+from prorl.envs.files import (
     StorageError,
     decode_json,
     encode_json,

@@ -1,0 +1,86 @@
+"""Problems, verdicts, and what a task is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+Split = Literal["train", "exam", "test", "ood"]
+Status = Literal["ok", "wrong", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A known solution: `steps` is the short working shown while thinking, `answer` scores 1 by itself."""
+
+    steps: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One verifiable question, a pure function of (task, index, split)."""
+
+    task: str
+    domain: str
+    index: int
+    split: Split
+    level: int  # difficulty rung; the same meaning inside one task, 0 for tasks without a ladder
+    prompt: str
+    payload: Any  # what the verifier needs; any picklable plain data, never shown to the model
+    witness: Witness | None = None  # None where the source keeps no solution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a verifier says: a score in [0, 1]. `error` means that it could not tell; such a score is no reward."""
+
+    score: float
+    status: Status
+    note: str = ""  # why, in a few words: "no answer", "not a number", "deadline"
+    answered: bool = True  # whether the response held an answer in the form asked for, right or wrong
+    seconds: float = 0.0
+
+
+class Task(Protocol):
+    """A source of verifiable problems."""
+
+    @property
+    def name(self) -> str:
+        """Unique among all tasks."""
+
+    @property
+    def domain(self) -> str:
+        """The domain it is averaged into."""
+
+    @property
+    def pass_threshold(self) -> float:
+        """Score from which a response counts as solved in pass@k."""
+
+    @property
+    def splits(self) -> frozenset[Split]:
+        """The splits for which `problem` works."""
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """Difficulty levels from easy to hard, trained and beyond; empty for a task without."""
+
+    def problem(self, index: int, split: Split) -> Problem:
+        """The problem at `index` of `split`: pure, the same in every process."""
+
+    def rung(self, index: int, level: int) -> Problem:
+        """The problem at `index` of one level of the ladder, held out whatever is trained; pure."""
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Judge a response text: by definition of the problem, not by comparison with the witness.
+
+        Never raises for what the text says; a verifier that cannot tell answers with status "error".
+        """
+
+
+@runtime_checkable
+class FiniteTask(Protocol):
+    """A task with a number of problems, which are drawn in epochs."""
+
+    def row_count(self, split: Split) -> int:
+        """How many problems a split has: `problem` gives them at the indices below."""
