@@ -210,7 +210,7 @@ def undisturbed(recipe, tmp_path_factory):
 @contextmanager
 def training(recipe, run, *options):
     """`prorl train` under its supervisor, once its first two steps are done."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-m", "prorl", "train", str(recipe), "--run", str(run), *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as process:
