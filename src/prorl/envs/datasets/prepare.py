@@ -10,6 +10,7 @@ Splits: an evaluation set is `test` and nothing else, since exams steer the run 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,20 +20,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prorl.envs.base import canonical
-from prorl.envs.datasets.catalogue import VERSION, Source, resolve
-from prorl.envs.datasets.clean import OVERLAP_WORDS, Duplicates, Overlap, check_gold
+from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, Prepared, Source, SourceRequest, resolve
 from prorl.envs.datasets.convert import convert
 from prorl.envs.datasets.read import local_files, published_at, read
-from prorl.envs.datasets.records import DataError, Drop, Prepared, SourceRequest
 from prorl.envs.datasets.store import (
     StoredRow,
     StoredRows,
     file_of,
     read_manifest,
-    sha256,
     write_manifest,
     write_rows,
 )
+from prorl.envs.files import sha256
+from prorl.envs.grading import check_gold
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
@@ -41,6 +41,10 @@ from prorl.envs.verifiers.published_checkers import require_installed
 BUCKETS = 20  # 5 % each
 PROGRESS_EVERY = 500  # rows
 EXAMPLE_CHARS = 160  # of a dropped row
+OVERLAP_WORDS = 13  # as GPT-3's and most later decontaminations; 0 switches it off
+SHARED_BY = 4  # evaluation questions that may share a passage before it counts as boilerplate
+
+_WORD = re.compile(r"\w+")
 
 Progress = Callable[[str, int], None]
 """Told the name of a source and how many of its rows have been read."""
@@ -157,6 +161,60 @@ def split_of(source: Source, question: str) -> Split:
         return "test"
     bucket = derive("data split", canonical(question)) % BUCKETS
     return "exam" if bucket == 0 else "test" if bucket == 1 else "train"
+
+
+class Duplicates:
+    """The questions of one source seen so far."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def check(self, question: str) -> None:
+        """Take note of a question.
+
+        Raises:
+            Drop: it was there before, case and white space aside.
+        """
+        digest = _digest(canonical(question))
+        if digest in self._seen:
+            raise Drop("duplicate")
+        self._seen.add(digest)
+
+
+class Overlap:
+    """The passages of the evaluation questions: every run of so many words."""
+
+    def __init__(self, words: int) -> None:
+        """`words` is the length of a passage; 0 finds no overlap at all."""
+        self._words = words
+        self._owners: Counter[bytes] = Counter()
+
+    def add(self, question: str) -> None:
+        """Take note of an evaluation question."""
+        self._owners.update(set(self._passages(question)))
+
+    def check(self, question: str) -> None:
+        """Compare a training question with all evaluation questions.
+
+        A passage that more than `SHARED_BY` of them share is boilerplate ("The first line contains an integer …")
+        and proves nothing. Questions shorter than a passage must be the same as a whole.
+
+        Raises:
+            Drop: it shares a passage with one.
+        """
+        if any(1 <= self._owners[passage] <= SHARED_BY for passage in self._passages(question)):
+            raise Drop("overlaps an evaluation set")
+
+    def _passages(self, question: str) -> Iterator[bytes]:
+        if not self._words:
+            return
+        words = _WORD.findall(question.lower())
+        for start in range(max(1, len(words) - self._words + 1)):
+            yield _digest(" ".join(words[start : start + self._words]))
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 class _Rows:

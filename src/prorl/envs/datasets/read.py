@@ -1,4 +1,4 @@
-"""Rows of a source, from the hub or from local files, with the columns its layout needs.
+"""Rows of a source, from the hub or from local files, with the columns its layout needs; and loosely typed cells.
 
 Invariant: whatever goes wrong here, out of reach, gated, unreadable or laid out otherwise, is one `DataError` that
 says what to download or write and where.
@@ -14,8 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from prorl.envs.datasets.catalogue import Source
-from prorl.envs.datasets.records import DataError, Drop, SourceRequest
+from prorl.envs.datasets.catalogue import DataError, Drop, Source, SourceRequest
 
 PEEK = 100  # rows in which a column must appear at least once
 BATCH = 256  # rows decoded at a time
@@ -213,3 +212,50 @@ def _reason(error: BaseException) -> str:
     """The first line of an error, short."""
     text = str(error).strip().partition("\n")[0] or type(error).__name__
     return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "…"
+
+
+def as_text(value: Any) -> str:
+    """A cell as stripped text; None is empty, and 142.0 is "142"."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def user_text(value: Any) -> str:
+    """What the user says: a text, the last user message of a chat, or of the chat under `input`.
+
+    System prompts are dropped on purpose: Eurus-2's names actions that nothing else here knows.
+
+    Raises:
+        Drop: nothing is said.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("input")
+    if isinstance(value, list | tuple):
+        spoken = [
+            turn.get("content") for turn in value if isinstance(turn, Mapping) and turn.get("role") == "user"
+        ]
+        value = spoken[-1] if spoken else None
+    if not isinstance(value, str) or not value.strip():
+        raise Drop("no prompt")
+    return value.strip()
+
+
+def parsed(value: Any) -> Any:
+    """JSON where a cell holds it as text; anything else as it is.
+
+    Raises:
+        Drop: a text that is no strict JSON.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise Drop("a cell that is no JSON") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,3 +1,5 @@
+"""Prepared rows as a task: known answers pass, tricks do not, and changed data is an error."""
+
 import pickle
 
 import pytest
@@ -5,10 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prorl.envs.datasets import store
-from prorl.envs.datasets.catalogue import SOURCES
+from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import prepare
-from prorl.envs.datasets.records import DataError, SourceRequest
-from prorl.envs.datasets.task import DatasetTask
+from prorl.envs.datasets.store import DatasetTask
 from prorl.envs.extract import respond
 from prorl.envs.verifiers.programs import NeedsSandbox
 from support.data_rows import DEEPSCALER, ROWS, USABLE, eurus, write_jsonl
