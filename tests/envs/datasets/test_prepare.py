@@ -12,7 +12,6 @@ from pyarrow import parquet
 from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest
 from prorl.envs.datasets.prepare import (
     SHARED_BY,
-    Duplicates,
     Overlap,
     describe_needs,
     prepare,
@@ -67,7 +66,7 @@ def test_all_sources_of_the_catalogue_are_prepared_from_local_files(write, sourc
     report = prepare(requests, folder, silent, run=run, overlap_words=0)
     assert [done.name for done in report.sources] == list(USABLE)
     for done in report.sources:
-        assert sum(done.kept.values()) == done.rows == len(ROWS[done.name]), done.line()
+        assert sum(done.kept.values()) == done.rows == len(ROWS[done.name]), done.lines()
     assert {path.name for path in folder.iterdir()} == {
         "manifest.json",
         *(f"{name}.parquet" for name in USABLE),
@@ -316,14 +315,6 @@ def test_a_good_gold_passes(payload):
 def test_a_gold_that_its_verifier_refuses_is_dropped(payload, reason):
     with pytest.raises(Drop, match=reason):
         check_gold(payload, "")
-
-
-def test_a_question_counts_once_whatever_its_case_and_spacing():
-    duplicates = Duplicates()
-    duplicates.check("How  many?")
-    with pytest.raises(Drop, match="duplicate"):
-        duplicates.check("how many?\n")
-    duplicates.check("How much?")
 
 
 def overlap(*questions, words=13):
