@@ -39,9 +39,19 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
     head = list(islice(raw, PEEK))
     found = {column for row in head if not isinstance(row, Drop) for column in row}
     columns = match_columns(source, request, found)
-    rows = (row if isinstance(row, Drop) else _fields(row, columns) for row in chain(head, raw))
-    numbered = enumerate(rows, start=1)
-    return islice((item for item in numbered if _belongs(item[1], source)), request.limit)
+    return islice(_chosen(chain(head, raw), columns, source), request.limit)
+
+
+def _chosen(
+    rows: Iterator[Row | Drop], columns: Mapping[str, str], source: Source
+) -> Iterator[tuple[int, Row | Drop]]:
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Drop):
+            cells = ((field, _cell(row, column)) for field, column in columns.items())
+            row = {field: cell for field, cell in cells if cell is not ABSENT}
+            if any(field in row and row[field] not in kept for field, kept in source.where.items()):
+                continue
+        yield number, row
 
 
 def match_columns(source: Source, request: SourceRequest, found: Collection[str]) -> dict[str, str]:
@@ -131,16 +141,6 @@ def published_at(source: Source) -> str:
     return f"{source.hub}{config}, split {source.split}"
 
 
-def _belongs(row: Row | Drop, source: Source) -> bool:
-    return isinstance(row, Drop) or all(
-        row[field] in kept for field, kept in source.where.items() if field in row
-    )
-
-
-def _fields(row: Row, columns: Mapping[str, str]) -> Row:
-    return {field: cell for field, column in columns.items() if (cell := _cell(row, column)) is not ABSENT}
-
-
 def _cell(row: Row, column: str) -> Any:
     """What stands in a column, where dots lead into nested ones; ABSENT if nothing does."""
     if column in row:
@@ -172,16 +172,12 @@ def _json_rows(path: Path) -> Iterator[Row | Drop]:
             return
         file.seek(0)
         for line in file:
-            if line.strip():
-                yield _parsed_line(line)
-
-
-def _parsed_line(line: bytes) -> Row | Drop:
-    text = line.decode("utf-8", "backslashreplace")
-    try:
-        return _object(json.loads(line), text)
-    except (ValueError, RecursionError):
-        return Drop("a line that is no JSON", text)
+            text = line.decode("utf-8", "backslashreplace")
+            try:
+                if line.strip():
+                    yield _object(json.loads(line), text)
+            except (ValueError, RecursionError):
+                yield Drop("a line that is no JSON", text)
 
 
 def _object(value: Any, text: str) -> Row | Drop:
@@ -244,11 +240,7 @@ def user_text(value: Any) -> str:
 
 
 def parsed(value: Any) -> Any:
-    """JSON where a cell holds it as text; anything else as it is.
-
-    Raises:
-        Drop: a text that is no strict JSON.
-    """
+    """Strict JSON where a cell holds it as text (else a `Drop`); anything else as it is."""
     if not isinstance(value, str):
         return value
     try:

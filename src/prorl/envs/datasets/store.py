@@ -64,11 +64,7 @@ class StoredRows:
     """The rows of one prepared file, opened when they are first asked for."""
 
     def __init__(self, path: Path) -> None:
-        """Take note of the file.
-
-        Raises:
-            DataError: there is none.
-        """
+        """`path` must exist, else a `DataError` says what to run."""
         if not path.exists():
             raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`")
         self._path = path
@@ -172,11 +168,7 @@ class DatasetTask:
         return len(self._stored.rows_of.get(split, ()))
 
     def problem(self, index: int, split: Split) -> Problem:
-        """The row at `index` of `split`, over and over again.
-
-        Raises:
-            ValueError: the split has no rows.
-        """
+        """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
         rows = self._stored.rows_of.get(split)
         if rows is None:
             raise ValueError(f"task {self.name} has no {split} problems")
@@ -193,11 +185,7 @@ class DatasetTask:
         )
 
     def rung(self, index: int, level: int) -> Problem:
-        """Rows have no difficulty.
-
-        Raises:
-            ValueError: always.
-        """
+        """Rows have no levels: always a `ValueError`."""
         raise ValueError(f"task {self.name} has no level {level}: a data set has no ladder")
 
     def verify(self, problem: Problem, text: str) -> Verdict:

@@ -21,10 +21,12 @@ import io
 import random
 import re
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -44,9 +46,14 @@ Config = Mapping[str, Any]
 Scorer = Callable[[Entry, str], float]
 
 
+_LEVELS: Mapping[str, Mapping[str, Config]] = tomllib.loads(
+    Path(__file__).with_name("gym_levels.toml").read_text(encoding="utf-8")
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A dataset of the library, how its answers are judged, and what its levels are configured as."""
+    """A dataset of the library, and how its answers are judged."""
 
     name: str
     domain: str = "logic"
@@ -63,9 +70,13 @@ class Row:
     size: int = sys.maxsize  # what the dataset is created with
     item_bits: int = 63  # item numbers that the dataset can take
     careless: bool = False  # whether drawing an item has effects outside the dataset
-    levels: Mapping[int, Config] = field(default_factory=dict)  # configurations besides level 0
     steps: Callable[[Entry], str] | None = None  # the working at trained levels from 1; None: none is trained
     held_out: bool = False
+
+    @property
+    def levels(self) -> Mapping[int, Config]:
+        """The configurations besides level 0, by level."""
+        return {int(level): config for level, config in _LEVELS.get(self.name, {}).items()}
 
 
 class ReasoningGym(ProceduralTask):
@@ -202,137 +213,40 @@ def _isolated(seed: int) -> Iterator[None]:
 _CLOCK = r"[0-9]+:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
 _DURATION = rf"[0-9]+(?: days?)?|(?:[0-9]+ days?, ?)?{_CLOCK}"
 _TURNS = r"(?:[LRDUBF]w?'?(?:\s+|$)){1,300}"
-_WEEKDAY: Config = {"tasks": ["weekday_offset"]}
-_WHOLE: Config = {"max_decimals": 0, "max_value": 30}
-
 _WITH_LEVELS = (
-    Row(
-        name="chain_sum",
-        domain="math",
-        levels={n: {"min_terms": n + 1, "max_terms": n + 1 + (n > 3), "max_digits": 2} for n in range(1, 5)},
-        steps=datasets.running_totals,
-    ),
-    Row(
-        name="decimal_chain_sum",
-        domain="math",
-        levels={
-            1: {"max_terms": 2, "max_digits": 1, "max_decimal_places": 1},
-            2: {"min_terms": 3, "max_terms": 3, "max_digits": 1, "max_decimal_places": 1},
-            3: {"min_terms": 4, "max_terms": 4, "max_digits": 2, "max_decimal_places": 1},
-        },
-        steps=datasets.running_totals,
-    ),
-    Row(
-        name="products",
-        domain="math",
-        levels={n: {"min_digits": n + 1, "max_digits": n + 1} for n in (1, 2)},
-        steps=datasets.partial_products,
-    ),
-    Row(
-        name="lcm",
-        domain="math",
-        levels={
-            level: {"min_value": low, "max_value": high}
-            for level, low, high in ((1, 4, 20), (2, 10, 40), (3, 41, 99))
-        },
-        steps=datasets.common_divisor,
-    ),
+    Row(name="chain_sum", domain="math", steps=datasets.running_totals),
+    Row(name="decimal_chain_sum", domain="math", steps=datasets.running_totals),
+    Row(name="products", domain="math", steps=datasets.partial_products),
+    Row(name="lcm", domain="math", steps=datasets.common_divisor),
     Row(
         name="fraction_simplification",
         domain="math",
         fields=("numerator", "denominator", "simplified_numerator", "simplified_denominator"),
         form=r"\D*\d+\D+\d+\D*",  # the scorer reads the first fraction anywhere: a list of candidates is wrong
         usable=datasets.is_reduced,
-        levels={
-            level: {
-                "min_value": low,
-                "max_value": high,
-                "min_factor": 2,
-                "max_factor": most,
-                "styles": ("plain",),
-            }
-            for level, low, high, most in ((1, 2, 12, 9), (2, 2, 20, 20), (3, 21, 60, 9))
-        },
         steps=lambda entry: f"/{entry['metadata']['factor']}",
     ),
-    Row(
-        name="base_conversion",
-        domain="code",
-        levels={
-            1: {"min_base": 8, "max_base": 10, "min_value": 8, "max_value": 63},
-            2: {"min_base": 2, "max_base": 10, "min_value": 8, "max_value": 99},
-            3: {"min_base": 11, "max_base": 16, "min_value": 16, "max_value": 99},
-        },
-        steps=lambda entry: str(entry["metadata"]["decimal_value"]),
-    ),
-    Row(
-        name="spell_backward",
-        domain="code",
-        partial=True,  # for each letter in place
-        levels={n: {"min_word_len": 2 * n + 1, "max_word_len": 2 * n + 2} for n in range(1, 5)},
-        steps=lambda entry: " ".join(entry["metadata"]["word"]),
-    ),
-    Row(
-        name="number_filtering",
-        domain="code",
-        levels={
-            1: {**_WHOLE, "min_numbers": 3, "max_numbers": 4, "min_value": 0},
-            2: {**_WHOLE, "min_numbers": 5, "max_numbers": 5, "min_value": -30},
-            3: {**_WHOLE, "min_numbers": 6, "max_numbers": 7, "min_value": -30},
-        },
-        steps=datasets.comparisons,
-    ),
+    Row(name="base_conversion", domain="code", steps=datasets.metadata("decimal_value")),
+    Row(name="spell_backward", domain="code", partial=True, steps=datasets.letters),
+    Row(name="number_filtering", domain="code", steps=datasets.comparisons),
     Row(
         name="time_intervals",
         domain="stem",
         fields=("task_type",),
         form=_DURATION,  # the scorer reads the first duration and no further
         malformed=(OverflowError,),  # a duration of hundreds of digits
-        levels={
-            1: {"task_types": ["time"], "max_time_difference_seconds": 2 * 3600},
-            2: {"task_types": ["time"], "max_time_difference_seconds": 12 * 3600},
-            3: {"task_types": ["time_seconds"], "max_time_difference_seconds": 3600},
-            4: {"task_types": ["date"], "max_date_difference_days": 60},
-        },
         steps=datasets.clock_difference,
     ),
-    Row(
-        name="calendar_arithmetic",
-        domain="stem",
-        fields=("task",),
-        levels={
-            1: {**_WEEKDAY, "offset_upper_bound": 9},
-            2: {**_WEEKDAY, "offset_upper_bound": 30},
-            3: {**_WEEKDAY, "offset_upper_bound": 60, "year": 2023},
-        },
-        steps=datasets.weekday_offset,
-    ),
-    Row(
-        name="simple_geometry",
-        domain="stem",
-        levels={n: {"min_sides": n + 2, "max_sides": n + 2} for n in (1, 2, 3)},
-        steps=datasets.angles,
-    ),
+    Row(name="calendar_arithmetic", domain="stem", fields=("task",), steps=datasets.weekday_offset),
+    Row(name="simple_geometry", domain="stem", steps=datasets.angles),
     Row(
         name="number_sequence",
         usable=datasets.moves_on,
-        repair=datasets.stop_large_sequences,  # without it, one item in a hundred takes most of a minute
-        levels={
-            1: {"min_terms": 4, "max_terms": 5, "max_complexity": 1},
-            2: {"min_terms": 4, "max_terms": 5, "max_complexity": 2},
-            3: {"min_terms": 6, "max_terms": 6, "max_complexity": 2},
-        },
-        steps=lambda entry: str(entry["metadata"]["rule"]),
+        repair=datasets.stop_large_sequences,
+        steps=datasets.metadata("rule"),
     ),
-    Row(
-        name="family_relationships",
-        levels={
-            level: {"min_family_size": low, "max_family_size": high}
-            for level, low, high in ((1, 4, 4), (2, 5, 6), (3, 7, 8))
-        },
-        steps=datasets.nothing,
-    ),
-    Row(name="knights_knaves", levels={1: {"n_people": 2}, 2: {"n_people": 3}}, steps=datasets.nothing),
+    Row(name="family_relationships", steps=datasets.nothing),
+    Row(name="knights_knaves", steps=datasets.nothing),
 )
 
 _HELD_OUT = (
@@ -385,7 +299,6 @@ _SPECIAL = (
         name="graph_color",
         fields=("puzzle",),
         solution=datasets.colouring,
-        levels={n: {"min_num_vertices": n, "max_num_vertices": n} for n in range(6, 21, 2)},
     ),
     Row(name="group_anagrams", fields=("solution",)),
     Row(name="gsm_symbolic", scorer=numbers.number, repair=datasets.draw_templates, size=10_000),

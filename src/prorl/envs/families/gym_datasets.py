@@ -277,6 +277,11 @@ def angles(entry: Entry) -> str:
     return f"{entry['metadata']['total_interior_sum']}-{entry['metadata']['sum_of_known_angles']:g}"
 
 
+def letters(entry: Entry) -> str:
+    """`sun` gives `s u n`."""
+    return " ".join(entry["metadata"]["word"])
+
+
 def nothing(entry: Entry) -> str:
     """No working: the question or the answer already is one."""
     return ""
@@ -306,8 +311,8 @@ def ran(entry: Entry) -> bool:
     return bool(entry["metadata"]["input_data"]) and entry["metadata"]["output_data"] != {}
 
 
-def metadata(name: str) -> Callable[[Entry], str | None]:
-    """The solution that stands in this field of the metadata."""
+def metadata(name: str) -> Callable[[Entry], str]:
+    """The working or the solution that stands in this field of the metadata."""
     return lambda entry: str(entry["metadata"][name])
 
 

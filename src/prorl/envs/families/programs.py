@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from itertools import islice, pairwise, product
+from itertools import pairwise, product
 from operator import add, floordiv, mod, mul, sub
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from prorl.envs.base import NO_ANSWER, Draft, ProceduralTask, draft
 from prorl.envs.extract import extract_answer
@@ -101,8 +100,7 @@ MAX_SHOWN_VALUE = 99  # keeps prompts and working short
 INPUT_DRAWS = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramLevel:
+class ProgramLevel(NamedTuple):
     """What a level draws from: program lengths, input lengths, and whether it needs a held-out pair or bans them."""
 
     ops: tuple[int, ...]
@@ -111,11 +109,8 @@ class ProgramLevel:
 
 
 PROGRAM_LEVELS = (
-    ProgramLevel(ops=(1,), lengths=(3, 4)),
-    ProgramLevel(ops=(2,), lengths=(3, 4)),
-    ProgramLevel(ops=(3,), lengths=(4, 5)),
-    ProgramLevel(ops=(2, 3), lengths=(3, 4), held_out_pair=True),
-    ProgramLevel(ops=(4,), lengths=(4, 5)),
+    *(ProgramLevel((1,), (3, 4)), ProgramLevel((2,), (3, 4)), ProgramLevel((3,), (4, 5))),
+    *(ProgramLevel((2, 3), (3, 4), held_out_pair=True), ProgramLevel((4,), (4, 5))),
 )
 
 
@@ -174,7 +169,11 @@ def _grow(rng: Random, values: Values, length: int, level: ProgramLevel) -> Prog
     program: Program = ()
     states = [values]
     for _ in range(length):
-        after = {name: OPS[name](states[-1]) for name in OPS if _allowed(program, name, level)}
+        after = {
+            name: OPS[name](states[-1])
+            for name in OPS
+            if level.held_out_pair or not program or (program[-1], name) not in HELD_OUT_PAIRS
+        }
         choices = [name for name, state in after.items() if _is_new(state, states)]
         if not choices:
             return None
@@ -187,19 +186,13 @@ def _draw_examples(rng: Random, level: ProgramLevel) -> tuple[Program, list[Valu
     """A program and distinct inputs on which no operator is idle; drops a program for which these are rare."""
     while True:
         program, first = _draw_program(rng, level)
-        draws = (_draw_input(rng, level) for _ in range(INPUT_DRAWS))
-        inputs = list(islice(_distinct(first, draws, program), PAIRS_SHOWN + TESTS_HIDDEN))
-        if len(inputs) == PAIRS_SHOWN + TESTS_HIDDEN:
-            return program, inputs
-
-
-def _distinct(first: Values, draws: Iterator[Values], program: Program) -> Iterator[Values]:
-    seen = {first}
-    yield first
-    for values in draws:
-        if values not in seen and _has_no_idle_step(program, values):
-            seen.add(values)
-            yield values
+        inputs = [first]
+        for _ in range(INPUT_DRAWS):
+            values = _draw_input(rng, level)
+            if values not in inputs and _has_no_idle_step(program, values):
+                inputs.append(values)
+            if len(inputs) == PAIRS_SHOWN + TESTS_HIDDEN:
+                return program, inputs
 
 
 def _draw_input(rng: Random, level: ProgramLevel) -> Values:
@@ -218,10 +211,6 @@ def _has_no_idle_step(program: Program, values: Values) -> bool:
 
 def _is_new(state: Values, earlier: list[Values]) -> bool:
     return bool(state) and state not in earlier and all(abs(value) <= MAX_SHOWN_VALUE for value in state)
-
-
-def _allowed(program: Program, name: str, level: ProgramLevel) -> bool:
-    return level.held_out_pair or not program or (program[-1], name) not in HELD_OUT_PAIRS
 
 
 # one-liners

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, groupby, product
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from prorl.envs.base import Draft, ProceduralTask, draft
 
@@ -29,16 +28,14 @@ ORDERS = frozenset({"sorted", "desc"})
 Constraint = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """A well-formed answer: vocabulary words as written, and what stands between them."""
 
     words: tuple[str, ...]
     separator: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WordLevel:
+class WordLevel(NamedTuple):
     """What a level draws from: word counts, and how many constraints of each sort."""
 
     counts: tuple[int, ...]
@@ -48,11 +45,11 @@ class WordLevel:
 
 
 WORD_LEVELS = (
-    WordLevel(counts=(2, 3), naming=(1,), styling=(0,)),
-    WordLevel(counts=(2, 3, 4), naming=(1,), styling=(1,)),
-    WordLevel(counts=(3, 4, 5), naming=(1, 2), styling=(1, 2)),
-    WordLevel(counts=(3, 4, 5), naming=(2, 3), styling=(3,)),
-    WordLevel(counts=(2, 3, 4), naming=(1,), styling=(0, 1), held_out=(1,)),
+    WordLevel((2, 3), (1,), (0,)),
+    WordLevel((2, 3, 4), (1,), (1,)),
+    WordLevel((3, 4, 5), (1, 2), (1, 2)),
+    WordLevel((3, 4, 5), (2, 3), (3,)),
+    WordLevel((2, 3, 4), (1,), (0, 1), (1,)),
 )
 
 
@@ -263,16 +260,12 @@ def _shortest(size: Cell, start: State, goal: Cell) -> str | None:
 def _narrate(size: Cell, start: State, moves: str) -> str:
     """`walk DR;push UU`: the moves of a solution, grouped by whether they push the box."""
 
-    def kinds() -> Iterator[tuple[str, str]]:
-        state: State = start
-        for letter in moves:
-            after = move(size, state, letter)
-            if after is None:
-                raise ValueError(f"move {letter} of {moves} is impossible; narrate only a solution")
-            yield ("push" if after[1] != state[1] else "walk"), letter
-            state = after
-
-    grouped = groupby(kinds(), key=lambda pair: pair[0])
+    kinds, state = [], start
+    for letter in moves:
+        after = move(size, state, letter) or state
+        kinds.append(("push" if after[1] != state[1] else "walk", letter))
+        state = after
+    grouped = groupby(kinds, key=lambda pair: pair[0])
     return ";".join(f"{kind} {''.join(letter for _, letter in pairs)}" for kind, pairs in grouped)
 
 
