@@ -28,7 +28,8 @@ def code(source):
         ("math", r"\frac{1}{2}", {}, r"so \boxed{0.5}", 1),
         ("math", "12", {}, "<answer>13</answer>", 0),
         ("math", "1.4", {"tolerance": 0.1}, r"\boxed{1.45}", 1),
-        ("math", 12, {}, r"\boxed{12}", 1),
+        ("math", 12, {}, r"<answer>\boxed{12}</answer>", 1),
+        ("math", "2", {}, r"<think>\boxed{3}</think> so \boxed{2}", 1),
         ("quantity", "20 g/cm^3", {}, "<answer>20000 kg/m^3</answer>", 1),
         ("quantity", "20 g/cm^3", {}, "<answer>20 kg</answer>", 0),
         ("choice", "B", {"options": ["iron", "neon"]}, r"\boxed{B}", 1),
@@ -40,6 +41,13 @@ def code(source):
         ("code", TWICE, {}, code("def thrice(x):\n    return 3 * x"), 0),
         ("code", {"inputs": ["1"], "outputs": ["0.5"]}, {"tolerance": 0.01}, code("print(0.504)"), 1),
         ("instructions", QUIET, {}, "boats sleep along the quay while lanterns blink", 1),
+        (
+            "instructions",
+            QUIET,
+            {},
+            respond("Hm, A, B.", "boats sleep along the quay while lanterns blink"),
+            1,
+        ),
         ("instructions", QUIET, {}, "Boats sleep along the quay while lanterns blink", 0.5),
     ],
 )
@@ -57,6 +65,7 @@ def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, option
     for response in ("", "no form at all", f"<think>\\boxed{{{gold}}}"):
         verdict = grade(kind, gold, response, **options)
         assert (verdict.score, verdict.status, verdict.answered) == (0, "wrong", False)
+    assert not grade("instructions", QUIET, "<think>boats sleep along the quay").answered
 
 
 @pytest.mark.parametrize(

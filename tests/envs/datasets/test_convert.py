@@ -34,16 +34,12 @@ def converted(name, row, run=no_sandbox):
     return convert(source.layout, {field: row[column] for field, column in columns.items()}, run)
 
 
+def choice(gold, *options):
+    return {"kind": "choice", "gold": gold, "options": list(options)}
+
+
 def plain(layout, **fields):
     return convert(layout, fields, no_sandbox)
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_rows_of_every_source_become_problems(name, run):
-    for row in ROWS[name]:
-        prepared = converted(name, row, run)
-        assert prepared.prompt.startswith(prepared.question[:20])
-        assert prepared.payload["kind"] in ("math", "choice", "quantity", "code", "instructions")
 
 
 def test_math_asks_for_a_box_as_prorl_does():
@@ -57,79 +53,80 @@ def test_a_prompt_that_asks_for_a_box_is_not_told_twice():
     assert plain("short_answer", prompt="1+1? Put it in \\boxed{}.", answer="2").prompt.count("boxed") == 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [(142.0, "142"), (7, "7"), (0.5, "0.5"), ("$\\frac12$", "\\frac12"), (["$3$", "$-3$"], "3, -3")],
-)
-def test_answers_of_every_type_become_text(answer, gold):
-    assert plain("short_answer", prompt="?", answer=answer).payload["gold"] == gold
-
-
-@pytest.mark.parametrize("answer", ["", "  ", None, [], [""], ["3", ""]])
-def test_a_row_without_an_answer_is_dropped(answer):
-    with pytest.raises(Drop, match="no answer"):
-        plain("short_answer", prompt="?", answer=answer)
-
-
-@pytest.mark.parametrize("prompt", ["", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5])
-def test_a_row_without_a_prompt_is_dropped(prompt):
-    with pytest.raises(Drop, match="no prompt"):
-        plain("short_answer", prompt=prompt, answer="1")
-
-
-@pytest.mark.parametrize(("error", "tolerance"), [("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None)])
-def test_olympiads_tolerance(error, tolerance):
-    assert plain("short_answer", prompt="?", answer="1", tolerance=error).payload["tolerance"] == tolerance
+METAL = "Metal?\nA) neon\nB) iron"
 
 
 @pytest.mark.parametrize(
-    ("kind", "answer", "payload"),
+    ("layout", "fields", "payload"),
     [
-        ("Integer", "42", {"kind": "quantity", "gold": "42"}),
-        ("Float", "3.0e8 m/s", {"kind": "quantity", "gold": "3.0e8 m/s"}),
-        ("Fraction", "1/3", {**NUMBER, "gold": "1/3"}),
-        ("Boolean", "No", {"kind": "choice", "gold": "B", "options": ["Yes", "No"]}),
-        ("Boolean", "TRUE", {"kind": "choice", "gold": "A", "options": ["True", "False"]}),
-        ("Multiple Choice", "(b)", {"kind": "choice", "gold": "B", "options": ["neon", "iron"]}),
+        *(
+            ("short_answer", {"answer": answer}, {**NUMBER, "gold": gold})
+            for answer, gold in (
+                *((142.0, "142"), (7, "7"), (0.5, "0.5"), ("$\\frac12$", "\\frac12")),
+                (["$3$", "$-3$"], "3, -3"),
+            )
+        ),
+        *(
+            (
+                "short_answer",
+                {"answer": "1", "tolerance": error},
+                {**NUMBER, "gold": "1", "tolerance": tolerance},
+            )
+            for error, tolerance in (("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None))
+        ),
+        ("typed_answer", {"type": "Integer", "answer": "42"}, {"kind": "quantity", "gold": "42"}),
+        ("typed_answer", {"type": "Float", "answer": "3.0e8 m/s"}, {"kind": "quantity", "gold": "3.0e8 m/s"}),
+        ("typed_answer", {"type": "Fraction", "answer": "1/3"}, {**NUMBER, "gold": "1/3"}),
+        ("typed_answer", {"type": "Boolean", "answer": "No"}, choice("B", "Yes", "No")),
+        ("typed_answer", {"type": "Boolean", "answer": "TRUE"}, choice("A", "True", "False")),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "(b)"}, choice("B", "neon", "iron")),
+        ("worked_solution", {"solution": "so \\boxed{\\frac{1}{2}}"}, {**NUMBER, "gold": "\\frac{1}{2}"}),
+        ("worked_solution", {"solution": "Answer: $x=3$"}, {**NUMBER, "gold": "x=3"}),
+        (
+            "worked_solution",
+            {"solution": "first 3 N. Hence the answer is 4 N."},
+            {"kind": "quantity", "gold": "4 N"},
+        ),
     ],
 )
-def test_webinstruct_is_judged_by_the_type_of_its_answer(kind, answer, payload):
-    prepared = plain("typed_answer", prompt="Metal?\nA) neon\nB) iron", answer=answer, type=kind)
-    assert prepared.payload == payload
+def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, payload):
+    assert plain(layout, prompt=METAL, **fields).payload == payload
 
 
 @pytest.mark.parametrize(
-    ("kind", "prompt", "answer", "reason"),
+    ("layout", "fields", "reason"),
     [
-        ("Expression", "f?", "x+1", "answer type expression"),
-        ("Boolean", "f?", "maybe", "neither"),
-        ("Multiple Choice", "no options", "A", "no options"),
-        ("Multiple Choice", "A) one B) two", "D", "not among"),
-        ("Multiple Choice", "A) one B) two", "Albert", "not among"),
-        ("Multiple Choice", "A) one B) one", "A", "the same"),
+        *(
+            ("short_answer", {"answer": answer}, "no answer")
+            for answer in ("", "  ", None, [], [""], ["3", ""])
+        ),
+        *(
+            ("short_answer", {"prompt": prompt, "answer": "1"}, "no prompt")
+            for prompt in ("", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5)
+        ),
+        ("typed_answer", {"type": "Expression", "answer": "x+1"}, "answer type expression"),
+        ("typed_answer", {"type": "Boolean", "answer": "maybe"}, "neither"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "none"}, "no options"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "D"}, "not among"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "Albert"}, "not among"),
+        (
+            "typed_answer",
+            {"type": "Multiple Choice", "answer": "A", "prompt": "A) one B) one"},
+            "the same",
+        ),
+        *(
+            ("worked_solution", {"solution": solution}, "no short answer")
+            for solution in ("", "We integrate both sides.", "The answer is " + "long " * 30)
+        ),
+        *(
+            ("instructions", {"ids": ids, "arguments": arguments}, "arguments")
+            for ids, arguments in (([], []), (["a:b"], []), (None, None), (["a:b"], 5))
+        ),
     ],
 )
-def test_rows_of_webinstruct_that_cannot_be_judged_are_dropped(kind, prompt, answer, reason):
+def test_rows_that_cannot_be_judged_are_dropped(layout, fields, reason):
     with pytest.raises(Drop, match=reason):
-        plain("typed_answer", prompt=prompt, answer=answer, type=kind)
-
-
-@pytest.mark.parametrize(
-    ("solution", "payload"),
-    [
-        ("so \\boxed{\\frac{1}{2}}", {**NUMBER, "gold": "\\frac{1}{2}"}),
-        ("first 3 N. Hence the answer is 4 N.", {"kind": "quantity", "gold": "4 N"}),
-        ("Answer: $x=3$", {**NUMBER, "gold": "x=3"}),
-    ],
-)
-def test_the_short_answer_is_found_in_a_worked_solution(solution, payload):
-    assert plain("worked_solution", prompt="?", solution=solution).payload == payload
-
-
-@pytest.mark.parametrize("solution", ["", "We integrate both sides.", "The answer is " + "long " * 30])
-def test_a_solution_without_a_short_answer_is_dropped(solution):
-    with pytest.raises(Drop, match="no short answer"):
-        plain("worked_solution", prompt="?", solution=solution)
+        plain(layout, **{"prompt": METAL, **fields})
 
 
 @pytest.mark.parametrize(
@@ -173,12 +170,6 @@ def test_instructions_get_no_text_on_the_form_and_lose_their_nulls_but_not_their
     first, second = prepared.payload["instructions"]
     assert first["kwargs"] == {"frequency": 0, "keyword": "sun", "relation": "less than"}
     assert second == {"id": "punctuation:no_comma", "kwargs": {}}
-
-
-@pytest.mark.parametrize(("ids", "arguments"), [([], []), (["a:b"], []), (None, None), (["a:b"], 5)])
-def test_instructions_without_matching_arguments_are_dropped(ids, arguments):
-    with pytest.raises(Drop, match="arguments"):
-        plain("instructions", prompt="Write.", ids=ids, arguments=arguments)
 
 
 # coding problems
