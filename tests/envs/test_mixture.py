@@ -88,15 +88,11 @@ def test_a_task_without_the_split_is_never_drawn_in_it():
     assert "box_pushing" in {mixed.problem(draw, "ood").task for draw in range(30)}
 
 
-def test_weights_per_call_replace_those_they_name():
+def test_weights_per_call_replace_those_they_name_and_leave_the_index_of_a_draw_alone():
     mixed = mixture()
     only = {"arithmetic": 0.0, "linear_equation": 0.0, "list_synthesis": 0.0}
     assert {mixed.problem(draw, "train", only).task for draw in range(50)} == {"word_list"}
     assert mixed.problem(7, "train", {}) == mixed.problem(7, "train")
-
-
-def test_changing_weights_leaves_the_index_of_a_draw_alone():
-    mixed = mixture()
     favoured = dict.fromkeys(ENTRIES, 0.0) | {"arithmetic": 1.0}
     same_task = [draw for draw in range(100) if mixed.problem(draw, "train").task == "arithmetic"]
     assert same_task
@@ -178,33 +174,17 @@ def test_bad_mixtures_are_refused():
         mixture(word_list=float("inf"))
 
 
-def test_domains_are_in_order_of_appearance():
+def test_an_exam_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
     assert mixture().domains() == ("math", "code", "instruct", "logic")
-
-
-def test_an_exam_is_balanced_by_domain_and_weighted_inside_it():
     exam = mixture().exam_problems("exam", 16)
     assert Counter(problem.domain for problem in exam) == {"math": 16, "code": 16, "instruct": 16}
     assert Counter(p.task for p in exam if p.domain == "math") == {"arithmetic": 4, "linear_equation": 12}
     assert {problem.split for problem in exam} == {"exam"}
-
-
-def test_an_exam_repeats_no_prompt_and_does_not_depend_on_the_seed():
-    exam = mixture().exam_problems("test", 20)
     assert len({canonical(problem.prompt) for problem in exam}) == len(exam)
-    assert exam == mixture(99).exam_problems("test", 20)
-
-
-def test_the_first_problems_of_a_longer_exam_are_the_shorter_exam():
-    def of(size):
-        return [p for p in mixture().exam_problems("exam", size) if p.domain == "math"]
-
-    assert of(12)[:5] == of(5)
-
-
-def test_an_out_of_domain_exam_takes_the_tasks_that_have_one():
-    exam = mixture().exam_problems("ood", 6)
-    assert Counter(problem.domain for problem in exam) == {"math": 6, "code": 6, "instruct": 6, "logic": 6}
+    assert exam == mixture(99).exam_problems("exam", 16)
+    assert mixture().exam_problems("exam", 5)[:5] == exam[:5]
+    held_out = mixture().exam_problems("ood", 6)
+    assert Counter(p.domain for p in held_out) == {"math": 6, "code": 6, "instruct": 6, "logic": 6}
 
 
 def test_what_a_small_task_cannot_give_is_left_to_the_others():

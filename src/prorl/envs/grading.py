@@ -178,15 +178,15 @@ def _payload(
     if kind == "code":
         entry, pairs = read_tests(gold)
         return code_payload(entry, pairs, FLOAT_TOLERANCE if tolerance is None else tolerance, apps=True)
+    fields: dict[str, Any] = {"answer": gold, "options": options, "tolerance": tolerance}
+    layout: Layout = "instructions" if kind == "instructions" else _LAYOUTS[kind]
     if kind == "instructions":
         fields = {
             "ids": [given["id"] for given in gold],
             "arguments": [given.get("kwargs") for given in gold],
         }
-        layout: Layout = "ifeval" if checkers == "ifeval" else "ifbench" if checkers else "instructions"
-    else:
-        fields = {"answer": gold, "options": options, "tolerance": tolerance}
-        layout = _LAYOUTS[kind]
+        if checkers is not None:
+            layout = "ifeval" if checkers == "ifeval" else "ifbench"
     return convert(layout, {"prompt": "?", **fields}, _own_sandbox()).payload
 
 

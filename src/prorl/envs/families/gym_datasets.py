@@ -277,43 +277,7 @@ def angles(entry: Entry) -> str:
     return f"{entry['metadata']['total_interior_sum']}-{entry['metadata']['sum_of_known_angles']:g}"
 
 
-def letters(entry: Entry) -> str:
-    """`sun` gives `s u n`."""
-    return " ".join(entry["metadata"]["word"])
-
-
-def nothing(entry: Entry) -> str:
-    """No working: the question or the answer already is one."""
-    return ""
-
-
 # entries that are left out, and solutions that are not the entry's `answer`
-
-
-def is_reduced(entry: Entry) -> bool:
-    """The library's last resort after ten bad draws does not reduce the answer."""
-    return gcd(entry["metadata"]["simplified_numerator"], entry["metadata"]["simplified_denominator"]) == 1
-
-
-def moves_on(entry: Entry) -> bool:
-    """Three in ten sequences have run into a fixed point, mostly 0, where repeating the last term is right."""
-    *_, last, answer = entry["metadata"]["sequence"]
-    return bool(last != answer)
-
-
-def is_changed(entry: Entry) -> bool:
-    """Whether a rule applies: in a third of the library's items none does, and repeating the question is right."""
-    return bool(entry["answer"] != entry["metadata"]["string"])
-
-
-def ran(entry: Entry) -> bool:
-    """Whether codeio's program ran: the library gives two empty objects where it failed."""
-    return bool(entry["metadata"]["input_data"]) and entry["metadata"]["output_data"] != {}
-
-
-def metadata(name: str) -> Callable[[Entry], str]:
-    """The working or the solution that stands in this field of the metadata."""
-    return lambda entry: str(entry["metadata"][name])
 
 
 def colouring(entry: Entry) -> str:
@@ -326,7 +290,3 @@ def squared_sine(entry: Entry) -> str:
     written = r"(-?)((?:[0-9]+\*)?)cos(\([^()]*\)\*\*2(?:/[0-9]+)? \+ C)"
     match = re.fullmatch(written, entry["answer"])
     return f"{'' if match[1] else '-'}{match[2]}sin{match[3]}" if match else str(entry["answer"])
-
-
-def unknown(entry: Entry) -> None:
-    """The library knows no solution."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from prorl.envs.base import Draft, ProceduralTask, draft
 from prorl.envs.verifiers.units import unit_of
@@ -246,8 +245,7 @@ def convert(answer: str, unit: str) -> Fraction | None:
     return Fraction(match[1]) * written.factor / wanted.factor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Law:
+class Law(NamedTuple):
     """A relation between named quantities."""
 
     formula: str  # as the prompt shows it
@@ -273,7 +271,7 @@ def _product(formula: str, **units: str) -> Law:
         sign = "*" if unknown == whole else "/"
         return f"{unknown}={one}{sign}{other}={values[one]}{sign}{values[other]}={values[unknown]}"
 
-    return Law(formula=formula, units=units, draw=draw, holds=lambda w, a, b: w == a * b, steps=steps)
+    return Law(formula, units, draw, lambda w, a, b: w == a * b, steps)
 
 
 def _draw_motion(rng: Random, largest: int) -> tuple[int, ...]:
@@ -344,41 +342,20 @@ def _series_steps(unknown: str, values: Values) -> str:
     return f"{unknown}={sign.join(known)}={values[unknown]}"
 
 
+_MOTION = {"v": "m/s", "u": "m/s", "a": "m/s2", "t": "s"}
+_DILUTION = {"C1": "M", "V1": "mL", "C2": "M", "V2": "mL"}
+_SERIES = {"R": "ohm", "R1": "ohm", "R2": "ohm", "R3": "ohm"}
 TRAINED_LAWS = (
     _product("V=I*R", V="V", I="A", R="ohm"),
     _product("rho=m/V", m="g", rho="g/cm3", V="cm3"),
     _product("n=m/M", m="g", n="mol", M="g/mol"),
     _product("W=F*d", W="J", F="N", d="m"),
-    Law(
-        formula="v=u+a*t",
-        units={"v": "m/s", "u": "m/s", "a": "m/s2", "t": "s"},
-        draw=_draw_motion,
-        holds=lambda v, u, a, t: v == u + a * t,
-        steps=_motion_steps,
-    ),
-    Law(
-        formula="N=N0/2^(t/T)",
-        units={"N": "g", "N0": "g", "t": "h", "T": "h"},
-        draw=_draw_decay,
-        holds=_decay_holds,
-        steps=_decay_steps,
-    ),
+    Law("v=u+a*t", _MOTION, _draw_motion, lambda v, u, a, t: v == u + a * t, _motion_steps),
+    Law("N=N0/2^(t/T)", {"N": "g", "N0": "g", "t": "h", "T": "h"}, _draw_decay, _decay_holds, _decay_steps),
 )
 HELD_OUT_LAWS = (
-    Law(
-        formula="C1*V1=C2*V2",
-        units={"C1": "M", "V1": "mL", "C2": "M", "V2": "mL"},
-        draw=_draw_dilution,
-        holds=lambda c1, v1, c2, v2: c1 * v1 == c2 * v2,
-        steps=_dilution_steps,
-    ),
-    Law(
-        formula="R=R1+R2+R3",
-        units={"R": "ohm", "R1": "ohm", "R2": "ohm", "R3": "ohm"},
-        draw=_draw_series,
-        holds=lambda r, r1, r2, r3: r == r1 + r2 + r3,
-        steps=_series_steps,
-    ),
+    Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2, _dilution_steps),
+    Law("R=R1+R2+R3", _SERIES, _draw_series, lambda r, r1, r2, r3: r == r1 + r2 + r3, _series_steps),
 )
 _BY_FORMULA = {law.formula: law for law in (*TRAINED_LAWS, *HELD_OUT_LAWS)}
 
