@@ -3,7 +3,6 @@
 import builtins
 import os
 from collections import Counter
-from contextlib import suppress
 from itertools import pairwise
 from random import Random
 
@@ -17,20 +16,16 @@ from prorl.envs.families.programs import (
     HIDDEN,
     INPUTS,
     MAX_CHARS,
-    MAX_LENGTH,
     MAX_OPS,
-    MAX_VALUE,
     OPS,
     PROGRAM_LEVELS,
     SHOWN,
     TESTS_HIDDEN,
-    ListProgramError,
     ListSynthesis,
     OneLiner,
     expressions,
     parse_program,
     puzzles,
-    run,
     show,
     trace,
     value,
@@ -76,35 +71,24 @@ def drafts(level, count=60, task=TASK):
     ],
 )
 def test_operators_by_hand(program, given_values, expected):
-    assert run(parse_program(program), given_values) == expected
+    assert trace(parse_program(program), given_values)[-1] == expected
 
 
 @given(
     st.lists(st.sampled_from(list(OPS)), min_size=1, max_size=MAX_OPS).map(tuple),
-    st.lists(st.integers(-MAX_VALUE, MAX_VALUE), max_size=MAX_LENGTH).map(tuple),
+    st.lists(st.integers(-99, 99), min_size=1, max_size=9).map(tuple),
 )
-def test_every_run_ends_within_the_bounds_or_in_its_own_error(program, given_values):
-    with suppress(ListProgramError):
-        states = trace(program, given_values)
-        assert len(states) == len(program)
-        assert all(len(state) <= MAX_LENGTH and all(abs(v) <= MAX_VALUE for v in state) for state in states)
-
-
-@pytest.mark.parametrize(
-    ("program", "given_values", "reason"),
-    [(("dbl",) * MAX_OPS, (99,), "magnitude"), (("rev",) * MAX_OPS, (0,) * MAX_LENGTH, "steps")],
-)
-def test_values_and_steps_are_bounded(program, given_values, reason):
-    with pytest.raises(ListProgramError, match=reason):
-        run(program, given_values)
+def test_no_operator_makes_a_list_longer_or_a_value_large(program, given_values):
+    for state in trace(program, given_values):
+        assert len(state) <= len(given_values)
+        assert all(abs(value) <= 9 * 100 * 2**MAX_OPS for value in state)
 
 
 @pytest.mark.parametrize(
     "text", ["", "   ", "neg foo", "neg|max", "NEG", "__import__", "neg " * (MAX_OPS + 1)]
 )
 def test_what_is_no_program(text):
-    with pytest.raises(ListProgramError):
-        parse_program(text)
+    assert parse_program(text) is None
 
 
 @pytest.mark.parametrize("level", LISTS.ladder)
