@@ -40,8 +40,8 @@ from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
 from prorl.control.plan import Plan, knobs_at
 from prorl.envs.mixture import Mixture
+from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem
-from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.planning import make_plan
 from prorl.ports import Renderer
 from prorl.types import Knobs

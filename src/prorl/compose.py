@@ -32,9 +32,9 @@ from prorl.data import (
 )
 from prorl.envs.datasets.prepare import require_prepared
 from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_verifier
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
-from prorl.envs.verifier import make_verifier
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import (
     ModelError,

@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from prorl.algo.pass_at_k import pass_at_k
-from prorl.envs.families.math import LinearEquation
+from prorl.envs.families.numbers import LinearEquation
 from prorl.lab.evals.study import Kept, write_study
 from prorl.lab.report.boundary import boundary_sections
 from prorl.lab.report.ladders import trained_levels

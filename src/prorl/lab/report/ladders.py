@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prorl.envs.files import decode_json
-from prorl.envs.registry import TASKS
+from prorl.envs.registry import TASKS, make_task
 from prorl.lab.evals.boundary import paired
 from prorl.lab.evals.compare import Difference, differences
 from prorl.lab.evals.rates import Curve, by_level, by_task, curve, grouped
@@ -44,7 +44,7 @@ def trained_levels(folder: Path) -> Levels:
     try:
         config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
         return {
-            name: tuple(map(int, asked["levels"])) or (TASKS[name].levels if name in TASKS else ())
+            name: tuple(map(int, asked["levels"])) or (make_task(name).levels if name in TASKS else ())
             for name, asked in config["tasks"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -1,3 +1,5 @@
+"""Prepared rows as a task: known answers pass, tricks do not, and changed data is an error."""
+
 import pickle
 
 import pytest
@@ -5,10 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prorl.envs.datasets import store
-from prorl.envs.datasets.catalogue import SOURCES
+from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import prepare
-from prorl.envs.datasets.records import DataError, SourceRequest
-from prorl.envs.datasets.task import DatasetTask
+from prorl.envs.datasets.store import DatasetTask
 from prorl.envs.extract import respond
 from prorl.envs.verifiers.programs import NeedsSandbox
 from support.data_rows import DEEPSCALER, ROWS, USABLE, eurus, write_jsonl
@@ -63,42 +64,6 @@ def test_rows_have_no_ladder(task):
     assert opened.ladder == ()
     with pytest.raises(ValueError, match="a data set has no ladder"):
         opened.rung(0, 1)
-
-
-def test_the_answer_may_stand_in_a_box_and_only_after_the_thinking(task):
-    opened = task("aime24")
-    problem = opened.problem(1, "test")  # 1 squared plus one
-    assert opened.verify(problem, "<think>1+1</think> so \\boxed{2}").score == 1
-    assert opened.verify(problem, "<answer>\\boxed{2}</answer>").score == 1
-    unfinished = opened.verify(problem, "<think>\\boxed{2}")
-    assert (unfinished.score, unfinished.answered) == (0, False)
-
-
-def test_an_olympiads_tolerance_is_absolute(task):
-    opened = task("olympiadbench")
-    problem = opened.problem(1, "test")
-    assert opened.verify(problem, "\\boxed{1.41}").score == 1
-    assert opened.verify(problem, "\\boxed{1.6}").score == 0
-
-
-def test_programs_score_the_share_of_their_tests(task):
-    opened = task("eurus2_code_validation")
-    problem = opened.problem(0, "test")  # 1 2 -> 3, 5 6 -> 11
-    assert opened.verify(problem, "```python\nprint(sum(map(int, input().split())))\n```").score == 1
-    assert opened.verify(problem, "```python\nprint(3)\n```").score == 0.5
-    assert opened.verify(problem, "print(3)").answered is False
-    called = opened.problem(1, "test")
-    assert opened.verify(called, "```python\ndef twice(x):\n    return 2 * x\n```").score == 1
-
-
-def test_instructions_score_the_share_that_is_followed_in_what_follows_the_thinking(task):
-    opened = task("nemotron_instructions")
-    (problem,) = problems(opened)
-    followed = "boats sleep along the quiet quay while lanterns blink over slow black water and gulls dream"
-    assert opened.verify(problem, f"<think>Hm, A, B.</think>{followed}").score == 1
-    assert opened.verify(problem, respond("", followed)).score == 1
-    assert opened.verify(problem, followed.replace("boats", "Boats")).score == 0.5
-    assert opened.verify(problem, f"<think>{followed}").answered is False
 
 
 def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):

@@ -1,4 +1,4 @@
-"""Each repair removes one dependence on something other than the item number, and leaves the questions alone."""
+"""Workings by hand; each repair removes a dependence on more than the item number and leaves the questions alone."""
 
 import random
 import sys
@@ -11,13 +11,57 @@ import pytest
 import reasoning_gym
 from reasoning_gym.arithmetic import time_intervals
 
-from prorl.envs.families import gym_repairs as repairs
-from prorl.envs.families.gym import TimeIntervals
-from prorl.envs.families.gym_library import SOURCES
-from prorl.envs.reasoning_gym import PREFIX
+from prorl.envs.families import gym_datasets as repairs
+from prorl.envs.families.gym import ROWS
 from prorl.envs.registry import make_task
 
 ITEM = 12345678901234567
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "steps"),
+    [
+        ("chain_sum", {"expression": "4 - 1 - 7 + 12"}, "3 -4"),
+        ("chain_sum", {"expression": "4 - 1"}, ""),
+        ("decimal_chain_sum", {"expression": "3.2 - 0.2 + 2.7"}, "3.0"),
+        ("products", {"expression": "47 * 23"}, "940+141"),
+        ("lcm", {"numbers": [24, 18]}, "gcd 6 4*18"),
+        ("fraction_simplification", {"factor": 4}, "/4"),
+        ("base_conversion", {"decimal_value": 21}, "21"),
+        ("spell_backward", {"word": "sun"}, "s u n"),
+        ("number_filtering", {"filter_value": "11", "original_numbers": ["19", "6", "11"]}, "19> 6< 11="),
+        (
+            "time_intervals",
+            {"task_type": "time", "start_time": "2026-01-02 13:28:00", "end_time": "2026-01-02 13:44:00"},
+            "824-808",
+        ),
+        (
+            "time_intervals",
+            {"task_type": "seconds", "start_time": "2026-01-02 23:59:50", "end_time": "2026-01-03 00:00:10"},
+            "86410-86390",
+        ),
+        ("time_intervals", {"task_type": "date"}, ""),
+        ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": 17}, "Monday+3"),
+        ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": -9}, "Monday-2"),
+        ("simple_geometry", {"total_interior_sum": 180, "sum_of_known_angles": 110.0}, "180-110"),
+        ("number_sequence", {"rule": "multiply by 4"}, "multiply by 4"),
+    ],
+)
+def test_working_by_hand(name, metadata, steps):
+    assert ROWS[f"rg_{name}"].steps({"metadata": metadata}) == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "usable"),
+    [
+        ("fraction_simplification", {"simplified_numerator": 2, "simplified_denominator": 3}, True),
+        ("fraction_simplification", {"simplified_numerator": 4, "simplified_denominator": 6}, False),
+        ("number_sequence", {"sequence": [1, 2, 4]}, True),
+        ("number_sequence", {"sequence": [4, 0, 0]}, False),
+    ],
+)
+def test_unreduced_fractions_and_collapsed_sequences_are_not_used(name, metadata, usable):
+    assert ROWS[f"rg_{name}"].usable({"metadata": metadata}) is usable
 
 
 def dataset(name, size=sys.maxsize):
@@ -102,7 +146,7 @@ def test_programs_that_depend_on_more_than_their_input_are_left_out(program, pur
 
 
 def test_drawing_leaves_the_global_generators_and_the_console_alone(capsys):
-    careless = [PREFIX + row.name for row in SOURCES if row.careless]
+    careless = [name for name, row in ROWS.items() if row.careless]
     states = random.getstate(), numpy.random.get_state()[1].tolist()
     for name in careless:
         make_task(name).problem(0, "train")
@@ -114,7 +158,7 @@ def test_time_intervals_do_not_ask_about_today(monkeypatch):
     def drawn(year):
         today = type("Day", (date,), {"today": classmethod(lambda cls: date(year, 2, 28))})
         monkeypatch.setattr(time_intervals, "date", today)
-        task, rng = TimeIntervals({0: 1.0}), Random(0)
+        task, rng = make_task("rg_time_intervals", {0: 1.0}), Random(0)
         return [task.generate(rng, 0) for _ in range(40)]
 
     assert drawn(2023) == drawn(2024)

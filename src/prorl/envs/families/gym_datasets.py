@@ -1,46 +1,38 @@
-"""What makes some datasets of reasoning-gym keep the promise that an item depends on its number alone.
+"""What single datasets of reasoning-gym need: repairs, workings, entries that are left out, other solutions.
 
-The library leaves the order of sets to the interpreter's hash seed, or draws a whole dataset at once. Each repair
-changes one new dataset object in place; the questions stay the library's.
+The repairs make an item depend on its number alone: the library leaves the order of sets to the interpreter's hash
+seed, or draws a whole dataset at once. Each changes one new dataset object in place.
 """
 
 from __future__ import annotations
 
 import ast
+import json
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from functools import wraps
+from itertools import accumulate
+from math import gcd
 from random import Random
 from typing import Any
 
+Entry = Mapping[str, Any]
 Move = tuple[str, str, str]  # colour, from, to
 
 MAX_TERM = 1000  # of a number sequence, as in the library
 
-_PURE_MODULES = frozenset(
-    (
-        *(
-            "abc",
-            "bisect",
-            "cmath",
-            "collections",
-            "collections.abc",
-            "copy",
-            "dataclasses",
-            "decimal",
-            "enum",
-        ),
-        *("fractions", "functools", "heapq", "itertools", "json", "math", "numbers", "numpy", "operator"),
-        *("queue", "re", "statistics", "string", "types", "typing"),
-    )
+_PURE_MODULES = (
+    "abc bisect cmath collections collections.abc copy dataclasses decimal enum fractions functools heapq itertools "
+    "json math numbers numpy operator queue re statistics string types typing"
 )
-_IMPURE_NAMES = frozenset(
-    (
-        *("set", "frozenset", "hash", "id", "object", "globals", "locals", "vars", "print", "input"),
-        *("open", "exec", "eval", "compile", "__import__"),
-    )
+_IMPURE_NAMES = (
+    "set frozenset hash id object globals locals vars print input open exec eval compile __import__"
 )
+PURE_MODULES, IMPURE_NAMES = frozenset(_PURE_MODULES.split()), frozenset(_IMPURE_NAMES.split())
 
 
 class SortedSet(frozenset[str]):
@@ -189,7 +181,7 @@ def keep_pure_programs(dataset: Any) -> None:
 
 def _is_pure(program: str, generator: str) -> bool:
     """`generator` may use `random`, which it shares with the library's own stream and is seeded for each item."""
-    return _uses_only(program, _PURE_MODULES) and _uses_only(generator, _PURE_MODULES | {"random"})
+    return _uses_only(program, PURE_MODULES) and _uses_only(generator, PURE_MODULES | {"random"})
 
 
 def _uses_only(source: str, modules: frozenset[str]) -> bool:
@@ -201,7 +193,7 @@ def _uses_only(source: str, modules: frozenset[str]) -> bool:
                 return False
             case ast.Set() | ast.SetComp():
                 return False
-            case ast.Name(id=name) if name in _IMPURE_NAMES:
+            case ast.Name(id=name) if name in IMPURE_NAMES:
                 return False
             case ast.Attribute(attr=attribute) if attribute.startswith("__") or (
                 attribute == "random" and "random" not in modules
@@ -229,3 +221,72 @@ def _stopping(apply: Callable[[Any, list[int], int], int]) -> Callable[[Any, lis
         return term
 
     return stopping
+
+
+# workings
+
+
+def running_totals(entry: Entry) -> str:
+    """Totals after each term but the first and the last."""
+    first, *rest = entry["metadata"]["expression"].split(" ")
+    signed = (Decimal(sign + term) for sign, term in zip(rest[::2], rest[1::2], strict=True))
+    return " ".join(str(total) for total in list(accumulate(signed, initial=Decimal(first)))[1:-1])
+
+
+def partial_products(entry: Entry) -> str:
+    """The left factor times each digit of the right one, highest first: `47*23` gives `940+141`."""
+    left, right = entry["metadata"]["expression"].split(" * ")
+    places = range(len(right) - 1, -1, -1)
+    return "+".join(str(int(left) * int(digit) * 10**n) for digit, n in zip(right, places, strict=True))
+
+
+def common_divisor(entry: Entry) -> str:
+    """`24, 18` gives `gcd 6 4*18`."""
+    left, right = entry["metadata"]["numbers"]
+    divisor = gcd(left, right)
+    return f"gcd {divisor} {left // divisor}*{right}"
+
+
+def comparisons(entry: Entry) -> str:
+    """Each number with the sign of its comparison with the bound: `19> 6< 11=`."""
+    bound = float(entry["metadata"]["filter_value"])
+    numbers = ((text, float(text)) for text in entry["metadata"]["original_numbers"])
+    return " ".join(f"{text}{'=' if x == bound else '>' if x > bound else '<'}" for text, x in numbers)
+
+
+def clock_difference(entry: Entry) -> str:
+    """`13:28 to 13:44` gives `824-808`, in minutes (or seconds) of the day; empty for dates."""
+    metadata = entry["metadata"]
+    if metadata["task_type"] == "date":
+        return ""
+    start, end = (datetime.fromisoformat(metadata[key]) for key in ("start_time", "end_time"))
+    midnight = start.replace(hour=0, minute=0, second=0)
+    unit = 60 if metadata["task_type"] == "time" else 1
+    since = [int((moment - midnight).total_seconds()) // unit for moment in (end, start)]
+    return f"{since[0]}-{since[1]}"
+
+
+def weekday_offset(entry: Entry) -> str:
+    """The start and whole weeks taken off the offset: `Monday+3`."""
+    start, days = datetime.fromisoformat(entry["metadata"]["start_date"]), entry["metadata"]["offset_days"]
+    return f"{start:%A}{days % 7 if days >= 0 else -(-days % 7):+d}"
+
+
+def angles(entry: Entry) -> str:
+    """`86, 24` gives `180-110`."""
+    return f"{entry['metadata']['total_interior_sum']}-{entry['metadata']['sum_of_known_angles']:g}"
+
+
+# entries that are left out, and solutions that are not the entry's `answer`
+
+
+def colouring(entry: Entry) -> str:
+    """The colouring that the library found, as the question asks for it."""
+    return json.dumps({str(vertex): n for vertex, n in entry["metadata"]["possible_answer"].items()})
+
+
+def squared_sine(entry: Entry) -> str:
+    """Whether sympy finds sin² or -cos² for the integral of sin·cos depends on the hash seed: always sin²."""
+    written = r"(-?)((?:[0-9]+\*)?)cos(\([^()]*\)\*\*2(?:/[0-9]+)? \+ C)"
+    match = re.fullmatch(written, entry["answer"])
+    return f"{'' if match[1] else '-'}{match[2]}sin{match[3]}" if match else str(entry["answer"])
