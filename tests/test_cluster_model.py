@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.cluster.footprint import Size
+from prorl.cluster.capacity import Size
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SIZE = Size(

@@ -5,14 +5,14 @@ import time
 import pytest
 import torch
 
-from prorl.cluster.settings import EngineSettings, engine_environment
+from prorl.cluster.settings import engine_environment
 from prorl.cluster.weights import collect
 from prorl.compose import build_parts
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.learn.model import load_model
 from prorl.probe import SyncError, halves
 from prorl.types import Request, Sampling
-from support.cluster import CONTEXT, ENDS, actors, config_of, without_head, write_model
+from support.cluster import actors, config_of, engine_settings, without_head, write_model
 from support.learners import learner
 from support.tiny import write_recipe
 
@@ -38,12 +38,12 @@ def policy(tmp_path_factory):
 
 def engine_actor():
     """An engine that can be made to hang; made in here, as Ray's processes cannot import this module."""
-    from prorl.cluster import engine_actor as process
+    from prorl.cluster import engine
 
     def forever(_worker):
         time.sleep(3600)
 
-    class EngineActor(process.EngineActor):
+    class EngineActor(engine.EngineActor):
         def hang(self):
             """As in a collective that not everybody has come to."""
             self._engine._engine.collective_rpc(forever)
@@ -55,14 +55,7 @@ def engine_actor():
 def engine(policy):
     from prorl.cluster.engine import RayEngine
 
-    settings = EngineSettings(
-        config=config_of(policy[0]),
-        eos_ids=tuple(ENDS),
-        context=CONTEXT,
-        max_rows=64,
-        cache_bytes=64 << 20,
-        tensor_parallel=2,
-    )
+    settings = engine_settings(config=config_of(policy[0]), tensor_parallel=2)
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     environment = {"env_vars": engine_environment(1, "cpu")}
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from prorl.types import Request, Sampling
-from support.cluster import ENDS, actors, config_of, write_model
+from support.cluster import actors, cluster_settings, config_of, engine_settings, write_model
 from support.learners import settings_of
 
 pytest.importorskip("vllm")
@@ -26,29 +26,21 @@ class Bench:
         from prorl.cluster.backend import RayBackend
         from prorl.cluster.cluster import Cluster
         from prorl.cluster.engine import RayEngine
-        from prorl.cluster.learner import Origin, RayLearner
-        from prorl.cluster.settings import ClusterSettings, EngineSettings, engine_environment
+        from prorl.cluster.learner import RayLearner
+        from prorl.cluster.settings import engine_environment
         from support.wire import WiredEngine, WiredRank
 
         self._folder = folder
-        places = {"address": None, "learners": 2, "engines": 2, "room_deadline": 60.0}
-        self._cluster = Cluster(ClusterSettings(**places, device="cpu", threads=1))
+        self._cluster = Cluster(cluster_settings(learners=2, engines=2))
         path = os.pathsep.join(sys.path)  # on which these find the package and tests/support
         environment = engine_environment(1, "cpu") | {"PYTHONPATH": path}
         process = {"num_cpus": 0, "runtime_env": {"env_vars": environment}}
         self.ranks = [
             ray.remote(WiredRank).options(**process, max_concurrency=2).remote(rank, 2) for rank in range(2)
         ]
-        origin = Origin(model=str(model), tokenizer=str(model), settings=settings_of(), with_reference=False)
-        learner = RayLearner(self.ranks, origin, device="cpu")
-        settings = EngineSettings(
-            config=config_of(model),
-            eos_ids=tuple(ENDS),
-            context=learner.facts.context,
-            max_rows=64,
-            cache_bytes=64 << 20,
-            transfer="nccl",
-        )
+        path = str(model)
+        learner = RayLearner(self.ranks, path, path, settings_of(), with_reference=False, device="cpu")
+        settings = engine_settings(config=config_of(model), context=learner.facts.context, transfer="nccl")
 
         def start(index):
             return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
@@ -118,8 +110,7 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
 
 
 def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
-    from prorl.cluster.transfer import Line, Source
-    from prorl.cluster.weights import Receivers
+    from prorl.cluster.weights import Receivers, Sender
 
     class Wide:
         """An engine of two GPUs that remembers what it was told."""
@@ -127,7 +118,8 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
         def __init__(self):
             self._told = []
 
-        def transfer(self, *told):
+        def call(self, method, *told):
+            assert method == "transfer"
             self._told.append(told)
 
         def told(self):
@@ -135,10 +127,10 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
 
     engines = [ray.remote(Wide).options(num_cpus=0).remote() for _ in range(2)]
     receivers = Receivers(actors=engines, gpus=2, deadline=DEADLINE)
-    source = Source(torch.nn.Linear(2, 2), torch.float32, "cpu", sends=False)
-    line = Line(source, 1, receivers, ("127.0.0.1", 0))  # not rank 0, so that nobody is met
-    line.init_weight_transfer_engine({"rank_offset": 1})
-    assert line.failure is None
+    of = {"rank": 1, "receivers": receivers, "address": ("127.0.0.1", 0)}  # rank 0 would form a group
+    sender = Sender(torch.nn.Linear(2, 2), torch.float32, "cpu", **of)
+    sender.init_weight_transfer_engine({"rank_offset": 1})
+    assert sender.failure is None
     shutdown, meeting = "shutdown_weight_transfer_engine", "init_weight_transfer_engine"
     assert ray.get([engine.told.remote() for engine in engines]) == [
         [(shutdown,), (meeting, {"rank_offset": offset})] for offset in (1, 3)

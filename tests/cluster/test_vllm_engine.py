@@ -5,13 +5,12 @@ import dataclasses
 import pytest
 import torch
 
-from prorl.cluster.checksums import crc
-from prorl.cluster.weights import collect
+from prorl.cluster.weights import collect, crc
 from prorl.learn.model import load_model
 from prorl.local.engine import RequestError
 from prorl.probe import SyncError, halves, require_agreement
 from prorl.types import Request, Sampling
-from support.cluster import CONTEXT, ENDS, config_of, write_model
+from support.cluster import CONTEXT, ENDS, config_of, engine_settings, without_head, write_model
 from support.learners import learner
 
 pytest.importorskip("vllm")
@@ -19,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 PROBE = tuple(range(0, 264, 33))
 TOLERANCE = 1e-4
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+EMBEDDING = "model.embed_tokens.weight"
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +28,16 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def engine(folder):
-    from prorl.cluster.settings import EngineSettings
     from prorl.cluster.vllm_engine import VLLMEngine
 
-    settings = EngineSettings(
-        config=config_of(folder), eos_ids=tuple(ENDS), context=CONTEXT, max_rows=64, cache_bytes=64 << 20
-    )
-    return VLLMEngine(settings)
+    return VLLMEngine(engine_settings(config=config_of(folder)))
 
 
 def test_equal_models_are_read_from_the_same_place(folder):
     """vLLM keeps what it has compiled under it, and a replacement must not compile again."""
-    from prorl.cluster.settings import EngineSettings
     from prorl.cluster.vllm_engine import without_weights
 
-    settings = EngineSettings(config=config_of(folder), eos_ids=(1, 2), context=CONTEXT)
+    settings = engine_settings(config=config_of(folder), eos_ids=(1, 2))
     place = without_weights(settings)
     assert without_weights(dataclasses.replace(settings, max_rows=3)) == place
     assert without_weights(dataclasses.replace(settings, eos_ids=(1,))) != place
@@ -74,8 +68,7 @@ def ask(draw=0, prompt=(5, 6, 7), samples=4, seed=11, temperature=0.8, limit=12,
 
 
 def answers(engine, *requests):
-    for request in requests:
-        engine.submit(request)
+    engine.add([(request, sample) for request in requests for sample in range(request.samples)])
     found = {}
     while done := engine.poll():
         found |= {(completion.draw, completion.sample): completion for completion in done}
@@ -101,9 +94,7 @@ def test_a_skipped_sync_is_caught(engine, policy):
 
 
 def test_a_stale_head_is_caught(engine, policy):
-    weights = collect(policy.policy, 0, torch.float32)
-    without = {name: array for name, array in weights.arrays.items() if name != HEAD}
-    engine.install(resealed(weights, without))
+    engine.install(without_head(collect(policy.policy, 0, torch.float32)))
     with pytest.raises(SyncError):
         probe(engine, policy)
 
@@ -116,7 +107,7 @@ def test_permuted_shards_are_caught(engine, policy, name):
     whole = weights.arrays[name]
     swapped = torch.from_numpy(whole).roll(len(whole) // 2, 0).numpy()
     arrays = {key: swapped if array is whole else array for key, array in weights.arrays.items()}
-    engine.install(resealed(weights, arrays))
+    engine.install(dataclasses.replace(weights, arrays=arrays, checksum=crc(arrays)))
     with pytest.raises(SyncError):
         probe(engine, policy)
 
@@ -128,11 +119,6 @@ def test_weights_damaged_on_the_way_are_refused(engine, policy):
     with pytest.raises(SyncError, match="damaged on their way"):
         engine.install(dataclasses.replace(weights, arrays=damaged))
     assert engine.version == -1
-
-
-def resealed(weights, arrays):
-    """As if the learner itself had collected these."""
-    return dataclasses.replace(weights, arrays=arrays, checksum=crc(arrays))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -204,7 +190,7 @@ def test_more_prompts_than_fit_into_one_pass(engine, policy):
 
 def test_weights_do_not_change_under_a_request(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
-    engine.submit(ask())
+    engine.add([(ask(), 0)])
     with pytest.raises(RuntimeError, match="in flight"):
         engine.install(collect(policy.policy, 1, torch.float32))
     engine.cancel()
@@ -215,7 +201,7 @@ def test_weights_do_not_change_under_a_request(engine, policy):
 def test_what_cannot_be_served_is_refused(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
     with pytest.raises(RequestError, match="response_limit"):
-        engine.submit(ask(limit=CONTEXT))
+        engine.add([(ask(limit=CONTEXT), 0)])
     assert engine.poll() == []
 
 

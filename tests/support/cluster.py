@@ -6,10 +6,11 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from prorl.cluster.checksums import crc
-from prorl.cluster.weights import Weights
+from prorl.cluster.settings import ClusterSettings, EngineSettings
+from prorl.cluster.weights import Weights, crc
 from prorl.learn.model import ModelShape, build_model
 from prorl.learn.tokenizer import train_tokenizer
+from support.recipes import recipe
 
 CONTEXT = 192
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
@@ -32,6 +33,30 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def cluster_settings(**changes: Any) -> ClusterSettings:
+    """The recipe's defaults, one CPU a process."""
+    section = recipe().cluster.model_dump()
+    own = {"device": "cpu", "threads": 1, "judge_workers": 1}
+    fields = {name: value for name, value in section.items() if name in ClusterSettings.__dataclass_fields__}
+    return ClusterSettings(**(fields | own | changes))
+
+
+def engine_settings(**changes: Any) -> EngineSettings:
+    """A small engine in float32 that takes its weights from host memory."""
+    small: dict[str, Any] = {
+        "config": "",
+        "eos_ids": tuple(ENDS),
+        "context": CONTEXT,
+        "dtype": "float32",
+        "max_rows": 64,
+        "cache_bytes": 64 << 20,
+        "transfer": "host",
+        "tensor_parallel": 1,
+        "colocated": False,
+    }
+    return EngineSettings(**(small | changes))
 
 
 def config_of(model: Path) -> str:
