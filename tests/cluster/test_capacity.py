@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from prorl.cluster.capacity import (
     ALONE,
     GIB,
+    PLANNED,
     SHARED,
     Demand,
     Hardware,
@@ -198,7 +199,6 @@ def test_worked_numbers_of_8_gpus():
     # 85 % of 80 GiB, beside the rank's process - 3.08e9 of engine weights - the engine's process of 2 GiB
     cache = 68 * GIB - 3.08e9 - 2 * GIB
     assert placed.cache == pytest.approx(cache)
-    assert placed.cache_tokens == int(cache / 28_672)
     assert placed.rows == 135  # of 17,408 tokens
     # 20 bytes a parameter over 8, embedding and two layers with gradients, 17,408 tokens of 28 layer inputs and one
     # whole layer, two processes
@@ -292,14 +292,14 @@ def test_an_engines_share_of_a_gpu_is_that_of_the_plan():
     for separate, share in ((True, ALONE), (False, SHARED)):
         placed = place(QWEN_1_5B, LONG, EIGHT, separate=separate)
         assert placed.engine_share == share * 80 * GIB
-        assert placed.engine_share <= placed.planned
+        assert share <= PLANNED
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16, 64]), st.sampled_from([24.0, 40.0, 80.0, 141.0]), st.booleans())
 def test_a_placement_without_problems_stays_below_what_is_planned(gpus, memory, checkpointing):
     demand = replace(LONG, activation_checkpointing=checkpointing)
     placed = place(QWEN_1_5B, demand, Hardware(gpus=gpus, gpu_memory=memory))
-    fits = total(placed.learning) <= placed.planned and placed.rows >= 16
+    fits = total(placed.learning) <= PLANNED * memory * GIB and placed.rows >= 16
     assert fits == (placed.problems == ())
     assert placed.engines * placed.tensor_parallel == gpus
 

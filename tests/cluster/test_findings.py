@@ -207,6 +207,6 @@ def test_a_node_reaches_those_that_listen():
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = ("localhost", gone.getsockname()[1])
     with closing(NodeProbe()) as one, closing(NodeProbe()) as other:
-        there = ("127.0.0.1", other.port())
+        there = ("127.0.0.1", other.port)
         assert one.unreachable([there]) == ()
         assert one.unreachable([there, nobody]) == ("localhost",)

@@ -72,7 +72,9 @@ def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe):
     config = load_recipe(str(recipe))
     (missing,) = _data(config, str(recipe))
     assert not missing.fits
-    assert f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in missing.detail
+    assert (
+        f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in missing.detail
+    )
     done("data", "prepare", recipe)
     (found,) = _data(config, str(recipe))
     assert str(found) == f"ok: data: {len(TRAINED) + len(EXAMINED) + 1} data sets, prepared in prepared"

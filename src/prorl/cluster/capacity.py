@@ -91,11 +91,6 @@ class Demand:
         """Longest sequence, tokens."""
         return self.response_limit + PROMPT_TOKENS
 
-    @property
-    def width(self) -> int:
-        """Bytes of a weight, key or value in an engine."""
-        return HALF if self.half else FLOAT32
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
@@ -162,32 +157,19 @@ def checkpoint_copies(size: Size, *, share: float) -> float:
 class Placement:
     """Engines, learner ranks, and the bytes that each GPU and node holds, by what they are for."""
 
-    size: Size
     demand: Demand
     hardware: Hardware
+    context: int  # that the model can attend over
     colocated: bool
     engines: int
     tensor_parallel: int  # GPUs of one engine
     learner_ranks: int
+    engine_share: float  # of a GPU that an engine may use
     sampling: Mapping[str, float]  # per GPU, without the cache, which takes what is left
+    cached_token: float  # keys and values of one position on one GPU
     learning: Mapping[str, float]  # per GPU
     starting: Mapping[str, float]  # host memory of the node that needs most, while models are loaded
     training: Mapping[str, float]  # likewise at the worst moment of a step
-
-    @property
-    def planned(self) -> float:
-        """Bytes of a GPU that are planned with."""
-        return PLANNED * self.hardware.gpu_memory * GIB
-
-    @property
-    def engine_share(self) -> float:
-        """Bytes of a GPU that an engine may use."""
-        return (SHARED if self.colocated else ALONE) * self.hardware.gpu_memory * GIB
-
-    @property
-    def host(self) -> float:
-        """Bytes of host memory that a node needs at most, beside what every process takes for itself."""
-        return max(sum(self.starting.values()), sum(self.training.values()))
 
     @property
     def left(self) -> float:
@@ -200,26 +182,19 @@ class Placement:
         return self.left if self.demand.cache_gib is None else self.demand.cache_gib * GIB
 
     @property
-    def cached_token(self) -> float:
-        """Bytes of one position on one GPU."""
-        # fewer key heads than GPUs are repeated, one on each
-        shards = min(self.tensor_parallel, self.size.kv_heads)
-        return kv_cache(self.size, 1, half=self.demand.half) / shards
-
-    @property
     def cache_needed(self) -> float:
         """Bytes of one GPU without which vLLM does not start: one sequence of the model's context, and a block."""
-        return (-(-self.size.context // BLOCK) + 1) * BLOCK * self.cached_token
-
-    @property
-    def cache_tokens(self) -> int:
-        """Token positions that one engine's cache holds."""
-        return int(self.cache // self.cached_token)
+        return (-(-self.context // BLOCK) + 1) * BLOCK * self.cached_token
 
     @property
     def rows(self) -> int:
         """Responses at full length that one engine holds."""
-        return self.cache_tokens // self.demand.context
+        return int(self.cache // self.cached_token) // self.demand.context
+
+    @property
+    def host(self) -> float:
+        """Bytes of host memory that a node needs at most, beside what every process takes for itself."""
+        return max(sum(self.starting.values()), sum(self.training.values()))
 
     @property
     def settings(self) -> str:
@@ -248,7 +223,7 @@ class Placement:
         if self.cache < self.cache_needed:
             yield (
                 f"sampling: an engine starts only with a cache for one sequence of the model's context, "
-                f"{self.size.context:,} tokens, which needs {_short(self.cache_needed, self.cache)}: {larger}"
+                f"{self.context:,} tokens, which needs {_short(self.cache_needed, self.cache)}: {larger}"
             )
         if self.rows < FEWEST_ROWS:
             yield (
@@ -258,7 +233,8 @@ class Placement:
 
     def _learning_problems(self) -> Iterator[str]:
         needed, demand = sum(self.learning.values()), self.demand
-        if needed <= self.planned:
+        planned = PLANNED * self.hardware.gpu_memory * GIB
+        if needed <= planned:
             return
         fields = ["learner.activation_checkpointing=true"] * (not demand.activation_checkpointing)
         fields += ["learner.dtype=bfloat16 with learner.old_logprobs=learner"] * (not demand.half)
@@ -266,7 +242,7 @@ class Placement:
             fields += [f"a lower learner.micro_batch_tokens ({demand.micro_batch_tokens:,})"]
         fields += [f"a lower sampling.response_limit ({demand.response_limit:,})"]
         fields += [f"more cluster.learners ({self.learner_ranks}) on more GPUs"]
-        yield f"learning: needs {_short(needed, self.planned)}: set {', or '.join(fields)}"
+        yield f"learning: needs {_short(needed, planned)}: set {', or '.join(fields)}"
 
     def describe(self) -> Iterator[str]:
         """The placement in sentences, a table of GiB per GPU, and what does not fit."""
@@ -281,7 +257,7 @@ class Placement:
         yield f"  sampling, GiB per GPU: {_parts({**self.sampling, 'key-value cache': self.cache})}"
         yield f"  learning, GiB per GPU: {_parts(self.learning)}"
         yield (
-            f"  one engine's cache holds {self.cache_tokens:,} tokens: {self.rows:,} responses of "
+            f"  one engine's cache holds {int(self.cache // self.cached_token):,} tokens: {self.rows:,} responses of "
             f"{demand.response_limit:,} tokens at full length"
         )
         yield (
@@ -339,16 +315,19 @@ def arrange(
     }
     total = sum(state.values())
     moved = total if offloads else total - state["gradients"] if colocated else 0.0
-    weights = demand.width * size.parameters
+    weights = (HALF if demand.half else FLOAT32) * size.parameters
     return Placement(
-        size=size,
         demand=demand,
         hardware=hardware,
+        context=size.context,
         colocated=colocated,
         engines=(hardware.gpus - (learners or 0)) // tensor_parallel,
         tensor_parallel=tensor_parallel,
         learner_ranks=ranks,
+        engine_share=(SHARED if colocated else ALONE) * hardware.gpu_memory * GIB,
         sampling={"engine weights": weights / tensor_parallel, "process": float(PROCESS)},
+        # fewer key heads than GPUs are repeated, one on each
+        cached_token=kv_cache(size, 1, half=demand.half) / min(tensor_parallel, size.kv_heads),
         learning=learning,
         starting={
             "a model being loaded": FLOAT32 * size.parameters,  # by one rank of the node after the other

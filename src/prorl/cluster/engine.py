@@ -17,15 +17,7 @@ from typing import Any
 
 import ray
 
-from prorl.cluster.cluster import (
-    LOST,
-    TRANSFER_SECONDS,
-    OverdueError,
-    answered,
-    ended,
-    reason,
-    result,
-)
+from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, OverdueError, answered, ended, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing
 from prorl.cluster.weights import Published, Receivers
 from prorl.local.engine import RequestError
@@ -100,10 +92,7 @@ class RayEngine:
         `deadline` is in seconds: an engine that takes longer to start, to take new weights or to finish another
         response is replaced as if it had died. `sharing` where the learner uses the same GPUs.
         """
-        self._start = start
-        self._settings = settings
-        self._deadline = deadline
-        self._sharing = sharing
+        self._start, self._settings, self._deadline, self._sharing = start, settings, deadline, sharing
         if sharing is not None:
             sharing.acquire(self)
         self._slots = [_Slot(index=index, actor=start(index)) for index in range(engines)]
@@ -236,36 +225,30 @@ class RayEngine:
     def _serve_proven(
         self, method: str, argument: Any, *, replaced: tuple[type[Exception], ...] = ()
     ) -> None:
-        """Have all engines serve what was published, and prove that they do; one that fails so is replaced as well.
-
-        Raises:
-            SyncError: one does not; where that one is replaced, another in its place did not either.
-        """
+        """Have all engines serve what was published, and prove it; one that raises `replaced` is replaced as well."""
         for slot, served in self._ask(method, argument):
             with self._replacing(slot, *replaced):
                 served()
                 self._prove(slot)
 
     def _sent(self, published: Published) -> bool:
-        """Have the weights sent straight to all engines; whether they have arrived and are served.
+        """Have the weights sent straight to all engines; whether they arrived and are served.
 
-        Otherwise all engines are started anew without weights: the old ones are in an unknown state, and some may
-        wait for ever.
+        If not, all engines are started anew: the state of the old ones is unknown, and some may wait for ever.
         """
         for slot, withdrawn in self._ask("withdraw"):
             with self._replacing(slot):
                 withdrawn()
         way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
         receivers = Receivers(actors=actors, gpus=self._settings.tensor_parallel, deadline=self._deadline)
-        failure = published.send(receivers)
-        if failure is None:
-            try:
+        try:
+            failure = published.send(receivers)
+            if failure is None:
                 self._serve_proven("serve", published.version)
-            except SyncError as error:
-                failure = str(error)
-        if failure is None:
-            self._failures = 0
-            return True
+                self._failures = 0
+                return True
+        except SyncError as error:
+            failure = str(error)
         self._failures += 1
         then = "the next sync tries again" if self._failures < MOST_FAILURES else "so it is from now on"
         self._tell(
@@ -281,7 +264,7 @@ class RayEngine:
         answer, slot.pending = slot.pending, None
         completions: list[Completion] = []
         with self._replacing(slot):
-            completions = result(answer, within=_left(slot.due))
+            completions = _wait(answer, slot.due)
         for completion in completions:
             del slot.owed[completion.draw, completion.sample]
         return completions
@@ -297,13 +280,10 @@ class RayEngine:
                 lost = self._replace(slot, lost)
 
     def _replace(self, slot: _Slot, lost: Exception) -> Exception | None:
-        """Start a new engine for a lost one: same weights, proven, asked for what the old one owed.
+        """Start a new engine with the same weights for a lost one, and ask it for what the old one owed.
 
-        Returns why the new one is lost too, if it is.
-
-        Raises:
-            SyncError: it did not serve what was published, and neither did another in its place before.
-            EngineLostError: it was one too many.
+        Returns why the new one is lost too, if it is. Raises SyncError where another in its place did not serve what
+        was published either, EngineLostError where it was one too many.
         """
         if isinstance(lost, SyncError):
             if slot.disproved:
@@ -327,9 +307,9 @@ class RayEngine:
         owed = [(request, sample) for (_, sample), request in slot.owed.items()]
         weights, due = self._published.copy(), self._due()
         try:
-            result(slot.actor.call.remote("install", weights), within=_left(due))
+            _wait(slot.actor.call.remote("install", weights), due)
             self._prove(slot)
-            result(slot.actor.call.remote("add", owed), within=_left(due))
+            _wait(slot.actor.call.remote("add", owed), due)
         except (*LOST, SyncError) as error:
             return error
         return None
@@ -352,18 +332,14 @@ class RayEngine:
     ) -> list[tuple[_Slot, Callable[[], Any]]]:
         """Ask engines at once, all by default; each with a function that waits for its answer."""
         due = self._due()
-
-        def wait(answer: Any) -> Any:
-            return result(answer, within=_left(due))
-
         chosen = self._slots if slots is None else slots
         asked = [(slot, slot.actor.call.remote(method, *arguments)) for slot in chosen]
-        return [(slot, partial(wait, answer)) for slot, answer in asked]
+        return [(slot, partial(_wait, answer, due)) for slot, answer in asked]
 
     def _due(self) -> float:
         return time.monotonic() + self._deadline
 
 
-def _left(due: float) -> float:
-    """Seconds until then, but at least those in which a ready answer gets here."""
-    return max(TRANSFER_SECONDS, due - time.monotonic())
+def _wait(answer: Any, due: float) -> Any:
+    """The answer of a call, until then and at least for the time in which one that is ready gets here."""
+    return result(answer, within=max(TRANSFER_SECONDS, due - time.monotonic()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from prorl.envs.errors import ProrlError
 
@@ -68,13 +68,9 @@ class TransferError(ProrlError):
 
 
 def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, colocate: bool) -> Transfer:
-    """How weights get to the engines; `colocate`: engines share the learner's GPUs.
+    """How weights get to the engines. Raises TransferError where `asked` cannot be done.
 
-    Colocated engines take them from host memory: they are given weights whenever they wake, and then the learner's
-    tensors lie there.
-
-    Raises:
-        TransferError: the way that was asked for does not exist.
+    Colocated engines take them from host memory: they need weights whenever they wake, when the learner's lie there.
     """
     own_gpus = device == "cuda" and not colocate
     if asked == "auto":
@@ -110,30 +106,17 @@ def engine_environment(threads: int, device: Device) -> dict[str, str]:
     }
 
 
-class GpuUser(Protocol):
-    """The learner or the engines, where both use the same GPUs."""
-
-    def leave(self) -> None:
-        """Give the memory of the GPUs back until it acquires them again.
-
-        Raises:
-            RuntimeError: work is in flight.
-        """
-
-
 class GpuSharing:
     """GPUs of a colocated run, used by the learner or by the engines, never by both at a time.
 
-    Invariant: a user that has left computes nothing, and holds next to nothing of a GPU's memory.
+    `leave` of either frees the GPUs' memory until it acquires them again; meanwhile it computes nothing.
     """
 
     def __init__(self) -> None:
-        self._user: GpuUser | None = None
+        self._user: Any = None
 
-    def acquire(self, user: GpuUser) -> None:
-        """Let a user have the GPUs, after the other one has left them. Raises as `GpuUser.leave`."""
-        if user is self._user:
-            return
-        if self._user is not None:
+    def acquire(self, user: Any) -> None:
+        """Let a user have the GPUs, after the other has left, which raises RuntimeError with work in flight."""
+        if self._user is not None and user is not self._user:
             self._user.leave()
         self._user = user

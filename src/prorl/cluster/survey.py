@@ -67,6 +67,7 @@ class Node:
     driver: str = ""  # version of its GPUs' driver; empty where it has none
     sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
     versions: Mapping[str, str] = field(default_factory=dict)  # of RANGES, and of prorl; empty where missing
+    port: int = 0  # at which its probe listens
     files: str = ""  # what went wrong with files between it and the driver
     unreachable: Sequence[str] = ()  # nodes that it cannot open a connection to
     trouble: str = ""  # why it could not be asked at all
@@ -77,6 +78,7 @@ class NodeProbe:
 
     def __init__(self) -> None:
         self._server = socket.create_server(("", 0))
+        self.port: int = self._server.getsockname()[1]
 
     def look(self) -> dict[str, Any]:
         """What only a process on the node can see, as fields of `Node`."""
@@ -87,12 +89,8 @@ class NodeProbe:
             "devices": devices,
             "driver": driver,
             "sandbox": probe().tier or "",
+            "port": self.port,
         }
-
-    def port(self) -> int:
-        """Where it listens."""
-        port: int = self._server.getsockname()[1]
-        return port
 
     def close(self) -> None:
         """Stop listening."""
@@ -154,13 +152,13 @@ def survey(address: str | None, run: Path) -> tuple[Node, ...]:
                 del probes[name]
         for name, trouble in _exchange(probes, run).items():
             nodes[name] = replace(nodes[name], files=trouble)
-        ports = {name: ray.get(one.port.remote(), timeout=ANSWER_SECONDS) for name, one in probes.items()}
+        listening = {name: (nodes[name].name, nodes[name].port) for name in probes}
         asked = {
-            name: one.unreachable.remote([(nodes[to].name, port) for to, port in ports.items() if to != name])
+            name: one.unreachable.remote([there for other, there in listening.items() if other != name])
             for name, one in probes.items()
         }
         for name, answer in asked.items():
-            within = ANSWER_SECONDS + CONNECT_SECONDS * len(ports)
+            within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
             nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
         return tuple(nodes.values())
     except RayError as error:

@@ -140,8 +140,8 @@ def policy_source(
 ) -> Any:
     """A `WeightSource` of vLLM: the policy's weights under all names, whole and in the engines' dtype.
 
-    Iterating is a collective where the model is sharded: all ranks must come to the end. Into `sums` goes the
-    `word_sum` of every weight of a round; it is None on ranks that send nothing.
+    Iterating is a collective where the model is sharded. `sums` takes the `word_sum` of every weight of a round, and
+    is None on ranks that send nothing.
     """
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
@@ -151,7 +151,6 @@ def policy_source(
             return [ParamMeta(name, dtype, tuple(weight.shape)) for name, weight in named]
 
         def begin(self) -> None:
-            """Begin another round."""
             self._round = self._weights()
 
         def __iter__(self) -> Iterator[tuple[str, Tensor]]:
