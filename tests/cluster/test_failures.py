@@ -23,7 +23,7 @@ from prorl.lab.watch.console import Console
 from prorl.launch import start_run
 from prorl.probe import SyncError
 from prorl.run.journal import read_journal
-from support.cluster import actors, engine_settings, write_model
+from support.cluster import actors, engine_settings
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -38,11 +38,6 @@ Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
 PATIENCE = 60.0  # seconds of the supervisor with a phase
 DEADLINE = 75.0  # seconds; an engine on a busy machine needs half of them to start
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
 
 
 class Saboteur(Console):

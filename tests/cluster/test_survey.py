@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 from prorl.cli.main import app
 from prorl.cluster.survey import findings, installed
 from prorl.envs.sandbox.probe import probe
-from support.cluster import write_model
 from support.tiny import write_recipe
 
 ray = pytest.importorskip("ray")
@@ -78,8 +77,8 @@ def eight_gpus(tmp_path, monkeypatch):
     cluster.shutdown()
 
 
-def test_memory_is_planned_where_there_are_gpus(eight_gpus, tmp_path):
-    recipe = write_recipe(tmp_path, write_model(tmp_path / "qwen3"))
+def test_memory_is_planned_where_there_are_gpus(eight_gpus, model, tmp_path):
+    recipe = write_recipe(tmp_path, model)
     asked = ["--address", eight_gpus, "--run", str(tmp_path), "--recipe", str(recipe), "device=cuda"]
     placed = ["cluster.learners=8", "cluster.engines=8", "cluster.colocate=true", "threads=8"]
     said = doctor(*asked, *placed)

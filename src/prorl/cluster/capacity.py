@@ -207,42 +207,37 @@ class Placement:
     @property
     def problems(self) -> tuple[str, ...]:
         """What does not fit, by how much, and which fields of the recipe change that."""
-        return (*self.sampling_problems(), *self._learning_problems())
-
-    def sampling_problems(self) -> Iterator[str]:
-        """Those of the engines."""
-        held, demand = sum(self.sampling.values()), self.demand
-        more = "take GPUs with more memory, or set cluster.tensor_parallel higher"
-        more += " with cluster.colocate=false (--separate)" * self.colocated
-        larger = more if demand.cache_gib is None else f"set cluster.cache_gib higher, or {more}"
-        if not self.left:
-            yield f"sampling: weights and process need {_short(held, self.engine_share)}: {more}"
-            return
-        if self.cache > self.left:
-            yield f"sampling: cluster.cache_gib needs {_short(self.cache, self.left)}: lower it, or {more}"
-        if self.cache < self.cache_needed:
-            yield (
-                f"sampling: an engine starts only with a cache for one sequence of the model's context, "
-                f"{self.context:,} tokens, which needs {_short(self.cache_needed, self.cache)}: {larger}"
-            )
-        if self.rows < FEWEST_ROWS:
-            yield (
-                f"sampling: the cache of an engine holds {self.rows} responses at full length, {FEWEST_ROWS} are "
-                f"needed: lower sampling.response_limit ({demand.response_limit:,}), or {larger}"
-            )
-
-    def _learning_problems(self) -> Iterator[str]:
-        needed, demand = sum(self.learning.values()), self.demand
-        planned = PLANNED * self.hardware.gpu_memory * GIB
-        if needed <= planned:
-            return
+        demand = self.demand
         fields = ["learner.activation_checkpointing=true"] * (not demand.activation_checkpointing)
         fields += ["learner.dtype=bfloat16 with learner.old_logprobs=learner"] * (not demand.half)
         if demand.micro_batch_tokens > demand.context:
             fields += [f"a lower learner.micro_batch_tokens ({demand.micro_batch_tokens:,})"]
         fields += [f"a lower sampling.response_limit ({demand.response_limit:,})"]
         fields += [f"more cluster.learners ({self.learner_ranks}) on more GPUs"]
-        yield f"learning: needs {_short(needed, planned)}: set {', or '.join(fields)}"
+        planned = PLANNED * self.hardware.gpu_memory * GIB
+        learning = ("learning", sum(self.learning.values()), planned, f"set {', or '.join(fields)}")
+        return tuple(
+            f"{what} needs {needed / GIB:.2f} GiB on each GPU and has {there / GIB:.2f}, "
+            f"{(needed - there) / GIB:.2f} too few: {change}"
+            for what, needed, there, change in (*self.engine_needs(), learning)
+            if needed > there
+        )
+
+    def engine_needs(self) -> Iterator[tuple[str, float, float, str]]:
+        """Of an engine: what for, the bytes of one GPU that it needs and has, and what to change."""
+        limit, told = self.demand.response_limit, self.demand.cache_gib is not None
+        more = "take GPUs with more memory, or set cluster.tensor_parallel higher"
+        more += " with cluster.colocate=false (--separate)" * self.colocated
+        larger = "set cluster.cache_gib higher, or " * told + more
+        yield "an engine's weights and process", sum(self.sampling.values()), self.engine_share, more
+        if not self.left:
+            return
+        yield "cluster.cache_gib", self.cache, self.left, f"lower it, or {more}"
+        sequence = f"a cache for one sequence of the model's context, {self.context:,} tokens,"
+        yield sequence, self.cache_needed, self.cache, larger
+        group = FEWEST_ROWS * self.demand.context * self.cached_token
+        shorter = f"lower sampling.response_limit ({limit:,}), or {larger}"
+        yield f"a cache for {FEWEST_ROWS} responses at full length", group, self.cache, shorter
 
     def describe(self) -> Iterator[str]:
         """The placement in sentences, a table of GiB per GPU, and what does not fit."""
@@ -292,7 +287,8 @@ def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = Fa
     # An engine's GPUs divide the attention heads, are those of one node, and leave none of those that sample over.
     wide = [each for each in powers if not (size.heads % each or node % each or sampling % each)]
     tried = [arrange(size, demand, hardware, learners=learners, tensor_parallel=each) for each in wide]
-    return next((placed for placed in tried if not any(placed.sampling_problems())), tried[-1])
+    fits = (one for one in tried if all(needed <= there for _, needed, there, _ in one.engine_needs()))
+    return next(fits, tried[-1])
 
 
 def arrange(
@@ -348,12 +344,6 @@ def _parts(held: Mapping[str, float]) -> str:
     """Total and parts in GiB."""
     parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in held.items() if size)
     return f"{sum(held.values()) / GIB:.1f} = {parts}"
-
-
-def _short(needed: float, there: float) -> str:
-    return (
-        f"{needed / GIB:.2f} GiB on each GPU and has {there / GIB:.2f}, {(needed - there) / GIB:.2f} too few"
-    )
 
 
 def _count(number: int, thing: str) -> str:

@@ -173,13 +173,9 @@ def answered(due: Mapping[Any, float], *, wait: bool = True) -> set[Any]:
 
 def ended(lost: BaseException) -> str:
     """How an actor was lost, as the predicate of a sentence."""
-    match lost:
-        case OverdueError():
-            return "was silent"
-        case FaultError() | ProrlError():
-            return "has failed"
-        case _:
-            return "has died"
+    if isinstance(lost, OverdueError):
+        return "was silent"
+    return "has failed" if isinstance(lost, (FaultError, ProrlError)) else "has died"
 
 
 def reason(lost: BaseException) -> str:

@@ -195,16 +195,8 @@ def model_size(config: RunConfig) -> Size | None:
         projections = 2 * (shape.heads + shape.kv_heads) * head + 3 * shape.intermediate_size
         vocabulary = config.model.warmup.vocab_size if config.model.warmup else 0
         parameters = shape.hidden_size * (shape.layers * projections + vocabulary)
-    return Size(
-        parameters=parameters,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_width=head,
-        context=shape.context,
-    )
+    named = {"hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "context"}
+    return Size(parameters=parameters, head_width=head, **shape.model_dump(include=named))
 
 
 def _stored_size(path: str) -> Size | None:

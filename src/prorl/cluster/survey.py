@@ -133,11 +133,11 @@ def survey(address: str | None, run: Path) -> tuple[Node, ...]:
     join(address)
     try:
         alive = {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
-        probes = {}
+        probes, looking, nodes = {}, {}, {}
         for name in alive:
             here = NodeAffinitySchedulingStrategy(node_id=name, soft=False)
             probes[name] = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
-        nodes = {}
+            looking[name] = probes[name].look.remote()
         for name, seen in alive.items():
             node = Node(
                 name=seen["NodeManagerAddress"],
@@ -145,7 +145,7 @@ def survey(address: str | None, run: Path) -> tuple[Node, ...]:
                 gpus=int(seen["Resources"].get("GPU", 0)),
             )
             try:
-                nodes[name] = replace(node, **ray.get(probes[name].look.remote(), timeout=ANSWER_SECONDS))
+                nodes[name] = replace(node, **ray.get(looking[name], timeout=ANSWER_SECONDS))
             except RayError as error:
                 trouble = f"prorl does not run there ({reason(error)}): install the same on every node"
                 nodes[name] = replace(node, trouble=trouble)

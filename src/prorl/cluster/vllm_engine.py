@@ -101,7 +101,7 @@ class VLLMEngine:
         self._asked: dict[str, tuple[int, int]] = {}  # request id → draw, sample
 
     def install(self, weights: Weights) -> None:
-        """Serve other weights, and forget what was computed with the old ones; an engine that sleeps wakes.
+        """Serve other weights, and drop what was computed with the old ones; an engine that sleeps wakes.
 
         Raises:
             SyncError: the weights were damaged on their way.
@@ -142,16 +142,8 @@ class VLLMEngine:
         self.version = version
 
     def sleep(self) -> None:
-        """Give back the memory of weights and cache, and forget both; the next weights wake it.
-
-        Raises:
-            RuntimeError: requests are in flight, which vLLM would drop.
-        """
-        if self._asked:
-            raise RuntimeError(
-                "an engine cannot sleep while requests are in flight: poll to the end or cancel"
-            )
-        self.version = -1
+        """Free the memory of weights and cache and drop both; the next weights wake it; raises as `withdraw`."""
+        self.withdraw()
         self._engine.sleep(level=2)
 
     def add(self, work: Sequence[tuple[Request, int]]) -> None:
