@@ -49,11 +49,7 @@ class EngineActor:
 
 
 def check_request(request: Request, settings: EngineSettings) -> None:
-    """Check that an engine can serve a request.
-
-    Raises:
-        RequestError: it does not fit into the context.
-    """
+    """Check that an engine can serve a request. Raises RequestError: it does not fit into the context."""
     sampling = request.sampling
     if len(request.prompt) + sampling.limit > settings.context:
         raise RequestError(
@@ -141,11 +137,7 @@ class RayEngine:
                 ray.kill(slot.actor)  # one that hangs holds its memory
 
     def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples.
-
-        Raises:
-            RequestError: as `check_request`.
-        """
+        """Queue one prompt with its n samples. Raises RequestError: as `check_request`."""
         check_request(request, self._settings)
         self._queue.append(request)
 

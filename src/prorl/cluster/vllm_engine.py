@@ -117,11 +117,7 @@ class VLLMEngine:
         self.serve(weights.version)
 
     def withdraw(self) -> None:
-        """Serve nothing until there are other weights.
-
-        Raises:
-            RuntimeError: requests are in flight.
-        """
+        """Serve nothing until there are other weights. Raises RuntimeError: requests are in flight."""
         if self._asked:
             raise RuntimeError(
                 "weights cannot change while requests are in flight: poll to the end or cancel"

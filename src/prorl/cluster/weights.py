@@ -82,11 +82,7 @@ def collect(model: nn.Module, version: int, dtype: torch.dtype) -> Weights:
 
 
 def unpack(weights: Weights) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors, to be read only.
-
-    Raises:
-        SyncError: what arrived is not what was sent.
-    """
+    """Names and tensors, to be read only. Raises SyncError: what arrived is not what was sent."""
     if crc(weights.arrays) != weights.checksum:
         raise SyncError(
             f"the weights of policy version {weights.version} were damaged on their way to an engine: check the "
