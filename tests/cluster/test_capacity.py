@@ -209,28 +209,24 @@ def test_worked_numbers_of_8_gpus():
 
 def test_worked_numbers_of_host_memory():
     """Bytes per parameter: weights, reference and gradients 4 each, moments 8, an engine's weights 2."""
-    parameters = 1.54e9
-    one_node = place(QWEN_1_5B, LONG, EIGHT)
-    assert total(one_node.starting) == pytest.approx(4 * parameters)  # whatever the number of ranks
+
+    def node(demand=LONG, hardware=EIGHT, **how):
+        return total(place(QWEN_1_5B, demand, hardware, **how).node) / 1.54e9
+
     # all ranks' weights, moments and reference; of a checkpoint the weights and moments; engines' weights
-    assert one_node.host == total(one_node.training) == pytest.approx((16 + 12 + 2) * parameters)
-    four = place(QWEN_1_5B, LONG, FOUR_NODES)  # a quarter of all but what is whole
-    assert four.host == pytest.approx((16 / 4 + 4 + 8 / 4 + 2) * parameters)
-    apart = place(QWEN_1_5B, LONG, FOUR_NODES, separate=True)  # its 8 ranks fit into one node
-    assert apart.host == pytest.approx((12 + 2) * parameters)
-    precise = place(QWEN_1_5B, replace(LONG, half=False, reference=False), EIGHT)
-    assert precise.host == pytest.approx((12 + 12 + 4) * parameters)
+    assert node() == pytest.approx(16 + 12 + 2)
+    assert node(hardware=FOUR_NODES) == pytest.approx(
+        16 / 4 + 4 + 8 / 4 + 2
+    )  # a quarter of all but what is whole
+    assert node(hardware=FOUR_NODES, separate=True) == pytest.approx(12 + 2)  # its 8 ranks fit into one node
+    assert node(replace(LONG, half=False, reference=False)) == pytest.approx(12 + 12 + 4)
+    assert node(replace(LONG, offload=True)) == pytest.approx(20 + 12 + 2)
 
 
-def test_host_memory_of_a_start_counts_where_it_is_the_most():
-    """Ranks that keep their state in host memory have their shards there while the last model is loaded."""
+def test_what_is_offloaded_is_not_on_the_gpus():
     offloading = replace(LONG, offload=True)
-    placed = place(QWEN_1_5B, offloading, EIGHT)
-    assert total(placed.starting) == pytest.approx((4 + 8) * 1.54e9)
-    assert total(placed.training) == pytest.approx((20 + 12 + 2) * 1.54e9)
-    assert placed.host == max(total(placed.starting), total(placed.training))
-    on_gpus = total(place(QWEN_1_5B, LONG, EIGHT).learning) - total(placed.learning)
-    assert on_gpus == pytest.approx(20 / 8 * 1.54e9)
+    kept, moved = (total(place(QWEN_1_5B, demand, EIGHT).learning) for demand in (LONG, offloading))
+    assert kept - moved == pytest.approx(20 / 8 * 1.54e9)
     alone = arrange(QWEN_1_5B, offloading, Hardware(gpus=2), learners=1)
     assert alone.learning["moments"] == 8 * 1.54e9
 
@@ -240,7 +236,7 @@ def test_processes_fill_a_node_before_the_next():
     even = arrange(QWEN_1_5B, LONG, Hardware(gpus=12, nodes=2))
     packed = arrange(QWEN_1_5B, LONG, Hardware(gpus=12, nodes=2, node_gpus=8))
     state = "learner's state"
-    assert packed.training[state] == pytest.approx(even.training[state] * 8 / 6)
+    assert packed.node[state] == pytest.approx(even.node[state] * 8 / 6)
 
 
 def test_an_engine_needs_a_cache_for_one_sequence_of_the_models_context():
@@ -369,8 +365,9 @@ def test_the_description_says_all_of_it():
     text = "\n".join(place(QWEN_1_5B, LONG, EIGHT).describe())
     assert "8 engines of 1 GPU, 8 learner ranks, on the same GPUs in turn" in text
     assert "135 responses of 16,384 tokens at full length" in text
-    assert "host memory beside the processes' own, GiB per node: at most 43; at start 5.7 = a model" in text
-    assert "while training 43.0 = learner's state 22.9, a checkpoint being written 17.2, the engines'" in text
+    assert (
+        "host memory beside the processes' own, GiB per node: at most 43.0 = learner's state 22.9, a" in text
+    )
     assert "as settings: cluster.learners=8 cluster.engines=8 cluster.colocate=true" in text
     assert "everything fits" in text
     few = place(QWEN_1_5B, replace(LONG, activation_checkpointing=False), Hardware(gpu_memory=40))

@@ -128,7 +128,7 @@ def _examine(
             needed = ceil(sum(wanted.places) / largest) if largest else 1
             planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
             beside = min(largest, sum(wanted.places))
-            found.append(survey.host_memory(nodes, planned.host / GIB, gpus=beside))
+            found.append(survey.host_memory(nodes, sum(planned.node.values()) / GIB, gpus=beside))
     for finding in found:
         typer.echo(str(finding))
     status = FAILED if any(not finding.fits for finding in found) else 0

@@ -168,8 +168,7 @@ class Placement:
     sampling: Mapping[str, float]  # per GPU, without the cache, which takes what is left
     cached_token: float  # keys and values of one position on one GPU
     learning: Mapping[str, float]  # per GPU
-    starting: Mapping[str, float]  # host memory of the node that needs most, while models are loaded
-    training: Mapping[str, float]  # likewise at the worst moment of a step
+    node: Mapping[str, float]  # host memory of the node that needs most, at the worst moment of a step
 
     @property
     def left(self) -> float:
@@ -190,11 +189,6 @@ class Placement:
     def rows(self) -> int:
         """Responses at full length that one engine holds."""
         return int(self.cache // self.cached_token) // self.demand.context
-
-    @property
-    def host(self) -> float:
-        """Bytes of host memory that a node needs at most, beside what every process takes for itself."""
-        return max(sum(self.starting.values()), sum(self.training.values()))
 
     @property
     def settings(self) -> str:
@@ -255,10 +249,7 @@ class Placement:
             f"  one engine's cache holds {int(self.cache // self.cached_token):,} tokens: {self.rows:,} responses of "
             f"{demand.response_limit:,} tokens at full length"
         )
-        yield (
-            f"  host memory beside the processes' own, GiB per node: at most {self.host / GIB:.0f}; at start "
-            f"{_parts(self.starting)}; while training {_parts(self.training)}"
-        )
+        yield f"  host memory beside the processes' own, GiB per node: at most {_parts(self.node)}"
         yield f"  as settings: {self.settings}"
         problems = self.problems
         if not problems:
@@ -325,11 +316,7 @@ def arrange(
         # fewer key heads than GPUs are repeated, one on each
         cached_token=kv_cache(size, 1, half=demand.half) / min(tensor_parallel, size.kv_heads),
         learning=learning,
-        starting={
-            "a model being loaded": FLOAT32 * size.parameters,  # by one rank of the node after the other
-            "learner's state": beside * (state["weights"] + state["reference"]) * offloads,
-        },
-        training={
+        node={  # more than at the start, when the ranks load the model one after the other
             "learner's state": beside * moved,
             "a checkpoint being written": checkpoint_copies(size, share=beside / ranks),
             "the engines' weights": weights,
