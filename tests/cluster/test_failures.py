@@ -21,9 +21,10 @@ from prorl.control.state import from_json
 from prorl.envs.files import decode_json
 from prorl.lab.watch.console import Console
 from prorl.launch import start_run
+from prorl.local.engine import RequestError
 from prorl.probe import SyncError
 from prorl.run.journal import read_journal
-from support.cluster import actors, engine_settings
+from support.cluster import CONTEXT, actors, ask, engine_settings
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -128,6 +129,8 @@ def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_en
     off = [1.0, 0.0, 2.0, 0.0, 3.0, 4.0]
     with one_engine(lambda number: ray.remote(Wrong).remote(off[number])) as (engine, started):
         publish(engine)
+        with pytest.raises(RequestError, match=r"lower sampling\.response_limit"):
+            engine.submit(ask(limit=CONTEXT))
         (incident,) = engine.incidents()
         assert "engine 0 has failed and is replaced, 0 responses are asked again: after the sync" in incident
         assert "engine 0 and learner differ by 1 nats" in incident

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from prorl.cluster.weights import collect, crc
-from prorl.local.engine import RequestError
 from prorl.probe import SyncError, halves, require_agreement
 from support.cluster import (
-    CONTEXT,
     ENDS,
     answers,
     ask,
@@ -176,13 +174,6 @@ def test_weights_do_not_change_under_a_request(engine, policy):
     engine.cancel()
     assert engine.poll() == []
     engine.install(collect(policy.policy, 1, torch.float32))
-
-
-def test_what_cannot_be_served_is_refused(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
-    with pytest.raises(RequestError, match="response_limit"):
-        engine.add([(ask(limit=CONTEXT), 0)])
-    assert engine.poll() == []
 
 
 def test_studies_may_be_greedy_and_may_cut_the_tail(engine, policy):

@@ -11,6 +11,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from prorl.cli.outcome import FAILED, fail, finish
+from prorl.cluster.capacity import GIB, GPU_MEMORY
 from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS
 
@@ -54,7 +55,7 @@ def doctor(
     nodes: Annotated[
         int | None, typer.Option(min=1, help="Nodes that hold them; default: one for every eight.")
     ] = None,
-    gpu_memory: Annotated[float, typer.Option(min=1, help="Memory of each of them in GiB.")] = 80.0,
+    gpu_memory: Annotated[float, typer.Option(min=1, help="Memory of each of them in GiB.")] = GPU_MEMORY,
     separate: Annotated[bool, typer.Option(help="Engines and learner on GPUs of their own.")] = False,
 ) -> None:
     """Probe this machine or a Ray cluster for what a run needs; plan a recipe on GPUs, there or not."""
@@ -109,7 +110,6 @@ def _examine(
 
     require_packages()
     from prorl.cluster import survey
-    from prorl.cluster.capacity import GIB
     from prorl.cluster.estimate import asked_placement
     from prorl.machine import cluster_settings, settled
 

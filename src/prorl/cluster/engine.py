@@ -48,16 +48,6 @@ class EngineActor:
         return getattr(self._engine, method)(*arguments)
 
 
-def check_request(request: Request, settings: EngineSettings) -> None:
-    """Check that an engine can serve a request. Raises RequestError: it does not fit into the context."""
-    sampling = request.sampling
-    if len(request.prompt) + sampling.limit > settings.context:
-        raise RequestError(
-            f"a prompt of {len(request.prompt)} tokens and a response of up to {sampling.limit} exceed the "
-            f"model's {settings.context} positions: lower sampling.response_limit or shorten the prompt"
-        )
-
-
 @dataclass(slots=True, kw_only=True)
 class _Slot:
     """An engine, the responses that it owes, and the call that it was asked last."""
@@ -137,8 +127,13 @@ class RayEngine:
                 ray.kill(slot.actor)  # one that hangs holds its memory
 
     def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples. Raises RequestError: as `check_request`."""
-        check_request(request, self._settings)
+        """Queue one prompt with its n samples. Raises RequestError: it does not fit into the model's context."""
+        limit, context = request.sampling.limit, self._settings.context
+        if len(request.prompt) + limit > context:
+            raise RequestError(
+                f"a prompt of {len(request.prompt)} tokens and a response of up to {limit} exceed the model's "
+                f"{context} positions: lower sampling.response_limit or shorten the prompt"
+            )
         self._queue.append(request)
 
     def poll(self) -> list[Completion]:

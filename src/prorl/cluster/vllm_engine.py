@@ -25,7 +25,6 @@ from vllm.config import WeightTransferConfig
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
 from prorl.cluster.capacity import ALONE, SHARED
-from prorl.cluster.engine import check_request
 from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, unpack, word_sum
 from prorl.envs.files import write_atomic
@@ -143,34 +142,25 @@ class VLLMEngine:
         self._engine.sleep(level=2)
 
     def add(self, work: Sequence[tuple[Request, int]]) -> None:
-        """Queue samples of requests.
-
-        Raises:
-            RequestError: as `check_request`.
-            RuntimeError: no weights were installed yet.
-        """
+        """Queue samples of requests, which fit into the context. Raises RuntimeError: there are no weights yet."""
         if self.version < 0:
             raise RuntimeError("this engine has no weights yet: install some first")
         for request, sample in work:
-            self._add(request, sample)
-
-    def _add(self, request: Request, sample: int) -> None:
-        check_request(request, self._settings)
-        sampling = request.sampling
-        name = f"{request.draw}/{sample}"
-        params = SamplingParams(
-            temperature=sampling.temperature,  # 0: the most probable token
-            top_p=sampling.top_p,
-            max_tokens=sampling.limit,
-            # Of its own accord vLLM would seed sample k of a request with seed + k.
-            seed=derive(request.seed, sample),
-            stop_token_ids=list(self._settings.eos_ids),
-            logprobs=0,  # of the sampled token alone
-            flat_logprobs=True,
-            detokenize=False,
-        )
-        self._engine.add_request(name, _prompt(request.prompt), params)
-        self._asked[name] = (request.draw, sample)
+            sampling = request.sampling
+            params = SamplingParams(
+                temperature=sampling.temperature,  # 0: the most probable token
+                top_p=sampling.top_p,
+                max_tokens=sampling.limit,
+                # By default vLLM would seed sample k of a request with seed + k.
+                seed=derive(request.seed, sample),
+                stop_token_ids=list(self._settings.eos_ids),
+                logprobs=0,  # of the sampled token alone
+                flat_logprobs=True,
+                detokenize=False,
+            )
+            name = f"{request.draw}/{sample}"
+            self._engine.add_request(name, _prompt(request.prompt), params)
+            self._asked[name] = (request.draw, sample)
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight.
