@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from prorl.cluster.settings import (
     EngineSettings,
+    GpuSharing,
     chosen_transfer,
     require_packages,
 )
@@ -195,27 +196,29 @@ def _ray_backend(
     require_packages()
     from prorl.cluster.backend import RayBackend
     from prorl.cluster.cluster import Cluster
-    from prorl.cluster.engine import RayEngine
-    from prorl.cluster.learner import Origin, RayLearner
-    from prorl.cluster.turns import Turns, apart
+    from prorl.cluster.engine import EngineActor, RayEngine
+    from prorl.cluster.learner import LearnerRank, RayLearner
 
     asked = config.cluster
     where = cluster_settings(config)
     cluster = Cluster(where)
-    take = Turns().take if asked.colocate else apart
+    sharing = GpuSharing() if asked.colocate else None
     with ExitStack() as stack:
         stack.callback(cluster.close)
         judge = _ray_judge(config, cluster)  # before a model is loaded: what a node lacks is seen at once
         stack.callback(judge.close)
-        model = _everywhere(source)
-        origin = Origin(
-            model=model,
-            tokenizer=_everywhere(tokens.name_or_path),
-            settings=settings,
+        learner = RayLearner(
+            [
+                cluster.start("rank", rank, LearnerRank, rank, asked.learners)
+                for rank in range(asked.learners)
+            ],
+            _everywhere(source),
+            _everywhere(tokens.name_or_path),
+            settings,
             with_reference=with_reference,
+            device=where.device,
+            sharing=sharing,
         )
-        ranks = [cluster.start_rank(rank) for rank in range(asked.learners)]
-        learner = RayLearner(ranks, origin, device=where.device, take=take)
         _check_context(config, learner.facts.context)
         _check_heads(config, learner.facts.heads)
         cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
@@ -231,11 +234,11 @@ def _ray_backend(
             colocated=asked.colocate,
         )
         engine = RayEngine(
-            lambda index: cluster.start_engine(index, engines),
+            lambda index: cluster.start("engine", index, EngineActor, engines),
             asked.engines,
             engines,
             deadline=asked.engine_deadline,
-            take=take,
+            sharing=sharing,
         )
         stack.pop_all()
     backend = RayBackend(
@@ -250,13 +253,13 @@ def _ray_backend(
 
 
 def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
-    from prorl.cluster.judge import RayJudge
+    from prorl.cluster.judge import JudgeActor, RayJudge
 
     make = _judge(config)
     if not config.cluster.judges:
         return make()
     return RayJudge(
-        lambda index: cluster.start_judge(index, make),
+        lambda index: cluster.start("judge", index, JudgeActor, make),
         config.cluster.judges,
         deadline=config.judge.deadline,
         check=partial(check_sandbox, config),
