@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prorl.learn.model import ModelShape, build_model
+from prorl.learn.base_model import ModelShape, build_model
 from prorl.probe import EXACT, SyncError, allowed, require_agreement
 
 SHAPE = ModelShape(

@@ -35,17 +35,9 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.envs.verifier import make_verifier
+from prorl.learn.base_model import ModelShape, WarmupSettings, build_base
 from prorl.learn.learner import LearnerSettings, TorchLearner
-from prorl.learn.model import (
-    ModelError,
-    ModelShape,
-    context_limit,
-    eos_ids,
-    load_model,
-    load_tokenizer,
-    pad_id,
-)
-from prorl.learn.warmup import WarmupSettings, build_base
+from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer, pad_id
 from prorl.local.backend import LocalBackend
 from prorl.local.engine import LocalEngine
 from prorl.local.judge import LocalJudge

@@ -15,9 +15,9 @@ from prorl.cluster.footprint import (
     kv_cache,
     learner_state,
 )
+from prorl.learn.base_model import ModelShape, build_model, parameter_count
 from prorl.learn.learner import TorchLearner
-from prorl.learn.logprobs import Scoring, score
-from prorl.learn.model import ModelShape, build_model, parameter_count
+from prorl.learn.loss import Scoring, score
 from prorl.learn.packing import Row, micro_batch
 from support.learners import action_of, settings_of
 

@@ -14,7 +14,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from prorl.learn.logprobs import Scoring, check_head, score, token_logprobs
+from prorl.learn.loss import Scoring, check_head, score, token_logprobs
 from prorl.learn.packing import micro_batch, plan_rows
 from prorl.types import PromptActions
 from support.learners import action_of

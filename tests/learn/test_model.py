@@ -16,18 +16,8 @@ from transformers import (
     T5Config,
 )
 
-from prorl.learn.model import (
-    Architecture,
-    ModelError,
-    ModelShape,
-    build_model,
-    context_limit,
-    eos_ids,
-    load_model,
-    load_tokenizer,
-    parameter_count,
-)
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.learn.base_model import ModelShape, build_model, parameter_count, train_tokenizer
+from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
 
 SHAPE = ModelShape(
     architecture="llama", hidden_size=16, layers=2, heads=4, kv_heads=2, intermediate_size=24, context=32
@@ -52,9 +42,7 @@ def load(folder: Path | str) -> None:
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_built_model_survives_saving_and_loading(
-    architecture: Architecture, tied: bool, tmp_path: Path
-) -> None:
+def test_a_built_model_survives_saving_and_loading(architecture: str, tied: bool, tmp_path: Path) -> None:
     built = build_model(replace(SHAPE, architecture=architecture, tied_embeddings=tied), VOCAB, seed=3)
     built.save_pretrained(tmp_path)
     loaded = load_model(tmp_path, dtype=torch.float32, device="cpu")

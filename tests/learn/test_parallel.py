@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.learn.optim import FILE
-from prorl.learn.packing import Row
-from prorl.learn.parallel import deal, deal_batch
-from prorl.learn.snapshot import WEIGHTS
+from prorl.learn.packing import Row, deal, deal_batch
+from prorl.learn.parallel import WEIGHTS
 from prorl.types import Batch, PromptActions
 from support.learners import KNOBS, PLAIN, action_of, batch, learner, with_advantage
 from support.ranks import ranks

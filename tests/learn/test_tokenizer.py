@@ -7,8 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from prorl.learn.model import ModelShape, build_model
-from prorl.learn.tokenizer import ASSISTANT, END, PAD, SMALLEST, SPECIAL, TAGS, USER, train_tokenizer
+from prorl.learn.base_model import (
+    ASSISTANT,
+    END,
+    PAD,
+    SMALLEST,
+    SPECIAL,
+    TAGS,
+    USER,
+    ModelShape,
+    build_model,
+    train_tokenizer,
+)
+from prorl.learn.model import ModelError
 
 TEXTS = [f"Reverse the string: q{letter}x{number}." for number in range(30) for letter in "abcdefgh"]
 VOCAB = 320
@@ -98,5 +109,5 @@ def test_the_vocabulary_never_exceeds_what_was_asked(vocab_size: int) -> None:
 
 
 def test_a_vocabulary_without_room_for_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match=f"need {SMALLEST}"):
+    with pytest.raises(ModelError, match=f"need {SMALLEST}"):
         train_tokenizer(TEXTS, SMALLEST - 1)

@@ -12,24 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.envs.types import Problem, Witness
-from prorl.learn.model import (
-    ModelError,
-    ModelShape,
-    build_model,
-    context_limit,
-    eos_ids,
-    load_model,
-    load_tokenizer,
-)
-from prorl.learn.warmup import (
+from prorl.learn.base_model import (
     RECORD,
     Example,
+    ModelShape,
     WarmupSettings,
     build_base,
+    build_model,
     cache_key,
     rate_factor,
     response_loss,
 )
+from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
 
 SHAPE = ModelShape(
     architecture="llama", hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=64, context=40
@@ -179,8 +173,6 @@ def test_a_mixture_without_usable_witnesses_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "steps is 0"),
-        ({"batch_size": -1}, "batch_size is -1"),
         ({"shape": replace(SHAPE, architecture="qwen2")}, "llama or qwen3"),
     ],
 )

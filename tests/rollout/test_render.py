@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from prorl.envs.extract import extract_answer, respond
-from prorl.learn.tokenizer import END, USER, train_tokenizer
+from prorl.learn.base_model import END, USER, train_tokenizer
 from prorl.rollout.render import ChatRenderer
 
 

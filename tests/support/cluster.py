@@ -8,8 +8,7 @@ from transformers import GenerationConfig
 
 from prorl.cluster.checksums import crc
 from prorl.cluster.weights import Weights
-from prorl.learn.model import ModelShape, build_model
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.learn.base_model import ModelShape, build_model, train_tokenizer
 
 CONTEXT = 192
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length

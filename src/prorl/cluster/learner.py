@@ -29,7 +29,8 @@ from prorl.cluster.turns import Take, apart, one_of_each_node
 from prorl.cluster.weights import Receivers, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
-from prorl.learn.parallel import Ranks, Share, full_weights
+from prorl.learn.packing import Share
+from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, Knobs, UpdateStats
 
 if TYPE_CHECKING:

@@ -19,12 +19,19 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from prorl.learn.logprobs import Scoring, check_head
-from prorl.learn.objective import TokenScores, UpdateTotals, objective
+from prorl.learn.loss import Scoring, TokenScores, UpdateTotals, check_head, objective
 from prorl.learn.optim import GuardedAdamW
-from prorl.learn.packing import MicroBatch, Row, attention_cost, micro_batch
-from prorl.learn.parallel import Ranks, Scorer, Share, copy_weights, deal_batch, shard, without_weights
-from prorl.learn.snapshot import host_weights, read_weights, write_model
+from prorl.learn.packing import MicroBatch, Row, Share, attention_cost, deal_batch, micro_batch
+from prorl.learn.parallel import (
+    Ranks,
+    Scorer,
+    copy_weights,
+    host_weights,
+    read_weights,
+    shard,
+    without_weights,
+    write_model,
+)
 from prorl.types import Action, Batch, Knobs, UpdateStats, log_probs, token_ids
 
 
@@ -237,7 +244,7 @@ class TorchLearner:
             scores = self._scores(micro, old_BT, knobs, scoring, first=totals.updates == 0)
             loss, measured = objective(scores, micro, knobs, denominator=share.action_tokens)
             torch.autograd.backward(loss)
-            sums.append(measured.stacked())
+            sums.append(measured)
         total = self._ranks.total(torch.stack(sums).sum(0))
         norm = self._optimizer.step(total[0], learning_rate=knobs.learning_rate, grad_clip=knobs.grad_clip)
         totals.add(total, positions=share.positions, action_tokens=share.action_tokens, grad_norm=norm)
