@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from prorl.learn.base_model import ModelShape, build_model
-from prorl.probe import EXACT, SyncError, allowed, require_agreement
+from prorl.local.backend import EXACT, SyncError, allowed, require_agreement
 
 SHAPE = ModelShape(
     architecture="qwen3", hidden_size=64, layers=12, heads=2, kv_heads=1, intermediate_size=128, context=64

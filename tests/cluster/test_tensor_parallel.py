@@ -10,7 +10,7 @@ from prorl.cluster.weights import collect
 from prorl.compose import build_parts
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.learn.model import load_model
-from prorl.probe import SyncError, halves
+from prorl.local.backend import SyncError, halves
 from prorl.types import Request, Sampling
 from support.cluster import CONTEXT, ENDS, actors, config_of, without_head, write_model
 from support.learners import learner

@@ -8,8 +8,8 @@ import torch
 from prorl.cluster.checksums import crc
 from prorl.cluster.weights import collect
 from prorl.learn.model import load_model
+from prorl.local.backend import SyncError, halves, require_agreement
 from prorl.local.engine import RequestError
-from prorl.probe import SyncError, halves, require_agreement
 from prorl.types import Request, Sampling
 from support.cluster import CONTEXT, ENDS, config_of, write_model
 from support.learners import learner

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prorl.cluster.weights import collect, unpack
-from prorl.probe import SyncError
+from prorl.local.backend import SyncError
 from support.learners import learner, qwen2
 from support.ranks import ranks
 from support.sharded import collected

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from prorl.local.backend import LocalBackend
+from prorl.local.backend import LocalBackend, SyncError
 from prorl.local.engine import LocalEngine
-from prorl.probe import SyncError
 from support.learners import VOCABULARY, learner, qwen2
 
 

@@ -18,10 +18,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from prorl.local.decoder import LlamaDecoder, unsupported_reason
+from prorl.local.decoder import Decoder, FallbackDecoder, LlamaDecoder, unsupported_reason
 from prorl.local.engine import LocalEngine
-from prorl.local.fallback import FallbackDecoder
-from prorl.local.layout import Decoder
 from prorl.types import Request, Sampling
 
 VOCAB = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.local.layout import best_width, pack
+from prorl.local.decoder import best_width, pack
 
 row_prompts = st.lists(st.integers(0, 5), min_size=1, max_size=40)
 

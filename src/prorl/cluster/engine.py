@@ -21,7 +21,7 @@ from prorl.cluster.calls import LOST, OverdueError, ended, reason, result
 from prorl.cluster.settings import EngineSettings, check_request
 from prorl.cluster.turns import Take, apart
 from prorl.cluster.weights import Published, Receivers
-from prorl.probe import SyncError, allowed, require_agreement
+from prorl.local.backend import SyncError, allowed, require_agreement
 from prorl.types import Completion, Request
 
 MOST_RESTARTS = 3  # of one engine, between two syncs

@@ -26,7 +26,7 @@ from prorl.cluster.settings import EngineSettings, check_request
 from prorl.cluster.weights import Weights, unpack
 from prorl.envs.files import write_atomic
 from prorl.envs.seeds import derive
-from prorl.local.wave import DivergedError
+from prorl.local.engine import DivergedError
 from prorl.types import Completion, Finish, Request, log_probs, token_ids
 
 PROBE = "probe"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from prorl.cluster.checksums import Array, crc
 from prorl.learn.parallel import full_weights
-from prorl.probe import SyncError
+from prorl.local.backend import SyncError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import textwrap
 import time
@@ -24,11 +25,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.types import Problem, Verdict
-from prorl.local.judge_worker import Outcome, Verifier, serve
+from prorl.envs.sandbox.inside.libc import SET_PDEATHSIG, prctl
+from prorl.envs.types import Problem, Status, Verdict
 from prorl.ports import JudgeOutError
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
@@ -40,6 +42,10 @@ CLOSE_SECONDS = 1.0
 MAX_ITEMS = 64  # per message to a worker
 MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without waiting for the reader
 
+MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
+
+Verifier = Callable[[Problem, str], Verdict]
+Outcome = tuple[float, Status, str, bool, float]  # score, status, note, answered, seconds
 _Item = tuple[int, Problem, str]
 
 
@@ -306,3 +312,68 @@ def replacements(reasons: Counter[str]) -> list[str]:
     why = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
     sentence = "judge workers replaced: {}; a response they were judging is judged once more"
     return [sentence.format(textwrap.shorten(why, MAX_REASONS, placeholder=" …"))] if reasons else []
+
+
+def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
+    """In a worker process: build the verifier, then answer batches `[(problem, text), …]` by one `Outcome` per item.
+
+    First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a pickled
+    function without arguments: it stays pickled until the environment is set, since unpickling imports. `memory` is
+    what the items may add to the address space of the finished verifier, bytes. The process is made harmless: low
+    priority, one thread, deaf to Ctrl-C, silent, and leader of a process group, to be killed with whatever a verifier
+    started.
+    """
+    _settle_in()
+    # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.
+    with suppress(EOFError, ConnectionError):
+        _answer(connection, factory, memory)
+
+
+def _answer(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
+    try:
+        verifier: Verifier = pickle.loads(factory)()
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}")
+        return
+    _allow_memory(memory)
+    connection.send(None)
+    while True:
+        batch: list[tuple[Problem, str]] = connection.recv()
+        for problem, text in batch:
+            connection.send(_outcome(verifier, problem, text))
+
+
+def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
+    begin = time.perf_counter()
+    try:
+        verdict = verifier(problem, text)
+    except BaseException as error:  # a verifier may well call sys.exit
+        return 0.0, "error", f"{type(error).__name__}: {error}"[:MAX_NOTE], True, time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
+    if not isinstance(verdict, Verdict):
+        return 0.0, "error", f"the verifier returned {type(verdict).__name__}, not a Verdict", True, seconds
+    if not 0.0 <= verdict.score <= 1.0:
+        return 0.0, "error", f"score {verdict.score} is outside [0, 1]", True, seconds
+    return float(verdict.score), verdict.status, verdict.note[:MAX_NOTE], verdict.answered, seconds
+
+
+def _settle_in() -> None:
+    # Should the parent die while an item hangs, nobody is left to kill us. A timer would run on while we are stopped.
+    prctl(SET_PDEATHSIG, signal.SIGKILL)
+    os.setsid()
+    os.nice(5)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    # Some verifiers print; the terminal belongs to the parent.
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.close(silence)
+
+
+def _allow_memory(extra: int) -> None:
+    """An item that wants more gets MemoryError, before the system runs out and kills somebody else."""
+    with suppress(OSError, ValueError):  # no /proc, or a lower limit holds already
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * os.sysconf("SC_PAGE_SIZE") + extra
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
