@@ -15,7 +15,7 @@ from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.types import Problem
 from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.local.judge import JudgeError, LocalJudge
-from prorl.rollout.outage import collect_verdicts, heal, judge_all
+from prorl.rollout.pipeline import collect_verdicts, heal, judge_all
 from support.cluster import actors
 from support.mishaps import AMISS, CURSED, make_mishap
 

@@ -17,7 +17,7 @@ import pytest
 
 from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge, replacements
-from prorl.rollout.outage import heal, judge_all
+from prorl.rollout.pipeline import heal, judge_all
 
 HERE = Path(__file__).parent
 DEADLINE = 0.5

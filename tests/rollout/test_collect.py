@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.rollout.collect import Harvest, collect
+from prorl.rollout.batch import Harvest, collect
 from prorl.stopwatch import Stopwatch
 from support.defaults import some_knobs
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker

@@ -2,8 +2,7 @@
 
 import json
 
-from prorl.rollout.collect import Harvest
-from prorl.rollout.samples import GROUPS_PER_STEP, ROLLOUTS_PER_GROUP, sample_records
+from prorl.rollout.batch import SHOWN_GROUPS, SHOWN_ROLLOUTS, Harvest, sample_records
 from support.events import tally
 from support.rollouts import group, response
 
@@ -41,8 +40,8 @@ def test_rejected_groups_are_shown_as_such():
 
 def test_a_large_step_shows_a_few_of_its_first_groups():
     shown = records([group(["1", "0", "1"], draw) for draw in range(50)])
-    assert len(shown) == GROUPS_PER_STEP * ROLLOUTS_PER_GROUP
-    assert {record["draw"] for record in shown} == set(range(GROUPS_PER_STEP))
+    assert len(shown) == SHOWN_GROUPS * SHOWN_ROLLOUTS
+    assert {record["draw"] for record in shown} == set(range(SHOWN_GROUPS))
 
 
 def test_records_are_plain_json():

@@ -1,6 +1,6 @@
 """Text to tokens and back, by the model's own tokenizer and chat template.
 
-Invariant: training, exams and warm-up see a prompt through this one place, so they agree on every token.
+Invariant: training, validation and warm-up see a prompt through this one place, so they agree on every token.
 Imports no torch: the tokenizer comes from the caller.
 """
 
@@ -22,8 +22,11 @@ class ChatRenderer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        self._dropped = _special_ids(tokenizer) - _tag_ids(tokenizer)
-        self._opening = self._thinking_opened_by_template()
+        added = tokenizer.added_tokens_decoder.items()
+        special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
+        self._dropped = special - {id_ for id_, token in added if token.content in _TAGS}
+        opened: str = tokenizer.decode(self.encode(""), skip_special_tokens=False)
+        self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template."""
@@ -49,17 +52,3 @@ class ChatRenderer:
             kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return self._opening + text
-
-    def _thinking_opened_by_template(self) -> str:
-        opened: str = self._tokenizer.decode(self.encode(""), skip_special_tokens=False)
-        return THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
-
-
-def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    marked = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return frozenset(marked | set(tokenizer.all_special_ids))
-
-
-def _tag_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    added = tokenizer.added_tokens_decoder.items()
-    return frozenset(id_ for id_, token in added if token.content in _TAGS)
