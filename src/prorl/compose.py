@@ -43,8 +43,7 @@ from prorl.local.engine import LocalEngine
 from prorl.local.judge import LocalJudge
 from prorl.machine import cluster_settings, device_of, set_threads
 from prorl.ports import Backend
-from prorl.rollout.pipeline import Wait, Worker
-from prorl.rollout.render import ChatRenderer
+from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
 
 if TYPE_CHECKING:
     from prorl.cluster.cluster import Cluster

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.local.sampling import absorb, draw, row_keys, token_logps, uniform
+from prorl.local.engine import absorb, draw, row_keys, token_logps, uniform
 from prorl.types import Sampling
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from prorl.envs.extract import extract_answer, respond
 from prorl.learn.base_model import END, USER, train_tokenizer
-from prorl.rollout.render import ChatRenderer
+from prorl.rollout.pipeline import ChatRenderer
 
 
 def byte_tokenizer(*, special_tags: bool, template: str | None) -> PreTrainedTokenizerFast:
@@ -81,7 +81,5 @@ def test_an_empty_prompt_is_still_a_prompt(make: Callable[[], PreTrainedTokenize
 
 
 def test_rendering_is_importable_without_torch() -> None:
-    code = (
-        "import sys, prorl.rollout.render; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
+    code = "import sys, prorl.rollout.pipeline; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -45,7 +45,7 @@ from transformers import (
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN, respond
 from prorl.envs.types import Problem
 from prorl.learn.model import ModelError
-from prorl.rollout.render import ChatRenderer
+from prorl.rollout.pipeline import ChatRenderer
 
 VERSION = 1  # of this file's recipe: raise it with every change that changes the trained weights
 RECORD = "warmup.json"

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.sandbox.inside.libc import SET_PDEATHSIG, prctl
+from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.envs.types import Problem, Status, Verdict
 from prorl.ports import JudgeOutError
 

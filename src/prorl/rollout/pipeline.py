@@ -1,4 +1,7 @@
-"""Sampling and judging a fixed list of problems, overlapped: the part that training and validation share.
+"""Rendering, sampling and judging a fixed list of problems: the part that training, validation and evaluations share.
+
+`ChatRenderer` turns text into tokens and back by the model's own tokenizer; it is the one place where a prompt
+becomes tokens. Imports no torch: the tokenizer comes from the caller.
 
 Which sequences decode together follows from the order of the problems alone, never from how fast a verdict came; the
 result is in problem order.
@@ -15,14 +18,20 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prorl.envs.errors import ProrlError
+from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
 from prorl.ports import Engine, Judge, JudgeOutError, Renderer
 from prorl.stopwatch import Stopwatch
 from prorl.types import Completion, Group, Request, Rollout, Sampling
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts as out
 OUTAGE_VERDICTS = 8  # fewer say nothing about a task
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
@@ -39,6 +48,43 @@ class WaitEnded(Exception):
 def wait_silently(_reason: str, seconds: float) -> None:
     """A `Wait` that tells nobody."""
     time.sleep(seconds)
+
+
+class ChatRenderer:
+    """Implements `ports.Renderer` for any transformers tokenizer, with or without a chat template."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.added_tokens_decoder.items()
+        special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
+        self._dropped = special - {id_ for id_, token in added if token.content in _TAGS}
+        opened: str = tokenizer.decode(self.encode(""), skip_special_tokens=False)
+        self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template."""
+        if not self._tokenizer.chat_template:
+            return tuple(self._tokenizer.encode(prompt + "\n"))
+        return tuple(
+            self._tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+            )
+        )
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The assistant's turn as text: special tokens are dropped, thinking and answer tags stay.
+
+        Where the template itself opens the thinking (DeepSeek-R1), the text starts with that tag, so that a
+        response which never closes it is read as unfinished thinking.
+        """
+        kept = [token for token in tokens if token not in self._dropped]
+        text: str = self._tokenizer.decode(
+            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return self._opening + text
 
 
 class StaleCompletionError(ProrlError):

@@ -129,7 +129,7 @@ def test_the_same_attack_works_without_a_sandbox(name):
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests already run as a normal user")
 def test_all_of_this_holds_for_a_normal_user():
     packages = [str(Path(prorl.__path__[0]).parent), *site.getsitepackages()]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     try:
         trial = run_as_normal_user(["-c", "import pytest, hypothesis, prorl"], root, packages)
     except (OSError, subprocess.SubprocessError) as error:

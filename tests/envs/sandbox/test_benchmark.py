@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "sandbox.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "sandbox.py"
 
 
 @pytest.mark.parametrize("kind", ["script", "call"])

@@ -8,18 +8,18 @@ import sys
 import pytest
 
 import prorl
-from prorl.envs.sandbox.inside import landlock
+from prorl.envs.sandbox.inside import confine
 
-pytestmark = pytest.mark.skipif(landlock.abi() == 0, reason="this kernel has no Landlock")
+pytestmark = pytest.mark.skipif(confine.landlock_abi() == 0, reason="this kernel has no Landlock")
 
 RESTRICTED = """
 import os, socket, sys
 sys.path.append(sys.argv[1])
-from prorl.envs.sandbox.inside import landlock, libc
-version = min(int(sys.argv[3]), landlock.abi())
-libc.prctl(libc.SET_NO_NEW_PRIVS, 1)
+from prorl.envs.sandbox.inside import confine
+version = min(int(sys.argv[3]), confine.landlock_abi())
+confine.prctl(confine.SET_NO_NEW_PRIVS, 1)
 folder = os.open(sys.argv[2], os.O_PATH)
-landlock.restrict(landlock.ruleset(version, [folder]))
+confine.restrict(confine.ruleset(version, [folder]))
 def attempt(action):
     try:
         action()

@@ -83,7 +83,7 @@ def test_a_killed_server_is_replaced_and_the_job_runs(tier):
 def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
     with Sandbox.open(Policy(tier=tier)) as sandbox:
         kill(sandbox.server_pid)
-        monkeypatch.setattr("prorl.envs.sandbox.wall.command", lambda tier, **_: ["/nonexistent/python"])
+        monkeypatch.setattr("prorl.envs.sandbox.sandbox.command", lambda tier, **_: ["/nonexistent/python"])
         (result,) = sandbox.run(SUM)
         assert result.status == "sandbox_error"
         assert "/nonexistent/python" in result.note

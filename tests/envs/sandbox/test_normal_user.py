@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import prorl
-from prorl.envs.sandbox import wall
+from prorl.envs.sandbox.link import find_bubblewrap, interpreter
 from support.sandbox_tiers import TIERS
 
 NOBODY = 65534
@@ -42,7 +42,7 @@ def is_usable(python: str) -> bool:
 @pytest.fixture(scope="module")
 def python() -> str:
     found = [
-        str(wall.interpreter()),
+        str(interpreter()),
         sys.executable,
         *filter(None, [shutil.which("python3", path="/usr/bin")]),
     ]
@@ -59,9 +59,9 @@ def source() -> Iterator[Path]:
         os.chmod(folder, 0o755)
         package = Path(prorl.__path__[0])
         target = Path(folder, "prorl")
-        shutil.copytree(package / "sandbox", target / "sandbox")
-        for name in ("__init__.py", "errors.py"):
-            shutil.copy(package / name, target)
+        shutil.copytree(package / "envs" / "sandbox", target / "envs" / "sandbox")
+        for name in ("__init__.py", "envs/__init__.py", "envs/errors.py"):
+            shutil.copy(package / name, target / name)
         for path in target.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         target.chmod(0o755)
@@ -110,7 +110,7 @@ def test_a_crash_cannot_be_dumped(python, source):
     assert run(python, source, "B", look) == [["ok", "0 (0, 0)\n", ""]]
 
 
-@pytest.mark.skipif(wall.find_bubblewrap() is None, reason="bubblewrap is not installed")
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed")
 def test_inside_the_wall_only_the_interpreter_can_be_seen(python, source):
     names = ["/etc/passwd", "/home", "/proc/1", "/tmp", "/var"]
     listing = f"import os\nprint([name for name in {names} if os.path.exists(name)])"

@@ -13,7 +13,7 @@ def test_the_tier_reported_is_the_tier_opened():
 
 
 def test_what_is_missing_has_a_cost_and_what_works_has_none(monkeypatch):
-    monkeypatch.setattr("prorl.envs.sandbox.wall.find_bubblewrap", lambda: None)
+    monkeypatch.setattr("prorl.envs.sandbox.link.find_bubblewrap", lambda: None)
     report = probe()
     assert report.tier == "B"
     findings = {finding.name: finding for finding in report.findings}

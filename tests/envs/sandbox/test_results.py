@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prorl.envs.sandbox import results
+from prorl.envs.sandbox import jobs
 from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.sandbox.link import Order, Reply
 
@@ -30,11 +30,11 @@ def reply(*lines: object, raw: bytes = b"", ready: bytes = b".", **changes: obje
 
 
 def statuses(answer: Reply, count: int = 2) -> list[str]:
-    return [result.status for result in results.read(answer, count, LIMITS)]
+    return [result.status for result in jobs.read(answer, count, LIMITS)]
 
 
 def test_lines_in_order_are_results():
-    read = results.read(reply([0, "ok", {"a": [1.5]}, ""], [1, "runtime_error", None, "why"]), 2, LIMITS)
+    read = jobs.read(reply([0, "ok", {"a": [1.5]}, ""], [1, "runtime_error", None, "why"]), 2, LIMITS)
     assert (read[0].status, read[0].value) == ("ok", {"a": [1.5]})
     assert (read[1].status, read[1].value, read[1].note) == ("runtime_error", None, "why")
 
@@ -78,7 +78,7 @@ def test_values_that_would_hurt_whoever_compares_them_are_refused():
 def test_a_line_is_as_long_as_a_result_may_be():
     limits = Limits(output_bytes=1000)
     for length, status in ((998, "ok"), (6000, "output")):
-        read = results.read(reply([0, "ok", "x" * length, ""], [1, "ok", 1, ""]), 2, limits)
+        read = jobs.read(reply([0, "ok", "x" * length, ""], [1, "ok", 1, ""]), 2, limits)
         assert [result.status for result in read] == [status, "ok"]
 
 
@@ -97,13 +97,13 @@ def test_a_line_is_as_long_as_a_result_may_be():
 )
 def test_values_are_counted_before_they_are_parsed(value, status):
     compact = json.dumps([0, "ok", value, ""], separators=(",", ":")).encode() + b"\n"
-    (result,) = results.read(reply(raw=compact), 1, Limits(output_bytes=1000))
+    (result,) = jobs.read(reply(raw=compact), 1, Limits(output_bytes=1000))
     assert (result.status, result.value) == (status, value if status == "ok" else None)
 
 
 def test_all_lines_share_the_bound_on_values():
     lines = [[index, "ok", [0] * 200, ""] for index in range(5)]
-    read = results.read(reply(*lines), 5, Limits(output_bytes=1000))
+    read = jobs.read(reply(*lines), 5, Limits(output_bytes=1000))
     assert [result.status for result in read] == ["ok", "ok", "output", "output", "output"]
 
 
@@ -111,7 +111,7 @@ def test_reading_a_report_takes_a_bounded_time():
     deep = b'[0,"ok",[' + b",".join([b"[" * 97 + b"]" * 97] * 2600) + b'],""]\n'
     begun = time.thread_time()
     first, *others = statuses(reply(raw=deep * 16), 16)
-    assert time.thread_time() - begun < results.READ_SECONDS + 2.0  # a line that has been begun is read
+    assert time.thread_time() - begun < jobs.READ_SECONDS + 2.0  # a line that has been begun is read
     assert first == "ok"
     assert set(others) <= {"runtime_error", "time"}  # "time" where this process is slow
 
@@ -132,18 +132,18 @@ def test_only_a_kill_that_the_program_cannot_bring_about_is_one_from_outside(cha
     order = Order(
         program=b"", stdin=None, seconds=5.0, memory_bytes=512 << 20, output_bytes=1, result_bytes=1
     )
-    assert results.killed_from_outside(reply(**changes), order) == outside
+    assert jobs.killed_from_outside(reply(**changes), order) == outside
 
 
 def test_notes_are_short_and_printable():
-    (result,) = results.read(reply([0, "runtime_error", None, "\x1b[31m\n\ud800" + "x" * 999]), 1, LIMITS)
+    (result,) = jobs.read(reply([0, "runtime_error", None, "\x1b[31m\n\ud800" + "x" * 999]), 1, LIMITS)
     assert result.note.isprintable()
     assert len(result.note) <= 200
 
 
 @given(report=st.binary(max_size=200), count=st.integers(0, 3))
 def test_no_bytes_raise_and_none_claim_that_the_sandbox_failed(report, count):
-    read = results.read(reply(raw=report), count, LIMITS)
+    read = jobs.read(reply(raw=report), count, LIMITS)
     assert len(read) == count
     assert all(result.status != "sandbox_error" for result in read)
 
@@ -155,5 +155,5 @@ def test_no_bytes_raise_and_none_claim_that_the_sandbox_failed(report, count):
     value=st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5),
 )
 def test_well_formed_lines_never_raise(index, status, value):
-    read = results.read(reply([index, status, value, ""]), 2, LIMITS)
+    read = jobs.read(reply([index, status, value, ""]), 2, LIMITS)
     assert all(result.status != "sandbox_error" for result in read)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prorl.envs.sandbox import wall
 from prorl.envs.sandbox.jobs import Job, Limits
-from prorl.envs.sandbox.link import SandboxError
+from prorl.envs.sandbox.link import SandboxError, find_numpy
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 
 PLAIN = st.recursive(
@@ -184,14 +183,14 @@ print(a.sum(), np.linalg.det(np.eye(2)), len(np.fft.fft(a)), np.random.randint(1
 """
 
 
-@pytest.mark.skipif(wall.find_numpy() is None, reason="numpy is not installed")
+@pytest.mark.skipif(find_numpy() is None, reason="numpy is not installed")
 def test_numpy_is_there_where_it_is_installed_and_brings_no_other_package(sandbox):
     assert script(sandbox, NUMPY, "3 1 2") == [("ok", "6 1.0 3 985772 [3 2 1]\n")]
     source = "import numpy\ndef f(x): return [numpy.float64(x) / 2, numpy.int64(x), numpy.bool_(x == 3)]"
     assert call(sandbox, source, [3]) == [("ok", [1.5, 3, 1.0])]
     source = "import numpy, sys\nprint([p for p in sys.path if 'packages' in p])\nimport pytest"
     assert script(sandbox, source) == [("runtime_error", None)]
-    folder = wall.find_numpy()
+    folder = find_numpy()
     for path in ("/packages/numpy", folder, f"{folder}/numpy"):
         source = f"import os, numpy\nprint(os.listdir('{path}'))"
         assert script(sandbox, source) == [("runtime_error", None)]
@@ -199,7 +198,7 @@ def test_numpy_is_there_where_it_is_installed_and_brings_no_other_package(sandbo
 
 @pytest.mark.parametrize("found", [None, Path("/nonexistent")])
 def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch, found):
-    monkeypatch.setattr(wall, "find_numpy", lambda: found)
+    monkeypatch.setattr("prorl.envs.sandbox.sandbox.find_numpy", lambda: found)
     with Sandbox.open(Policy(tier="B")) as opened:
         source = "try:\n    import numpy\nexcept ModuleNotFoundError as error:\n    print(error)"
         assert script(opened, source) == [("ok", "No module named 'numpy'\n")]
@@ -207,7 +206,7 @@ def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch,
 
 def test_a_server_with_numpy_that_cannot_be_started_leaves_the_other(monkeypatch):
     with Sandbox.open(Policy(tier="B")) as opened:
-        monkeypatch.setattr(wall, "command", lambda tier, **_: ["/nonexistent/python"])
+        monkeypatch.setattr("prorl.envs.sandbox.sandbox.command", lambda tier, **_: ["/nonexistent/python"])
         assert script(opened, "print('no numpy needed')") == [("ok", "no numpy needed\n")]
 
 
@@ -302,7 +301,7 @@ def test_the_best_tier_is_taken(sandbox):
 
 
 def test_a_machine_without_a_wall_falls_to_tier_b(monkeypatch, tmp_path):
-    monkeypatch.setattr("prorl.envs.sandbox.wall.find_bubblewrap", lambda: None)
+    monkeypatch.setattr("prorl.envs.sandbox.link.find_bubblewrap", lambda: None)
     with Sandbox.open() as opened:
         assert opened.tier == "B"
 
@@ -311,7 +310,7 @@ def test_a_wall_that_does_not_stand_falls_to_tier_b(monkeypatch, tmp_path):
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setattr("prorl.envs.sandbox.wall.find_bubblewrap", lambda: str(broken))
+    monkeypatch.setattr("prorl.envs.sandbox.link.find_bubblewrap", lambda: str(broken))
     with Sandbox.open() as opened:
         assert opened.tier == "B"
     with pytest.raises(SandboxError, match=r"No permissions.*apt-get install"):

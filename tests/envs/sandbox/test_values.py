@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prorl.envs.sandbox.inside.values import MAX_DEPTH, MAX_INT_BITS, NotPlain, encode, require_plain
+from prorl.envs.sandbox.inside.protocol import MAX_DEPTH, MAX_INT_BITS, NotPlain, encode, require_plain
 
 Point = namedtuple("Point", "x y")
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

@@ -15,11 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from prorl.envs.sandbox import results, wall
-from prorl.envs.sandbox.inside.values import NotPlain, require_plain
-from prorl.envs.sandbox.jobs import CaseResult, Job
-from prorl.envs.sandbox.link import Link, Order, Reply, SandboxError, ServerLost
-from prorl.envs.sandbox.wall import Tier
+from prorl.envs.sandbox import jobs
+from prorl.envs.sandbox.inside.protocol import NotPlain, require_plain
+from prorl.envs.sandbox.jobs import LINE_EXTRA, CaseResult, Job
+from prorl.envs.sandbox.link import Link, Order, Reply, SandboxError, ServerLost, Tier, command, find_numpy
 
 ATTEMPTS = 2
 GRACE_SECONDS = 10.0  # beyond a job's own limit, which the server enforces, before the server counts as hung
@@ -95,11 +94,11 @@ class Sandbox:
         if not job.inputs:
             return ()
         _require_arguments(job.inputs)
-        room = min(MAX_RESULT_BYTES, len(job.inputs) * (job.limits.output_bytes + results.LINE_EXTRA))
+        room = min(MAX_RESULT_BYTES, len(job.inputs) * (job.limits.output_bytes + LINE_EXTRA))
         reply = self._ask(_order(job, job.limits.seconds, stdin=None, result_bytes=room))
         if isinstance(reply, str):
             return (CaseResult(status="sandbox_error", note=reply),) * len(job.inputs)
-        return results.read(reply, len(job.inputs), job.limits)
+        return jobs.read(reply, len(job.inputs), job.limits)
 
     def close(self) -> None:
         """End the server and everything in it; the next `run` would start another."""
@@ -125,7 +124,7 @@ class Sandbox:
         if self._for_numpy is None:
             self._for_numpy = self
             with suppress(ServerLost):
-                if folder := wall.find_numpy():
+                if folder := find_numpy():
                     self._for_numpy = Sandbox(self._tier, _tried(self._tier, folder), folder)
         return self._for_numpy
 
@@ -138,15 +137,15 @@ class Sandbox:
                 yield CaseResult(status="time", note=f"the job's {job.limits.seconds:g} s are used up")
                 continue
             limits = replace(job.limits, output_bytes=min(job.limits.output_bytes, room))
-            order = _order(replace(job, limits=limits), left, stdin=text, result_bytes=results.LINE_EXTRA)
+            order = _order(replace(job, limits=limits), left, stdin=text, result_bytes=LINE_EXTRA)
             reply = self._ask(order)
             if isinstance(reply, str):
                 yield CaseResult(status="sandbox_error", note=reply)
                 continue
             begun = time.thread_time()
-            (result,) = results.read(reply, 1, limits)
+            (result,) = jobs.read(reply, 1, limits)
             if reply.cause == "output":  # even if the program ended before it could be ended, and said "ok"
-                result = results.ending(reply, limits)
+                result = jobs.ending(reply, limits)
             elif result.status == "ok":
                 result = replace(result, value=reply.output.decode("utf-8", "replace"))
             left -= reply.seconds + time.thread_time() - begun
@@ -159,13 +158,13 @@ class Sandbox:
         for _ in range(ATTEMPTS):
             try:
                 if self._link is None:
-                    self._link = Link(wall.command(self._tier, numpy=self._numpy))
+                    self._link = Link(command(self._tier, numpy=self._numpy))
                 reply = self._link.request(order, GRACE_SECONDS)
             except ServerLost as error:
                 reason = str(error)
                 self.close()
                 continue
-            if self._tier == "C" or not results.killed_from_outside(reply, order):
+            if self._tier == "C" or not jobs.killed_from_outside(reply, order):
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"
         return reason
@@ -186,13 +185,13 @@ def _tried(tier: Tier, numpy: Path | None = None) -> Link:
         ServerLost: it cannot; the text says why.
     """
     try:
-        link = Link(wall.command(tier, numpy=numpy))
+        link = Link(command(tier, numpy=numpy))
     except FileNotFoundError as error:
         raise ServerLost(str(error)) from error
     trial = Job(source="print(6 * 7)", inputs=("",))
-    order = _order(trial, trial.limits.seconds, stdin="", result_bytes=results.LINE_EXTRA)
+    order = _order(trial, trial.limits.seconds, stdin="", result_bytes=LINE_EXTRA)
     reply = link.request(order, GRACE_SECONDS)
-    (result,) = results.read(reply, 1, trial.limits)
+    (result,) = jobs.read(reply, 1, trial.limits)
     if result.status != "ok" or reply.output != b"42\n":
         link.close()
         raise ServerLost(result.note or "a trial program printed something else than it should")
