@@ -185,10 +185,7 @@ def build_base(
 
     `fingerprint` names the problems: equal ones promise equal `problem_at`. `progress(step, steps, loss)` is called
     after every step, with the mean cross-entropy per response token in nats. The weights are reproducible for one
-    number of threads; another number rounds differently. Prompts carry no instruction.
-
-    Raises:
-        ModelError: no problem has a witness that fits into the context.
+    number of threads. Prompts carry no instruction. Raises ModelError if no problem has a witness that fits.
     """
     key = cache_key(settings, fingerprint)
     folder = cache / f"base-{key}"

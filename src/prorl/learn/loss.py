@@ -3,12 +3,14 @@
 Logits exist only for the positions that predict an action token, and only one bounded chunk at a time: no tensor of
 size batch · length · vocabulary is ever made. Logits are divided by the sampling temperature, so log-probs are those
 of the untruncated, temperature-scaled policy, as in `prorl.types.Completion.logps`. Invariant: every number is a sum
-over tokens, so micro-batches, mini-batches and ranks simply add up; only `UpdateTotals.stats` divides.
+over tokens, so micro-batches, mini-batches and ranks simply add up; only `update_stats` divides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -80,19 +82,14 @@ def check_head(model: PreTrainedModel, *, logits_elements: int) -> None:
 
     Raises ValueError where the model's own forward does more (logit scaling, soft caps, extra layers).
     """
-    device = model.get_input_embeddings().weight.device
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    tokens_1S = (torch.arange(1, 9, device=device) * 7919 % vocabulary)[None]
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
+    tokens_1S = (torch.arange(1, 9, device=embedding.device) * 7919 % len(embedding))[None]
+    targets_N = tokens_1S[0, 1:]
     with torch.no_grad():
         expected = model(input_ids=tokens_1S, use_cache=False).logits[0, :-1].float().log_softmax(-1)
         hidden_ND = model.base_model(input_ids=tokens_1S, use_cache=False).last_hidden_state[0, :-1]
-        targets_N = tokens_1S[0, 1:]
         found_N, _ = token_logprobs(
-            hidden_ND,
-            model.get_output_embeddings(),
-            targets_N,
-            temperature=1.0,
-            logits_elements=logits_elements,
+            hidden_ND, head, targets_N, temperature=1.0, logits_elements=logits_elements
         )
     error = (found_N - expected.gather(1, targets_N[:, None])[:, 0]).abs().max().item()
     if not error <= HEAD_TOLERANCE:
@@ -133,7 +130,11 @@ def objective(
 ) -> tuple[Tensor, Tensor]:
     """This micro-batch's share of the loss, the token sum over `denominator`, and its `SUMS`, detached."""
     mask_BT, zero = micro.mask_BT, scores.entropy_N.new_zeros(())
-    correction = {"kind": knobs.mismatch, "low": knobs.mismatch_low, "high": knobs.mismatch_high}
+    correction: dict[str, Any] = {
+        "kind": knobs.mismatch,
+        "low": knobs.mismatch_low,
+        "high": knobs.mismatch_high,
+    }
     weights_BT = importance_weights(scores.old_BT, micro.engine_logps_BT, mask_BT, **correction)
     loss, clip = policy_loss(
         scores.logps_BT,
@@ -160,51 +161,42 @@ def objective(
     return loss, torch.stack([value.float() for value in (*sums, mismatch, mismatch_out, mismatch_tokens)])
 
 
-class UpdateTotals:
-    """Adds up the updates of one step. What a refused update measured is left out, its positions are not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiniBatchResult:
+    """One mini-batch: its `SUMS` over all ranks, and its gradient norm, None where the optimizer refused the step."""
 
-    def __init__(self, action_tokens: int, *, with_kl: bool) -> None:
-        self.updates = 0
-        self._with_kl = with_kl
-        self._skipped = 0
-        self._skipped_last = 0
-        self._grad_norm = 0.0
-        self._positions = 0
-        self._action_tokens = action_tokens
-        self._applied_tokens = 0
-        self._sums = torch.zeros(len(SUMS), dtype=torch.float64)
+    sums: Tensor
+    grad_norm: float | None
+    positions: int
+    action_tokens: int
 
-    def add(self, sums: Tensor, *, positions: int, action_tokens: int, grad_norm: float | None) -> None:
-        """One mini-batch: its `SUMS` over all ranks, and its gradient norm, None where the step was refused."""
-        self._positions += positions
-        if grad_norm is None:
-            self._skipped += 1
-            self._skipped_last += 1
-            return
-        self.updates += 1
-        self._skipped_last = 0
-        self._grad_norm += grad_norm
-        self._applied_tokens += action_tokens
-        self._sums += sums.double().cpu()
 
-    def stats(self) -> UpdateStats:
-        """Means over the action tokens of the applied updates; None where there is nothing to average."""
-        loss, kl, entropy, clipped, mismatch, mismatch_out, mismatch_tokens = self._sums.tolist()
-        tokens = self._applied_tokens
-        return UpdateStats(
-            updates=self.updates,
-            skipped=self._skipped,
-            loss=_mean(loss, tokens),
-            kl=_mean(kl, tokens) if self._with_kl else None,
-            entropy=_mean(entropy, tokens),
-            grad_norm=_mean(self._grad_norm, self.updates),
-            clip_share=_mean(clipped, tokens),
-            mismatch=_mean(mismatch, mismatch_tokens),
-            mismatch_out_share=_mean(mismatch_out, mismatch_tokens),
-            tokens=self._positions,
-            action_tokens=self._action_tokens,
-            skipped_last=self._skipped_last,
-        )
+def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> UpdateStats:
+    """Means over the action tokens of the applied updates; None where there is nothing to average.
+
+    What a refused update measured is left out, its positions are not.
+    """
+    applied = [result for result in results if result.grad_norm is not None]
+    sums = torch.zeros(len(SUMS), dtype=torch.float64)
+    for result in applied:
+        sums += result.sums.double().cpu()
+    loss, kl, entropy, clipped, mismatch, mismatch_out, mismatch_tokens = sums.tolist()
+    tokens = sum(result.action_tokens for result in applied)
+    refused = [result.grad_norm is None for result in results]
+    return UpdateStats(
+        updates=len(applied),
+        skipped=sum(refused),
+        loss=_mean(loss, tokens),
+        kl=_mean(kl, tokens) if with_kl else None,
+        entropy=_mean(entropy, tokens),
+        grad_norm=_mean(sum(result.grad_norm or 0.0 for result in applied), len(applied)),
+        clip_share=_mean(clipped, tokens),
+        mismatch=_mean(mismatch, mismatch_tokens),
+        mismatch_out_share=_mean(mismatch_out, mismatch_tokens),
+        tokens=sum(result.positions for result in results),
+        action_tokens=sum(result.action_tokens for result in results),
+        skipped_last=[*reversed(refused), False].index(False),
+    )
 
 
 def _mean(total: float, count: float) -> float | None:

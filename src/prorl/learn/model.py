@@ -26,7 +26,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
-    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -43,18 +42,20 @@ class ModelError(ProrlError):
 def load_model(source: str | Path, *, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
     """The causal language model of a transformers directory or hub id, in evaluation mode, on `device`.
 
-    A hub id is looked up in the local cache first and downloaded only if it is not there. Attention is SDPA where
-    the architecture supports it, which is what transformers chooses by itself.
-
-    Raises:
-        ModelError: no such directory, not a checkpoint, hub unreachable, no causal head, or missing weights.
+    A hub id is looked up in the local cache first and downloaded only if it is not there. Raises ModelError: no such
+    directory, not a checkpoint, hub unreachable, no causal head, or missing weights.
     """
     config = _load(AutoConfig.from_pretrained, source, "model")
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelError(
             f"{source} ({config.model_type}) has no causal language-model head; give a decoder-only model"
         )
-    _disable_dropout(config)
+    text = config.get_text_config()
+    for name, value in vars(
+        text
+    ).items():  # no dropout, so that a model in training mode computes one function too
+        if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+            setattr(text, name, 0.0)
     read = partial(AutoModelForCausalLM.from_pretrained, config=config, dtype=dtype, output_loading_info=True)
     model, report = _load(read, source, "model")
     absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
@@ -106,14 +107,6 @@ def context_limit(model: PreTrainedModel) -> int:
             "set max_position_embeddings in its config.json"
         )
     return limit
-
-
-def _disable_dropout(config: PretrainedConfig) -> None:
-    """Set every dropout rate to zero, so that even a model in training mode computes one function."""
-    text = config.get_text_config()
-    for name, value in vars(text).items():
-        if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
-            setattr(text, name, 0.0)
 
 
 def _load(read: Callable[..., Any], source: str | Path, what: str) -> Any:

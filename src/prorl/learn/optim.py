@@ -99,16 +99,16 @@ class GuardedAdamW:
 
     def restore(self, folder: Path) -> None:
         """Read what a snapshot wrote; betas, eps and weight decay stay those this optimizer was made with."""
-        if (folder / SHARDS).exists():
-            state = self._read_shards(folder / SHARDS)
-        else:
-            state = torch.load(folder / FILE, map_location="cpu", weights_only=True)["state"]
-        for weight, moments in zip(
-            self._weights.values(), map(state.get, range(len(self._weights))), strict=True
-        ):
-            for key, value in (moments or {}).items():
+        sharded = (folder / SHARDS).exists()
+        state: dict[int, dict[str, Tensor]] = (
+            self._read_shards(folder / SHARDS)
+            if sharded
+            else torch.load(folder / FILE, map_location="cpu", weights_only=True)["state"]
+        )
+        for index, weight in enumerate(self._weights.values()):
+            for key, value in state.get(index, {}).items():
                 if value.shape == weight.shape and not isinstance(value, DTensor):
-                    moments[key] = sharded_like(value, weight)
+                    state[index][key] = sharded_like(value, weight)
         own = self._adamw.state_dict()["param_groups"]
         self._adamw.load_state_dict({"state": state, "param_groups": own})
 

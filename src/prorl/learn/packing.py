@@ -113,10 +113,7 @@ def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
 
 
 def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:
-    """Rows of each rank, balanced by token positions: the longest first, always to the rank that has least.
-
-    (Graham 1969: at most 4/3 of the best possible longest share.) There may be ranks without rows.
-    """
+    """Rows of each rank, maybe none: the longest first, always to the rank that has least positions (Graham 1969)."""
     dealt: list[list[Row]] = [[] for _ in range(ranks)]
     loads = [0] * ranks
     for row in sorted(rows, key=lambda row: row.positions, reverse=True):
@@ -138,10 +135,10 @@ class Share:
 def deal_batch(
     batch: Batch, *, updates: int, ranks: int, budget: int, pair_cost: float | None
 ) -> list[list[Share]]:
-    """For each rank its share of every mini-batch, one per update; `budget` and `pair_cost` as in `plan_rows`.
+    """For each rank its share of every mini-batch; `budget` and `pair_cost` as in `plan_rows`.
 
-    Mini-batches are contiguous groups whose counts differ by at most one. Groups without action tokens are left out,
-    and fewer groups than updates make fewer mini-batches.
+    A mini-batch per update: contiguous groups whose counts differ by at most one, or fewer mini-batches where
+    there are fewer groups with action tokens.
     """
     groups = [group for group in batch.groups if group.action_tokens]
     parts = min(updates, len(groups))
@@ -190,7 +187,7 @@ def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> Mi
 def prefix_mask(segments_RS: Tensor) -> Tensor:
     """Boolean mask (R, 1, S, S), true where the query attends: earlier or itself, in the prompt or its own segment.
 
-    Padding attends to padding and to the prompt, so that no query is left without a key.
+    Padding attends to padding, so that no query is left without a key.
     """
     width = segments_RS.shape[1]
     causal_SS = torch.ones(width, width, dtype=torch.bool, device=segments_RS.device).tril()

@@ -107,7 +107,7 @@ def copy_weights(source: PreTrainedModel, target: PreTrainedModel) -> None:
 
 
 def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by name, whole, one at a time; tied ones once. With shards a collective: all ranks iterate."""
+    """Every weight by name, whole, one at a time; tied ones once. Over several ranks all must iterate."""
     seen: set[int] = set()
     for name, weight in model.state_dict(keep_vars=True).items():
         if id(weight) not in seen:
@@ -154,11 +154,7 @@ def write_model(model: PreTrainedModel, folder: Path, weights: Mapping[str, Tens
 
 @torch.no_grad()
 def read_weights(model: PreTrainedModel, folder: Path) -> None:
-    """Load what `write_model` wrote into a model that is whole or sharded, one tensor at a time.
-
-    Raises:
-        ValueError: the file holds the weights of another model.
-    """
+    """Load what `write_model` wrote into a model, whole or sharded; ValueError if it is of another model."""
     path = folder / WEIGHTS
     own = model.state_dict(keep_vars=True)
     with safe_open(path, framework="pt") as file:

@@ -171,7 +171,11 @@ class LlamaDecoder:
     ) -> Tensor:
         """Final hidden states of N tokens; `attend(layer, qkv)` maps N(H+2K)D to N(HD)."""
         model = self._model.model
-        rotation = self._rotation(positions_N)
+        like = torch.empty(0, dtype=torch.float32, device=positions_N.device)
+        cos, sin = model.rotary_emb(like, positions_N[None])
+        half = cos.shape[-1] // 2
+        # exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2)
+        rotation = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
         x = F.embedding(tokens_N, model.embed_tokens.weight)
         for index, layer in enumerate(self._layers):
             layer.add_attention_(x, attend(index, layer.qkv(x, rotation)))
@@ -180,15 +184,7 @@ class LlamaDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
-        head = self._model.lm_head
-        return F.linear(hidden, head.weight, head.bias)
-
-    def _rotation(self, positions_N: Tensor) -> Tensor:
-        """exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2)."""
-        like = torch.empty(0, dtype=torch.float32, device=positions_N.device)
-        cos, sin = self._model.model.rotary_emb(like, positions_N[None])
-        half = cos.shape[-1] // 2
-        return torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
+        return F.linear(hidden, self._model.lm_head.weight, self._model.lm_head.bias)
 
 
 class LlamaDecoding:
@@ -303,6 +299,7 @@ class FallbackDecoding:
 
 
 Decoder = LlamaDecoder | FallbackDecoder
+Decoding = LlamaDecoding | FallbackDecoding
 
 
 def make_decoder(model: PreTrainedModel, *, pad_id: int) -> Decoder:

@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from prorl.envs.errors import ProrlError
-from prorl.local.decoder import Decoder, make_decoder
+from prorl.local.decoder import Decoder, Decoding, make_decoder
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
 # the share of slots still alive below which dropping the others pays for copying the caches
@@ -46,7 +46,7 @@ class Row:
 
 
 class Wave:
-    """Rows with the same sampling, in submission order; `advance` until `done`."""
+    """Rows with the same sampling, in submission order; `advance` until `left` is zero."""
 
     def __init__(
         self, decoder: Decoder, rows: Sequence[Row], *, eos_ids: Sequence[int], version: int
@@ -57,6 +57,7 @@ class Wave:
         prompts = list(dict.fromkeys(row.request.prompt for row in rows))
         numbers = {prompt: number for number, prompt in enumerate(prompts)}
         self._prompt_of = [numbers[row.request.prompt] for row in rows]
+        self._decoding: Decoding
         self._decoding, logits_PV = decoder.start(prompts)
         device = logits_PV.device
         self._eos = torch.tensor(tuple(eos_ids), dtype=torch.long, device=device)
@@ -70,12 +71,7 @@ class Wave:
         self._live_S = torch.tensor(self._layout.live, device=device)
         self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
         self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
-        self._left = len(rows)
-
-    @property
-    def done(self) -> bool:
-        """Whether every row has finished."""
-        return self._left == 0
+        self.left = len(rows)  # rows that have not finished
 
     @torch.inference_mode()
     def advance(self) -> list[Completion]:
@@ -83,8 +79,8 @@ class Wave:
         while not (finished := self._next_token()):
             pass
         completions = [self._completion(slot, stopped) for slot, stopped in finished]
-        self._left -= len(completions)
-        if 0 < self._left <= _COMPACT_BELOW * len(self._slot_rows):
+        self.left -= len(completions)
+        if 0 < self.left <= _COMPACT_BELOW * len(self._slot_rows):
             self._compact()
         return sorted(completions, key=lambda completion: (completion.draw, completion.sample))
 
@@ -148,12 +144,7 @@ class LocalEngine:
         self._max_rows = max_rows
         self._queue: deque[list[Row]] = deque()  # rows that must not be parted
         self._wave: Wave | None = None
-        self._version = 0
-
-    @property
-    def version(self) -> int:
-        """Version of the weights that serve requests now."""
-        return self._version
+        self.version = 0  # of the weights that serve requests now
 
     @property
     def precision(self) -> Literal["float32", "bfloat16"]:
@@ -164,14 +155,22 @@ class LocalEngine:
         """Serve the module's present weights as `version`; RuntimeError while requests are in flight."""
         if self._wave is not None or self._queue:
             raise RuntimeError(
-                "Weights cannot change while requests are in flight: poll to the end or cancel."
+                "weights cannot change while requests are in flight: poll to the end or cancel"
             )
         self._decoder.refresh()
-        self._version = version
+        self.version = version
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples; ValueError where it cannot be served, as RequestError if too long."""
-        self._check(request)
+        sampling = request.sampling
+        self._check_length(len(request.prompt), sampling.limit)
+        if request.samples < 1 or sampling.limit < 1:
+            raise ValueError("A request needs at least one sample and a limit of at least one token.")
+        if sampling.temperature < 0.0 or not 0.0 < sampling.top_p <= 1.0:
+            raise ValueError(
+                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie "
+                "in (0, 1]."
+            )
         for first in range(0, request.samples, self._max_rows):
             samples = range(first, min(first + self._max_rows, request.samples))
             self._queue.append([Row(request=request, sample=sample) for sample in samples])
@@ -181,9 +180,9 @@ class LocalEngine:
         if self._wave is None:
             if not self._queue:
                 return []
-            self._wave = Wave(self._decoder, self._next_rows(), eos_ids=self._eos_ids, version=self._version)
+            self._wave = Wave(self._decoder, self._next_rows(), eos_ids=self._eos_ids, version=self.version)
         completions = self._wave.advance()
-        if self._wave.done:
+        if not self._wave.left:
             self._wave = None
         return completions
 
@@ -216,17 +215,6 @@ class LocalEngine:
         ):
             rows += self._queue.popleft()
         return rows
-
-    def _check(self, request: Request) -> None:
-        sampling = request.sampling
-        self._check_length(len(request.prompt), sampling.limit)
-        if request.samples < 1 or sampling.limit < 1:
-            raise ValueError("A request needs at least one sample and a limit of at least one token.")
-        if sampling.temperature < 0.0 or not 0.0 < sampling.top_p <= 1.0:
-            raise ValueError(
-                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie "
-                "in (0, 1]."
-            )
 
     def _check_length(self, prompt: int, limit: int) -> None:
         if prompt == 0:
@@ -275,9 +263,9 @@ def uniform(bits: Tensor) -> Tensor:
 def draw(logits_RV: Tensor, keys_R: Tensor, position: int, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Sample one token per row; tokens and their log-probs, both of shape R.
 
-    The log-prob is that of the untruncated temperature-scaled distribution, `log_softmax(logits / T)`, also
-    with `top_p` below 1: the learner recomputes it without knowing the nucleus. Temperature 0 takes the most
-    probable token and reports its log-prob at temperature 1. Non-finite logits give non-finite log-probs.
+    The log-prob is that of the untruncated temperature-scaled distribution, also with `top_p` below 1: the learner
+    recomputes it without knowing the nucleus. Temperature 0 takes the most probable token and reports its log-prob at
+    temperature 1. Non-finite logits give non-finite log-probs.
     """
     if sampling.temperature == 0.0:
         tokens = logits_RV.argmax(-1)

@@ -93,9 +93,7 @@ def make_batch(groups: Sequence[Group], knobs: Knobs) -> Batch:
     for group, group_advantages in zip(groups, advantages, strict=True):
         actions = tuple(
             Action(
-                tokens=rollout.completion.tokens,
-                engine_logps=rollout.completion.logps,
-                advantage=advantage,
+                tokens=rollout.completion.tokens, engine_logps=rollout.completion.logps, advantage=advantage
             )
             for rollout, advantage in zip(group.rollouts, group_advantages, strict=True)
         )

@@ -1,8 +1,8 @@
 """What callers rely on: one result per input whatever the program does, by status, within the limits."""
 
-from __future__ import annotations
-
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from prorl.envs.sandbox.jobs import Job, Limits
 from prorl.envs.sandbox.link import SandboxError, find_numpy
+from prorl.envs.sandbox.probe import probe
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 
 PLAIN = st.recursive(
@@ -21,12 +22,12 @@ PLAIN = st.recursive(
 )
 
 
-def call(sandbox: Sandbox, source: str, *inputs: list[object], **limits: float) -> list[tuple[str, object]]:
+def call(sandbox, source, *inputs, **limits):
     job = Job(source=source, entry="f", inputs=inputs, limits=Limits(**limits))
     return [(result.status, result.value) for result in sandbox.run(job)]
 
 
-def script(sandbox: Sandbox, source: str, *inputs: str, **limits: float) -> list[tuple[str, object]]:
+def script(sandbox, source, *inputs, **limits):
     job = Job(source=source, inputs=inputs or ("",), limits=Limits(**limits))
     return [(result.status, result.value) for result in sandbox.run(job)]
 
@@ -72,16 +73,7 @@ def test_plain_data_survives_the_way_in_and_out(sandbox, value):
 
 @pytest.mark.parametrize(
     "expression",
-    [
-        "{1}",
-        "b'bytes'",
-        "{(1, 2): 3}",
-        "object()",
-        "1j",
-        "1 << 100_000",
-        "'\\ud800'",
-        "nest(5000)",
-    ],
+    ["{1}", "b'bytes'", "{(1, 2): 3}", "object()", "1j", "1 << 100_000", "'\\ud800'", "nest(5000)"],
 )
 def test_only_plain_data_of_bounded_size_is_a_result(sandbox, expression):
     source = f"def nest(n):\n    x = []\n    for _ in range(n): x = [x]\n    return x\ndef f(): return {expression}"
@@ -322,3 +314,31 @@ def test_root_becomes_nobody(sandbox):
     assert script(sandbox, "import os; print(os.getresuid(), os.getgroups())") == [
         ("ok", "(65534, 65534, 65534) []\n")
     ]
+
+
+def test_the_tier_reported_is_the_tier_opened():
+    report = probe()
+    with Sandbox.open() as sandbox:
+        assert report.tier == sandbox.tier
+
+
+def test_what_is_missing_has_a_cost_and_what_works_has_none(monkeypatch):
+    monkeypatch.setattr("prorl.envs.sandbox.link.find_bubblewrap", lambda: None)
+    report = probe()
+    assert report.tier == "B"
+    findings = {finding.name: finding for finding in report.findings}
+    assert not findings["bubblewrap"].works
+    assert "apt-get install bubblewrap" in findings["bubblewrap"].cost
+    assert all(bool(finding.cost) != finding.works for finding in report.findings)
+
+
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "sandbox.py"
+
+
+@pytest.mark.parametrize("kind", ["script", "call"])
+def test_it_compares_every_tier_with_a_bare_interpreter(kind):
+    sizes = ["--programs", "2", "--repeats", "1", "--workers", "1", "--kind", kind]
+    done = subprocess.run([sys.executable, BENCHMARK, *sizes], capture_output=True, text=True, check=True)
+    assert "tier B" in done.stdout
+    assert "× bare" in done.stdout
+    assert "tier C" in done.stdout

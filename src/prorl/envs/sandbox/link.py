@@ -97,11 +97,7 @@ class Link:
     """One running fork server. Used by the thread that made it: the server dies when that thread ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start the server and wait until it is ready.
-
-        Raises:
-            ServerLost: it does not start; the text is what it said.
-        """
+        """Start the server and wait until it is ready; ServerLost, with what it said, if it does not start."""
         try:
             self._process = subprocess.Popen(
                 command,
@@ -137,8 +133,7 @@ class Link:
     def request(self, order: Order, grace: float) -> Reply:
         """Have one child run; wait for its seconds and at most `grace` more.
 
-        Raises:
-            ServerLost: no complete answer in time; the server has been killed.
+        Raises ServerLost where there is no complete answer in time; the server has then been killed.
         """
         try:
             deadline = time.monotonic() + order.seconds + grace
@@ -165,16 +160,8 @@ class Link:
         while True:
             kind, payload = self._frame(deadline)
             if kind == END:
-                end = json.loads(payload)
-                return Reply(
-                    report=bytes(parts[RESULT]),
-                    output=bytes(parts[OUTPUT]),
-                    cause=end["cause"],
-                    signal=end["signal"],
-                    cpu_seconds=end["cpu"],
-                    peak_bytes=end["peak"],
-                    seconds=end["seconds"],
-                )
+                ended = json.loads(payload)
+                return Reply(report=bytes(parts[RESULT]), output=bytes(parts[OUTPUT]), **ended)
             if kind not in parts:
                 raise ServerLost(f"the sandbox server sent an unknown message {kind!r}")
             parts[kind] += payload
@@ -221,8 +208,7 @@ class Link:
 def command(tier: Tier, *, numpy: Path | None = None) -> list[str]:
     """Arguments that start a fork server at this tier, with numpy loaded from a folder of packages if one is given.
 
-    Raises:
-        FileNotFoundError: tier A without bubblewrap.
+    Raises FileNotFoundError for tier A without bubblewrap.
     """
     if tier == "A":
         packages = None if numpy is None else PACKAGES

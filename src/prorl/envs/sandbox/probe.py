@@ -57,7 +57,7 @@ def probe() -> Report:
     except OSError:
         filters = False
     landlock, bubblewrap = confine.landlock_abi(), link.find_bubblewrap()
-    namespace = [link.interpreter(), "-I", "-S", "-c", _NEW_USER_NAMESPACE]
+    namespace = [str(link.interpreter()), "-I", "-S", "-c", _NEW_USER_NAMESPACE]
     namespaces = subprocess.run(namespace, check=False).returncode == 0
     pieces = (
         ("architecture", seccomp.supported(machine), machine),

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from prorl.envs.sandbox import jobs
@@ -43,18 +42,14 @@ class Sandbox:
 
     def __init__(self, tier: Tier, link: Link, numpy: Path | None = None) -> None:
         """Use `open` instead. `numpy` is the folder that numpy is loaded from."""
-        self._tier = tier
+        self.tier = tier
         self._link: Link | None = link
         self._numpy = numpy
         self._for_numpy: Sandbox | None = self if numpy else None
 
     @classmethod
     def open(cls, policy: Policy = Policy()) -> Self:
-        """Start at the best tier that the policy allows and a trial program confirms.
-
-        Raises:
-            SandboxError: there is none; the sentence says how to get one.
-        """
+        """Start at the best tier that the policy allows and a trial program confirms; SandboxError if none does."""
         failures = []
         for tier in _candidates(policy):
             try:
@@ -67,14 +62,9 @@ class Sandbox:
         )
 
     @property
-    def tier(self) -> Tier:
-        """The tier reached: "A", "B" or "C"."""
-        return self._tier
-
-    @property
     def warning(self) -> str:
         """What the tier leaves open, for the user to read; empty at A and B."""
-        return NOT_CONTAINED_AT_C if self._tier == "C" else ""
+        return NOT_CONTAINED_AT_C if self.tier == "C" else ""
 
     @property
     def server_pid(self) -> int | None:
@@ -82,11 +72,7 @@ class Sandbox:
         return None if self._link is None else self._link.pid
 
     def run(self, job: Job) -> tuple[CaseResult, ...]:
-        """One result per input, in their order. Never raises for what the program does.
-
-        Raises:
-            SandboxError: the job is not plain data, which is its maker's mistake.
-        """
+        """One result per input, in their order. Raises SandboxError only where the job is not plain data."""
         if "numpy" in job.source and (beside := self._with_numpy()) is not self:
             return beside.run(job)
         if job.entry is None:
@@ -111,9 +97,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _with_numpy(self) -> Sandbox:
@@ -125,7 +109,7 @@ class Sandbox:
             self._for_numpy = self
             with suppress(ServerLost):
                 if folder := find_numpy():
-                    self._for_numpy = Sandbox(self._tier, _tried(self._tier, folder), folder)
+                    self._for_numpy = Sandbox(self.tier, _tried(self.tier, folder), folder)
         return self._for_numpy
 
     def _run_scripts(self, job: Job) -> Iterator[CaseResult]:
@@ -158,13 +142,13 @@ class Sandbox:
         for _ in range(ATTEMPTS):
             try:
                 if self._link is None:
-                    self._link = Link(command(self._tier, numpy=self._numpy))
+                    self._link = Link(command(self.tier, numpy=self._numpy))
                 reply = self._link.request(order, GRACE_SECONDS)
             except ServerLost as error:
                 reason = str(error)
                 self.close()
                 continue
-            if self._tier == "C" or not jobs.killed_from_outside(reply, order):
+            if self.tier == "C" or not jobs.killed_from_outside(reply, order):
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"
         return reason
@@ -179,11 +163,7 @@ def _candidates(policy: Policy) -> list[Tier]:
 
 
 def _tried(tier: Tier, numpy: Path | None = None) -> Link:
-    """A server that has shown, by a trial program, that it can confine a child.
-
-    Raises:
-        ServerLost: it cannot; the text says why.
-    """
+    """A server that has shown, by a trial program, that it can confine a child; ServerLost if it cannot."""
     try:
         link = Link(command(tier, numpy=numpy))
     except FileNotFoundError as error:

@@ -155,8 +155,8 @@ class Pipe:
 
 
 def watch(pid: int, pipes: list[Pipe], allowed: float) -> dict[str, Any]:
-    """How child `pid` ended: `cause` (exit, time or output), `signal` if one not of ours killed it, `cpu` seconds,
-    `peak`, the bytes of memory that it held at most, and `seconds`, of the `allowed` ones, that it ran.
+    """How child `pid` ended: `cause` (exit, time or output), `signal` if one not of ours killed it, `cpu_seconds`,
+    `peak_bytes`, the memory that it held at most, and `seconds`, of the `allowed` ones, that it ran.
 
     Time in which this process was stopped, or the machine asleep, does not count.
     """
@@ -174,8 +174,8 @@ def watch(pid: int, pipes: list[Pipe], allowed: float) -> dict[str, Any]:
     return {
         "cause": cause,
         "signal": os.WTERMSIG(status) if died else 0,
-        "cpu": usage.ru_utime + usage.ru_stime,
-        "peak": usage.ru_maxrss << 10,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss << 10,
         "seconds": seconds,
     }
 

@@ -1,22 +1,24 @@
-"""Reading what a child left behind, which a program may have written itself: never an exception, never too much."""
-
-from __future__ import annotations
+"""What may come out of a program, and reading what a child left: never an exception, never too much."""
 
 import json
-import time
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.envs.sandbox import jobs
+from prorl.envs.sandbox.inside.protocol import MAX_DEPTH, MAX_INT_BITS, NotPlain, encode, require_plain
 from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.sandbox.link import Order, Reply
+from support.parsing import cost
 
 LIMITS = Limits(seconds=5.0)
 
 
-def reply(*lines: object, raw: bytes = b"", ready: bytes = b".", **changes: object) -> Reply:
+def reply(*lines, raw=b"", ready=b".", **changes):
     report = ready + b"".join(json.dumps(line).encode() + b"\n" for line in lines) + raw
     fields = {
         "output": b"",
@@ -29,7 +31,7 @@ def reply(*lines: object, raw: bytes = b"", ready: bytes = b".", **changes: obje
     return Reply(report=report, **(fields | changes))
 
 
-def statuses(answer: Reply, count: int = 2) -> list[str]:
+def statuses(answer, count=2):
     return [result.status for result in jobs.read(answer, count, LIMITS)]
 
 
@@ -107,13 +109,18 @@ def test_all_lines_share_the_bound_on_values():
     assert [result.status for result in read] == ["ok", "ok", "output", "output", "output"]
 
 
-def test_reading_a_report_takes_a_bounded_time():
-    deep = b'[0,"ok",[' + b",".join([b"[" * 97 + b"]" * 97] * 2600) + b'],""]\n'
-    begun = time.thread_time()
-    first, *others = statuses(reply(raw=deep * 16), 16)
-    assert time.thread_time() - begun < jobs.READ_SECONDS + 2.0  # a line that has been begun is read
-    assert first == "ok"
-    assert set(others) <= {"runtime_error", "time"}  # "time" where this process is slow
+def test_reading_a_report_costs_as_much_as_the_values_that_it_may_hold():
+    deep = "[" + ",".join(["[" * 97 + "]" * 97] * 2600) + "]"
+    lines = "".join(f'[{index},"ok",{deep},""]\n' for index in range(16)).encode()
+    with cost() as spent:
+        found = statuses(reply(raw=lines), 16)
+    assert found == ["ok"] * 2 + ["output"] * 14
+    assert spent.parses < 8  # two lines are parsed, copied and checked; sixteen would be five times as much
+
+
+def test_a_report_that_takes_too_long_to_read_is_out_of_time(monkeypatch):
+    monkeypatch.setattr(jobs, "READ_SECONDS", -1.0)
+    assert statuses(reply([0, "ok", 1, ""], [1, "ok", 1, ""])) == ["time"] * 2
 
 
 @pytest.mark.parametrize(
@@ -157,3 +164,69 @@ def test_no_bytes_raise_and_none_claim_that_the_sandbox_failed(report, count):
 def test_well_formed_lines_never_raise(index, status, value):
     read = jobs.read(reply([index, status, value, ""]), 2, LIMITS)
     assert all(result.status != "sandbox_error" for result in read)
+
+
+Point = namedtuple("Point", "x y")
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+
+
+@settings(max_examples=50)
+@given(value=st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_plain_data_is_json(value):
+    assert json.loads(encode(value, 1 << 20)) == value
+
+
+def test_tuples_are_lists_and_floats_are_exact():
+    assert json.loads(encode((1, (0.1,)), 100)) == [1, [0.1]]
+    assert json.loads(encode(float("inf"), 100)) == float("inf")
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", 1j, {(1, 2): 3}, {1: 2, "1": 3}, [object()], range(3), ...])
+def test_anything_of_another_type_is_not(value):
+    with pytest.raises(NotPlain):
+        encode(value, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Point(1, 2), "[1,2]"),
+        (OrderedDict(a=1), '{"a":1}'),
+        (defaultdict(list, {1: (2,)}), '{"1":[2]}'),
+        (Counter("aab"), '{"a":2,"b":1}'),
+        ({True: 1, None: 2, 0.5: 3}, '{"true":1,"null":2,"0.5":3}'),
+        (type("I", (int,), {"__eq__": lambda self, other: True, "__repr__": lambda self: "9"})(1), "1"),
+        (type("S", (str,), {"__str__": lambda self: "other"})("x"), '"x"'),
+        (type("F", (float,), {"__float__": lambda self: 9.0})(1.5), "1.5"),
+        (type("L", (list,), {"__iter__": lambda self: iter([9])})([1]), "[1]"),
+        (type("D", (dict,), {"items": lambda self: [("b", 9)]})(a=1), '{"a":1}'),
+        (Decimal("0.5"), "0.5"),
+        (Fraction(1, 2), "0.5"),
+    ],
+)
+def test_a_result_is_what_its_base_type_holds(value, text):
+    assert encode(value, 1 << 20) == text
+    if type(value) is not dict:
+        with pytest.raises(NotPlain):
+            require_plain(value)
+
+
+def test_depth_and_digits_are_bounded():
+    nested: list[object] = []
+    for _ in range(MAX_DEPTH - 1):
+        nested = [nested]
+    assert encode(nested, 1 << 20) is not None
+    with pytest.raises(NotPlain, match="deeply"):
+        encode([[nested]], 1 << 20)
+    assert encode((1 << MAX_INT_BITS) - 1, 1 << 20) is not None
+    with pytest.raises(NotPlain, match="digits"):
+        encode(1 << MAX_INT_BITS, 1 << 20)
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(NotPlain, match="deeply"):
+        encode(loop, 1 << 20)
+
+
+def test_what_is_too_long_is_told_apart():
+    assert encode("x" * 8, 10) == '"xxxxxxxx"'
+    assert encode("x" * 9, 10) is None

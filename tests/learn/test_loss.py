@@ -1,3 +1,5 @@
+"""Log-probs and entropies of packed rows."""
+
 import pytest
 import torch
 from torch import nn
@@ -53,10 +55,7 @@ def ragged_groups():
         return tuple(torch.randint(0, 40, (length,), generator=generator).tolist())
 
     return [
-        PromptActions(
-            prompt=draw(prompt),
-            actions=tuple(action_of(draw(n)) for n in lengths),
-        )
+        PromptActions(prompt=draw(prompt), actions=tuple(action_of(draw(n)) for n in lengths))
         for prompt, lengths in [(5, (4, 1, 7)), (9, (3, 3)), (1, (2, 6, 5, 1))]
     ]
 
