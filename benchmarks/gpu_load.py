@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from prorl.cluster.capacity import Size
-from prorl.learn.model import ModelShape, build_model, parameter_count
+from prorl.learn.base_model import ModelShape, build_model, parameter_count
 from prorl.local.engine import LocalEngine
 from prorl.types import Completion, Request, Sampling
 

@@ -23,7 +23,7 @@ from prorl.envs.extract import respond
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.local.judge import LocalJudge
 from prorl.ports import Judge
-from prorl.rollout.outage import Item, judge_all
+from prorl.rollout.pipeline import Item, judge_all
 
 CHEAP = ("arithmetic", "word_list", "list_synthesis")
 DEADLINE = 8.0

@@ -11,13 +11,13 @@ import pytest
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.detectors import degraded
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
-from prorl.fake import FakeEngine, FakeLearner
 from prorl.lab.watch.lines import line
 from prorl.run.inbox import INBOX, send
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.steering import next_order, parse_order
 from support.defaults import some_exams, some_resets
+from support.fake_backend import FakeEngine, FakeLearner
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 

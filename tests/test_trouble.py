@@ -14,7 +14,6 @@ from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.types import Verdict
-from prorl.fake import WRONG, FakeJudge, FakeLearner
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
 from prorl.run.inbox import INBOX, send
@@ -23,6 +22,7 @@ from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import next_order, parse_order
 from support.defaults import some_exams, some_resets
+from support.fake_backend import WRONG, FakeJudge, FakeLearner
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe
 

@@ -36,25 +36,15 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_verifier
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
+from prorl.learn.base_model import ModelShape, WarmupSettings, build_base
 from prorl.learn.learner import LearnerSettings, TorchLearner
-from prorl.learn.model import (
-    ModelError,
-    ModelShape,
-    context_limit,
-    eos_ids,
-    load_model,
-    load_tokenizer,
-    pad_id,
-)
-from prorl.learn.warmup import WarmupSettings, build_base
+from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer, pad_id
 from prorl.local.backend import LocalBackend
 from prorl.local.engine import LocalEngine
 from prorl.local.judge import LocalJudge
 from prorl.machine import cluster_settings, device_of, set_threads
 from prorl.ports import Backend
-from prorl.rollout.outage import Wait
-from prorl.rollout.pipeline import Worker
-from prorl.rollout.render import ChatRenderer
+from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
 
 if TYPE_CHECKING:
     from prorl.cluster.cluster import Cluster

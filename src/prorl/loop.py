@@ -44,11 +44,8 @@ from prorl.envs.seeds import derive
 from prorl.lab.evals.exams import sit_exam
 from prorl.lab.evals.rates import domain_rates, unanswered_share
 from prorl.ports import Backend, Renderer
-from prorl.rollout.batch import make_batch
-from prorl.rollout.collect import Harvest, collect
-from prorl.rollout.outage import Wait, WaitEnded, wait_silently
-from prorl.rollout.pipeline import Worker
-from prorl.rollout.samples import sample_records
+from prorl.rollout.batch import Harvest, collect, make_batch, sample_records
+from prorl.rollout.pipeline import Wait, WaitEnded, Worker, wait_silently
 from prorl.run import checkpoints
 from prorl.run.keeper import Keeper
 from prorl.run.recorder import Recorder

@@ -1,4 +1,4 @@
-"""The seam: what the loop asks of a backend. `local`, `ray` and `fake` implement these protocols.
+"""The seam: what the loop asks of a backend. `local` and `ray` implement these protocols.
 
 An engine and a judge are machines one ticks: submit work, then poll for what has finished. Between steps
 nothing is in flight, so a checkpoint is driver state plus tensors.

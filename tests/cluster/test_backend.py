@@ -17,7 +17,7 @@ from prorl.envs.extract import respond
 from prorl.envs.files import decode_json
 from prorl.envs.registry import make_task
 from prorl.launch import resume_run, start_run
-from prorl.rollout.outage import judge_all
+from prorl.rollout.pipeline import judge_all
 from prorl.types import Batch, PromptActions
 from support.cluster import actors, answers, ask
 from support.commands import done

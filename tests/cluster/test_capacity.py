@@ -27,9 +27,9 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
+from prorl.learn.base_model import ModelShape, build_model, parameter_count
 from prorl.learn.learner import TorchLearner
-from prorl.learn.logprobs import Scoring, score
-from prorl.learn.model import ModelShape, build_model, parameter_count
+from prorl.learn.loss import Scoring, score
 from prorl.learn.packing import Row, micro_batch
 from support.learners import action_of, settings_of
 from support.sizes import LLAMA_8B, QWEN_1_5B, QWEN_32B

@@ -21,8 +21,8 @@ from prorl.control.state import from_json
 from prorl.envs.files import decode_json
 from prorl.lab.watch.console import Console
 from prorl.launch import start_run
+from prorl.local.backend import SyncError
 from prorl.local.engine import RequestError
-from prorl.probe import SyncError
 from prorl.run.journal import read_journal
 from support.cluster import CONTEXT, actors, ask, engine_settings
 from support.runs import events, of_kind, quiet

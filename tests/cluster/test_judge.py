@@ -14,7 +14,7 @@ from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge
-from prorl.rollout.outage import collect_verdicts, heal, judge_all
+from prorl.rollout.pipeline import collect_verdicts, heal, judge_all
 from support.cluster import actors
 from support.mishaps import AMISS, CURSED, make_mishap
 

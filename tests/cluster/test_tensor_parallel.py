@@ -9,7 +9,7 @@ from prorl.cluster.settings import engine_environment
 from prorl.cluster.weights import collect
 from prorl.compose import build_parts
 from prorl.config.recipe import RecipeError, load_recipe
-from prorl.probe import SyncError, halves
+from prorl.local.backend import SyncError, halves
 from support.cluster import (
     actors,
     answers,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prorl.cluster.weights import collect, crc
-from prorl.probe import SyncError, halves, require_agreement
+from prorl.local.backend import SyncError, halves, require_agreement
 from support.cluster import (
     ENDS,
     answers,

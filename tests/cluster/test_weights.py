@@ -7,7 +7,7 @@ import torch
 
 from prorl.cluster import weights
 from prorl.cluster.weights import collect, differing, unpack, word_sum
-from prorl.probe import SyncError
+from prorl.local.backend import SyncError
 from support.learners import learner, qwen2
 from support.ranks import ranks
 from support.sharded import collected

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import prorl.envs
-from prorl.envs import Problem, ProrlError, Task, Verdict, grade, task, tasks
+from prorl.envs import grade, task, tasks
+from prorl.envs.errors import ProrlError
 from prorl.envs.extract import respond
 from prorl.envs.sandbox.jobs import CaseResult
+from prorl.envs.types import Problem, Task, Verdict
 
 ADD = {"inputs": ["1 2\n", "5 6\n"], "outputs": ["3\n", "11\n"]}
 TWICE = {"inputs": [[4], "7"], "outputs": [8, "14"], "fn_name": "twice"}

@@ -10,9 +10,9 @@ from transformers import GenerationConfig
 
 from prorl.cluster.settings import ClusterSettings, EngineSettings
 from prorl.cluster.weights import Weights, crc
+from prorl.learn.base_model import ModelShape, build_model, train_tokenizer
 from prorl.learn.learner import TorchLearner
-from prorl.learn.model import ModelShape, build_model, load_model
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.learn.model import load_model
 from prorl.types import Completion, Request, Sampling
 from support.learners import learner
 from support.recipes import recipe

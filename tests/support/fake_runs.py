@@ -14,15 +14,15 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
-from prorl.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.loop import Run, no_orders, train
-from prorl.rollout.outage import wait_silently
+from prorl.rollout.pipeline import wait_silently
 from prorl.run import checkpoints
 from prorl.run.journal import read_journal
 from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.recorder import Watcher
 from prorl.run.store import RunStore
 from support.defaults import some_exams, some_knobs, some_plan, some_resets
+from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
 
 PLAN = some_plan(
     seed=7,

@@ -13,8 +13,8 @@ from prorl.cluster.engine import RayEngine
 from prorl.cluster.judge import RayJudge
 from prorl.cluster.learner import RayLearner
 from prorl.cluster.weights import Published
+from prorl.local.backend import halves
 from prorl.local.judge import LocalJudge
-from prorl.probe import halves
 
 
 class RayBackend:

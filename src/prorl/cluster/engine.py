@@ -20,8 +20,8 @@ import ray
 from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, OverdueError, answered, ended, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing
 from prorl.cluster.weights import Published, Receivers
+from prorl.local.backend import SyncError, allowed, require_agreement
 from prorl.local.engine import RequestError
-from prorl.probe import SyncError, allowed, require_agreement
 from prorl.types import Completion, Request
 
 MOST_RESTARTS = 3  # of one engine, between two syncs

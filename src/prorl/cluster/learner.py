@@ -28,7 +28,8 @@ from prorl.cluster.settings import Device, GpuSharing
 from prorl.cluster.weights import Receivers, Sender, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
-from prorl.learn.parallel import Ranks, Share, full_weights
+from prorl.learn.packing import Share
+from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, Knobs, UpdateStats
 
 

@@ -29,7 +29,7 @@ from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, unpack, word_sum
 from prorl.envs.files import write_atomic
 from prorl.envs.seeds import derive
-from prorl.local.wave import DivergedError
+from prorl.local.engine import DivergedError
 from prorl.types import Completion, Request, log_probs, token_ids
 
 PROBE = "probe"

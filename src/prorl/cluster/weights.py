@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from prorl.cluster.settings import Device
 from prorl.learn.parallel import full_weights, gathered
-from prorl.probe import SyncError
+from prorl.local.backend import SyncError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

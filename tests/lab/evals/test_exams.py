@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.fake import FakeRenderer
 from prorl.lab.evals.exams import ANSWER_CHARS, VerifierError, sit_exam
 from prorl.lab.evals.study import ProblemResult, Study, Vote, read_study, write_study
 from prorl.types import Sampling
+from support.fake_backend import FakeRenderer
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
 
 PROBLEMS = [

@@ -10,7 +10,6 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Problem, Verdict
-from prorl.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.lab.evals.exams import VerifierError
 from prorl.lab.evals.measure import PROBLEMS_AT_A_TIME, Subject, measure
 from prorl.lab.evals.questions import questions
@@ -19,6 +18,7 @@ from prorl.lab.evals.shelf import Rules, digest
 from prorl.lab.evals.study import Study, read_study
 from prorl.rollout.pipeline import Worker
 from prorl.types import Sampling
+from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
 
 NAMES = ("arithmetic", "word_list", "blicket")
 TASKS = Mixture([(make_task(name), 1.0) for name in NAMES], seed=3)

@@ -8,12 +8,12 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.sandbox.link import SandboxError
-from prorl.fake import FakeBackend, FakeRenderer
 from prorl.lab.evals.measure import Subject
 from prorl.lab.evals.shelf import Rules, digest
 from prorl.lab.measurement import work
 from prorl.run.journal import read_journal
 from prorl.types import Sampling
+from support.fake_backend import FakeBackend, FakeRenderer
 from support.runs import quiet
 
 

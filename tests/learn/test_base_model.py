@@ -1,35 +1,124 @@
-"""Warm-up: it learns, it is reproducible, and its cache holds whole bases only."""
+"""The tiny base: an exact, reproducible tokenizer, training that teaches, and a cache of whole bases only."""
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from prorl.envs.types import Problem, Witness
-from prorl.learn.model import (
-    ModelError,
-    ModelShape,
-    build_model,
-    context_limit,
-    eos_ids,
-    load_model,
-    load_tokenizer,
-)
-from prorl.learn.warmup import (
+from prorl.learn.base_model import (
+    ASSISTANT,
+    END,
+    PAD,
     RECORD,
+    SMALLEST,
+    SPECIAL,
+    TAGS,
+    USER,
     Example,
+    ModelShape,
     WarmupSettings,
     build_base,
+    build_model,
     cache_key,
     rate_factor,
     response_loss,
+    train_tokenizer,
 )
+from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
+
+TEXTS = [f"Reverse the string: q{letter}x{number}." for number in range(30) for letter in "abcdefgh"]
+VOCAB = 320
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, VOCAB)
+
+
+@given(text=st.text().filter(lambda text: not any(token in text for token in SPECIAL)))
+def test_decoding_gives_back_every_text(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_common_words_are_one_token_and_content_is_spelled_out(tokenizer):
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode("Reverse the string: qzstr417"))
+    assert tokens == ["Reverse", "Ġthe", "Ġstring", ":", "Ġ", *"qzstr417"]
+
+
+@given(numbers=st.lists(st.integers(0, 10**9), min_size=1))
+def test_digits_stand_alone(tokenizer, numbers):
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode(" ".join(map(str, numbers))))
+    assert [token for token in tokens if token[-1].isdigit()] == list("".join(map(str, numbers)))
+
+
+def test_two_trainings_write_identical_files(tmp_path):
+    for name in ("one", "two"):
+        train_tokenizer(iter(TEXTS), VOCAB).save_pretrained(tmp_path / name)
+    for file in sorted((tmp_path / "one").iterdir()):
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+def test_tags_are_single_tokens_that_survive_and_special_tokens_do_not(tokenizer):
+    for tag in TAGS:
+        assert len(tokenizer.encode(tag)) == 1
+    text = "".join(TAGS)
+    assert tokenizer.decode(tokenizer.encode(USER + text + END), skip_special_tokens=True) == text
+    assert (tokenizer.eos_token, tokenizer.pad_token) == (END, PAD)
+
+
+def test_tags_and_special_tokens_of_the_corpus_teach_no_words():
+    plain = train_tokenizer(["one two", "two one"] * 5, VOCAB)
+    tagged = train_tokenizer(["<think>one two</think>", "two one<|im_end|>"] * 5, VOCAB)
+    assert plain.get_vocab() == tagged.get_vocab()
+
+
+def test_the_chat_template_marks_each_turn_once(tokenizer):
+    turns = [
+        {"role": "user", "content": "1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "3?"},
+    ]
+    text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    assert text == f"{USER}1?{ASSISTANT}2{END}{USER}3?{ASSISTANT}"
+    assert tokenizer.apply_chat_template(turns[:1], tokenize=False) == f"{USER}1?"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_a_checkpoint_reloads_the_same_tokenizer(tokenizer, tmp_path, architecture):
+    shape = ModelShape(
+        architecture=architecture,
+        hidden_size=8,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        intermediate_size=8,
+        context=16,
+    )
+    build_model(shape, len(tokenizer), 0).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    reloaded = AutoTokenizer.from_pretrained(tmp_path)
+    text = USER + "Reverse the e\u0301string: ab12 .\n\n<think>it's 3</think>" + END
+    assert reloaded.encode(text) == tokenizer.encode(text)
+    assert reloaded.decode(reloaded.encode(text)) == text
+    assert reloaded.chat_template == tokenizer.chat_template
+    assert (reloaded.eos_token_id, reloaded.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
+
+
+@given(vocab_size=st.integers(SMALLEST, 400))
+def test_the_vocabulary_never_exceeds_what_was_asked(vocab_size):
+    assert SMALLEST <= len(train_tokenizer(TEXTS, vocab_size)) <= vocab_size
+
+
+def test_a_vocabulary_without_room_for_bytes_is_refused():
+    with pytest.raises(ModelError, match=f"need {SMALLEST}"):
+        train_tokenizer(TEXTS, SMALLEST - 1)
+
 
 SHAPE = ModelShape(
     architecture="llama", hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=64, context=40
@@ -40,7 +129,7 @@ SETTINGS = WarmupSettings(
 SHORT = replace(SETTINGS, steps=2, batch_size=4)
 
 
-def copy_problem(index: int) -> Problem:
+def copy_problem(index):
     """Say the digit again."""
     digit = str(index % 10)
     return Problem(
@@ -56,7 +145,7 @@ def copy_problem(index: int) -> Problem:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -64,7 +153,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_path: Path) -> None:
+def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_path):
     losses: list[float] = []
     folder = build_base(
         SETTINGS,
@@ -88,7 +177,7 @@ def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_pa
     assert record["settings"]["shape"]["hidden_size"] == 32
 
 
-def test_the_second_call_finds_the_first_ones_folder_and_trains_nothing(tmp_path: Path) -> None:
+def test_the_second_call_finds_the_first_ones_folder_and_trains_nothing(tmp_path):
     calls: list[int] = []
     folders = [
         build_base(
@@ -104,7 +193,7 @@ def test_the_second_call_finds_the_first_ones_folder_and_trains_nothing(tmp_path
     assert calls == [1, 2]
 
 
-def test_the_same_settings_give_the_same_files(tmp_path: Path) -> None:
+def test_the_same_settings_give_the_same_files(tmp_path):
     one, two = (
         build_base(SHORT, copy_problem, tmp_path / name, fingerprint="copy") for name in ("one", "two")
     )
@@ -125,14 +214,14 @@ def test_the_same_settings_give_the_same_files(tmp_path: Path) -> None:
         replace(SETTINGS, corpus_problems=21),
     ],
 )
-def test_every_setting_and_the_fingerprint_change_the_key(other: WarmupSettings) -> None:
+def test_every_setting_and_the_fingerprint_change_the_key(other):
     keys = {cache_key(SETTINGS, "a"), cache_key(SETTINGS, "b"), cache_key(other, "a"), cache_key(other, "b")}
     assert len(keys) == 4
     assert cache_key(replace(other), "a") in keys
 
 
-def test_an_interrupted_warm_up_leaves_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:
-    def interrupt(step: int, steps: int, loss: float) -> None:
+def test_an_interrupted_warm_up_leaves_nothing_and_the_next_one_succeeds(tmp_path):
+    def interrupt(step, steps, loss):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -142,8 +231,8 @@ def test_an_interrupted_warm_up_leaves_nothing_and_the_next_one_succeeds(tmp_pat
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_base_that_another_process_finishes_meanwhile_is_used(tmp_path: Path) -> None:
-    def outrun(step: int, steps: int, loss: float) -> None:
+def test_a_base_that_another_process_finishes_meanwhile_is_used(tmp_path):
+    def outrun(step, steps, loss):
         if step == steps:
             build_base(SHORT, copy_problem, tmp_path / "theirs", fingerprint="copy").rename(
                 tmp_path / f"base-{cache_key(SHORT, 'copy')}"
@@ -154,8 +243,8 @@ def test_a_base_that_another_process_finishes_meanwhile_is_used(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == [folder.name, "theirs"]
 
 
-def test_problems_that_cannot_be_shown_are_skipped(tmp_path: Path) -> None:
-    def mixed(index: int) -> Problem:
+def test_problems_that_cannot_be_shown_are_skipped(tmp_path):
+    def mixed(index):
         problem = copy_problem(index // 3)
         too_long = Witness(steps="7" * SHAPE.context, answer="7")
         return replace(problem, index=index, witness=(problem.witness, None, too_long)[index % 3])
@@ -169,7 +258,7 @@ def test_problems_that_cannot_be_shown_are_skipped(tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
-def test_a_mixture_without_usable_witnesses_is_refused(tmp_path: Path) -> None:
+def test_a_mixture_without_usable_witnesses_is_refused(tmp_path):
     with pytest.raises(ModelError, match=r"no witness that fits into 40 tokens"):
         build_base(
             SHORT, lambda index: replace(copy_problem(index), witness=None), tmp_path, fingerprint="none"
@@ -177,19 +266,14 @@ def test_a_mixture_without_usable_witnesses_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"steps": 0}, "steps is 0"),
-        ({"batch_size": -1}, "batch_size is -1"),
-        ({"shape": replace(SHAPE, architecture="qwen2")}, "llama or qwen3"),
-    ],
+    ("change", "message"), [({"shape": replace(SHAPE, architecture="qwen2")}, "llama or qwen3")]
 )
-def test_settings_that_cannot_work_are_refused(change: dict[str, object], message: str) -> None:
+def test_settings_that_cannot_work_are_refused(change, message):
     with pytest.raises(ModelError, match=message):
         replace(SETTINGS, **change)  # type: ignore[arg-type]
 
 
-def test_the_loss_is_the_sum_over_response_tokens_whatever_the_padding() -> None:
+def test_the_loss_is_the_sum_over_response_tokens_whatever_the_padding():
     model = build_model(SHAPE, 50, seed=0)
     batch = [Example(prompt=(1, 2, 3), response=(4, 5)), Example(prompt=(6,), response=(7, 8, 9, 10, 11, 12))]
     expected = 0.0
@@ -202,7 +286,7 @@ def test_the_loss_is_the_sum_over_response_tokens_whatever_the_padding() -> None
 
 
 @given(steps=st.integers(1, 500))
-def test_the_learning_rate_rises_to_its_peak_and_falls_without_reaching_zero(steps: int) -> None:
+def test_the_learning_rate_rises_to_its_peak_and_falls_without_reaching_zero(steps):
     factors = [rate_factor(step, steps) for step in range(steps)]
     peak = factors.index(max(factors))
     assert max(factors) == 1.0

@@ -25,11 +25,9 @@ class FakeRenderer:
     """One token per character."""
 
     def encode(self, prompt: str) -> tuple[int, ...]:
-        """A prompt's code points."""
         return tuple(map(ord, prompt))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The characters before the end token."""
         return "".join(chr(token) for token in tokens if token != END)
 
 
@@ -37,29 +35,24 @@ class FakeEngine:
     """Writes a problem's witness with probability `skill`, a wrong answer otherwise."""
 
     def __init__(self, answers: Mapping[tuple[int, ...], str]) -> None:
-        """`answers` maps an encoded prompt to the witness response of its problem."""
         self._answers = answers
         self._queue: list[Request] = []
         self._skill = 0.0
         self.version = -1
 
     def publish(self, skill: float, version: int) -> None:
-        """Serve a new policy."""
         self._skill, self.version = skill, version
 
     def submit(self, request: Request) -> None:
-        """Queue a request."""
         self._queue.append(request)
 
     def poll(self) -> list[Completion]:
-        """Finish the oldest request."""
         if not self._queue:
             return []
         request = self._queue.pop(0)
         return [self._sample(request, sample) for sample in range(request.samples)]
 
     def cancel(self) -> None:
-        """Forget the queue."""
         self._queue.clear()
 
     def _sample(self, request: Request, sample: int) -> Completion:
@@ -85,11 +78,9 @@ class FakeJudge:
         self._ready: list[tuple[int, Verdict]] = []
 
     def submit(self, ticket: int, problem: Problem, text: str) -> None:
-        """Judge at once."""
         self._ready.append((ticket, self._tasks[problem.task].verify(problem, text)))
 
     def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
-        """Hand out what is judged; there is never anything to wait for."""
         ready, self._ready = self._ready, []
         return ready
 
@@ -103,11 +94,9 @@ class FakeLearner:
         self.reference = skill
 
     def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
-        """An update that happens when it is called for."""
         return partial(self.update, batch, knobs)
 
     def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
-        """Move the skill towards answers with positive advantage, away from them if they are wrong."""
         actions = [action for group in batch.groups for action in group.actions]
         gain = sum(a.advantage for a in actions if len(a.tokens) > len(respond("", WRONG)) + 1)
         if actions:
@@ -129,13 +118,11 @@ class FakeLearner:
         )
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
-        """Copy the policy, or a checkpoint's policy, into the reference."""
         self.reference = self.skill if source is None else _read(source)["skill"]
         if clear_optimizer:
             self.momentum = 0.0
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Policy and optimizer as they are now, to be written."""
         data = json.dumps({"skill": self.skill, "momentum": self.momentum})
 
         def write(folder: Path) -> None:
@@ -144,16 +131,13 @@ class FakeLearner:
         return write
 
     def restore(self, folder: Path) -> None:
-        """Load what a snapshot wrote."""
         data = _read(folder)
         self.skill, self.momentum = data["skill"], data["momentum"]
 
     def save_reference(self, folder: Path) -> None:
-        """Write the reference."""
         (folder / "model.json").write_text(json.dumps({"skill": self.reference}))
 
     def restore_reference(self, folder: Path) -> None:
-        """Load what `save_reference` wrote."""
         self.reference = _read(folder)["skill"]
 
 
@@ -168,11 +152,9 @@ class FakeBackend:
         self.learner = FakeLearner(skill)
 
     def sync(self, version: int) -> None:
-        """Publish the skill."""
         self.engine.publish(self.learner.skill, version)
 
     def incidents(self) -> list[str]:
-        """None."""
         return []
 
     def close(self) -> None:

@@ -1,13 +1,31 @@
-"""A function's result as JSON: copied to exact plain types, so that no object of the program's making is compared.
+"""What both ends of the fork server's pipes agree on: the messages, and which values a program may return.
 
-A copy reads what the base type holds: an `int` subclass whose `__eq__` always agrees is no more than its number.
+A message is one byte of kind, four of length, and the payload; payloads that a program has influenced are passed on
+as bytes, unread. A function's result travels as JSON, copied to exact plain types, so that no object of the program's
+making is compared: a copy reads what the base type holds, and an `int` subclass whose `__eq__` always agrees is no
+more than its number.
 """
 
 from __future__ import annotations
 
 import json
 import operator
+import os
+import struct
 from typing import Any
+
+HEADER = struct.Struct("!cI")
+
+HELLO = b"H"  # server is ready: JSON
+JOB = b"J"  # to the server: JSON
+RESULT = b"R"  # bytes from a program's result descriptor
+OUTPUT = b"O"  # bytes from a program's standard output
+END = b"E"  # how the program ended: JSON
+
+# what a child reports: READY once it is confined, then lines [index of the input, status, value, note]
+READY = b"."
+ALL_INPUTS = -1  # index: every input that has no line yet
+NOTE_CHARS = 200
 
 MAX_DEPTH = 100  # nesting of a result
 MAX_INT_BITS = 14_000  # below the 4,300 digits that Python converts by default
@@ -15,6 +33,38 @@ MAX_INT_BITS = 14_000  # below the 4,300 digits that Python converts by default
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _SCALARS = frozenset((bool, float, str, type(None)))
 _KEYS = (*_SCALARS, int)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte, however often the kernel interrupts."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def send(descriptor: int, kind: bytes, payload: bytes) -> None:
+    """Write one message."""
+    write_all(descriptor, HEADER.pack(kind, len(payload)) + payload)
+
+
+def receive(descriptor: int) -> tuple[bytes, bytes] | None:
+    """Block for one message; None once the other end has gone."""
+    header = _read_exactly(descriptor, HEADER.size)
+    if header is None:
+        return None
+    kind, length = HEADER.unpack(header)
+    payload = _read_exactly(descriptor, length)
+    return None if payload is None else (kind, payload)
+
+
+def _read_exactly(descriptor: int, length: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < length:
+        chunk = os.read(descriptor, min(length - len(data), 1 << 20))
+        if not chunk:
+            return None
+        data += chunk
+    return bytes(data)
 
 
 class NotPlain(Exception):

@@ -1,3 +1,5 @@
+"""Log-probs and entropies of packed rows."""
+
 import pytest
 import torch
 from torch import nn
@@ -14,7 +16,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from prorl.learn.logprobs import Scoring, check_head, score, token_logprobs
+from prorl.learn.loss import Scoring, check_head, score, token_logprobs
 from prorl.learn.packing import micro_batch, plan_rows
 from prorl.types import PromptActions
 from support.learners import action_of
@@ -53,10 +55,7 @@ def ragged_groups():
         return tuple(torch.randint(0, 40, (length,), generator=generator).tolist())
 
     return [
-        PromptActions(
-            prompt=draw(prompt),
-            actions=tuple(action_of(draw(n)) for n in lengths),
-        )
+        PromptActions(prompt=draw(prompt), actions=tuple(action_of(draw(n)) for n in lengths))
         for prompt, lengths in [(5, (4, 1, 7)), (9, (3, 3)), (1, (2, 6, 5, 1))]
     ]
 

@@ -1,15 +1,16 @@
-"""The filter, instruction by instruction, for both architectures: an interpreter of BPF stands in for the kernel."""
-
-from __future__ import annotations
+"""The filter of system calls, instruction by instruction for both architectures, and Landlock against this kernel."""
 
 import errno
 import struct
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.envs.sandbox.inside import seccomp
+import prorl
+from prorl.envs.sandbox.inside import confine, seccomp
 
 KILL, ALLOW = 0x80000000, 0x7FFF0000
 EPERM, ENOSYS = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
@@ -44,7 +45,7 @@ FORBIDDEN = {
 }  # fmt: skip
 
 
-def verdict(program: bytes, number: int, *arguments: int, arch: int) -> int:
+def verdict(program, number, *arguments, arch):
     """What the kernel would return for a system call."""
     padded = (*arguments, *[0] * (6 - len(arguments)))
     data = struct.pack("=IIQ6Q", number & 0xFFFFFFFF, arch, 0, *padded)
@@ -65,7 +66,7 @@ def verdict(program: bytes, number: int, *arguments: int, arch: int) -> int:
 
 
 @pytest.fixture(params=ARCHITECTURES)
-def machine(request) -> str:
+def machine(request):
     return request.param
 
 
@@ -137,3 +138,49 @@ def test_calls_that_do_not_exist_yet_are_refused(number, machine):
 def test_only_known_architectures_are_supported():
     assert seccomp.supported("x86_64")
     assert not seccomp.supported("riscv64")
+
+
+pytestmark = pytest.mark.skipif(confine.landlock_abi() == 0, reason="this kernel has no Landlock")
+
+RESTRICTED = """
+import os, socket, sys
+sys.path.append(sys.argv[1])
+from prorl.envs.sandbox.inside import confine
+version = min(int(sys.argv[3]), confine.landlock_abi())
+confine.prctl(confine.SET_NO_NEW_PRIVS, 1)
+folder = os.open(sys.argv[2], os.O_PATH)
+confine.restrict(confine.ruleset(version, [folder]))
+def attempt(action):
+    try:
+        action()
+        return "done"
+    except OSError as error:
+        return type(error).__name__
+inside, outside = sys.argv[2] + "/file", sys.argv[2] + "/../outside"
+print(
+    attempt(lambda: open(inside).read()),
+    attempt(lambda: os.listdir(sys.argv[2])),
+    attempt(lambda: open(outside).read()),
+    attempt(lambda: open(inside, "a")),
+    attempt(lambda: os.unlink(inside)),
+    attempt(lambda: open(sys.argv[2] + "/new", "w")),
+    attempt(lambda: os.mkdir(sys.argv[2] + "/folder")),
+    attempt(lambda: os.execv("/bin/true", ["true"])),
+)
+"""
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_reading_beneath_the_named_folder_is_all_that_is_left(tmp_path, version):
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / "file").write_text("x")
+    (tmp_path / "outside").write_text("x")
+    source = str(prorl.__path__[0]).removesuffix("/prorl")
+    done = subprocess.run(
+        [sys.executable, "-c", RESTRICTED, source, tmp_path / "named", str(version)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["done", "done", *["PermissionError"] * 6]
+    assert (tmp_path / "named" / "file").read_text() == "x"
