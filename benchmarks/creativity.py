@@ -20,8 +20,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from prorl.lab.evals.corpus import corpus_of_files
-from prorl.lab.evals.corpus_index import CorpusIndex, open_index
+from prorl.lab.evals.corpus import CorpusIndex, corpus_of_files, open_index
 from prorl.lab.evals.creativity import Lengths, creativity_index
 
 VOCABULARY = 200_000

@@ -41,14 +41,13 @@ from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
-from prorl.lab.evals.exams import sit_exam
-from prorl.lab.evals.rates import domain_rates, unanswered_share
 from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import Harvest, collect
 from prorl.rollout.outage import Wait, WaitEnded, wait_silently
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
+from prorl.rollout.validation import domain_rates, sit_exam, unanswered_share
 from prorl.run import checkpoints
 from prorl.run.keeper import Keeper
 from prorl.run.recorder import Recorder

@@ -9,7 +9,8 @@ import pytest
 from prorl.config.recipe import to_json
 from prorl.data import warmup_corpus
 from prorl.lab.evals.creativity import read_creativity
-from prorl.lab.evals.study import Kept, ProblemResult, Study, write_study
+from prorl.lab.evals.evaluation_store import Study, write_study
+from prorl.rollout.validation import Kept, ProblemResult
 from prorl.run.layout import prepare
 from support.commands import done, refused
 from support.recipes import recipe

@@ -10,7 +10,8 @@ from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard import looks
 from prorl.lab.dashboard.looks import RunPage, RunsPage
-from prorl.lab.evals.study import ProblemResult, Study, write_study
+from prorl.lab.evals.evaluation_store import Study, write_study
+from prorl.rollout.validation import ProblemResult
 from prorl.run.store import RunStore
 from support.events import reset, stepped
 from support.recipes import recipe

@@ -5,9 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from prorl.lab.evals.boundary import paired
-from prorl.lab.evals.compare import compare, differences
-from prorl.lab.evals.rates import by_task
+from prorl.lab.evals.comparison import compare, differences, paired
+from prorl.lab.evals.statistics import by_task
 from support.studies import results
 
 N = 4

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.envs.files import StorageError
-from prorl.lab.evals.corpus import Corpus, CorpusError, corpus_of_texts
-from prorl.lab.evals.corpus_index import DEPTH, build_index, open_index
+from prorl.lab.evals.corpus import DEPTH, Corpus, CorpusError, build_index, corpus_of_texts, open_index
 
 LETTERS = st.lists(st.sampled_from("abc"), max_size=40).map(" ".join)
 CORPORA = st.lists(LETTERS, min_size=1, max_size=6).filter(lambda texts: any(texts))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
-from prorl.lab.evals.corpus_index import build_index
+from prorl.lab.evals.corpus import build_index
 from prorl.lab.evals.creativity import (
     Estimate,
     Lengths,
@@ -21,7 +21,8 @@ from prorl.lab.evals.creativity import (
     uniqueness,
     write_creativity,
 )
-from prorl.lab.evals.study import Kept, ProblemResult, Study
+from prorl.lab.evals.evaluation_store import Study
+from prorl.rollout.validation import Kept, ProblemResult
 
 LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=20).map(" ".join)
 CORPORA = st.lists(LETTERS, min_size=1, max_size=5)

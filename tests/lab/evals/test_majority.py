@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from prorl.lab.evals.majority import majority_rates, voting
+from prorl.lab.evals.statistics import majority_rates, voting
 from support.studies import result, voted
 
 CASES = (

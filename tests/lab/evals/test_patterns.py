@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from prorl.lab.evals.patterns import patterns
+from prorl.lab.evals.comparison import patterns
 from support.studies import results
 
 PROBLEMS, SAMPLES, TRIALS = 60, 64, 30

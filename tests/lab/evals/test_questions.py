@@ -5,7 +5,7 @@ import pytest
 from prorl.envs.base import belongs
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.lab.evals.questions import questions
+from prorl.rollout.validation import questions
 
 WEIGHTS = {"arithmetic": 1.0, "linear_equation": 3.0, "word_list": 2.0, "blicket": 9.0, "countdown": 0.0}
 TASKS = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=0)

@@ -3,17 +3,8 @@
 import pytest
 
 from prorl.algo.pass_at_k import pass_at_k
-from prorl.lab.evals.rates import (
-    answered_only,
-    by_level,
-    by_task,
-    curve,
-    curves,
-    domain_rates,
-    powers_up_to,
-    rates,
-    unanswered_share,
-)
+from prorl.lab.evals.statistics import answered_only, by_level, by_task, curve, curves, powers_up_to, rates
+from prorl.rollout.validation import domain_rates, unanswered_share
 from support.studies import result, results
 
 KS = (1, 2, 16)

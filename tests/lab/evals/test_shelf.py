@@ -1,5 +1,6 @@
 """Where studies lie, in which order, and that one study asks one thing."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,7 @@ import pytest
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.lab.evals.questions import questions
-from prorl.lab.evals.shelf import (
+from prorl.lab.evals.evaluation_store import (
     Rules,
     check_name,
     digest,
@@ -16,12 +16,12 @@ from prorl.lab.evals.shelf import (
     model_file,
     models,
     outsider,
-    read_rules,
     slug,
     step_name,
     studies,
+    write_study,
 )
-from prorl.lab.evals.study import write_study
+from prorl.rollout.validation import questions
 from prorl.types import Sampling
 from support.studies import result, study
 
@@ -83,7 +83,7 @@ def test_a_study_that_was_killed_before_its_first_result_may_ask_otherwise(tmp_p
     with held(tmp_path, RULES):
         (tmp_path / "base.parts").mkdir()
     with held(tmp_path, replace(RULES, samples=64)):
-        assert read_rules(tmp_path)["samples"] == 64
+        assert json.loads((tmp_path / "rules.json").read_bytes())["samples"] == 64
 
 
 def test_one_study_is_measured_by_one_process_at_a_time(tmp_path):

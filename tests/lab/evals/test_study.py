@@ -3,7 +3,8 @@
 import pytest
 
 from prorl.envs.files import StorageError
-from prorl.lab.evals.study import SLIM, Kept, ProblemResult, Study, Vote, read_study, write_study
+from prorl.lab.evals.evaluation_store import SLIM, Study, read_study, write_study
+from prorl.rollout.validation import Kept, ProblemResult, Vote
 
 KEPT = Kept(sample=3, text="<answer>7</answer>", tokens=9, finish="stop", score=1.0, status="ok", note="")
 PROBLEM = ProblemResult(

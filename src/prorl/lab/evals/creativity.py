@@ -2,13 +2,14 @@
 
 L-uniqueness of a text is the share of its words that lie in no sequence of L or more words that the corpus holds; the
 index is its sum over a range of L (Lu et al. 2024, "AI as Humanity's Salieri", https://arxiv.org/abs/2410.04265).
-Invariant: of the responses that a study keeps only the first ones count. The further one is kept because it
-passed, and models that pass at different rates would be compared by different choices.
+Invariant: of a problem's stored responses only the first ones count. A further one is stored because it passed, and
+models that pass at different rates would be compared by different choices.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +23,10 @@ from prorl.algo.pass_at_k import bootstrap_means, percentiles
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
 from prorl.envs.seeds import derive
-from prorl.lab.evals.corpus_index import DEPTH, CorpusIndex
-from prorl.lab.evals.study import ProblemResult, Study
-
-UNBIASED = 2  # responses of a problem that a study keeps whatever their verdicts
-MEAN = "mean"  # the row over all domains, which count alike
+from prorl.lab.evals.corpus import DEPTH, CorpusIndex
+from prorl.lab.evals.evaluation_store import Study
+from prorl.lab.evals.statistics import MEAN
+from prorl.rollout.validation import KEPT
 
 Key = tuple[str, str, int, int]
 Group = tuple[str, str]  # part and domain
@@ -50,7 +50,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Responses:
-    """The responses of one model that an index was asked of."""
+    """The responses of one model that were counted."""
 
     model: str
     step: int | None
@@ -121,7 +121,7 @@ def creativity_index(matches: NDArray[np.int64], lengths: Lengths) -> float:
 def compare_creativity(
     studies: Sequence[Study], index: CorpusIndex, *, corpus: str, lengths: Lengths, seed: int = 0
 ) -> Creativity:
-    """Ask the index of the unbiased responses of every study, and compare the others with the first.
+    """The creativity index of every model, and the gains of the others over the first.
 
     Raises:
         ProrlError: two studies of one name, or one without a response that is long enough.
@@ -131,7 +131,7 @@ def compare_creativity(
         if names.count(name) > 1:
             raise ProrlError(f"two studies of {name} cannot be told apart: compare each with another model")
     scored = [_score(study, index, lengths) for study in studies]
-    rows = _rows([(name, values) for name, (_, values) in zip(names, scored, strict=True)], seed)
+    rows = _rows([(responses.model, values) for responses, values in scored], seed)
     return Creativity(
         corpus=corpus,
         corpus_documents=index.documents,
@@ -160,7 +160,7 @@ def read_creativity(path: Path) -> Creativity:
     try:
         data = decode_json(path.read_bytes())
         models = tuple(Responses(**model) for model in data.pop("models"))
-        rows = tuple(_row_from(row) for row in data.pop("rows"))
+        rows = tuple(map(_row, data.pop("rows")))
         return Creativity(**{**data, "lengths": Lengths(**data["lengths"])}, models=models, rows=rows)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
@@ -169,16 +169,18 @@ def read_creativity(path: Path) -> Creativity:
 
 
 def _score(study: Study, index: CorpusIndex, lengths: Lengths) -> tuple[Responses, Values]:
-    """The responses of a study in numbers, and the mean index of every problem's responses."""
-    asked = [(problem, text) for problem in study.problems for text in _unbiased(problem)]
+    """What was counted of a model's responses, and the mean index of every problem's responses."""
+    asked = [
+        (problem, kept.text) for problem in study.problems for kept in problem.kept if kept.sample < KEPT
+    ]
     found = index.longest_matches([text for _, text in asked])
-    indices: dict[Group, dict[Key, list[float]]] = {}
+    indices: dict[Group, dict[Key, list[float]]] = defaultdict(lambda: defaultdict(list))
     sizes = []
     for (problem, _), matches in zip(asked, found, strict=True):
         if matches.size >= lengths.shortest:
             sizes.append(matches.size)
-            of_group = indices.setdefault((problem.part, problem.domain), {})
-            of_group.setdefault(problem.key, []).append(creativity_index(matches, lengths))
+            group = problem.part, problem.domain
+            indices[group][problem.key].append(creativity_index(matches, lengths))
     if not sizes:
         raise ProrlError(
             f"{study.model} has no kept response of {lengths.shortest} words or more, so it has no creativity index: "
@@ -199,10 +201,6 @@ def _score(study: Study, index: CorpusIndex, lengths: Lengths) -> tuple[Response
     return responses, means
 
 
-def _unbiased(problem: ProblemResult) -> list[str]:
-    return [response.text for response in problem.kept if response.sample < UNBIASED]
-
-
 def _rows(models: Sequence[tuple[str, Values]], seed: int) -> Iterator[Row]:
     groups = dict.fromkeys(group for _, values in models for group in values)
     _, first = models[0]
@@ -211,17 +209,16 @@ def _rows(models: Sequence[tuple[str, Values]], seed: int) -> Iterator[Row]:
         for name, chosen in [*((group[1], [group]) for group in domains), (MEAN, domains)]:
             row_seed = derive(seed, "creativity", part, name)
             for position, (model, values) in enumerate(models):
-                index = _estimate([list(values.get(group, {}).values()) for group in chosen], row_seed)
-                gains = [_gains(values, first, group) for group in chosen] if position else []
+                own = [values.get(group, {}) for group in chosen]
+                before = [first.get(group, {}) for group in chosen] if position else []
+                gains = [
+                    [value - old[key] for key, value in new.items() if key in old]
+                    for new, old in zip(own, before, strict=False)
+                ]
+                index = _estimate([list(of_group.values()) for of_group in own], row_seed)
                 if index is not None:
-                    yield Row(
-                        part=part, domain=name, model=model, index=index, gain=_estimate(gains, row_seed)
-                    )
-
-
-def _gains(own: Values, first: Values, group: Group) -> list[float]:
-    before = first.get(group, {})
-    return [value - before[key] for key, value in own.get(group, {}).items() if key in before]
+                    gain = _estimate(gains, row_seed)
+                    yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
 def _estimate(domains: Sequence[Sequence[float]], seed: int) -> Estimate | None:
@@ -237,7 +234,7 @@ def _estimate(domains: Sequence[Sequence[float]], seed: int) -> Estimate | None:
     )
 
 
-def _row_from(record: Mapping[str, Any]) -> Row:
-    gain = record["gain"]
-    estimates = {"index": Estimate(**record["index"]), "gain": None if gain is None else Estimate(**gain)}
+def _row(record: Mapping[str, Any]) -> Row:
+    index, gain = record["index"], record["gain"]
+    estimates = {"index": Estimate(**index), "gain": None if gain is None else Estimate(**gain)}
     return Row(**{**record, **estimates})

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.fake import FakeRenderer
-from prorl.lab.evals.exams import ANSWER_CHARS, VerifierError, sit_exam
-from prorl.lab.evals.study import ProblemResult, Study, Vote, read_study, write_study
+from prorl.lab.evals.evaluation_store import Study, read_study, write_study
+from prorl.rollout.validation import ANSWER_CHARS, ProblemResult, VerifierError, Vote, sit_exam
 from prorl.types import Sampling
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
 
