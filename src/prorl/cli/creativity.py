@@ -48,8 +48,6 @@ def creativity(
     """Compute the creativity index of kept responses: how much of them cannot be pieced together from a corpus."""
 
     def work() -> None:
-        from prorl.data import cache_folder
-        from prorl.lab.evals.corpus import open_index
         from prorl.lab.evals.creativity import Lengths, compare_creativity, write_creativity
         from prorl.lab.evals.evaluation_store import read_study
         from prorl.lab.watch.console import Console
@@ -59,8 +57,7 @@ def creativity(
         read = _in_order(map(read_study, paths))
         reference = _corpus(corpus, paths[0])
         with console.counting("corpus:") as advance:
-            index = open_index(reference, cache_folder() / "corpora", advance=advance, say=console.say)
-        found = compare_creativity(read, index, corpus=reference.name, lengths=lengths)
+            found = compare_creativity(read, reference, lengths=lengths, advance=advance)
         for part in dict.fromkeys(row.part for row in found.rows):
             console.rich.print(_table(found, part))
         for line in _notes(found):

@@ -8,8 +8,8 @@ import pytest
 
 from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stopped, to_record
-from prorl.lab.dashboard import looks
-from prorl.lab.dashboard.looks import RunPage, RunsPage
+from prorl.lab.dashboard import pages
+from prorl.lab.dashboard.pages import RunPage, RunsPage
 from prorl.lab.evals.evaluation_store import Study, write_study
 from prorl.rollout.validation import ProblemResult
 from prorl.run.store import RunStore
@@ -170,7 +170,7 @@ def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
     page = RunsPage(run.parent)
     page.look()
     assert page._readers.keys() == {"nano"}
-    monkeypatch.setattr(looks, "GOES_ON", 0.0)
+    monkeypatch.setattr(pages, "GOES_ON", 0.0)
     page.look()
     assert not page._readers
     append(run, Stopped(step=2, reason="done"))
@@ -192,7 +192,7 @@ def test_a_name_that_is_no_text_does_not_hide_the_others(run):
 
 
 def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
-    monkeypatch.setattr(looks, "AT_A_TIME", 0.0)
+    monkeypatch.setattr(pages, "AT_A_TIME", 0.0)
     for age, name in enumerate(("older", "oldest"), start=1):
         shutil.copytree(run, run.parent / name)
         os.utime(run.parent / name / "journal.jsonl", (1e9 - age, 1e9 - age))

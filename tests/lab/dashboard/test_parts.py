@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.dashboard.parts import Parts
+from prorl.lab.dashboard.hub import Parts
 from prorl.lab.report.page import section_json
 from prorl.lab.report.section import Figure, Section
 
@@ -85,7 +85,7 @@ def test_only_the_parts_that_changed_are_sent():
 def test_a_section_that_is_the_same_object_is_not_cut_again(monkeypatch):
     made = []
     monkeypatch.setattr(
-        "prorl.lab.dashboard.parts.section_json", lambda one: made.append(one) or section_json(one)
+        "prorl.lab.dashboard.hub.section_json", lambda one: made.append(one) or section_json(one)
     )
     parts, still = Parts(), section("a", "x", [("a", 1.0)])
     for step in range(3):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.lab.dashboard.runs import find_runs
+from prorl.lab.dashboard.pages import find_runs
 from prorl.run.store import RunStore
 
 

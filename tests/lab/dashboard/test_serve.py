@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from prorl.lab.dashboard.serve import ServeError, announcement, serve
+from prorl.lab.dashboard.app import ServeError, announcement, serve
 from prorl.run.store import RunStore
 from support.served import served
 

@@ -1,7 +1,8 @@
-"""One poll loop per page that somebody looks at, shared by all who do; none for pages that nobody looks at.
+"""One poll loop per page that is watched, shared by all its readers, which sends only what changed.
 
-Readers wait for versions and not in queues: who is slow skips versions, so nothing grows with the number of readers
-or with how long they stay.
+Readers wait for versions and not in queues: a slow one skips versions, so nothing grows with the number of readers or
+with how long they stay. A page is cut into parts: a part is a figure, or a section without its figures. A message
+lists every section with its figures by key, in order, and holds the parts that changed.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from prorl.lab.dashboard.parts import Parts
+from prorl.lab.report.page import section_json, to_script_json
 from prorl.lab.report.section import Section
 
-RETRY = 2000  # milliseconds after which a browser that lost us asks again
+RETRY = 2000  # milliseconds after which a browser that lost the connection asks again
+
+Key = tuple[str, ...]  # a section's, or a section's and a figure's
+Texts = Mapping[
+    Key, tuple[int, str]
+]  # JSON of each part, with the version of the page in which it last changed
+
+log = logging.getLogger("prorl.lab.dashboard")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often pages are looked at, in seconds unless said otherwise."""
+    """How often pages are composed, in seconds unless said otherwise."""
 
     interval: float = 1.5  # between two looks, at least
     longest: float = 10.0  # between two looks at a page that takes long to compose
@@ -30,41 +38,83 @@ class Pace:
     linger: float = 30.0  # that a page is kept after its last reader left, who may only reload
     heartbeat: float = 15.0  # of silence before a comment is sent, so that dead connections are noticed
 
-    def pause(self, computed: float) -> float:
-        """Seconds until the next look after one that took so many seconds of a core."""
-        return min(max(self.interval, computed / self.share), self.longest)
-
-
-PACE = Pace()
-
-log = logging.getLogger("prorl.lab.dashboard")
-
 
 class Page(Protocol):
-    """What composes a page from files, again and again."""
+    """Composes a page from files, again and again."""
 
     def look(self) -> Sequence[Section]:
-        """The page by what the files say now. Called in a thread, one call at a time; does not raise."""
+        """The page as the files are now. Called in a thread, one call at a time; does not raise."""
 
     def close(self) -> None:
-        """Nobody looks any more. Called once, never during a look."""
+        """The page has no readers any more. Called once, never during a look."""
+
+
+class Parts:
+    """The newest page, in parts. One thread may replace it while others read the old or the new one."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[int, dict[str, tuple[Section, Texts]]] = 0, {}
+
+    @property
+    def version(self) -> int:
+        """Of the page; 0 before there is any."""
+        return self._newest[0]
+
+    def take(self, sections: Sequence[Section]) -> None:
+        """Make these sections the newest page; a new version where it differs from the one before.
+
+        A section that is the same object as before is not cut again: JSON of many figures takes long.
+        """
+        version, old = self._newest
+        new: dict[str, tuple[Section, Texts]] = {}
+        for section in sections:
+            known, texts = old.get(section.key, (None, {}))
+            new[section.key] = section, texts if known is section else _cut(section, texts, version + 1)
+        changed = _listed(new) != _listed(old)
+        self._newest = version + changed, new
+
+    def since(self, known: int) -> tuple[str, int]:
+        """The message, JSON in one line, for a reader who has version `known`, and the version that it leads to."""
+        version, page = self._newest
+        changed = (text for _, texts in page.values() for at, text in texts.values() if at > known)
+        outline = {key: [name for _, *names in texts for name in names] for key, (_, texts) in page.items()}
+        return f'{{"outline":{to_script_json(outline)},"parts":[{",".join(changed)}]}}', version
+
+
+def _cut(section: Section, known: Texts, version: int) -> Texts:
+    whole = section_json(section)
+    figures = whole.pop("figures")
+    parts: dict[Key, Mapping[str, Any]] = {(section.key,): whole}
+    parts |= {(section.key, figure["key"]): {"key": section.key, "figure": figure} for figure in figures}
+    texts = {key: to_script_json(part) for key, part in parts.items()}
+    return {
+        key: known[key] if key in known and known[key][1] == text else (version, text)
+        for key, text in texts.items()
+    }
+
+
+def _listed(page: Mapping[str, tuple[Section, Texts]]) -> list[tuple[Key, tuple[int, str]]]:
+    return [part for _, texts in page.values() for part in texts.items()]
 
 
 class Hub:
-    """The pages that are looked at, by name."""
+    """The pages that are watched, by name."""
 
-    def __init__(self, pace: Pace = PACE) -> None:
-        self._pace = pace
+    def __init__(self, pace: Pace | None = None) -> None:
+        self._pace = pace or Pace()
         self._pages: dict[str, _Watched] = {}
         self._closing = asyncio.Event()
 
     async def events(self, name: str, open_page: Callable[[], Page]) -> AsyncIterator[str]:
         """The page of that name as server-sent events: whole at first, then what changes; until `close`.
 
-        `open_page` makes what composes it, without touching a file, where nobody reads it yet. Should composing fail
-        after all, the stream ends, and a browser asks again.
+        `open_page` makes the page, without touching a file, where nobody reads it yet. Should composing fail after
+        all, the stream ends, and a browser asks again.
         """
-        page = self._pages.get(name) or self._open(name, open_page())
+        page = self._pages.get(name)
+        if page is None:
+            page = self._pages[name] = _Watched(open_page())
+            page.task = asyncio.create_task(self._keep(name, page))
         page.readers += 1
         try:
             yield f"retry: {RETRY}\n\n"
@@ -85,28 +135,24 @@ class Hub:
         for page in self._pages.values():
             page.wake()
 
-    def _open(self, name: str, source: Page) -> _Watched:
-        page = self._pages[name] = _Watched(source)
-        page.task = asyncio.create_task(self._keep(name, page))
-        return page
-
     async def _keep(self, name: str, page: _Watched) -> None:
+        pace = self._pace
         try:
-            while page.wanted(self._pace.linger) and not self._closing.is_set():
+            while page.wanted(pace.linger) and not self._closing.is_set():
                 version = page.parts.version
                 computed = await asyncio.to_thread(page.renew)
                 if page.parts.version > version:
                     page.wake()
-                await asyncio.sleep(self._pace.pause(computed))
+                await asyncio.sleep(min(max(pace.interval, computed / pace.share), pace.longest))
         except Exception:
             log.exception("the page %r cannot be composed", name)
         finally:
-            del self._pages[name]  # with no await since `wanted`: nobody can have come in between
+            del self._pages[name]  # with no await since `wanted`: no reader can have come in between
             page.end()
 
 
 class _Watched:
-    """What is known of one page, and who reads it."""
+    """One page, its newest parts and its readers."""
 
     def __init__(self, source: Page) -> None:
         self.source = source
@@ -119,11 +165,10 @@ class _Watched:
         self._looking = threading.Lock()
 
     def wanted(self, linger: float) -> bool:
-        """Whether somebody reads it, or did a moment ago."""
         return self.readers > 0 or time.monotonic() - self.left < linger
 
     def renew(self) -> float:
-        """Compose the page, in a thread; returns the seconds of a core that it took, not those it waited for one."""
+        """Compose the page, in a thread; returns the CPU seconds that it took."""
         began = time.thread_time()
         with self._looking:
             if not self.over:
@@ -131,14 +176,13 @@ class _Watched:
         return time.thread_time() - began
 
     def end(self) -> None:
-        """Compose it no more. A look whose loop was cancelled goes on in its thread: that one is waited for."""
+        """Compose it no more. A look whose task was cancelled goes on in its thread: wait for that one."""
         self.over = True
         self.wake()
         with self._looking:
             self.source.close()
 
     def wake(self) -> None:
-        """Let everybody look who waits."""
         self._news.set()
         self._news = asyncio.Event()
 

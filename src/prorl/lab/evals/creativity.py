@@ -23,10 +23,10 @@ from prorl.algo.pass_at_k import bootstrap_means, percentiles
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
 from prorl.envs.seeds import derive
-from prorl.lab.evals.corpus import DEPTH, CorpusIndex
+from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, longest_matches
 from prorl.lab.evals.evaluation_store import Study
 from prorl.lab.evals.statistics import MEAN
-from prorl.rollout.validation import KEPT
+from prorl.rollout.validation import KEPT, ProblemResult
 
 Key = tuple[str, str, int, int]
 Group = tuple[str, str]  # part and domain
@@ -119,23 +119,39 @@ def creativity_index(matches: NDArray[np.int64], lengths: Lengths) -> float:
 
 
 def compare_creativity(
-    studies: Sequence[Study], index: CorpusIndex, *, corpus: str, lengths: Lengths, seed: int = 0
+    studies: Sequence[Study],
+    corpus: Corpus,
+    *,
+    lengths: Lengths,
+    seed: int = 0,
+    advance: Advance = lambda _what, _done: None,
 ) -> Creativity:
     """The creativity index of every model, and the gains of the others over the first.
 
+    `advance(what, done)` reports progress in reading the corpus.
+
     Raises:
-        ProrlError: two studies of one name, or one without a response that is long enough.
+        ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
     names = [study.model for study in studies]
     for name in names:
         if names.count(name) > 1:
             raise ProrlError(f"two studies of {name} cannot be told apart: compare each with another model")
-    scored = [_score(study, index, lengths) for study in studies]
+    asked = [
+        [(problem, kept.text) for problem in study.problems for kept in problem.kept if kept.sample < KEPT]
+        for study in studies
+    ]
+    found = longest_matches([text for of_study in asked for _, text in of_study], corpus, advance)
+    matches = iter(found.lengths)
+    scored = [
+        _score(study, [(problem, next(matches)) for problem, _ in of_study], lengths)
+        for study, of_study in zip(studies, asked, strict=True)
+    ]
     rows = _rows([(responses.model, values) for responses, values in scored], seed)
     return Creativity(
-        corpus=corpus,
-        corpus_documents=index.documents,
-        corpus_words=index.words,
+        corpus=corpus.name,
+        corpus_documents=found.documents,
+        corpus_words=found.words,
         lengths=lengths,
         models=tuple(responses for responses, _ in scored),
         rows=tuple(rows),
@@ -168,15 +184,13 @@ def read_creativity(path: Path) -> Creativity:
         ) from error
 
 
-def _score(study: Study, index: CorpusIndex, lengths: Lengths) -> tuple[Responses, Values]:
+def _score(
+    study: Study, matched: Sequence[tuple[ProblemResult, NDArray[np.int64]]], lengths: Lengths
+) -> tuple[Responses, Values]:
     """What was counted of a model's responses, and the mean index of every problem's responses."""
-    asked = [
-        (problem, kept.text) for problem in study.problems for kept in problem.kept if kept.sample < KEPT
-    ]
-    found = index.longest_matches([text for _, text in asked])
     indices: dict[Group, dict[Key, list[float]]] = defaultdict(lambda: defaultdict(list))
     sizes = []
-    for (problem, _), matches in zip(asked, found, strict=True):
+    for problem, matches in matched:
         if matches.size >= lengths.shortest:
             sizes.append(matches.size)
             group = problem.part, problem.domain
@@ -190,7 +204,7 @@ def _score(study: Study, index: CorpusIndex, lengths: Lengths) -> tuple[Response
         model=study.model,
         step=study.step,
         counted=len(sizes),
-        short=len(asked) - len(sizes),
+        short=len(matched) - len(sizes),
         words=fmean(sizes),
         floor=fmean(max(0, lengths.longest - size) for size in sizes),
     )
