@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.dashboard.hub import Hub, Pace, Page, Parts
+from prorl.lab.dashboard.hub import Hub, Newest, Pace, Page
 from prorl.lab.report.page import section_json
 from prorl.lab.report.section import Figure, Section
 
@@ -38,8 +38,8 @@ async def messages(hub: Hub, page: Callable[[], Page], until: int) -> list[int]:
     async with asyncio.timeout(20), aclosing(hub.events("run", page)) as stream:
         async for event in stream:
             if event.startswith("data: "):
-                [part] = json.loads(event.removeprefix("data: "))["parts"]
-                found.append(int(part["html"]))
+                [one] = json.loads(event.removeprefix("data: "))["sections"]
+                found.append(int(one["html"]))
             if found and found[-1] >= until:
                 return found
     return found
@@ -210,44 +210,36 @@ class Reader:
         self.version = 0
         self.sections: dict[str, dict] = {}
 
-    def take(self, parts: Parts) -> None:
-        text, self.version = parts.since(self.version)
+    def take(self, page: Newest) -> None:
+        text, self.version = page.since(self.version)
         message = json.loads(text)
-        for part in message["parts"]:
-            known = self.sections.setdefault(part["key"], {"figures": {}})
-            if "figure" in part:
-                known["figures"][part["figure"]["key"]] = part["figure"]
-            else:
-                known |= {name: part[name] for name in ("key", "title", "html")}
-        self.sections = {
-            key: self.sections[key]
-            | {"figures": {name: self.sections[key]["figures"][name] for name in figures}}
-            for key, figures in message["outline"].items()
-        }
-
-    def page(self) -> list[dict]:
-        return [one | {"figures": list(one["figures"].values())} for one in self.sections.values()]
+        self.sections |= {one["key"]: one for one in message["sections"]}
+        self.sections = {key: self.sections[key] for key in message["outline"]}
 
 
 @given(st.lists(st.tuples(SECTIONS, st.booleans()), min_size=1, max_size=8))
 def test_who_follows_and_who_comes_late_see_the_newest_page(pages):
-    parts, follower = Parts(), Reader()
+    page, follower = Newest(), Reader()
     for sections, reads in pages:
-        parts.take(sections)
+        page.take(sections)
         if reads:
-            follower.take(parts)
-    follower.take(parts)
+            follower.take(page)
+    follower.take(page)
     newcomer = Reader()
-    newcomer.take(parts)
-    assert follower.page() == newcomer.page() == [section_json(one) for one in pages[-1][0]]
+    newcomer.take(page)
+    assert (
+        list(follower.sections.values())
+        == list(newcomer.sections.values())
+        == [section_json(one) for one in pages[-1][0]]
+    )
 
 
-def test_only_the_parts_that_changed_are_sent():
-    parts = Parts()
-    parts.take([section("a", "old", [("a", 1.0), ("b", 1.0)]), section("b", "same", [])])
-    parts.take([section("a", "old", [("a", 1.0), ("b", 2.0)]), section("b", "same", [])])
-    [part] = json.loads(parts.since(1)[0])["parts"]
-    assert part["figure"]["key"] == "a-b"
+def test_only_the_sections_that_changed_are_sent():
+    page = Newest()
+    page.take([section("a", "old", [("a", 1.0)]), section("b", "same", [])])
+    page.take([section("a", "old", [("a", 2.0)]), section("b", "same", [])])
+    [sent] = json.loads(page.since(1)[0])["sections"]
+    assert sent["key"] == "a"
 
 
 def test_a_section_that_is_the_same_object_is_not_cut_again(monkeypatch):
@@ -255,23 +247,23 @@ def test_a_section_that_is_the_same_object_is_not_cut_again(monkeypatch):
     monkeypatch.setattr(
         "prorl.lab.dashboard.hub.section_json", lambda one: made.append(one) or section_json(one)
     )
-    parts, still = Parts(), section("a", "x", [("a", 1.0)])
+    page, still = Newest(), section("a", "x", [("a", 1.0)])
     for step in range(3):
-        parts.take([still, section("b", str(step), [])])
+        page.take([still, section("b", str(step), [])])
     assert made.count(still) == 1
-    assert parts.version == 3
+    assert page.version == 3
 
 
 def test_the_same_page_is_no_new_version():
-    parts = Parts()
-    parts.take([section("a", "x", [("a", math.nan)])])
-    parts.take([section("a", "x", [("a", math.nan)])])
-    assert parts.version == 1
+    page = Newest()
+    page.take([section("a", "x", [("a", math.nan)])])
+    page.take([section("a", "x", [("a", math.nan)])])
+    assert page.version == 1
 
 
 def test_a_message_is_one_line_of_ascii():
-    parts = Parts()
-    parts.take([section("a", "two\nlines\u2028and </script>", [])])
-    text, _ = parts.since(0)
+    page = Newest()
+    page.take([section("a", "two\nlines\u2028and </script>", [])])
+    text, _ = page.since(0)
     assert text.isascii()
     assert len(text.splitlines()) == 1

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from prorl.lab.evals.comparison import SURE, boundary, compare, differences, paired, patterns
-from prorl.lab.evals.statistics import by_task
 from support.studies import result, results
 
 N = 256
@@ -77,7 +76,6 @@ def test_there_is_a_row_per_domain_and_their_mean():
     assert (math.base.rates, math.trained.rates) == ((0.5, 0.75), (1.0, 1.0))
     assert (code.base.rates, code.trained.rates) == ((0.0, 0.0), (0.25, 0.5))
     assert [difference.gain for difference in mean.differences] == pytest.approx([0.375, 0.375])
-    assert [row.label for row in compare(moves, (1,), by=by_task)] == ["math", "code", "mean"]
 
 
 def test_the_interval_of_the_mean_is_that_of_the_domains_however_unequal_they_are():

@@ -36,20 +36,16 @@ PORT, TRIED = 8787, 20  # the first port, and how many from there on are tried
 PATIENCE = 2  # seconds for requests that are being answered when the server ends
 
 
-class ServeError(ProrlError):
-    """The dashboard cannot be served."""
-
-
 def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
     """Serve the dashboard of the runs below `root` until interrupted.
 
     Without `port` it is 8787 or the next one that is free.
 
     Raises:
-        ServeError: there is no such folder, host or free port.
+        ProrlError: there is no such folder, host or free port.
     """
     if not root.is_dir():
-        raise ServeError(f"there is no folder {root}: say which one holds the runs")
+        raise ProrlError(f"there is no folder {root}: say which one holds the runs")
     token = None if read_only else secrets.token_urlsafe(24)
     with _bound(host, port) as listening:
         logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
@@ -95,7 +91,7 @@ def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> St
             Route("/events/{name:path}", served.events),
             Route("/order/{name:path}", served.order, methods=["POST"]),
             Route("/assets/{name}", served.asset),
-            Route("/favicon.ico", served.icon),
+            Route("/favicon.ico", served.asset),
         ],
         middleware=[Middleware(Guard, hosts=hosts)],
     )
@@ -157,7 +153,7 @@ class _Dashboard:
 
     async def asset(self, request: Request) -> Response:
         """A file of the page. The browser keeps it, and asks each time whether it is still the same."""
-        path = self._assets.get(request.path_params["name"])
+        path = self._assets.get(request.path_params.get("name", "icon.svg"))
         if path is None:
             raise HTTPException(404)
         answer = FileResponse(path, stat_result=path.stat(), headers={"cache-control": "no-cache"})
@@ -165,9 +161,6 @@ class _Dashboard:
             kept = {name: answer.headers[name] for name in ("etag", "cache-control")}
             return Response(status_code=304, headers=kept)
         return answer
-
-    async def icon(self, _request: Request) -> Response:
-        return FileResponse(self._assets["icon.svg"])
 
     async def _find(self, request: Request) -> tuple[str, Path]:
         """The run that an address names.
@@ -210,7 +203,7 @@ def _bound(host: str, port: int | None) -> socket.socket:
         except OSError as error:
             problem = error.strerror or str(error)
     ports = f"port {port}" if port is not None else f"ports {PORT} to {PORT + TRIED - 1}"
-    raise ServeError(
+    raise ProrlError(
         f"nothing can be served on {host}, {ports}: {problem}; choose others with --host and --port"
     )
 

@@ -30,20 +30,29 @@ class Evaluations:
         self._folder = folder
         self._files: dict[Path, int] | None = None  # by time of change: those that `sections` shows, or will
         self._process: subprocess.Popen[bytes] | None = None
-        self._aside: tempfile.TemporaryDirectory[str] | None = None
+        self._made = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         self.measured = ""  # the summary's part, as HTML
         self.sections: Sequence[Section] = ()
 
     def refresh(self) -> bool:
         """Take over what was composed, and have composed what changed. Returns at once, whether anything is new."""
         if self._process is None:
-            found = self._found()
+            found = {}
+            for path in sorted((self._folder / EVALS).glob("*/*.parquet")):
+                with suppress(FileNotFoundError):  # it may be replaced at this moment
+                    found[path] = path.stat().st_mtime_ns
             if found != self._files:
                 self._files = found
-                self._begin()
+                self._made.seek(0)
+                self._made.truncate()
+                command = [sys.executable, "-m", __name__, str(self._folder)]
+                # In a group of its own: Ctrl-C in the terminal is the server's to answer.
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=self._made, process_group=0
+                )
         elif self._process.poll() is not None:
-            self._take(self._process.returncode)
-            self.close()
+            self._take(failed=self._process.returncode != 0)
+            self._process = None
             return True
         return False
 
@@ -52,33 +61,18 @@ class Evaluations:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        if self._aside is not None:
-            self._aside.cleanup()
-        self._process = self._aside = None
+        self._made.close()
 
-    def _found(self) -> dict[Path, int]:
-        found = {}
-        for path in sorted((self._folder / EVALS).glob("*/*.parquet")):
-            with suppress(FileNotFoundError):  # it may be replaced at this moment
-                found[path] = path.stat().st_mtime_ns
-        return found
-
-    def _begin(self) -> None:
-        self._aside = tempfile.TemporaryDirectory(prefix="prorl-")
-        command = [sys.executable, "-m", __name__, str(self._folder), self._aside.name]
-        # In a group of its own: Ctrl-C in the terminal is the server's to answer.
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
-
-    def _take(self, failed: int) -> None:
-        """Read what the process composed; where it failed, a section says so."""
-        if failed or self._aside is None:
+    def _take(self, *, failed: bool) -> None:
+        if failed:
             lost = (
                 f"The measurements in {self._folder / EVALS} cannot be shown; the server's terminal says why."
             )
             self.measured = ""
             self.sections = [Section(key="boundary", title="Boundary", html=remark(lost, "bad"))]
             return
-        made = json.loads(Path(self._aside.name, MADE).read_bytes())
+        self._made.seek(0)
+        made = json.load(self._made)
         self.measured = made["measured"]
         self.sections = [
             Section(**{**data, "figures": tuple(Figure(**figure) for figure in data["figures"])})
@@ -86,19 +80,15 @@ class Evaluations:
         ]
 
 
-MADE = "sections.json"
-
-
-def main(folder: Path, aside: Path) -> None:
-    """The child process: compose the sections about a run's evaluations."""
+def main(folder: Path) -> None:
+    """The child process: print the sections about a run's evaluations as JSON."""
     from prorl.lab.report.boundary import boundary_sections
     from prorl.lab.report.measured import measured
 
     os.nice(NICENESS)
     sections = [section_json(section) for section in boundary_sections(folder)]
-    said = to_script_json({"measured": measured(folder), "sections": sections})
-    (aside / MADE).write_text(said, encoding="utf-8")
+    print(to_script_json({"measured": measured(folder), "sections": sections}))
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]))

@@ -1,8 +1,7 @@
 """One poll loop per page that is watched, shared by all its readers, which sends only what changed.
 
 Readers wait for versions and not in queues: a slow one skips versions, so nothing grows with the number of readers or
-with how long they stay. A page is cut into parts: a part is a figure, or a section without its figures. A message
-lists every section with its figures by key, in order, and holds the parts that changed.
+with how long they stay. A message lists the keys of all sections, in order, and holds the sections that changed.
 """
 
 from __future__ import annotations
@@ -11,19 +10,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from prorl.lab.report.page import section_json, to_script_json
 from prorl.lab.report.section import Section
 
 RETRY = 2000  # milliseconds after which a browser that lost the connection asks again
-
-Key = tuple[str, ...]  # a section's, or a section's and a figure's
-Texts = Mapping[
-    Key, tuple[int, str]
-]  # JSON of each part, with the version of the page in which it last changed
 
 log = logging.getLogger("prorl.lab.dashboard")
 
@@ -49,52 +43,41 @@ class Page(Protocol):
         """The page has no readers any more. Called once, never during a look."""
 
 
-class Parts:
-    """The newest page, in parts. One thread may replace it while others read the old or the new one."""
+class Newest:
+    """The newest page. One thread may replace it while others read the old or the new one."""
 
     def __init__(self) -> None:
-        self._newest: tuple[int, dict[str, tuple[Section, Texts]]] = 0, {}
+        # By key: the section, the version of the page in which it last changed, and its JSON.
+        self._page: tuple[int, dict[str, tuple[Section, int, str]]] = 0, {}
 
     @property
     def version(self) -> int:
         """Of the page; 0 before there is any."""
-        return self._newest[0]
+        return self._page[0]
 
     def take(self, sections: Sequence[Section]) -> None:
         """Make these sections the newest page; a new version where it differs from the one before.
 
-        A section that is the same object as before is not cut again: JSON of many figures takes long.
+        A section that is the same object as before is not made JSON again: many figures take long.
         """
-        version, old = self._newest
-        new: dict[str, tuple[Section, Texts]] = {}
+        version, old = self._page
+        new = {}
         for section in sections:
-            known, texts = old.get(section.key, (None, {}))
-            new[section.key] = section, texts if known is section else _cut(section, texts, version + 1)
-        changed = _listed(new) != _listed(old)
-        self._newest = version + changed, new
+            known, changed, text = old.get(section.key, (None, 0, ""))
+            if known is not section:
+                fresh = to_script_json(section_json(section))
+                changed, text = (changed, text) if fresh == text else (version + 1, fresh)
+            new[section.key] = section, changed, text
+        same = [(key, at) for key, (_, at, _) in new.items()] == [
+            (key, at) for key, (_, at, _) in old.items()
+        ]
+        self._page = version + (not same), new
 
     def since(self, known: int) -> tuple[str, int]:
         """The message, JSON in one line, for a reader who has version `known`, and the version that it leads to."""
-        version, page = self._newest
-        changed = (text for _, texts in page.values() for at, text in texts.values() if at > known)
-        outline = {key: [name for _, *names in texts for name in names] for key, (_, texts) in page.items()}
-        return f'{{"outline":{to_script_json(outline)},"parts":[{",".join(changed)}]}}', version
-
-
-def _cut(section: Section, known: Texts, version: int) -> Texts:
-    whole = section_json(section)
-    figures = whole.pop("figures")
-    parts: dict[Key, Mapping[str, Any]] = {(section.key,): whole}
-    parts |= {(section.key, figure["key"]): {"key": section.key, "figure": figure} for figure in figures}
-    texts = {key: to_script_json(part) for key, part in parts.items()}
-    return {
-        key: known[key] if key in known and known[key][1] == text else (version, text)
-        for key, text in texts.items()
-    }
-
-
-def _listed(page: Mapping[str, tuple[Section, Texts]]) -> list[tuple[Key, tuple[int, str]]]:
-    return [part for _, texts in page.values() for part in texts.items()]
+        version, page = self._page
+        changed = ",".join(text for _, at, text in page.values() if at > known)
+        return f'{{"outline":{to_script_json(list(page))},"sections":[{changed}]}}', version
 
 
 class Hub:
@@ -120,8 +103,8 @@ class Hub:
             yield f"retry: {RETRY}\n\n"
             version = 0
             while not (self._closing.is_set() or page.over):
-                if page.parts.version > version:
-                    message, version = page.parts.since(version)
+                if page.newest.version > version:
+                    message, version = page.newest.since(version)
                     yield f"data: {message}\n\n"
                 elif not await page.changed(self._pace.heartbeat):
                     yield ": nothing new\n\n"
@@ -139,9 +122,9 @@ class Hub:
         pace = self._pace
         try:
             while page.wanted(pace.linger) and not self._closing.is_set():
-                version = page.parts.version
+                version = page.newest.version
                 computed = await asyncio.to_thread(page.renew)
-                if page.parts.version > version:
+                if page.newest.version > version:
                     page.wake()
                 await asyncio.sleep(min(max(pace.interval, computed / pace.share), pace.longest))
         except Exception:
@@ -152,11 +135,11 @@ class Hub:
 
 
 class _Watched:
-    """One page, its newest parts and its readers."""
+    """One page and its readers."""
 
     def __init__(self, source: Page) -> None:
         self.source = source
-        self.parts = Parts()
+        self.newest = Newest()
         self.over = False  # nothing will come any more
         self.readers = 0
         self.left = time.monotonic()  # when the last reader did
@@ -172,7 +155,7 @@ class _Watched:
         began = time.thread_time()
         with self._looking:
             if not self.over:
-                self.parts.take(self.source.look())
+                self.newest.take(self.source.look())
         return time.thread_time() - began
 
     def end(self) -> None:

@@ -134,7 +134,8 @@ class RunsPage:
         found = find_runs(self._root)
         rows = {name: self._row(name, folder, now) for name, folder in found.items() if name in self._rows}
         until = time.monotonic() + AT_A_TIME
-        for name in sorted(found.keys() - rows.keys(), key=lambda name: _written(found[name]), reverse=True):
+        new = {name: stamp(folder / JOURNAL) for name, folder in found.items() if name not in rows}
+        for name in sorted(new, key=lambda name: (new[name] or (0, 0, 0))[2], reverse=True):
             rows[name] = self._row(name, found[name], now)
             if time.monotonic() > until:
                 break
@@ -277,8 +278,3 @@ def _small(html: str) -> str:
 
 def _word(health: str) -> str:
     return health.partition(" ")[0].rstrip(":")
-
-
-def _written(folder: Path) -> int:
-    seen = stamp(folder / JOURNAL)
-    return seen[2] if seen else 0

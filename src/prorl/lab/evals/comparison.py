@@ -18,7 +18,7 @@ largest k. "Surely" means that the 95 % bootstrap interval over paired problems 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Literal
@@ -27,7 +27,7 @@ import numpy as np
 
 from prorl.algo.pass_at_k import Array, bootstrap_means, percentiles
 from prorl.envs.seeds import derive
-from prorl.lab.evals.statistics import MEAN, Curve, by_domain, curve, grouped, mean_over_domains, rates
+from prorl.lab.evals.statistics import MEAN, Curve, curve, grouped, mean_over_domains, rates
 from prorl.rollout.validation import Part, ProblemResult
 
 SURE = 0.01
@@ -163,15 +163,9 @@ def boundary(label: str, moves: Sequence[Move]) -> Boundary:
     )
 
 
-def compare(
-    moves: Sequence[Move],
-    ks: Sequence[int],
-    *,
-    by: Callable[[ProblemResult], object] = by_domain,
-    seed: int = 0,
-) -> list[Comparison]:
-    """A row per group, and last the mean over domains; none without problems."""
-    groups = grouped(moves, lambda move: str(by(move.base)))
+def compare(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> list[Comparison]:
+    """A row per domain, and last the mean over domains; none without problems."""
+    groups = grouped(moves, lambda move: move.base.domain)
     return [
         Comparison(
             label=label,

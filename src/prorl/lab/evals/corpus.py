@@ -156,7 +156,10 @@ class _Sequences:
 
     def longest(self) -> Ids:
         """The length of the longest sequence found at each word: where one is found, so is its beginning."""
-        return np.sum([found[names] for found, names in zip(self._found, self._names, strict=True)], axis=0)
+        lengths_Q = np.zeros(len(self._names[0]), np.int64)
+        for found, names_Q in zip(self._found, self._names, strict=True):
+            lengths_Q += found[names_Q]
+        return lengths_Q
 
 
 def _padded(ids: array[int]) -> Ids:

@@ -28,9 +28,9 @@ from prorl.lab.evals.evaluation_store import Study
 from prorl.lab.evals.statistics import MEAN
 from prorl.rollout.validation import KEPT, ProblemResult
 
-Key = tuple[str, str, int, int]
-Group = tuple[str, str]  # part and domain
-Values = Mapping[Group, Mapping[Key, float]]  # the mean index of the responses to a problem
+Values = Mapping[
+    tuple[str, str, int, int], tuple[ProblemResult, float]
+]  # by key: mean index of the responses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,50 +188,46 @@ def _score(
     study: Study, matched: Sequence[tuple[ProblemResult, NDArray[np.int64]]], lengths: Lengths
 ) -> tuple[Responses, Values]:
     """What was counted of a model's responses, and the mean index of every problem's responses."""
-    indices: dict[Group, dict[Key, list[float]]] = defaultdict(lambda: defaultdict(list))
-    sizes = []
-    for problem, matches in matched:
-        if matches.size >= lengths.shortest:
-            sizes.append(matches.size)
-            group = problem.part, problem.domain
-            indices[group][problem.key].append(creativity_index(matches, lengths))
-    if not sizes:
+    counted = [(problem, matches) for problem, matches in matched if matches.size >= lengths.shortest]
+    if not counted:
         raise ProrlError(
             f"{study.model} has no kept response of {lengths.shortest} words or more, so it has no creativity index: "
             "look for shorter sequences"
         )
+    indices: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
+    for problem, matches in counted:
+        indices[problem.key].append(creativity_index(matches, lengths))
     responses = Responses(
         model=study.model,
         step=study.step,
-        counted=len(sizes),
-        short=len(matched) - len(sizes),
-        words=fmean(sizes),
-        floor=fmean(max(0, lengths.longest - size) for size in sizes),
+        counted=len(counted),
+        short=len(matched) - len(counted),
+        words=fmean(matches.size for _, matches in counted),
+        floor=fmean(max(0, lengths.longest - matches.size) for _, matches in counted),
     )
-    means = {
-        group: {key: fmean(several) for key, several in of_group.items()}
-        for group, of_group in indices.items()
-    }
-    return responses, means
+    return responses, {problem.key: (problem, fmean(indices[problem.key])) for problem, _ in counted}
 
 
 def _rows(models: Sequence[tuple[str, Values]], seed: int) -> Iterator[Row]:
-    groups = dict.fromkeys(group for _, values in models for group in values)
+    groups = dict.fromkeys((one.part, one.domain) for _, values in models for one, _ in values.values())
     _, first = models[0]
     for part in dict.fromkeys(part for part, _ in groups):
-        domains = [group for group in groups if group[0] == part]
-        for name, chosen in [*((group[1], [group]) for group in domains), (MEAN, domains)]:
+        domains = [domain for of_part, domain in groups if of_part == part]
+        for name, chosen in [*((domain, [domain]) for domain in domains), (MEAN, domains)]:
             row_seed = derive(seed, "creativity", part, name)
             for position, (model, values) in enumerate(models):
-                own = [values.get(group, {}) for group in chosen]
-                before = [first.get(group, {}) for group in chosen] if position else []
-                gains = [
-                    [value - old[key] for key, value in new.items() if key in old]
-                    for new, old in zip(own, before, strict=False)
+                found = [
+                    [
+                        (key, value)
+                        for key, (one, value) in values.items()
+                        if (one.part, one.domain) == (part, domain)
+                    ]
+                    for domain in chosen
                 ]
-                index = _estimate([list(of_group.values()) for of_group in own], row_seed)
+                gains = [[value - first[key][1] for key, value in pairs if key in first] for pairs in found]
+                index = _estimate([[value for _, value in pairs] for pairs in found], row_seed)
+                gain = _estimate(gains, row_seed) if position else None
                 if index is not None:
-                    gain = _estimate(gains, row_seed)
                     yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
