@@ -41,11 +41,10 @@ from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
-from prorl.lab.evals.exams import sit_exam
-from prorl.lab.evals.rates import domain_rates, unanswered_share
 from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import Harvest, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded, Worker, wait_silently
+from prorl.rollout.validation import domain_rates, sit_exam, unanswered_share
 from prorl.run import checkpoints
 from prorl.run.keeper import Keeper
 from prorl.run.recorder import Recorder

@@ -4,8 +4,8 @@ import pytest
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.envs.errors import ProrlError
-from prorl.lab.evals.measure import Subject
-from prorl.lab.evals.study import Study, write_study
+from prorl.lab.evals.evaluation import Subject
+from prorl.lab.evals.evaluation_store import Study, write_study
 from prorl.lab.measurement.sources import Source
 from prorl.lab.measurement.studies import _require_free_gpus, between
 from prorl.run.store import RunStore

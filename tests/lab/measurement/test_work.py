@@ -8,8 +8,8 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.sandbox.link import SandboxError
-from prorl.lab.evals.measure import Subject
-from prorl.lab.evals.shelf import Rules, digest
+from prorl.lab.evals.evaluation import Subject
+from prorl.lab.evals.evaluation_store import Rules, digest
 from prorl.lab.measurement import work
 from prorl.run.journal import read_journal
 from prorl.types import Sampling

@@ -10,9 +10,16 @@ import shutil
 from pathlib import Path
 
 from prorl.envs.errors import ProrlError
-from prorl.lab.evals.measure import Subject
-from prorl.lab.evals.shelf import BASE, MEASUREMENT, differing, held, model_file, step_name
-from prorl.lab.evals.study import read_study
+from prorl.lab.evals.evaluation import Subject
+from prorl.lab.evals.evaluation_store import (
+    BASE,
+    MEASUREMENT,
+    differing,
+    held,
+    model_file,
+    read_study,
+    step_name,
+)
 from prorl.lab.measurement.work import Work, asked_by, put
 from prorl.lab.watch.boundary import show_gains, show_rates
 from prorl.lab.watch.console import Console

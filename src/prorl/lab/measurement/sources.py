@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
-from prorl.lab.evals.measure import Subject
-from prorl.lab.evals.shelf import BASE, outsider, step_name
+from prorl.lab.evals.evaluation import Subject
+from prorl.lab.evals.evaluation_store import BASE, outsider, step_name
 from prorl.lab.measurement.work import newest
 from prorl.lab.watch.console import Console
 from prorl.run import sealed

@@ -15,8 +15,16 @@ from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
-from prorl.lab.evals.shelf import check_name, held, model_file, models, slug, step_of
-from prorl.lab.evals.study import Study, read_study
+from prorl.lab.evals.evaluation_store import (
+    Study,
+    check_name,
+    held,
+    model_file,
+    models,
+    read_study,
+    slug,
+    step_of,
+)
 from prorl.lab.measurement.sources import Source, as_other, base_of, find
 from prorl.lab.measurement.work import Asked, asked_by, build_tasks, put
 from prorl.lab.watch.boundary import show_boundary, show_rates

@@ -17,13 +17,12 @@ from prorl.control.plan import Plan
 from prorl.data import check_sandbox
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
-from prorl.lab.evals.measure import Subject, measure
-from prorl.lab.evals.questions import questions
-from prorl.lab.evals.shelf import INCIDENTS, Questions, Rules, digest
-from prorl.lab.evals.study import Study
+from prorl.lab.evals.evaluation import Subject, measure
+from prorl.lab.evals.evaluation_store import INCIDENTS, Rules, Study, digest
 from prorl.lab.watch.console import Console
 from prorl.planning import make_plan
 from prorl.ports import Backend
+from prorl.rollout.validation import Questions, questions
 from prorl.run.journal import Journal
 from prorl.run.layout import TOKENIZER
 from prorl.run.store import Checkpoint, RunStore

@@ -1,4 +1,4 @@
-"""What the pages say of files that change, are damaged, or lie elsewhere."""
+"""What the pages say of files that change, are damaged, or lie elsewhere; and which runs there are."""
 
 import os
 import shutil
@@ -8,9 +8,10 @@ import pytest
 
 from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stopped, to_record
-from prorl.lab.dashboard import looks
-from prorl.lab.dashboard.looks import RunPage, RunsPage
-from prorl.lab.evals.study import ProblemResult, Study, write_study
+from prorl.lab.dashboard import pages
+from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
+from prorl.lab.evals.evaluation_store import Study, write_study
+from prorl.rollout.validation import ProblemResult
 from prorl.run.store import RunStore
 from support.events import reset, stepped
 from support.recipes import recipe
@@ -169,7 +170,7 @@ def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
     page = RunsPage(run.parent)
     page.look()
     assert page._readers.keys() == {"nano"}
-    monkeypatch.setattr(looks, "GOES_ON", 0.0)
+    monkeypatch.setattr(pages, "GOES_ON", 0.0)
     page.look()
     assert not page._readers
     append(run, Stopped(step=2, reason="done"))
@@ -191,7 +192,7 @@ def test_a_name_that_is_no_text_does_not_hide_the_others(run):
 
 
 def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
-    monkeypatch.setattr(looks, "AT_A_TIME", 0.0)
+    monkeypatch.setattr(pages, "AT_A_TIME", 0.0)
     for age, name in enumerate(("older", "oldest"), start=1):
         shutil.copytree(run, run.parent / name)
         os.utime(run.parent / name / "journal.jsonl", (1e9 - age, 1e9 - age))
@@ -228,3 +229,38 @@ def test_a_run_that_breaks_its_reader_does_not_hide_the_others(run):
 
 def test_an_empty_folder_says_what_to_do(tmp_path):
     assert "prorl train" in html(RunsPage(tmp_path).look())["runs"]
+
+
+# -- which runs there are
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("a", "group/b", "deep/er/c"):
+        RunStore.create(tmp_path / "runs" / name, {"steps": 1})
+    RunStore.create(tmp_path / "outside", {"steps": 1})
+    return tmp_path / "runs"
+
+
+def test_runs_lie_in_the_folder_or_one_level_below(root):
+    assert find_runs(root) == {"a": root / "a", "group/b": root / "group" / "b"}
+
+
+def test_a_folder_that_is_a_run_is_the_only_one(root):
+    assert find_runs(root / "a") == {"a": root / "a"}
+
+
+def test_a_link_out_of_the_folder_is_no_run_of_it(root):
+    (root / "link").symlink_to(root.parent / "outside")
+    (root / "alias").symlink_to(root / "a")
+    assert "link" not in find_runs(root)
+    assert "alias" in find_runs(root)
+
+
+def test_the_folder_itself_may_be_a_link(root):
+    (root.parent / "shown").symlink_to(root)
+    assert set(find_runs(root.parent / "shown")) == {"a", "group/b"}
+
+
+def test_an_empty_or_missing_folder_holds_none(tmp_path):
+    assert find_runs(tmp_path) == find_runs(tmp_path / "nowhere") == {}

@@ -1,4 +1,4 @@
-"""Exams count what was solved, and keep format failures and verifier failures apart from wrong answers."""
+"""Validations count what was solved, and keep format failures and verifier failures apart from wrong answers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.evals.exams import ANSWER_CHARS, VerifierError, sit_exam
-from prorl.lab.evals.study import ProblemResult, Study, Vote, read_study, write_study
+from prorl.envs.base import belongs
+from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_task
+from prorl.lab.evals.evaluation_store import Study, read_study, write_study
+from prorl.rollout.validation import ANSWER_CHARS, ProblemResult, VerifierError, Vote, questions, sit_exam
 from prorl.types import Sampling
 from support.fake_backend import FakeRenderer
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
@@ -127,3 +130,45 @@ def test_a_response_that_passed_is_no_failure_of_format():
     """As an empty one that was to hold no comma: else more would have passed than have answered."""
     (found,) = sat([["0", SILENT]], threshold=lambda task: 0.0)
     assert (found.samples, found.solved, found.unanswered) == (2, 2, 0)
+
+
+# -- which problems an evaluation asks
+
+
+WEIGHTS = {"arithmetic": 1.0, "linear_equation": 3.0, "word_list": 2.0, "blicket": 9.0, "countdown": 0.0}
+TASKS = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=0)
+
+
+def test_parts_have_the_sizes_that_were_asked():
+    asked = questions(TASKS, per_domain=6, ood=3, per_level=2)
+    assert [len(asked["test"]), len(asked["ood"])] == [2 * 6, 3 * 3]
+    ladders = {(p.task, p.level) for p in asked["ladder"]}
+    assert ladders == {
+        (name, level) for name in ("linear_equation", "word_list") for level in make_task(name).ladder
+    }
+    assert len(asked["ladder"]) == 2 * len(ladders)
+
+
+def test_a_part_of_size_zero_is_not_asked():
+    assert list(questions(TASKS, per_domain=1, ood=0, per_level=0)) == ["test"]
+    assert questions(TASKS, per_domain=0, ood=0, per_level=0) == {}
+
+
+def test_the_questions_are_the_same_for_every_run():
+    other = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=7)
+    sizes = {"per_domain": 3, "ood": 2, "per_level": 2}
+    assert questions(TASKS, **sizes) == questions(other, **sizes)
+
+
+@pytest.mark.parametrize("levels", [{1: 1.0}, {1: 1.0, 2: 3.0}])
+def test_no_question_of_a_ladder_can_be_trained_on_at_any_level(levels):
+    mixture = Mixture([(make_task("linear_equation", levels), 1.0)], seed=0)
+    asked = questions(mixture, per_domain=0, ood=0, per_level=8)["ladder"]
+    assert {p.level for p in asked} == set(make_task("linear_equation").ladder), "whatever the recipe trains"
+    prompts = {one.prompt for one in asked}
+    assert all(
+        belongs(prompt, split) == (split == "test")
+        for prompt in prompts
+        for split in ("test", "train", "exam")
+    )
+    assert len(prompts) == len(asked)

@@ -10,13 +10,10 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Problem, Verdict
-from prorl.lab.evals.exams import VerifierError
-from prorl.lab.evals.measure import PROBLEMS_AT_A_TIME, Subject, measure
-from prorl.lab.evals.questions import questions
-from prorl.lab.evals.rates import domain_rates
-from prorl.lab.evals.shelf import Rules, digest
-from prorl.lab.evals.study import Study, read_study
+from prorl.lab.evals.evaluation import PROBLEMS_AT_A_TIME, Subject, measure
+from prorl.lab.evals.evaluation_store import Rules, Study, digest, read_study
 from prorl.rollout.pipeline import Worker
+from prorl.rollout.validation import VerifierError, domain_rates, questions
 from prorl.types import Sampling
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
 

@@ -1,5 +1,6 @@
-"""Where studies lie, in which order, and that one study asks one thing."""
+"""Results come back as they were, lie in a known order, and one evaluation asks one thing."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,23 +8,80 @@ import pytest
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.lab.evals.questions import questions
-from prorl.lab.evals.shelf import (
+from prorl.lab.evals.evaluation_store import (
+    SLIM,
     Rules,
+    Study,
     check_name,
     digest,
     held,
     model_file,
     models,
     outsider,
-    read_rules,
+    read_study,
     slug,
     step_name,
     studies,
+    write_study,
 )
-from prorl.lab.evals.study import write_study
+from prorl.rollout.validation import Kept, ProblemResult, Vote, questions
 from prorl.types import Sampling
 from support.studies import result, study
+
+KEPT = Kept(sample=3, text="<answer>7</answer>", tokens=9, finish="stop", score=1.0, status="ok", note="")
+PROBLEM = ProblemResult(
+    task="countdown",
+    domain="logic",
+    part="ladder",
+    level=4,
+    index=17,
+    prompt="Reach 24 with 4, 6.",
+    samples=16,
+    solved=3,
+    unanswered=2,
+    truncated=1,
+    errors=0,
+    length=21.5,
+    votes=(
+        Vote(answer="7", count=3, solved=True),
+        Vote(answer="\ud800 odd".encode("utf-8", "replace").decode(), count=2, solved=False),
+    ),
+    kept=(KEPT,),
+)
+STUDY = Study(model="step_000320", step=320, samples=16, seconds=12.5, problems=(PROBLEM,))
+
+
+def test_a_study_comes_back_as_it_was(tmp_path):
+    write_study(tmp_path / "s.parquet", STUDY)
+    assert read_study(tmp_path / "s.parquet") == STUDY
+
+
+def test_counts_can_be_read_without_the_texts(tmp_path):
+    write_study(tmp_path / "s.parquet", STUDY)
+    (problem,) = read_study(tmp_path / "s.parquet", columns=SLIM).problems
+    assert (problem.solved, problem.votes, problem.kept) == (3, (), ())
+
+
+def test_a_study_without_a_problem_is_one(tmp_path):
+    empty = Study(model="base", step=0, samples=1, seconds=0.0, problems=())
+    write_study(tmp_path / "s.parquet", empty)
+    assert read_study(tmp_path / "s.parquet") == empty
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1 is not enough"])
+def test_a_damaged_file_is_said_in_a_sentence(tmp_path, damage):
+    (tmp_path / "s.parquet").write_bytes(damage)
+    with pytest.raises(StorageError, match="measure again"):
+        read_study(tmp_path / "s.parquet")
+
+
+def test_a_file_that_is_no_study_is_said_in_a_sentence(tmp_path):
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_study(tmp_path / "missing.parquet")
+
+
+# -- the folder of an evaluation
+
 
 RULES = Rules(
     sizes={"test": 4, "ood": 2, "ladder": 0},
@@ -83,7 +141,7 @@ def test_a_study_that_was_killed_before_its_first_result_may_ask_otherwise(tmp_p
     with held(tmp_path, RULES):
         (tmp_path / "base.parts").mkdir()
     with held(tmp_path, replace(RULES, samples=64)):
-        assert read_rules(tmp_path)["samples"] == 64
+        assert json.loads((tmp_path / "rules.json").read_bytes())["samples"] == 64
 
 
 def test_one_study_is_measured_by_one_process_at_a_time(tmp_path):
