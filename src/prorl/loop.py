@@ -49,10 +49,9 @@ from prorl.rollout.collect import Harvest, collect
 from prorl.rollout.outage import Wait, WaitEnded, wait_silently
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
-from prorl.run import checkpoints
-from prorl.run.keeper import Keeper
-from prorl.run.recorder import Recorder
-from prorl.run.store import RunStore
+from prorl.run.checkpoint import Checkpointer
+from prorl.run.journal import EventLog
+from prorl.run.store import RunStore, roll_back
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Sampling
 
@@ -73,8 +72,8 @@ class Run:
     renderer: Renderer
     tasks: Mixture
     store: RunStore
-    recorder: Recorder
-    keeper: Keeper
+    recorder: EventLog
+    keeper: Checkpointer
     wait: Wait = wait_silently
     next_order: Callable[[RunState], Ordered | None] = no_orders
     pulse: Pulse = unheard
@@ -250,7 +249,7 @@ def perform(decision: Decision, run: Run, state: RunState) -> Event:
 
 
 def _roll_back(decision: Intervene, run: Run, state: RunState) -> Intervened:
-    checkpoints.roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
+    roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
     landed = run.recorder.state
     run.backend.sync(landed.version)
     return intervened(decision, state, landed=landed)

@@ -11,6 +11,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
+from prorl.run.status import status
 
 from prorl.cli.evaluate import read_ks
 from prorl.envs.errors import ProrlError
@@ -19,9 +20,7 @@ from prorl.lab.evals.shelf import BASE, model_file
 from prorl.lab.evals.shelf import models as models_of
 from prorl.lab.evals.study import Study, read_study, write_study
 from prorl.lab.measurement import work
-from prorl.run.layout import LOCK
-from prorl.run.lock import hold_lock
-from prorl.run.status import status
+from prorl.run.layout import LOCK, hold_lock
 from support.commands import done, prorl, refused, tree
 
 FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--ladder-per-level", 1)

@@ -11,7 +11,7 @@ from prorl.cluster.checks import installed
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
 from prorl.envs.sandbox.probe import probe
-from prorl.run.guards import machine_memory
+from prorl.run.process import machine_memory
 
 Address = tuple[str, int]
 

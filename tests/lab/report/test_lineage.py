@@ -4,7 +4,7 @@ import pytest
 
 from prorl.control.events import Resumed, Started, Stopped
 from prorl.lab.report.lineage import lineage_section
-from prorl.lab.report.reader import read_run
+from prorl.run.history import read_history
 from support.events import reset, stepped
 from support.journals import lines
 
@@ -21,7 +21,7 @@ EVENTS = [
 def journal(folder, events, tail=b""):
     folder.mkdir(exist_ok=True)
     (folder / "journal.jsonl").write_bytes(lines(events) + tail)
-    return read_run(folder)
+    return read_history(folder)
 
 
 def rows(html):
@@ -88,4 +88,4 @@ def test_the_last_bar_ends_where_the_run_does(tmp_path):
 
 
 def test_no_journal_is_no_reference(tmp_path):
-    assert "No reference" in lineage_section(read_run(tmp_path)).html
+    assert "No reference" in lineage_section(read_history(tmp_path)).html

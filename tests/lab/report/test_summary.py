@@ -8,9 +8,9 @@ from prorl.config.recipe import load_recipe, to_json
 from prorl.lab.evals.study import ProblemResult, Study, write_study
 from prorl.lab.report.findings import findings
 from prorl.lab.report.measured import measured
-from prorl.lab.report.reader import read_run
 from prorl.lab.report.recipe import changes, recipe_section
 from prorl.lab.report.summary import summary_section
+from prorl.run.history import read_history
 from support import events
 from support.journals import run_with
 
@@ -22,7 +22,7 @@ def steps(count=50, **changes):
 
 
 def read(folder, happened, **config):
-    return read_run(run_with(folder, happened, **config))
+    return read_history(run_with(folder, happened, **config))
 
 
 def test_one_run_in_a_minute(tmp_path):

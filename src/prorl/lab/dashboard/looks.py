@@ -16,13 +16,12 @@ from prorl.lab.dashboard.runs import find_runs
 from prorl.lab.dashboard.studies import Studies
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section
-from prorl.lab.report.reader import RunReader, RunRecord
 from prorl.lab.report.recipe import recipe_section
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.section import Section
 from prorl.lab.report.summary import summary_section
+from prorl.run.history import RunHistory, health
 from prorl.run.layout import JOURNAL, SAMPLES
-from prorl.run.status import health
 
 GOES_ON = 600.0  # seconds since the last event for which a reader is kept in memory
 AT_A_TIME = 1.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
@@ -37,7 +36,7 @@ class RunPage:
 
     def __init__(self, folder: Path, *, orders: bool) -> None:
         self._folder = folder
-        self._reader = RunReader(folder)
+        self._run = RunHistory(folder)
         self._form = [views.orders_section()] if orders else []
         self._summary: list[Section] = []
         self._curves: list[Section] = []
@@ -60,7 +59,7 @@ class RunPage:
         self._trouble = trouble
         return [
             *([views.trouble_section(trouble)] if trouble else []),
-            views.health_section(views.glance(self._reader.run), time.time()),
+            views.health_section(views.glance(self._run), time.time()),
             *self._form,
             *self._summary,
             *self._curves,
@@ -74,12 +73,12 @@ class RunPage:
         self._studies.close()
 
     def _read_on(self) -> None:
-        self._news |= self._reader.refresh()
+        self._news |= self._run.refresh()
         self._news |= self._studies.refresh()
         if self._news:
-            runs = [self._reader.run]
+            runs = [self._run]
             self._curves = curve_sections(runs)
-            self._sources = [lineage_section(self._reader.run), recipe_section(runs)]
+            self._sources = [lineage_section(self._run), recipe_section(runs)]
             self._summary = [summary_section(runs, measured=[self._studies.measured])]
             self._news = False
         sampled = stamp(self._folder / SAMPLES)
@@ -96,7 +95,7 @@ class RunsPage:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._rows: dict[str, tuple[Stamp | None, views.Glance]] = {}
-        self._readers: dict[str, RunReader] = {}
+        self._histories: dict[str, RunHistory] = {}
 
     def look(self) -> Sequence[Section]:
         """The list by what the files say now."""
@@ -109,17 +108,17 @@ class RunsPage:
             if time.monotonic() > until:
                 break
         self._rows = rows
-        self._readers = {
-            name: reader
-            for name, reader in self._readers.items()
-            if name in found and now - (reader.run.written or 0.0) < GOES_ON
+        self._histories = {
+            name: run
+            for name, run in self._histories.items()
+            if name in found and now - (run.written or 0.0) < GOES_ON
         }
         known = {name: rows[name][1] for name in found if name in rows}
         return [views.runs_section(known, now, unread=len(found) - len(known))]
 
     def close(self) -> None:
         """Nobody looks any more. The rows stay, for whoever comes back."""
-        self._readers.clear()
+        self._histories.clear()
 
     def _row(self, name: str, folder: Path, now: float) -> tuple[Stamp | None, views.Glance]:
         seen = stamp(folder / JOURNAL)
@@ -127,13 +126,13 @@ class RunsPage:
             row = self._rows[name][1]
             begun = seen is not None and seen[1] > 0
             return seen, replace(row, health=health(folder, begun=begun, stopped=row.stopped, now=now))
-        reader = self._readers.setdefault(name, RunReader(folder))
+        run = self._histories.setdefault(name, RunHistory(folder))
         try:
-            reader.refresh()
-            return seen, views.glance(reader.run)
+            run.refresh()
+            return seen, views.glance(run)
         except Exception as error:  # one folder, whatever lies in it, does not hide the others
             log.warning("%s: %r", folder, error)
-            return seen, views.glance(RunRecord(name=name, folder=folder, health=f"unreadable: {error!r}"))
+            return seen, replace(views.glance(RunHistory(folder)), health=f"unreadable: {error!r}")
 
 
 def _written(folder: Path) -> int:

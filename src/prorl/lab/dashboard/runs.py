@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from prorl.run.layout import CONFIG
-from prorl.run.status import runs_below
+from prorl.run.layout import CONFIG, runs_below
 
 
 def find_runs(root: Path) -> Mapping[str, Path]:

@@ -8,17 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 from types import MappingProxyType
 from urllib.parse import quote
 
 from prorl.config.schema import KNOBS
 from prorl.lab.report.markup import bullets, escape, heading, remark
-from prorl.lab.report.reader import RunRecord
 from prorl.lab.report.section import Section
 from prorl.lab.report.words import count
-from prorl.lab.watch.overview import duration
-from prorl.run.status import RECENT
+from prorl.lab.watch.console import duration
+from prorl.run.history import RunHistory
 from prorl.steering import WORDS
 
 LATELY = 5  # marks
@@ -46,17 +44,15 @@ class Glance:
     notes: tuple[str, ...]
 
 
-def glance(run: RunRecord) -> Glance:
+def glance(run: RunHistory) -> Glance:
     """What is shown of a run at a glance."""
-    seconds = [value for value in run.steps.get("seconds.total")[-RECENT:] if value > 0]
-    planned = run.config.get("steps", 0)
     return Glance(
         health=run.health,
         stopped=run.stopped,
-        step=run.steps.steps[-1] if len(run.steps) else 0,
-        steps=planned if isinstance(planned, int) else 0,
-        rate=3600 / fmean(seconds) if seconds else None,
-        exam=(run.exams.steps[-1], run.exams.get("score")[-1]) if len(run.exams) else None,
+        step=run.step,
+        steps=run.planned,
+        rate=run.steps_per_hour,
+        exam=(run.validations.steps[-1], run.validations.get("score")[-1]) if len(run.validations) else None,
         written=run.written,
         lately=tuple(mark.text for mark in run.marks[: -LATELY - 1 : -1]),
         notes=run.notes,

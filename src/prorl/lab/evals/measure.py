@@ -17,7 +17,7 @@ from prorl.lab.evals.exams import VerifierError, sit_exam
 from prorl.lab.evals.shelf import Questions, Rules, model_file
 from prorl.lab.evals.study import Part, Study, read_study, write_study
 from prorl.rollout.pipeline import Worker
-from prorl.run import sealed
+from prorl.run.checkpoint import tidy
 from prorl.stopwatch import Stopwatch
 
 PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
@@ -68,7 +68,7 @@ def measure(
     path = model_file(folder, subject.model)
     aside = path.with_suffix(".parts")
     aside.mkdir(exist_ok=True)
-    sealed.tidy(aside)
+    tidy(aside)
     total, done = sum(map(len, questions.values())), 0
     parts: list[Study] = []
     failures: list[VerifierError] = []

@@ -21,9 +21,8 @@ from typing import Any
 from prorl.envs.files import StorageError, encode_json, write_atomic
 from prorl.envs.types import Problem
 from prorl.lab.evals.study import Part
-from prorl.run import sealed
-from prorl.run.layout import EVALS, LOCK
-from prorl.run.lock import hold_lock
+from prorl.run.checkpoint import tidy
+from prorl.run.layout import EVALS, LOCK, hold_lock
 from prorl.types import Sampling
 
 MEASUREMENT, STUDY = "measurement", "study"
@@ -171,7 +170,7 @@ def check_name(name: str) -> None:
 
 
 def _begin(folder: Path, rules: Rules) -> None:
-    sealed.tidy(folder)
+    tidy(folder)
     differences = list(differing(folder, rules))
     if differences and any(folder.rglob("*.parquet")):
         raise StorageError(
