@@ -150,7 +150,7 @@ def test_nothing_is_sampled_ahead_of_a_checkpoint_by_the_clock(tmp_path):
 def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monkeypatch):
     """Every step of this clock takes a minute, which passes while the learner learns."""
     now = 0.0
-    monkeypatch.setattr("prorl.run.keeper.time.monotonic", lambda: now)
+    monkeypatch.setattr("prorl.run.checkpoint.time.monotonic", lambda: now)
 
     def hasten(backend) -> None:
         original = backend.learner.update

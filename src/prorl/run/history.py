@@ -264,9 +264,11 @@ class RunHistory:
             found = (self.folder / CONFIG).stat()
             stamp = found.st_ino, found.st_mtime_ns
             if stamp != self._config_stamp:
+                self.config = {}
                 config = decode_json((self.folder / CONFIG).read_bytes())
-                self.config = config if isinstance(config, dict) else {}
-                self._config_stamp = stamp
+                if not isinstance(config, dict):
+                    raise ValueError("it holds no recipe")
+                self.config, self._config_stamp = config, stamp
         except (OSError, ValueError) as error:
             return [f"{CONFIG} cannot be read: {error}"]
         return []
@@ -303,7 +305,7 @@ class RunHistory:
                 break
             self.stopped = None
             event = self._lines.take(line)
-            if event is not None and getattr(event, "step", 0) <= self._up_to:
+            if event is not None:
                 self._take(event)
             self._end += len(line)
             self._tail = (self._tail + line)[-TAIL:]
@@ -311,6 +313,8 @@ class RunHistory:
 
     def _take(self, event: Event) -> None:
         try:
+            if getattr(event, "step", 0) > self._up_to:
+                return
             if isinstance(event, Stepped):
                 self.steps.append(event.step, {**_numbers(event), **computed(event)})
                 return

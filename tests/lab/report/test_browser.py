@@ -67,7 +67,7 @@ def test_all_figures_are_drawn_and_nothing_is_fetched_or_run(report):
         assert tab.evaluate("window.hurt") is None
         assert tab.query_selector("img") is None
         assert HOSTILE in tab.inner_text("main")
-        assert HOSTILE in tab.text_content("#plot-exam .legend")
+        assert HOSTILE in tab.text_content("#plot-validation .legend")
         assert trouble == []
 
 

@@ -84,7 +84,7 @@ def test_what_was_not_measured_is_a_dash_and_no_fall(tmp_path):
     run = read(tmp_path / "dead", [*steps(30), *(events.blind(step) for step in range(31, 80))])
     html = summary_section([run]).html
     assert "Entropy fell" not in html
-    assert html.count("<dd>–") == 4
+    assert html.count("<dd>–") == 6
     assert all("Entropy" not in told and "Responses went" not in told for told in findings(run))
 
 

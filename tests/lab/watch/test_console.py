@@ -86,7 +86,7 @@ def test_the_panel_shows_the_last_step_and_the_progress():
         "KL 0.0200",
         "reference none",
         "informative 44%",
-        "480 tokens/s",
+        "tokens/s 480",
     ):
         assert part in text
 
