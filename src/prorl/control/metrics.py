@@ -11,10 +11,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Literal
 
 from prorl.control.events import Evaluated, Stepped
 
 Record = Stepped | Evaluated
+Place = Literal[
+    "line", "panel", "table"
+]  # the line of a step, the live panel, the mean over a run's last steps
+ALL: tuple[Place, ...] = ("line", "panel", "table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,26 +27,33 @@ class Metric:
     """One figure of a step or a validation; with a key that ends in `.*`, one figure for each name in a mapping."""
 
     key: str  # dotted field of the event and name of the column; of a computed figure, the name of its column
-    label: str = ""  # in legends; of a family, its members have their own names
-    title: str = ""  # in tables and over a chart of its own
+    chapter: str  # of the report's curves and of TensorBoard
+    chart: str | None = ""  # in which it is drawn with others; empty: one of its own; None: in none
+    label: str = ""  # members of a family have their own names
     unit: str = ""
     form: str = ".3f"
-    line: str = ""  # the word before it in the line of a step
-    panel: str = ""  # the same in the live panel
-    tag: str = ""  # TensorBoard
-    chart: str = ""  # chapter and key of the chart in which it is drawn
-    note: str = ""  # how to read a chart of its own
-    summary: bool = False  # whether tables hold its mean over the last steps of a run
+    shown: tuple[Place, ...] = ()  # besides curves and TensorBoard
     usual: float | None = None  # detectors compare it with its usual value, which counts as at least this
     compute: Callable[[Stepped], float | None] | None = None  # where the event has no such field
 
+    @property
+    def name(self) -> str:
+        """The last part of the key, or of the family's key."""
+        return self.key.removesuffix(".*").rpartition(".")[2]
+
+    @property
+    def title(self) -> str:
+        """For tables and charts."""
+        return self.label[:1].upper() + self.label[1:]
+
     def values(self, event: Record) -> Iterator[tuple[str, float | None]]:
-        """Its value, or that of each member, by tag; None where nothing was measured."""
+        """Its value, or that of each member, by tag of TensorBoard; None where nothing was measured."""
+        tag = f"{self.chapter}/{self.name}"
         if self.key.endswith(".*"):
             members: Mapping[str, float] = attrgetter(self.key[:-2])(event)
-            yield from ((self.tag.replace("*", name), value) for name, value in members.items())
+            yield from ((f"{tag}/{name}", value) for name, value in members.items())
         else:
-            yield self.tag, self.value(event)
+            yield tag, self.value(event)
 
     def value(self, event: Record) -> float | None:
         """The figure; None where it was not measured."""
@@ -70,203 +82,108 @@ def overhead(event: Stepped) -> float | None:
 
 
 VALIDATION: tuple[Metric, ...] = (
-    Metric(key="score", label="mean pass@1", tag="validation/mean", chart="learning/validation"),
-    Metric(key="pass_at_n", label="mean pass@n", tag="validation/pass_at_n", chart="learning/validation"),
-    Metric(key="domains.*", tag="validation/*", chart="learning/validation"),
+    Metric(key="score", chapter="validation", chart="validation", label="mean pass@1"),
+    Metric(key="pass_at_n", chapter="validation", chart="validation", label="mean pass@n"),
+    Metric(key="domains.*", chapter="validation", chart="validation"),
+    Metric(key="unanswered", chapter="validation", chart=None),
 )
 
 STEP: tuple[Metric, ...] = (
+    Metric(key="tally.score", chapter="learning", chart="reward", label="score", shown=("line", "table")),
+    Metric(key="tally.reward", chapter="learning", chart="reward", label="reward", shown=("line", "panel")),
+    Metric(key="tally.domain_scores.*", chapter="learning", chart="domains"),
     Metric(
-        key="tally.score",
-        label="score",
-        title="Training score",
-        line="score",
-        tag="train/score",
-        chart="learning/reward",
-        summary=True,
+        key="update.entropy", chapter="policy", label="entropy", unit="nats per token", shown=ALL, usual=0.05
     ),
+    # The usual KL is far above the climb after a reset, which is many times its recent median.
     Metric(
-        key="tally.reward",
-        label="reward",
-        line="reward",
-        panel="reward",
-        tag="train/reward",
-        chart="learning/reward",
-    ),
-    Metric(key="tally.domain_scores.*", tag="score/*", chart="learning/domains"),
-    Metric(
-        key="update.entropy",
-        label="entropy",
-        title="Entropy",
-        unit="nats per token",
-        line="entropy",
-        panel="entropy",
-        tag="policy/entropy",
-        chart="policy/entropy",
-        note="Near zero the policy no longer explores; a surge means that it falls apart.",
-        summary=True,
-        usual=0.05,
-    ),
-    Metric(
-        key="update.kl",
-        label="kl",
-        title="KL to the reference",
-        unit="nats per token",
-        form=".4f",
-        line="kl",
-        panel="KL",
-        tag="policy/kl",
-        chart="policy/kl",
-        note="Falls to zero at a reset and climbs as the policy moves on.",
-        summary=True,
-        usual=0.1,  # far above the climb after a reset, which is many times its recent median
+        key="update.kl", chapter="policy", label="KL", unit="nats per token", form=".4f", shown=ALL, usual=0.1
     ),
     Metric(
         key="update.grad_norm",
-        label="grad norm",
-        title="Gradient norm",
+        chapter="policy",
+        label="gradient norm",
         form=".2f",
-        line="grad",
-        panel="gradient",
-        tag="policy/grad_norm",
-        chart="policy/grad_norm",
-        note="Before clipping.",
+        shown=("line", "panel"),
         usual=1e-3,
     ),
-    Metric(
-        key="update.mismatch",
-        label="mismatch",
-        title="Mismatch of engine and learner",
-        unit="|log w|",
-        tag="policy/mismatch",
-        chart="policy/mismatch",
-        note="Should stay small: both compute the same policy.",
-    ),
+    Metric(key="update.mismatch", chapter="policy", label="mismatch of engine and learner", unit="|log w|"),
     Metric(
         key="update.clip_share",
+        chapter="policy",
+        chart="clip",
         label="clipped",
         form=".2%",
-        panel="clipped",
-        tag="policy/clip_share",
-        chart="policy/clip",
+        shown=("panel",),
     ),
-    Metric(
-        key="update.mismatch_out_share",
-        label="outside mismatch bounds",
-        form=".2%",
-        tag="policy/mismatch_out_share",
-        chart="policy/clip",
-    ),
-    Metric(key="update.loss", label="loss", tag="policy/loss"),
-    Metric(key="staleness", label="staleness", tag="policy/staleness"),
+    Metric(key="update.mismatch_out_share", chapter="policy", chart="clip", label="outside mismatch bounds"),
+    Metric(key="update.loss", chapter="policy", chart=None),
+    Metric(key="staleness", chapter="policy", chart=None),
     Metric(
         key="tally.length",
-        label="length",
-        title="Response length",
+        chapter="sampling",
+        label="response length",
         unit="tokens",
         form=".1f",
-        line="length",
-        panel="length",
-        tag="train/length",
-        chart="sampling/length",
-        note="Mean over the responses of all groups without a verifier error.",
-        summary=True,
+        shown=ALL,
         usual=8.0,
     ),
     Metric(
         key="tally.truncated",
-        label="cut off",
-        title="Truncated share",
+        chapter="sampling",
+        chart="truncated",
+        label="truncated",
         form=".1%",
-        panel="truncated",
-        tag="train/truncated",
-        chart="sampling/truncated",
-        summary=True,
+        shown=("panel", "table"),
         usual=0.0,
     ),
-    Metric(
-        key="tally.unanswered",
-        label="no answer",
-        form=".1%",
-        tag="train/unanswered",
-        chart="sampling/truncated",
-    ),
-    Metric(
-        key="shares.accepted",
-        label="informative",
-        chart="sampling/informative",
-        compute=lambda event: ratio(event.tally.accepted, event.tally.draws),
-    ),
-    Metric(
-        key="shares.easy",
-        label="too easy",
-        chart="sampling/informative",
-        compute=lambda event: ratio(event.tally.easy, event.tally.draws),
-    ),
-    Metric(
-        key="shares.hard",
-        label="too hard",
-        chart="sampling/informative",
-        compute=lambda event: ratio(event.tally.hard, event.tally.draws),
-    ),
-    Metric(
-        key="shares.errors",
-        label="verifier errors",
-        chart="sampling/informative",
-        compute=lambda event: ratio(event.tally.errors, event.tally.draws),
+    Metric(key="tally.unanswered", chapter="sampling", chart="truncated", label="no answer"),
+    *(
+        Metric(
+            key=f"shares.{name}",
+            chapter="sampling",
+            chart="informative",
+            label=label,
+            compute=lambda event, name=name: ratio(getattr(event.tally, name), event.tally.draws),
+        )
+        for name, label in (
+            ("accepted", "informative"),
+            ("easy", "too easy"),
+            ("hard", "too hard"),
+            ("errors", "verifier errors"),
+        )
     ),
     Metric(
         key="informative_share",
+        chapter="sampling",
+        chart=None,
         label="informative",
-        title="Informative share",
         form=".0%",
-        line="informative",
-        panel="informative",
-        tag="train/informative_share",
-        summary=True,
+        shown=ALL,
         compute=lambda event: event.tally.informative_share,
     ),
-    Metric(key="tally.domain_errors.*", tag="errors/*"),
-    Metric(
-        key="learning_rate",
-        label="learning rate",
-        title="Learning rate",
-        tag="schedule/learning_rate",
-        chart="schedule/learning_rate",
-        note="As used, with what detectors and the operator changed.",
-    ),
-    Metric(
-        key="kl_coef",
-        label="kl coefficient",
-        title="KL coefficient",
-        tag="schedule/kl_coef",
-        chart="schedule/kl_coef",
-        note="The price of leaving the reference.",
-    ),
-    Metric(
-        key="length_weight",
-        label="length penalty",
-        title="Length penalty",
-        form="g",
-        panel="length penalty",
-        tag="schedule/length_weight",
-        chart="schedule/length_weight",
-        note="Weight of the cosine length penalty; zero outside its windows.",
-    ),
-    Metric(key="seconds.*", tag="seconds/*", chart="speed/seconds"),
+    Metric(key="tally.domain_errors.*", chapter="sampling", chart=None),
+    Metric(key="learning_rate", chapter="schedule", label="learning rate"),
+    Metric(key="kl_coef", chapter="schedule", label="KL coefficient"),
+    Metric(key="length_weight", chapter="schedule", label="length penalty", form="g", shown=("panel",)),
+    Metric(key="seconds.*", chapter="speed", chart="seconds"),
     Metric(
         key="tokens_per_second",
+        chapter="speed",
         label="tokens/s",
-        title="Sampled tokens per second",
         form=".0f",
-        line="tokens/s",
-        panel="tokens/s",
-        tag="speed/tokens_per_second",
-        chart="speed/tokens",
-        note="All sampled tokens over the whole time of the step.",
+        shown=("line", "panel"),
         compute=lambda event: ratio(event.tally.sampled_tokens, event.seconds["total"]),
     ),
-    Metric(key="overhead", label="overhead", form=".1%", panel="overhead", compute=overhead),
+    Metric(
+        key="overhead",
+        chapter="speed",
+        chart=None,
+        label="overhead",
+        form=".1%",
+        shown=("panel",),
+        compute=overhead,
+    ),
 )
 """In the order in which terminals and pages show them."""
 
@@ -283,7 +200,7 @@ def computed(event: Record) -> dict[str, float]:
 
 
 WATCHED: tuple[tuple[str, Metric], ...] = tuple(
-    sorted((metric.key.rpartition(".")[2], metric) for metric in STEP if metric.usual is not None)
+    sorted(((one.name, one) for one in STEP if one.usual is not None), key=lambda pair: pair[0])
 )
 """What detectors remember the usual value of, by the name under which the state has it."""
 
@@ -292,7 +209,7 @@ def step_line(event: Stepped, steps: int) -> str:
     """One training step in one line."""
     tally, seconds = event.tally, event.seconds
     total = seconds["total"]
-    shown = [f"{metric.line} {text(metric, metric.value(event))}" for metric in STEP if metric.line]
+    shown = [f"{one.label} {text(one, one.value(event))}" for one in STEP if "line" in one.shown]
     busy = ", ".join(
         f"{name} {ratio(seconds.get(name, 0), total) or 0:.0%}" for name in ("generate", "learn")
     )

@@ -54,7 +54,7 @@ def test_every_number_that_the_method_speaks_of_has_a_curve(tmp_path):
         "kl_coef",
         "length_weight",
         "seconds",
-        "tokens",
+        "tokens_per_second",
     }
     assert {trace["name"] for trace in found["validation"].data} >= {
         "mean pass@1",

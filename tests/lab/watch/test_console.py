@@ -199,15 +199,15 @@ def test_a_line_says_what_happened(event, text):
 
 def test_a_step_says_how_it_went_and_where_the_time_went():
     assert describe(stepped(3), 100) == (
-        "step 3/100 · score 0.500 · reward 0.400 · entropy 0.600 · kl 0.0200 · grad 1.50 · length 100.0 · "
-        "informative 44% · tokens/s 480 · easy 3, hard 2 · 10.00 s (generate 60%, learn 30%, rest 10.0%) · "
+        "step 3/100 · score 0.500 · reward 0.400 · entropy 0.600 · KL 0.0200 · gradient norm 1.50 · "
+        "response length 100.0 · informative 44% · tokens/s 480 · easy 3, hard 2 · 10.00 s (generate 60%, learn 30%, rest 10.0%) · "
         "1 groups lost to verifier errors"
     )
 
 
 def test_what_a_step_did_not_measure_is_a_dash():
     assert describe(blind(3), 100).startswith(
-        "step 3/100 · score – · reward – · entropy – · kl – · grad – · length – · informative –"
+        "step 3/100 · score – · reward – · entropy – · KL – · gradient norm – · response length – · informative –"
     )
 
 
@@ -269,9 +269,9 @@ def test_what_was_not_measured_is_no_point(tmp_path):
         "policy/kl",
         "policy/grad_norm",
         "policy/loss",
-        "train/score",
-        "train/length",
+        "learning/score",
+        "sampling/length",
     )
     assert [steps[name] for name in measured] == [[1, 3]] * len(measured)
-    assert steps["train/informative_share"] == [1, 3]
+    assert steps["sampling/informative_share"] == [1, 3]
     assert steps["schedule/learning_rate"] == [1, 2, 3]

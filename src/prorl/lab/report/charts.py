@@ -108,14 +108,29 @@ SHARED: Mapping[str, Chart] = MappingProxyType(
 KINDS: Mapping[str, Literal["whole", "bound"]] = MappingProxyType({"score": "whole", "pass_at_n": "bound"})
 
 
+NOTES: Mapping[str, str] = MappingProxyType(
+    {
+        "entropy": "Near zero the policy no longer explores; a surge means that it falls apart.",
+        "kl": "Falls to zero at a reset and climbs as the policy moves on.",
+        "grad_norm": "Before clipping.",
+        "mismatch": "Should stay small: both compute the same policy.",
+        "length": "Mean over the responses of all groups without a verifier error.",
+        "learning_rate": "As used, with what detectors and the operator changed.",
+        "kl_coef": "The price of leaving the reference.",
+        "length_weight": "Weight of the cosine length penalty; zero outside its windows.",
+        "tokens_per_second": "All sampled tokens over the whole time of the step.",
+    }
+)
+
+
 def chapters(runs: Sequence[RunHistory]) -> list[Chapter]:
     """All charts, by what they tell; domains and phases are those of the runs."""
     made: dict[str, dict[str, Chart]] = {}
     for metric in (*VALIDATION, *STEP):
-        if metric.chart:
-            chapter, _, key = metric.chart.partition("/")
-            charts = made.setdefault(chapter, {})
-            chart = charts.get(key) or SHARED.get(key) or _own(key, metric, chapter)
+        if metric.chart is not None:
+            key = metric.chart or metric.name
+            charts = made.setdefault(metric.chapter, {})
+            chart = charts.get(key) or SHARED.get(key) or _own(metric)
             charts[key] = replace(chart, lines=(*chart.lines, *_lines(metric, chart.source, runs)))
     return [
         Chapter(key=name, title=name.capitalize(), charts=tuple(charts.values()))
@@ -123,9 +138,14 @@ def chapters(runs: Sequence[RunHistory]) -> list[Chapter]:
     ]
 
 
-def _own(key: str, metric: Metric, chapter: str) -> Chart:
-    shape: Shape = "stairs" if chapter == "schedule" else "curve"
-    return Chart(key=key, title=metric.title or metric.label, note=metric.note, unit=metric.unit, shape=shape)
+def _own(metric: Metric) -> Chart:
+    return Chart(
+        key=metric.name,
+        title=metric.title,
+        note=NOTES.get(metric.name, ""),
+        unit=metric.unit,
+        shape="stairs" if metric.chapter == "schedule" else "curve",
+    )
 
 
 def _lines(metric: Metric, source: str, runs: Sequence[RunHistory]) -> Iterator[Line]:

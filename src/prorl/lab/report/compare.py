@@ -136,7 +136,7 @@ def _decisions(stories: Sequence[RunHistory]) -> Iterator[Row]:
 
 def _end(runs: Sequence[RunHistory]) -> Iterator[Row]:
     for metric in STEP:
-        if metric.summary:
+        if "table" in metric.shown:
             found = (run.steps.recent(metric.key) for run in runs)
             means = (fmean(values) if values else None for values in found)
             title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title

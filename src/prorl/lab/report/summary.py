@@ -80,7 +80,7 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
             f"step {first_step} → {last_step}; best {best:.1%} at {best_step}",
         )
     for metric in STEP:
-        if metric.summary and len(run.steps):
+        if "table" in metric.shown and len(run.steps):
             recent = run.steps.recent(metric.key)
             about = (
                 f"{metric.unit}, last {RECENT} steps" if metric.unit else f"mean of the last {RECENT} steps"

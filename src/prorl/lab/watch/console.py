@@ -124,7 +124,9 @@ class LivePanel:
     def _numbers(self) -> Table:
         table = Table.grid(padding=(0, 2))
         if self._step is not None:
-            shown = [f"{one.panel} {text(one, one.value(self._step))}" for one in STEP if one.panel]
+            shown = [
+                f"{one.label} {text(one, one.value(self._step))}" for one in STEP if "panel" in one.shown
+            ]
             reference = self._state.reference.name if self._state.reference else "none"
             shown.append(f"reference {reference}")
             for at in range(0, len(shown), PER_ROW):

@@ -26,8 +26,7 @@ class Scalars:
             if isinstance(event, ReferenceReset):
                 self._writer.add_scalar("policy/reference_reset", 1.0, state.step)
             elif isinstance(event, (Stepped, Evaluated)):
-                tagged = (metric for metric in metrics_of(event) if metric.tag)
-                for name, value in (pair for metric in tagged for pair in metric.values(event)):
+                for name, value in (pair for metric in metrics_of(event) for pair in metric.values(event)):
                     if value is not None:  # not measured: no point
                         self._writer.add_scalar(name, value, state.step)
         except OSError:  # a full disk, heard from the writer's thread; the journal has the same numbers
