@@ -17,7 +17,8 @@ from prorl.envs.types import Verdict
 from prorl.fake import WRONG, FakeJudge, FakeLearner
 from prorl.run.checkpoint import SaveRules
 from prorl.run.inbox import INBOX, send
-from prorl.run.store import RunStore, branch, resume, roll_back
+from prorl.run.resume import branch, resume, roll_back
+from prorl.run.store import RunStore
 from prorl.steering import next_order, parse_order
 from support.defaults import some_exams, some_resets
 from support.fake_runs import PLAN, events, run_in, timeless

@@ -25,7 +25,8 @@ from prorl.run.inbox import INBOX
 from prorl.run.journal import EventLog, Watcher
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
 from prorl.run.process import Deadlines, Heartbeat, Interrupt, alive
-from prorl.run.store import Checkpoint, RunStore, begin, branch, resume
+from prorl.run.resume import begin, branch, resume
+from prorl.run.store import Checkpoint, RunStore
 from prorl.steering import next_order
 
 

@@ -51,7 +51,8 @@ from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
-from prorl.run.store import RunStore, roll_back
+from prorl.run.resume import roll_back
+from prorl.run.store import RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Sampling
 

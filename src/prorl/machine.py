@@ -15,7 +15,7 @@ from prorl.config.schema import RunConfig
 from prorl.envs.mixture import Mixture
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
-from prorl.run.store import PROBLEMS, hash_files
+from prorl.run.resume import PROBLEMS, hash_files
 
 FEW_PROBLEMS = 100  # for a check at every start
 FEW_PROCESSES, PER_PROCESSOR = (

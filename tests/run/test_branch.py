@@ -5,7 +5,8 @@ import json
 import pytest
 
 from prorl.envs.files import StorageError
-from prorl.run.store import RunStore, branch, changes, hash_files, require_same
+from prorl.run.resume import branch, changes, hash_files, require_same
+from prorl.run.store import RunStore
 
 THEN = {"torch": "2.13.0", "processor": "AVX2", "tokenizer": "aa", "problems": "bb"}
 

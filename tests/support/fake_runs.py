@@ -19,7 +19,8 @@ from prorl.loop import Run, no_orders, train
 from prorl.rollout.outage import wait_silently
 from prorl.run.checkpoint import Checkpointer, SaveRules
 from prorl.run.journal import Watcher, read_journal
-from prorl.run.store import RunStore, begin, resume
+from prorl.run.resume import begin, resume
+from prorl.run.store import RunStore
 from support.defaults import some_exams, some_knobs, some_plan, some_resets
 
 PLAN = some_plan(

@@ -81,6 +81,10 @@ def overhead(event: Stepped) -> float | None:
     return 1 - busy / seconds["total"] if seconds["total"] else None
 
 
+def _share_of_draws(name: str) -> Callable[[Stepped], float | None]:
+    return lambda event: ratio(getattr(event.tally, name), event.tally.draws)
+
+
 VALIDATION: tuple[Metric, ...] = (
     Metric(key="score", chapter="validation", chart="validation", label="mean pass@1"),
     Metric(key="pass_at_n", chapter="validation", chart="validation", label="mean pass@n"),
@@ -144,7 +148,7 @@ STEP: tuple[Metric, ...] = (
             chapter="sampling",
             chart="informative",
             label=label,
-            compute=lambda event, name=name: ratio(getattr(event.tally, name), event.tally.draws),
+            compute=_share_of_draws(name),
         )
         for name, label in (
             ("accepted", "informative"),

@@ -33,7 +33,8 @@ from prorl.planning import make_plan
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
-from prorl.run.store import Checkpoint, RunStore, hash_files
+from prorl.run.resume import hash_files
+from prorl.run.store import Checkpoint, RunStore
 from prorl.types import Knobs
 
 disable_progress_bar()  # a model is read and written in one go; the command says when it is done
