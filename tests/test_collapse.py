@@ -11,10 +11,9 @@ import pytest
 from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.detectors import degraded
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
-from prorl.lab.watch.lines import line
+from prorl.run.checkpoint import SaveRules
+from prorl.run.history import describe
 from prorl.run.inbox import INBOX, send
-from prorl.run.keeper import KeepRules
-from prorl.run.retention import Retention
 from prorl.steering import next_order, parse_order
 from support.defaults import some_exams, some_resets
 from support.fake_backend import FakeEngine, FakeLearner
@@ -107,7 +106,7 @@ def test_the_journal_and_its_lines_tell_what_happened(killed):
     asked = [(r["detector"], r["action"], r["step"]) for r in given_up if r.get("action") == "exam"]
     assert asked == [("truncated_share", "exam", 17), ("unanswered_share", "exam", 17)]
     (back,) = of(folder, Intervened)
-    assert line(back, 40).endswith("; rolled back from step 17 to the checkpoint of step 10")
+    assert describe(back, 40).endswith("; rolled back from step 17 to the checkpoint of step 10")
 
 
 def test_a_dead_policy_is_never_made_the_reference(killed):
@@ -183,11 +182,11 @@ def test_interrupting_a_run_that_collapses_changes_nothing(killed, tmp_path, sto
 def test_an_operator_rolls_back_once_and_what_was_ordered_after_it_holds(tmp_path, words, landed):
     folder = tmp_path / "run"
     watch_for = {13: "kl.coef=0.5", 17: words}
-    keep = KeepRules(retention=Retention(keep_last=9))
+    keep = SaveRules(keep_last=9)
     state, _ = steered(folder, orders=watch_for, keep=keep)
     (back,) = of(folder, Intervened)
     assert (back.detector, back.from_step, back.step, back.lr_scale) == ("order", 17, landed, 1.0)
-    assert line(back, 40) == (
+    assert describe(back, 40) == (
         "ORDER at step 17: told to roll back, and the knobs ordered since then are undone; "
         f"rolled back from step 17 to the checkpoint of step {landed}"
     )

@@ -16,9 +16,8 @@ from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
 from prorl.control.state import RunState, fold, from_json
 from prorl.envs.files import encode_json, write_atomic
-from prorl.run.inbox import INBOX, new_order, send
-from prorl.run.keeper import KeepRules
-from prorl.run.retention import Retention
+from prorl.run.checkpoint import SaveRules
+from prorl.run.inbox import INBOX, new_command, send
 from prorl.run.store import RunStore
 from prorl.steering import OrderError, UnconfirmedError, next_order, parse_order, tell
 from support.defaults import some_resets
@@ -75,8 +74,8 @@ def test_a_knob_holds_from_the_next_step_on(tmp_path):
 
 
 def test_an_order_for_more_than_any_machine_does_is_refused_and_a_later_stop_is_obeyed(tmp_path):
-    huge = new_order("set", settings={"sampling.prompts_per_step": 10**12})  # past a sender that refuses it
-    send_at = {3: huge, 5: new_order("stop")}
+    huge = new_command("set", settings={"sampling.prompts_per_step": 10**12})  # past a sender that refuses it
+    send_at = {3: huge, 5: new_command("stop")}
 
     def watch(event, state) -> None:
         if isinstance(event, Stepped) and event.step in send_at:
@@ -95,7 +94,7 @@ def test_the_data_mixture_and_the_size_of_a_step_follow_orders(tmp_path):
 
 
 def test_an_exam_a_reset_and_a_checkpoint_on_demand(tmp_path):
-    keep = KeepRules(retention=Retention(keep_last=9))
+    keep = SaveRules(keep_last=9)
     steered(tmp_path / "run", orders={2: "exam", 5: "reset-reference", 7: "save"}, keep=keep)
     assert [exam.step for exam in of(tmp_path / "run", Evaluated)] == [0, 2, 4, 8, 12]
     (reset,) = of(tmp_path / "run", ReferenceReset)
@@ -141,7 +140,7 @@ def test_a_paused_run_makes_no_step_is_saved_says_why_and_obeys_until_it_goes_on
 def test_pausing_changes_nothing(alone, tmp_path):
     folder = tmp_path / "run"
     steered(
-        folder, orders={5: "pause"}, wait=lambda reason, seconds: send(folder / INBOX, new_order("resume"))
+        folder, orders={5: "pause"}, wait=lambda reason, seconds: send(folder / INBOX, new_command("resume"))
     )
     told = [event for event in timeless(events(folder)) if event.kind != "ordered"]
     assert told == timeless(events(alone))
@@ -154,7 +153,7 @@ def test_a_paused_run_that_is_stopped_is_still_paused_when_it_is_taken_up_again(
         folder, orders={5: "pause"}, wait=lambda r, s: waits.append(r), until=lambda s: len(waits) == 3
     )
     assert (stopped.stopped, stopped.step, stopped.paused) == ("interrupted", 5, "told to pause")
-    resumed = steered(folder, wait=lambda r, s: send(folder / INBOX, new_order("stop")))
+    resumed = steered(folder, wait=lambda r, s: send(folder / INBOX, new_command("stop")))
     assert (resumed.stopped, resumed.step) == (TOLD_TO_STOP, 5)
     assert steered(folder).stopped == "done"  # a told stop ends the pause
 

@@ -14,11 +14,9 @@ from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.types import Verdict
-from prorl.run import checkpoints
-from prorl.run.branch import copy_to
+from prorl.run.checkpoint import SaveRules
 from prorl.run.inbox import INBOX, send
-from prorl.run.keeper import KeepRules
-from prorl.run.retention import Retention
+from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
 from prorl.steering import next_order, parse_order
 from support.defaults import some_exams, some_resets
@@ -208,7 +206,7 @@ def test_of_the_time_that_was_undone_knobs_and_a_stop_are_refused_and_other_orde
             send(folder / INBOX, parse_order(script.pop(event.step).split()))
 
     steered = {"sabotage": SICK, "watch": watch, "next_order": next_order(CONFIG, folder / INBOX)}
-    steered["keep"] = KeepRules(retention=Retention(keep_last=9))
+    steered["keep"] = SaveRules(keep_last=9)
     assert run_in(folder, STRICT, **steered).stopped == TOLD_TO_STOP
     assert run_in(folder, STRICT, **steered).stopped == "done"
     told = [(o.step, o.order, bool(o.refused)) for o in of(folder, Ordered)]
@@ -230,13 +228,13 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
 def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_path):
     run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
     parent = RunStore.open(tmp_path / "parent")
-    copy_to(parent, tmp_path / "branch", parent.checkpoint(8), {})
+    branch(parent, tmp_path / "branch", parent.checkpoint(8), {})
     with RunStore.open(tmp_path / "branch") as store:
         learner = FakeLearner(0.1)
         told = {"config_hash": "d", "branched_from": "parent@8"}
-        recorder = checkpoints.resume(store, learner, store.checkpoint(8), **told)
+        recorder = resume(store, learner, store.checkpoint(8), **told)
         recorder.record(replace(of(tmp_path / "parent", Stepped)[-1], step=9))
-        checkpoints.roll_back(store, learner, recorder, up_to=8)
+        roll_back(store, learner, recorder, up_to=8)
         assert (recorder.state.step, recorder.state.config_hash) == (8, "d")
     assert [(event.config_hash, event.branched_from) for event in of(tmp_path / "branch", Resumed)] == [
         ("d", "parent@8")

@@ -17,20 +17,15 @@ from prorl.envs.files import encode_json, explain_no_room, write_atomic
 from prorl.lab.measurement.around import conclude, forget_other_questions, measure_base
 from prorl.lab.measurement.work import Work, build_tasks, newest, work_at
 from prorl.lab.watch.console import Console
-from prorl.lab.watch.interrupt import Interrupt
-from prorl.lab.watch.life import alive
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
 from prorl.planning import make_plan
-from prorl.run import checkpoints
-from prorl.run.branch import copy_to
-from prorl.run.guards import GuardRules
-from prorl.run.heartbeat import Deadlines, Heart
+from prorl.run.checkpoint import Checkpointer, SaveRules
 from prorl.run.inbox import INBOX
-from prorl.run.keeper import Keeper, KeepRules
+from prorl.run.journal import EventLog, Watcher
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
-from prorl.run.recorder import Recorder, Watcher
-from prorl.run.retention import Retention
+from prorl.run.process import Deadlines, Heartbeat, Interrupt, alive
+from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
 from prorl.steering import next_order
 
@@ -45,7 +40,7 @@ def start_run(
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
-    interrupt = interrupt or Interrupt(console)
+    interrupt = interrupt or Interrupt(console.say)
     config = machine.settled(config)
     plan = make_plan(config)
     require_memory(config, plan)
@@ -66,12 +61,12 @@ def start_run(
         with explain_no_room(folder):
             parts.tokenizer.save_pretrained(folder / TOKENIZER)
         with _watched(work, store, console, heart) as watchers:
-            recorder = checkpoints.start(
+            recorder = begin(
                 store,
                 parts.backend.learner,
                 config_hash=config_hash(config),
                 with_reference=plan.needs_reference,
-                surroundings=machine.surroundings(config, tasks, folder / TOKENIZER),
+                environment=machine.surroundings(config, tasks, folder / TOKENIZER),
                 watchers=watchers,
             )
             state = _train(work, store, recorder, interrupt, heart)
@@ -94,8 +89,8 @@ def resume_run(
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
-    interrupt = interrupt or Interrupt(console)
-    with RunStore.open(folder, report=console.say, hold=interrupt.hold) as store:
+    interrupt = interrupt or Interrupt(console.say)
+    with RunStore.open(folder, report=console.say, interrupt=interrupt) as store:
         before = check(store.config, str(folder))
         config = _recared(folder, before, overrides)
         checkpoint = newest(store)
@@ -122,7 +117,7 @@ def branch_run(
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do; then there is no new directory.
     """
-    interrupt = interrupt or Interrupt(console)
+    interrupt = interrupt or Interrupt(console.say)
     parent = RunStore.open(folder, report=console.say)
     config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
     require_new(target, to_json(config))
@@ -130,9 +125,9 @@ def branch_run(
     work = work_at(parent, checkpoint, config, console)
     with ExitStack() as stack:
         stack.enter_context(closing(work.parts.backend))
-        copy_to(parent, target, checkpoint, to_json(config))
+        branch(parent, target, checkpoint, to_json(config))
         forget_other_questions(target, work)
-        store = stack.enter_context(RunStore.open(target, report=console.say, hold=interrupt.hold))
+        store = stack.enter_context(RunStore.open(target, report=console.say, interrupt=interrupt))
         origin = f"{folder.name}@{checkpoint.step}"
         return _go_on(work, store, newest(store), console, interrupt, branched_from=origin)
 
@@ -149,12 +144,12 @@ def _go_on(
 ) -> RunState:
     with alive(store.folder, _deadlines(work.config), step=checkpoint.step) as heart:
         with _watched(work, store, console, heart) as watchers:
-            recorder = checkpoints.resume(
+            recorder = resume(
                 store,
                 work.parts.backend.learner,
                 checkpoint,
                 config_hash=config_hash(work.config),
-                surroundings=machine.surroundings(work.config, work.tasks, store.folder / TOKENIZER),
+                environment=machine.surroundings(work.config, work.tasks, store.folder / TOKENIZER),
                 branched_from=branched_from,
                 after=after,
                 watchers=watchers,
@@ -163,17 +158,11 @@ def _go_on(
         return _conclude(state, work, store, console, heart)
 
 
-def _train(work: Work, store: RunStore, recorder: Recorder, interrupt: Interrupt, heart: Heart) -> RunState:
-    interrupt.pulse = heart
-    keeper = Keeper(
-        store,
-        work.parts.backend.learner,
-        recorder,
-        _rules(work.config),
-        alarm=interrupt.out_of_memory,
-        incidents=work.parts.backend.incidents,
-        pulse=heart,
-    )
+def _train(
+    work: Work, store: RunStore, recorder: EventLog, interrupt: Interrupt, heart: Heartbeat
+) -> RunState:
+    interrupt.heartbeat = heart
+    keeper = Checkpointer(store, work.parts.backend, recorder, _rules(work.config), heartbeat=heart)
     run = Run(
         plan=work.plan,
         backend=work.parts.backend,
@@ -195,7 +184,7 @@ def _created(folder: Path, config: RunConfig, console: Console, interrupt: Inter
     """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
     made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     try:
-        with RunStore.create(folder, to_json(config), report=console.say, hold=interrupt.hold) as store:
+        with RunStore.create(folder, to_json(config), report=console.say, interrupt=interrupt) as store:
             console.say(f"run directory: {folder}")
             yield store
     except BaseException:
@@ -208,12 +197,12 @@ def _created(folder: Path, config: RunConfig, console: Console, interrupt: Inter
 
 
 @contextmanager
-def _watched(work: Work, store: RunStore, console: Console, heart: Heart) -> Iterator[list[Watcher]]:
+def _watched(work: Work, store: RunStore, console: Console, heart: Heartbeat) -> Iterator[list[Watcher]]:
     with console.live(work.plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
         yield [partial(heart.follow, work.plan), live, scalars]
 
 
-def _conclude(state: RunState, work: Work, store: RunStore, console: Console, heart: Heart) -> RunState:
+def _conclude(state: RunState, work: Work, store: RunStore, console: Console, heart: Heartbeat) -> RunState:
     """A finished run is measured and compared with its base; an unfinished one says how to go on."""
     if state.stopped == "done":
         conclude(store, state.step, work, console, heart)
@@ -239,12 +228,13 @@ def _deadlines(config: RunConfig) -> Deadlines:
     return Deadlines(factor=least.pop("factor"), least=least)
 
 
-def _rules(config: RunConfig) -> KeepRules:
-    save = config.save
-    return KeepRules(
+def _rules(config: RunConfig) -> SaveRules:
+    save, guards = config.save, config.guards
+    return SaveRules(
         minutes=save.minutes,
-        retention=Retention(
-            keep_last=save.keep_last, keep_every=save.keep_every, keep_references=save.keep_references
-        ),
-        guard=GuardRules(warn_steps=config.guards.warn_steps, memory_stop=config.guards.memory_stop),
+        keep_last=save.keep_last,
+        keep_every=save.keep_every,
+        keep_references=save.keep_references,
+        warn_steps=guards.warn_steps,
+        memory_stop=guards.memory_stop,
     )

@@ -45,9 +45,9 @@ from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import Harvest, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded, Worker, wait_silently
 from prorl.rollout.validation import domain_rates, sit_exam, unanswered_share
-from prorl.run import checkpoints
-from prorl.run.keeper import Keeper
-from prorl.run.recorder import Recorder
+from prorl.run.checkpoint import Checkpointer
+from prorl.run.journal import EventLog
+from prorl.run.resume import roll_back
 from prorl.run.store import RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Sampling
@@ -69,8 +69,8 @@ class Run:
     renderer: Renderer
     tasks: Mixture
     store: RunStore
-    recorder: Recorder
-    keeper: Keeper
+    recorder: EventLog
+    keeper: Checkpointer
     wait: Wait = wait_silently
     next_order: Callable[[RunState], Ordered | None] = no_orders
     pulse: Pulse = unheard
@@ -246,7 +246,7 @@ def perform(decision: Decision, run: Run, state: RunState) -> Event:
 
 
 def _roll_back(decision: Intervene, run: Run, state: RunState) -> Intervened:
-    checkpoints.roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
+    roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
     landed = run.recorder.state
     run.backend.sync(landed.version)
     return intervened(decision, state, landed=landed)

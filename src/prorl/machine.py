@@ -13,8 +13,9 @@ from prorl.cluster.settings import ClusterSettings, require_packages
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.envs.mixture import Mixture
-from prorl.run.guards import machine_memory
-from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
+from prorl.run.layout import TOKENIZER
+from prorl.run.process import machine_memory
+from prorl.run.resume import PROBLEMS, hash_files
 
 FEW_PROBLEMS = 100  # for a check at every start
 FEW_PROCESSES, PER_PROCESSOR = (

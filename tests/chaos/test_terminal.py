@@ -12,8 +12,7 @@ import pytest
 
 from prorl.control.events import Stepped, Stopped
 from prorl.launch import resume_run
-from prorl.run.layout import JOURNAL
-from prorl.run.status import holder
+from prorl.run.layout import JOURNAL, holder
 from support.processes import eventually, family, shell, state
 from support.runs import contents, of_kind, quiet, timeless
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prorl.control.state import RunState
 from prorl.envs.files import StorageError
-from prorl.run import sealed
-from prorl.run.lock import hold_lock
-from prorl.run.retention import Retention, prune_checkpoints
+from prorl.run.checkpoint import SaveRules, commit, prune, read_manifest
+from prorl.run.layout import hold_lock
 from prorl.run.store import RunStore
 
 CONFIG = {"seed": 1, "model": {"layers": 2}}
@@ -129,7 +129,7 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
     for write in (
         lambda: reader.write_checkpoint(2, {}, refuse),
         lambda: reader.write_reference("r", refuse),
-        lambda: prune_checkpoints(reader, Retention(keep_last=1), keep=()),
+        lambda: prune(reader, SaveRules(), RunState(), position=0, good=0),
         lambda: reader.rewind(None),
         lambda: reader.write_samples(1, []),
     ):
@@ -188,9 +188,9 @@ def test_a_full_disk_leaves_nothing_and_says_so(store, files_limited_to):
 def test_what_a_killed_trainer_left_is_removed_under_the_lock_only(folder, store):
     train(store, 1)
     code = (
-        "import os, sys; from pathlib import Path; from prorl.run.sealed import seal\n"
+        "import os, sys; from pathlib import Path; from prorl.run.checkpoint import commit\n"
         "def write(folder): (folder / 'model').write_text('half'); os._exit(9)\n"
-        "seal(Path(sys.argv[1]) / 'checkpoints' / 'step_000002', write, {})"
+        "commit(Path(sys.argv[1]) / 'checkpoints' / 'step_000002', write, {})"
     )
     subprocess.run([sys.executable, "-c", code, folder], check=False)
     assert len(hidden(store)) == 1
@@ -239,8 +239,8 @@ def test_a_kill_between_the_renames_of_a_replacement_keeps_the_old_one(folder, s
         assert hidden(again) == []
 
 
-def test_the_name_of_the_seal_is_taken(store):
-    with pytest.raises(ValueError, match=r"manifest\.json is the seal"):
+def test_the_name_of_the_manifest_is_taken(store):
+    with pytest.raises(ValueError, match=r"manifest\.json is the manifest"):
         store.write_checkpoint(1, {}, lambda folder: (folder / "manifest.json").write_text("{}"))
 
 
@@ -500,8 +500,8 @@ def test_swapped_references_are_refused_for_an_older_checkpoint_whose_reference_
     first, second = (store.reference_folder(f"ref_00{number}") for number in (1, 2))
     if sealed_anew:
         for path, text in ((first, "ref_002"), (second, "ref_001")):
-            about = sealed.read_manifest(path).about
-            sealed.seal(path, save(text), about)
+            about = read_manifest(path).about
+            commit(path, save(text), about)
     else:
         first.rename(first.with_name("aside"))
         second.rename(first)

@@ -16,10 +16,9 @@ from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
 from prorl.loop import Run, no_orders, train
 from prorl.rollout.pipeline import wait_silently
-from prorl.run import checkpoints
-from prorl.run.journal import read_journal
-from prorl.run.keeper import Keeper, KeepRules
-from prorl.run.recorder import Watcher
+from prorl.run.checkpoint import Checkpointer, SaveRules
+from prorl.run.journal import Watcher, read_journal
+from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
 from support.defaults import some_exams, some_knobs, some_plan, some_resets
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
@@ -85,7 +84,7 @@ def run_in(
     next_order: Callable[[RunState], Ordered | None] = no_orders,
     sabotage: Callable[[FakeBackend], None] = lambda backend: None,
     watch: Watcher = lambda event, state: None,
-    keep: KeepRules | None = None,
+    keep: SaveRules | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> RunState:
     """Start or resume a run in `folder`.
@@ -106,7 +105,7 @@ def run_in(
     new = not folder.exists()
     with RunStore.create(folder, {}, report=report) if new else RunStore.open(folder, report=report) as store:
         if new:
-            recorder = checkpoints.start(
+            recorder = begin(
                 store,
                 backend.learner,
                 config_hash="c",
@@ -116,10 +115,8 @@ def run_in(
         else:
             checkpoint = store.latest_checkpoint()
             assert checkpoint is not None
-            recorder = checkpoints.resume(
-                store, backend.learner, checkpoint, config_hash="c", watchers=[watch]
-            )
-        keeper = Keeper(store, backend.learner, recorder, keep, incidents=backend.incidents)
+            recorder = resume(store, backend.learner, checkpoint, config_hash="c", watchers=[watch])
+        keeper = Checkpointer(store, backend, recorder, keep)
         run = Run(
             plan=plan,
             backend=backend,

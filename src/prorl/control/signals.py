@@ -15,19 +15,12 @@ from typing import Any
 
 from prorl.algo.unusual import above_usual, divergence, times_usual
 from prorl.control.events import DetectorName, Evaluated, Intervened, Stepped
+from prorl.control.metrics import WATCHED
 
 HISTORY = 32  # steps a usual value is the median of
 LEAST = 8  # of them, before anything can be unusual
 READINGS = 16  # kept per detector; no rule may look further back
 EXAMS = 8  # pairs of training and exam score kept
-
-FLOORS: Mapping[str, float] = MappingProxyType(
-    {"kl": 0.1, "entropy": 0.05, "grad_norm": 1e-3, "length": 8.0}  # nats, nats, norm, tokens
-)
-"""What a usual value counts as at least: ten times next to nothing is still next to nothing.
-
-After a reset the KL climbs from zero, many times its recent median; a floor far above that keeps the climb silent.
-"""
 
 SIGMAS = 4.0  # of an exam's score, by which chance alone is taken to move it at most
 
@@ -76,7 +69,8 @@ def is_hot(name: str, reading: float, level: float) -> bool:
 
 def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
     """Take in a step; `skipped` counts the refused updates in a row, those of this step included."""
-    measures = {n: value for n, value in _measures(event) if value is not None and math.isfinite(value)}
+    found = ((name, metric.value(event)) for name, metric in WATCHED)  # None without updates or verdicts
+    measures = {n: value for n, value in found if value is not None and math.isfinite(value)}
     total, number = signals.scores or (0.0, 0.0)
     score = event.tally.score
     read = _with_readings(
@@ -136,23 +130,16 @@ def from_json(data: Mapping[str, Any]) -> Signals:
     )
 
 
-def _measures(event: Stepped) -> Iterator[tuple[str, float | None]]:
-    """What a step measured; a step without updates or verdicts says nothing about what they would have been."""
-    yield "entropy", event.update.entropy
-    yield "grad_norm", event.update.grad_norm
-    yield "kl", event.update.kl
-    yield "length", event.tally.length
-    yield "truncated", event.tally.truncated
-
-
 def _step_readings(
     event: Stepped, history: Mapping[str, tuple[float, ...]], measures: Mapping[str, float], skipped: int
 ) -> Iterator[tuple[DetectorName, float | None]]:
+    floors = {name: metric.usual or 0.0 for name, metric in WATCHED}
+
     def times(measure: str) -> float | None:
         if measure not in measures:
             return None
         earlier = history.get(measure, ())
-        return times_usual(measures[measure], earlier, floor=FLOORS[measure], least=LEAST)
+        return times_usual(measures[measure], earlier, floor=floors[measure], least=LEAST)
 
     tally = event.tally
     yield "non_finite", float(skipped)

@@ -11,10 +11,9 @@ from prorl.lab.evals.evaluation import Subject
 from prorl.lab.evals.evaluation_store import BASE, outsider, step_name
 from prorl.lab.measurement.work import newest
 from prorl.lab.watch.console import Console
-from prorl.run import sealed
-from prorl.run.checkpoints import FIRST_REFERENCE
+from prorl.run.checkpoint import has_all_files, verify
 from prorl.run.layout import CHECKPOINTS, JOURNAL, REFERENCES, TOKENIZER
-from prorl.run.store import RunStore
+from prorl.run.store import FIRST_REFERENCE, RunStore
 
 WEIGHTS = "model.safetensors"
 
@@ -58,7 +57,7 @@ def base_of(store: RunStore) -> Source:
         StorageError: both are gone.
     """
     for path in (store.checkpoint_folder(0), store.folder / REFERENCES / FIRST_REFERENCE):
-        if sealed.has_all_files(path):
+        if has_all_files(path):
             return _held(store, path, BASE, 0)
     raise StorageError(
         f"the base of {store.folder} is gone ({CHECKPOINTS}/step_000000 and {REFERENCES}/{FIRST_REFERENCE}): "
@@ -72,7 +71,7 @@ def as_other(source: Source, name: str) -> Source:
 
 
 def _held(store: RunStore, path: Path, model: str, step: int) -> Source:
-    weights = sealed.verify(path).files.get(WEIGHTS, {}).get("sha256", "")
+    weights = verify(path).files.get(WEIGHTS, {}).get("sha256", "")
     return Source(
         subject=Subject(model=model, step=step, weights=weights),
         model=path,

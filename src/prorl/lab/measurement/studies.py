@@ -29,8 +29,7 @@ from prorl.lab.measurement.sources import Source, as_other, base_of, find
 from prorl.lab.measurement.work import Asked, asked_by, build_tasks, put
 from prorl.lab.watch.boundary import show_boundary, show_rates
 from prorl.lab.watch.console import Console
-from prorl.run.layout import EVALS
-from prorl.run.status import holder
+from prorl.run.layout import EVALS, holder
 
 
 def study(

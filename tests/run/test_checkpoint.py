@@ -1,29 +1,36 @@
-"""Saving beside the training: when, how often, and what a full disk costs."""
+"""When a run is saved, what a full disk costs, and what goes: nothing that anything still needs."""
 
+import errno
 import threading
 from dataclasses import replace
 
 import pytest
 
 from prorl.control.events import Started, Stopped, Warned, from_record
-from prorl.control.state import RunState
+from prorl.control.state import Reference, RunState
 from prorl.envs.files import NoRoomError
-from prorl.run.guards import GuardRules
-from prorl.run.keeper import Keeper, KeepRules
-from prorl.run.recorder import Recorder
-from prorl.run.retention import Retention
+from prorl.run import checkpoint
+from prorl.run.checkpoint import Checkpointer, SaveRules, prune
+from prorl.run.journal import EventLog
+from prorl.run.process import Interrupt
 from prorl.run.store import RunStore
 from support.events import stepped
 
 
 class Learner:
-    """Its weights are a number; a write waits for `gate` and fails while the disk is full."""
+    """Its weights are a number; a write waits for `gate` and fails while the disk is full. It is a backend too."""
 
     def __init__(self) -> None:
+        self.learner = self
+        self.told = []
         self.weights = 0
         self.full = False
         self.gate = threading.Event()
         self.gate.set()
+
+    def incidents(self):
+        told, self.told = self.told, []
+        return told
 
     def snapshot(self):
         kept = self.weights
@@ -43,22 +50,27 @@ def learner():
 
 
 @pytest.fixture
-def store(tmp_path):
-    with RunStore.create(tmp_path / "run", {}) as store:
+def reports():
+    return []
+
+
+@pytest.fixture
+def store(tmp_path, reports):
+    with RunStore.create(tmp_path / "run", {}, report=reports.append) as store:
         yield store
 
 
 @pytest.fixture
 def recorder(store):
-    recorder = Recorder(store.journal, RunState())
+    recorder = EventLog(store.journal, RunState())
     recorder.record(Started(config_hash="c", reference_hash=None))
     return recorder
 
 
 @pytest.fixture
 def keeper(store, learner, recorder):
-    def make(**rules) -> Keeper:
-        return Keeper(store, learner, recorder, KeepRules(**rules))
+    def make(**rules) -> Checkpointer:
+        return Checkpointer(store, learner, recorder, SaveRules(**rules))
 
     return make
 
@@ -71,7 +83,7 @@ def go(keeper, recorder, learner, step, *, due=True):
 
 def saved(store):
     store.finish_writing()
-    return {int(path.name[5:]): (path / "model").read_text() for path in store.checkpoints()}
+    return {step: (path / "model").read_text() for step, path in store.checkpoints().items()}
 
 
 def warnings(store):
@@ -83,7 +95,7 @@ def test_the_weights_are_those_of_the_boundary_however_long_the_write_takes(keep
     learner.gate.clear()
     go(keep, recorder, learner, 1)
     go(keep, recorder, learner, 2, due=False)
-    assert store.checkpoints() == []
+    assert store.checkpoints() == {}
     learner.gate.set()
     assert saved(store) == {1: "1"}
     assert store.latest_checkpoint().state["step"] == 1
@@ -95,7 +107,7 @@ def test_one_write_waits_for_the_one_before(keeper, store, recorder, learner):
     go(keep, recorder, learner, 1)
     threading.Timer(0.1, learner.gate.set).start()
     go(keep, recorder, learner, 2)
-    assert 1 in {int(path.name[5:]) for path in store.checkpoints()}
+    assert 1 in store.checkpoints()
     assert saved(store) == {1: "1", 2: "2"}
 
 
@@ -103,7 +115,7 @@ def test_the_end_of_a_run_is_saved_before_keep_returns(keeper, store, recorder, 
     keep = keeper()
     state = recorder.record(Stopped(step=0, reason="interrupted"))
     keep.keep(state, due=False, good_step=0)
-    assert [path.name for path in store.checkpoints()] == ["step_000000"]
+    assert list(store.checkpoints()) == [0]
 
 
 def test_nothing_is_saved_before_its_time(keeper, store, recorder, learner):
@@ -150,7 +162,7 @@ def test_room_is_looked_for_before_anything_is_copied(keeper, store, recorder, l
     keep = keeper(retry_seconds=0.0)
     go(keep, recorder, learner, 1)
     store.finish_writing()
-    monkeypatch.setattr("prorl.run.keeper.free_bytes", lambda path: 1)
+    monkeypatch.setattr("prorl.run.checkpoint.free_bytes", lambda path: 1)
     monkeypatch.setattr(learner, "snapshot", lambda: pytest.fail("there is no room for it"))
     go(keep, recorder, learner, 2)
     (warned,) = warnings(store)
@@ -195,14 +207,14 @@ def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(keeper, store, recorder, 
 
 
 def test_old_checkpoints_go_once_the_new_one_is_safe(keeper, store, recorder, learner):
-    keep = keeper(retention=Retention(keep_last=2))
+    keep = keeper(keep_last=2)
     for step in range(1, 5):
         go(keep, recorder, learner, step)
     assert saved(store) == {3: "3", 4: "4"}
 
 
 def test_a_failed_write_deletes_nothing(keeper, store, recorder, learner):
-    keep = keeper(retention=Retention(keep_last=1), retry_seconds=1000.0)
+    keep = keeper(keep_last=1, retry_seconds=1000.0)
     go(keep, recorder, learner, 1)
     store.finish_writing()
     learner.full = True
@@ -210,24 +222,134 @@ def test_a_failed_write_deletes_nothing(keeper, store, recorder, learner):
     assert saved(store) == {1: "1"}
 
 
-def test_want_of_memory_raises_the_alarm_once_per_boundary(store, learner, recorder):
-    alarms = []
-    rules = KeepRules(guard=GuardRules(memory_stop=0.999999))
-    keep = Keeper(store, learner, recorder, rules, alarm=lambda: alarms.append(1))
+def test_want_of_memory_asks_to_stop(store, learner, recorder):
+    store.interrupt = Interrupt(lambda text: None)
+    keep = Checkpointer(store, learner, recorder, SaveRules(memory_stop=0.999999))
     state = recorder.record(stepped(1))
     keep.keep(state, due=False, good_step=0)
     keep.keep(replace(state), due=False, good_step=0)  # the same boundary again, of a paused run
-    assert alarms == [1]
-    assert "memory is nearly used up" in warnings(store)[0].text
+    assert store.interrupt()
+    (warned,) = warnings(store)
+    assert "memory is nearly used up" in warned.text
 
 
 def test_what_was_mended_is_journalled_once_at_the_next_boundary(store, learner, recorder):
-    told = [["engine 1 has died", "engine 0 was silent"], []]
-    keep = Keeper(store, learner, recorder, incidents=lambda: told.pop(0))
+    learner.told = ["engine 1 has died", "engine 0 was silent"]
+    keep = Checkpointer(store, learner, recorder)
     go(keep, recorder, learner, 1)
     go(keep, recorder, learner, 2, due=False)
-    assert warnings(store) == [
-        Warned(step=1, text="engine 1 has died"),
-        Warned(step=1, text="engine 0 was silent"),
+    assert [(warned.step, warned.text) for warned in warnings(store)] == [
+        (1, "engine 1 has died"),
+        (1, "engine 0 was silent"),
     ]
     store.finish_writing()
+
+
+def save(text):
+    return lambda folder: (folder / "model").write_text(text)
+
+
+def pruned(store, *, best=None, good=0, live=None, position=None, **rules):
+    held = live and Reference(name=live, birth_step=0, parent=None, reason="start", hash="h")
+    state = RunState(best_step=best, reference=held)
+    at = store.journal.size if position is None else position
+    prune(store, SaveRules(**rules), state, position=at, good=good)
+
+
+def train(store, *steps, reference=None):
+    for step in steps:
+        store.journal.append({"step": step})
+        state = {"step": step, "reference": reference and {"name": reference}}
+        store.write_checkpoint(step, state, save(f"weights {step}"))
+
+
+def on_disk(store, kind="checkpoints"):
+    return {path.name for path in (store.folder / kind).iterdir()}
+
+
+def steps(store):
+    return {int(name.removeprefix("step_")) for name in on_disk(store)}
+
+
+@pytest.mark.parametrize(
+    ("last", "every", "best", "good", "left"),
+    [
+        (1, 0, None, 0, {0, 9}),
+        (2, 0, None, 0, {0, 5, 9}),
+        (1, 0, 2, 7, {0, 2, 5, 9}),
+        (2, 0, 9, 0, {0, 5, 9}),
+        (9, 0, None, 0, {0, 2, 5, 9}),
+        (1, 0, 7, 0, {0, 9}),
+        (1, 5, None, 0, {0, 5, 9}),
+    ],
+)
+def test_the_newest_the_base_the_best_the_good_and_those_of_the_cadence_stay(
+    store, last, every, best, good, left
+):
+    train(store, 0, 2, 5, 9)
+    pruned(store, keep_last=last, keep_every=every, best=best, good=good)
+    assert steps(store) == left
+
+
+def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
+    train(store, 1, 2, 3)
+    (store.checkpoint_path(3) / "model").unlink()
+    pruned(store, keep_last=1)
+    assert store.latest_checkpoint().step == 2
+
+
+def test_one_must_stay(store):
+    with pytest.raises(ValueError, match="keep_last is 0"):
+        pruned(store, keep_last=0)
+
+
+def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch):
+    train(store, 1, 2)
+
+    def remove(folder):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(checkpoint, "remove", remove)  # root, who may run the tests, is denied nothing
+    pruned(store, keep_last=1)
+    assert reports == [f"cannot delete the old checkpoint {store.checkpoint_path(1)}: Permission denied"]
+
+
+@pytest.fixture
+def with_references(store):
+    """Four references: of the base, of a checkpoint that stays, of none, and the live one."""
+    for number, step in enumerate((0, 5, 7, 9)):
+        store.write_reference(f"ref_{number}", save(f"reference {number}"))
+        train(store, step, reference=f"ref_{number}")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        ("all", {"ref_0", "ref_1", "ref_2", "ref_3"}),
+        ("needed", {"ref_0", "ref_1", "ref_3"}),
+    ],
+)
+def test_a_reference_stays_while_a_checkpoint_needs_it(with_references, rule, left):
+    store = with_references
+    pruned(store, keep_last=1, keep_references=rule, best=5, live="ref_3")
+    assert steps(store) == {0, 5, 9}
+    assert on_disk(store, "references") == left
+
+
+def test_nothing_goes_while_a_checkpoint_does_not_say_what_it_needs(with_references, reports):
+    store = with_references
+    (store.checkpoint_folder(5) / "state.json").write_text("{")
+    pruned(store, keep_last=1, keep_references="needed", best=5, live="ref_3")
+    assert len(on_disk(store, "references")) == 4
+    assert "no reference is deleted" in reports[-1]
+
+
+def test_the_live_reference_stays_although_no_checkpoint_holds_it_yet(with_references):
+    store = with_references
+    store.write_reference("ref_live", save("live"))
+    position = store.journal.size
+    store.journal.append({"step": 10})
+    store.write_reference("ref_later", save("born while the checkpoint was being written"))
+    pruned(store, keep_last=1, keep_references="needed", position=position, live="ref_live")
+    assert on_disk(store, "references") == {"ref_0", "ref_3", "ref_live", "ref_later"}
