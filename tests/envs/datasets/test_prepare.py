@@ -17,7 +17,7 @@ from prorl.envs.datasets.prepare import (
     prepare,
     require_prepared,
 )
-from prorl.envs.datasets.store import StoredRows, file_of, read_manifest
+from prorl.envs.datasets.store import DatasetTask, file_of, read_manifest
 from prorl.envs.files import sha256
 from prorl.envs.grading import check_gold
 from support.data_rows import AMC, DEEPSCALER, OLYMPIAD, ROWS, USABLE, write_jsonl, write_parquet
@@ -167,7 +167,7 @@ def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
     )
     done = only(prepare([request], folder, silent))
     assert done.rows == sum(done.kept.values()) == 5
-    assert StoredRows(file_of(folder, "laws")).domain == "stem"
+    assert DatasetTask("laws", folder).domain == "stem"
 
 
 def test_progress_is_told_at_the_end_at_least(source, folder):
