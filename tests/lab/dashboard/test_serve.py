@@ -53,7 +53,7 @@ def test_the_next_free_port_is_taken_unless_one_was_asked_for(root, tmp_path):
     with served(root, tmp_path / "one", "--host", "127.0.0.1") as one:
         with served(root, tmp_path / "two", "--host", "127.0.0.1") as two:
             ports = [urlsplit(server.address).port for server in (one, two)]
-        with pytest.raises(ProrlError, match="in use.*; choose others with --host and --port"):
+        with pytest.raises(ProrlError, match=r"in use.*; choose others with --host and --port"):
             serve(root, host="127.0.0.1", port=ports[0], read_only=True)
     assert 8787 <= ports[0] < ports[1] < 8807
 
