@@ -193,10 +193,11 @@ def test_the_end_of_a_run_is_known_until_it_goes_on(tmp_path):
 
 
 def test_it_ends_at_a_step_with_what_happened_there(tmp_path):
-    told = [stepped(1), evaluated(1, 0.5), stepped(2), reset(2), stepped(3), evaluated(3, 0.75)]
+    told = [stepped(1), evaluated(1, 0.5), stepped(2), reset(2), stepped(3), Stopped(step=3, reason="done")]
     run = read_history(run_with(tmp_path / "run", told), up_to=2)
     assert run.steps.steps.tolist() == [1, 2]
     assert run.events == [told[1], told[3]]
+    assert run.health == "done"
 
 
 def test_of_equal_validations_the_first_is_the_best(tmp_path):
@@ -249,7 +250,7 @@ def condition(run, at=None):
     """The health of a run, now or at another time."""
     seen = read_history(run)
     if at is None:
-        return "; ".join((seen.health, *seen.notes))
+        return seen.state
     return health(run, begun=bool(seen.events), stopped=seen.stopped, now=at)
 
 

@@ -191,6 +191,11 @@ class RunHistory:
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
+    def state(self) -> str:
+        """How the run is doing, and what could not be read."""
+        return "; ".join((self.health, *self.notes))
+
+    @property
     def step(self) -> int:
         """Completed steps."""
         return max(self.steps.steps, default=0)
@@ -313,6 +318,7 @@ class RunHistory:
 
     def _take(self, event: Event) -> None:
         try:
+            self.stopped = event.reason if isinstance(event, Stopped) else None
             if getattr(event, "step", 0) > self._up_to:
                 return
             if isinstance(event, Stepped):
@@ -325,7 +331,6 @@ class RunHistory:
                 kind = "roll back" if rolled_back else KINDS[type(event)]
                 self.marks.append(Mark(step=event.step, kind=kind, text=describe(event)))
             self.events.append(event)
-            self.stopped = event.reason if isinstance(event, Stopped) else None
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):  # values of another kind
             self._lines.leave_out(event.kind)
 

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from statistics import stdev
 
@@ -194,17 +192,6 @@ def test_labels_are_wrapped_and_never_markup():
     assert label("a < b & c") == "a &lt; b &amp; c"
     assert label("word " * 40, width=20).count("<br>") == 7
     assert "\ud800" not in label("half \ud800")
-
-
-def test_reader_and_curves_import_nothing_heavy():
-    code = (
-        "import sys\n"
-        "import prorl.run.history, prorl.lab.report.curves, prorl.lab.report.summary, prorl.lab.report.page\n"
-        "heavy = {'torch', 'pyarrow', 'plotly', 'pandas', 'numpy', 'transformers'} & sys.modules.keys()\n"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_layers_of_several_seeds_are_means_without_bands(tmp_path):

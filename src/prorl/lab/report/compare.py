@@ -62,7 +62,7 @@ def spread(values: Sequence[Value]) -> Spread | None:
 def rows(stories: Sequence[RunHistory], gains: Sequence[Sequence[Gain]]) -> Iterator[Row]:
     """The whole comparison; `gains` say of each run how it was measured."""
     yield from _recipes(stories)
-    yield Row(section="run", title="state", unit="text", values=tuple(run.health for run in stories))
+    yield Row(section="run", title="state", unit="text", values=tuple(run.state for run in stories))
     yield from _work(stories)
     yield from _exams([story.of(Evaluated) for story in stories])
     yield from _decisions(stories)

@@ -166,7 +166,7 @@ def overview(runs: Iterable[RunHistory]) -> Table:
             "" if rate is None else f"{rate:.0f}",
             "" if run.written is None else f"{duration(max(0.0, time.time() - run.written))} ago",
             "".join(f"{event.score:.1%} at {event.step}" for event in validated),
-            "; ".join((run.health, *run.notes)),
+            run.state,
         )
     return table
 
