@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from prorl.envs.base import Draft, ProceduralTask
-from prorl.envs.families.expression import evaluate, tokenise
 from prorl.envs.types import Witness
+from prorl.envs.verifiers.expressions import reaches
 
 Edge = tuple[int, int]
 
@@ -258,7 +258,4 @@ class Countdown(ProceduralTask):
     def score(self, payload: Any, answer: str) -> float:
         """1 for an expression over exactly the given numbers whose exact value is the target."""
         numbers, target = payload
-        tokens = tokenise(answer)
-        if tokens is None or sorted(int(token) for token in tokens if token.isdigit()) != sorted(numbers):
-            return 0.0
-        return float(evaluate(tokens) == target)
+        return float(reaches(answer, numbers, target))
