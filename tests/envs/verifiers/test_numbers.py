@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.envs.verifiers.numerals import agree, leading_numeral, read_numeral
+from prorl.envs.verifiers.numbers import agree, leading_numeral, read_numeral
 
 
 @pytest.mark.parametrize(

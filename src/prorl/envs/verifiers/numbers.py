@@ -1,4 +1,4 @@
-"""Reading written numbers exactly: integers, decimals, fractions, mixed numbers and powers of ten.
+"""Written numbers, read exactly: integers, decimals, fractions, mixed numbers, powers of ten.
 
 Only the digits 0-9 count as digits, and a value is a `Fraction`, never a float: `0.1` is one tenth. A decimal
 remembers how precisely it was written, because that decides whether it may stand for a number it only rounds.
@@ -12,7 +12,9 @@ from fractions import Fraction
 
 ENOUGH_DIGITS = 6  # from as many significant digits on, a rounded decimal may stand for the number it rounds
 MAX_DIGITS = 300  # of one numeral; longer ones are not read
+MAX_PLAIN_CHARS = 60
 
+_PLAIN = re.compile(r"[+-]?(?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)"
 _SIGN = r"[+-]?\s*"
@@ -20,13 +22,12 @@ _POWER_OF_TEN = (
     r"(?:[eE](?P<short>[+-]?[0-9]{1,3})(?![0-9])"
     r"|\s*\*\s*10\s*\^\s*(?:\{\s*(?P<braced>[+-]?\s*[0-9]{1,3})\s*\}|(?P<bare>-?[0-9]{1,3}(?![0-9]))))"
 )
-_OVER = rf"\\frac\s*\{{\s*(?P<top>{_SIGN}{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>{_SIGN}{_DECIMAL})\s*\}}"
 _NUMERAL = re.compile(
     rf"(?P<sign>{_SIGN})(?:"
-    rf"(?P<whole>{_WHOLE})\s*\\frac\s*\{{\s*(?P<upper>[0-9]+)\s*\}}\s*\{{\s*(?P<lower>[0-9]+)\s*\}}"
-    rf"|(?P<units>{_WHOLE})\s+(?P<part>[0-9]+)\s*/\s*(?P<parts>[0-9]+)"
+    rf"(?P<whole>{_WHOLE})(?:\s*\\frac\s*\{{\s*(?P<upper>[0-9]+)\s*\}}\s*\{{\s*(?P<lower>[0-9]+)\s*\}}"
+    r"|\s+(?P<part>[0-9]+)\s*/\s*(?P<parts>[0-9]+))"
     rf"|(?P<left>{_DECIMAL})\s*/\s*(?P<right>{_DECIMAL})"
-    rf"|{_OVER}"
+    rf"|\\frac\s*\{{\s*(?P<top>{_SIGN}{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>{_SIGN}{_DECIMAL})\s*\}}"
     r"|(?P<once>[0-9]*\.[0-9]*)\\overline\s*\{\s*(?P<again>[0-9]+)\s*\}"
     rf"|(?P<number>{_DECIMAL}){_POWER_OF_TEN}?"
     r")"
@@ -38,11 +39,21 @@ class Numeral:
     """A number and how it was written."""
 
     value: Fraction
-    places: int | None = (
-        None  # of a decimal: its last digit counts 10**-places; None for what is written exactly
-    )
+    places: int | None = None  # of a decimal: its last digit counts 10**-places; None if written exactly
     digits: int = 0  # of a decimal: significant digits
     reduced: bool = True  # False for a fraction such as 6/3 or 2/4 that could still be worked out
+
+
+def plain_number(text: str) -> Fraction | None:
+    """A decimal number with an optional exponent and commas between digits; None for anything else.
+
+    >>> plain_number("-1,000.50"), plain_number("nan") is None
+    (Fraction(-2001, 2), True)
+    """
+    text = text.strip()
+    if len(text) > MAX_PLAIN_CHARS or not _PLAIN.fullmatch(text):
+        return None
+    return Fraction(text.replace(",", "").removesuffix("."))
 
 
 def read_numeral(text: str) -> Numeral | None:
@@ -64,16 +75,20 @@ def leading_numeral(text: str) -> tuple[Numeral | None, str]:
     match = _NUMERAL.match(text)
     if match is None or match.end() > MAX_DIGITS:
         return None, text
-    sign = -1 if match["sign"].startswith("-") else 1
-    if match["whole"] or match["units"]:
-        numeral = _mixed(match, sign)
-    elif match["again"]:
-        numeral = Numeral(value=sign * _repeating(match["once"], match["again"]))
-    elif match["number"]:
-        numeral = _decimal(match, sign)
-    else:
-        numeral = _fraction(match, sign)
-    return (None, text) if numeral is None else (numeral, text[match.end() :])
+    sign, rest = (-1 if match["sign"].startswith("-") else 1), text[match.end() :]
+    if match["number"]:
+        return _decimal(match, sign), rest
+    if match["again"]:  # the repeated digits are that many nines of the last place before them
+        last_place = 10 ** len(match["once"].partition(".")[2])
+        repeated = Fraction(int(match["again"]), last_place * (10 ** len(match["again"]) - 1))
+        return Numeral(value=sign * (_plain("0" + match["once"]) + repeated)), rest
+    top = _plain(match["upper"] or match["part"] or match["left"] or match["top"])
+    bottom = _plain(match["lower"] or match["parts"] or match["right"] or match["bottom"])
+    if bottom == 0 or (match["whole"] and not 0 < top < bottom):  # `2\frac{3}{2}` is as likely a product
+        return None, text
+    value = top / bottom
+    reduced = bottom > 1 and value.numerator == top and value.denominator == bottom
+    return Numeral(value=sign * (_plain(match["whole"] or "0") + value), reduced=reduced), rest
 
 
 def agree(one: Numeral, other: Numeral) -> bool:
@@ -97,33 +112,6 @@ def _rounds(short: Numeral, exact: Numeral) -> bool:
 def _plain(digits: str) -> Fraction:
     whole, _, decimals = digits.replace(",", "").replace(" ", "").partition(".")
     return Fraction(int(whole + decimals), 10 ** len(decimals))
-
-
-def _repeating(once: str, again: str) -> Fraction:
-    """`0.1` and `6` for 0.1666…: the repeated digits are that many nines of the last place before them."""
-    last_place = 10 ** len(once.partition(".")[2])
-    return _plain("0" + once) + Fraction(int(again), last_place * (10 ** len(again) - 1))
-
-
-def _mixed(match: re.Match[str], sign: int) -> Numeral | None:
-    """A whole number and a proper fraction; `2\\frac{3}{2}` is as likely a product, so it is no mixed number."""
-    whole = _plain(match["whole"] or match["units"])
-    top, bottom = int(match["upper"] or match["part"]), int(match["lower"] or match["parts"])
-    if not 0 < top < bottom:
-        return None
-    return Numeral(value=sign * (whole + Fraction(top, bottom)), reduced=_is_reduced(top, bottom))
-
-
-def _fraction(match: re.Match[str], sign: int) -> Numeral | None:
-    top, bottom = _plain(match["left"] or match["top"]), _plain(match["right"] or match["bottom"])
-    if bottom == 0:
-        return None
-    return Numeral(value=sign * top / bottom, reduced=_is_reduced(top, bottom))
-
-
-def _is_reduced(top: Fraction | int, bottom: Fraction | int) -> bool:
-    value = Fraction(top) / Fraction(bottom)
-    return bottom > 1 and value.numerator == top and value.denominator == bottom
 
 
 def _decimal(match: re.Match[str], sign: int) -> Numeral:
