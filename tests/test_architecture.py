@@ -18,7 +18,7 @@ import prorl.run
 
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
-MAX_LINES = 350
+MAX_LINES = 500
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 
 

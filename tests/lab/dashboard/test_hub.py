@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from prorl.lab.dashboard.hub import Hub, Pace, Page
-from prorl.lab.report.section import Section
+from prorl.lab.report.page import Section
 
 FAST = Pace(interval=0.01, share=1.0, linger=0.05, heartbeat=60.0)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.lab.dashboard.parts import Parts
-from prorl.lab.report.page import section_json
-from prorl.lab.report.section import Figure, Section
+from prorl.lab.report.page import Section, section_json
+from prorl.lab.tables import Figure
 
 KEYS = st.sampled_from(["a", "b", "c"])
 FIGURES = st.builds(

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from prorl.lab.report.page import page, section_json
+from prorl.lab.report.page import Section, page, section_json
 from prorl.lab.report.reader import read_run
-from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.sections import sections
+from prorl.lab.tables import Figure
 from support import events
 from support.browser import needs_chromium, opened
 from support.journals import run_with

@@ -4,6 +4,7 @@ import pytest
 
 from prorl.control.events import Resumed, Started, Stopped
 from prorl.lab.report.lineage import lineage_section
+from prorl.lab.report.page import section_json
 from prorl.lab.report.reader import read_run
 from support.events import reset, stepped
 from support.journals import lines
@@ -30,7 +31,7 @@ def rows(html):
 
 def test_every_reference_is_in_the_table_with_its_birth_reason_parent_and_optimizer(tmp_path):
     section = lineage_section(journal(tmp_path, EVENTS))
-    last = rows(section.html)[-1]
+    last = rows(section_json(section)["html"])[-1]
     for cell, said in zip(
         last, ["ref_002", "order", "ref_001", "clear", "cccc", "deleted", "6", "4"], strict=False
     ):

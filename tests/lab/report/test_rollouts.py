@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.lab.evals.study import Kept
-from prorl.lab.report.markup import LONGEST
+from prorl.lab.report.page import LONGEST
 from prorl.lab.report.rollouts import (
     EARLIER,
     LATEST,

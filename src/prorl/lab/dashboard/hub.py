@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prorl.lab.dashboard.parts import Parts
-from prorl.lab.report.section import Section
+from prorl.lab.report.page import Section
 
 RETRY = 2000  # milliseconds after which a browser that lost us asks again
 

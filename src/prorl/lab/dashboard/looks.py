@@ -16,11 +16,10 @@ from prorl.lab.dashboard.runs import find_runs
 from prorl.lab.dashboard.studies import Studies
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section
+from prorl.lab.report.page import Section
 from prorl.lab.report.reader import RunReader, RunRecord
-from prorl.lab.report.recipe import recipe_section
 from prorl.lab.report.rollouts import rollout_section
-from prorl.lab.report.section import Section
-from prorl.lab.report.summary import summary_section
+from prorl.lab.report.summary import recipe_section, summary_section
 from prorl.run.layout import JOURNAL, SAMPLES
 from prorl.run.status import health
 

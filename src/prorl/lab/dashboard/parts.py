@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prorl.lab.report.page import section_json, to_script_json
-from prorl.lab.report.section import Section
+from prorl.lab.report.page import Section, section_json, to_script_json
 
 Key = tuple[str, ...]  # a section's, or a section's and a figure's
 

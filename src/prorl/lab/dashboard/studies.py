@@ -16,9 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from prorl.lab.report.markup import remark
-from prorl.lab.report.page import section_json, to_script_json
-from prorl.lab.report.section import Figure, Section
+from prorl.lab.report.page import Section, paragraph, section_json, to_script_json
+from prorl.lab.tables import Figure
 from prorl.run.layout import EVALS
 
 NICENESS = 10  # training comes first
@@ -74,7 +73,7 @@ class _Composing:
             lost = (
                 f"The measurements in {self._folder / EVALS} cannot be shown; the server's terminal says why."
             )
-            return "", [Section(key="boundary", title="Boundary", html=remark(lost, "bad"))]
+            return "", [Section(key="boundary", title="Boundary", html=paragraph(lost, tone="bad"))]
         made = json.loads(self._made.read_bytes())
         return made["measured"], [_section(data) for data in made["sections"]]
 
@@ -98,7 +97,7 @@ def _section(data: Mapping[str, Any]) -> Section:
 def main(folder: Path, made: Path) -> None:
     """What the process does: compose what there is to say about a run's measurements."""
     from prorl.lab.report.boundary import boundary_sections
-    from prorl.lab.report.measured import measured
+    from prorl.lab.report.moved import measured
 
     os.nice(NICENESS)
     sections = [section_json(section) for section in boundary_sections(folder)]

@@ -13,11 +13,9 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from prorl.config.schema import KNOBS
-from prorl.lab.report.markup import bullets, escape, heading, remark
+from prorl.lab.report.page import Section, bullets, heading, paragraph
 from prorl.lab.report.reader import RunRecord
-from prorl.lab.report.section import Section
-from prorl.lab.report.words import count
-from prorl.lab.watch.overview import duration
+from prorl.lab.tables import count, duration, escape
 from prorl.run.status import RECENT
 from prorl.steering import WORDS
 
@@ -73,7 +71,7 @@ def health_section(seen: Glance, now: float) -> Section:
         "last event": _age(seen, now),
     }
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
-    notes = "".join(remark(note, "warn") for note in seen.notes)
+    notes = "".join(paragraph(note, tone="warn") for note in seen.notes)
     lately = heading("Lately") + bullets(seen.lately) if seen.lately else ""
     return Section(key="health", title="Now", html=f'{BACK}<dl class="facts">{cells}</dl>{notes}{lately}')
 
@@ -85,8 +83,8 @@ def runs_section(runs: Mapping[str, Glance], now: float, *, unread: int = 0) -> 
     ordered = sorted(runs.items(), key=lambda item: _word(item[1].health) not in GOING)
     rows = "".join(_row(name, seen, now) for name, seen in ordered)
     table = f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    none = remark("There are no runs here yet; `prorl train` begins one.", "soft")
-    more = remark(f"{count(unread, 'more run')} to be read …", "soft") if unread else ""
+    none = paragraph("There are no runs here yet; `prorl train` begins one.", tone="soft")
+    more = paragraph(f"{count(unread, 'more run')} to be read …", tone="soft") if unread else ""
     html = f'<div class="scroll">{table}</div>{more}' if runs else none
     return Section(key="runs", title="Runs", html=html)
 
@@ -112,7 +110,7 @@ def orders_section() -> Section:
 
 def trouble_section(sentence: str) -> Section:
     """Said in place of what could not be shown."""
-    return Section(key="trouble", title="Trouble", html=remark(sentence, "bad"))
+    return Section(key="trouble", title="Trouble", html=paragraph(sentence, tone="bad"))
 
 
 def _row(name: str, seen: Glance, now: float) -> str:

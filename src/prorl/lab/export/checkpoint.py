@@ -27,8 +27,8 @@ from prorl.control.knobs import knobs_now
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
-from prorl.lab.report.gains import run_gains
 from prorl.lab.report.story import Story, read_story
+from prorl.lab.results import gains, newest_pairs
 from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
 from prorl.planning import make_plan
 from prorl.run import sealed
@@ -160,7 +160,7 @@ def _exported(story: Story, step: int, aside: Path, generation: GenerationConfig
         response_limit=generation.max_new_tokens,
         chat=bool(load_tokenizer(aside).chat_template),
         prompt=_prompt(story, step),
-        gains=tuple(run_gains(story.folder, up_to=step)),
+        gains=tuple(one for pair in newest_pairs(story.folder, up_to=step) for one in gains(pair)),
     )
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-from prorl.lab.report.charts import Chart, Line, chapters
-from prorl.lab.report.groups import Group, groups
-from prorl.lab.report.marks import LAYOUT, mark_traces
+from prorl.lab.report.charts import LAYOUT, Chart, Group, Line, annotation_traces, chapters, groups
+from prorl.lab.report.drawing import PALETTE, faded, label
+from prorl.lab.report.page import Section
 from prorl.lab.report.reader import RunRecord
-from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.series import calm, over_seeds, short, thin
-from prorl.lab.report.style import PALETTE, faded, label
+from prorl.lab.tables import Figure
 
 NEUTRAL = "#7d858f"
 CALM_POINTS = 300
@@ -45,7 +44,7 @@ class Pen:
 def curve_sections(runs: Sequence[RunRecord]) -> list[Section]:
     """Every curve that any of the runs has numbers for, under a few headings."""
     found = groups(runs)
-    marks = mark_traces(found)
+    marks = annotation_traces(found)
     made = [
         Section(
             key=chapter.key,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prorl.lab.report.markup import paragraph, table
+from prorl.lab.report.drawing import PALETTE, label
+from prorl.lab.report.page import Section, paragraph
 from prorl.lab.report.reader import RunRecord
-from prorl.lab.report.section import Figure, Section
-from prorl.lab.report.style import PALETTE, label
+from prorl.lab.tables import Figure, Table
 from prorl.run.lineage import Born, branches, condition, references
 
 TITLE = "Reference lineage"
@@ -35,12 +35,13 @@ def lineage_section(run: RunRecord) -> Section:
     return Section(
         key="lineage",
         title=TITLE,
-        html=text + _table(run.folder, born),
+        html=text,
+        tables=(_table(run.folder, born),),
         figures=(_timeline(born, last),),
     )
 
 
-def _table(folder: Path, born: Sequence[Born]) -> str:
+def _table(folder: Path, born: Sequence[Born]) -> Table:
     header = (
         "reference",
         "reason",
@@ -51,7 +52,7 @@ def _table(folder: Path, born: Sequence[Born]) -> str:
         "born at step",
         "policy of step",
     )
-    rows = [
+    rows = tuple(
         (
             one.name,
             words(one.reason),
@@ -59,12 +60,12 @@ def _table(folder: Path, born: Sequence[Born]) -> str:
             one.optimizer,
             one.hash[:12],
             condition(folder, one),
-            str(one.step),
-            str(one.source_step),
+            one.step,
+            one.source_step,
         )
         for one in born
-    ]
-    return table(header, rows)
+    )
+    return Table(title="", columns=header, rows=rows)
 
 
 def _timeline(born: Sequence[Born], last: int) -> Figure:

@@ -1,4 +1,4 @@
-"""Rollouts to read, from the files that hold them: of a run's 100,000 records only a few dozen are looked at."""
+"""Rollouts to read, from the files that hold them: of a run's 100,000 records only a few dozen are shown."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from prorl.lab.evals.boundary import Move, paired
 from prorl.lab.evals.study import Kept, Study
-from prorl.lab.report.markup import escape, fold, heading, paragraph, shortened
-from prorl.lab.report.section import Section
-from prorl.lab.report.words import count
+from prorl.lab.report.page import Section, fold, heading, paragraph, shortened
+from prorl.lab.tables import count, escape
 from prorl.run.layout import SAMPLES
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ def rollout_section(folder: Path) -> Section:
     newest, *earlier = along(files)
     text = paragraph(
         "Prompts and responses as the model read and wrote them, with the verifier's verdict. "
-        "They are the first ones of a step and not chosen by how they went.",
+        "They are the first ones of a step and not chosen by how they went."
     )
     title, body = _step(newest, LATEST)
     folds = "".join(fold(*_step(path, EARLIER)) for path in earlier)
@@ -136,8 +135,8 @@ def solvable_section(base: Study, trained: Study, key: str, title: str) -> Secti
     moves.sort(key=lambda move: (not move.sure, -move.trained.solved))
     shown = in_turn(_grouped(moves, lambda move: move.base.domain).values())[:PAIRS]
     text = paragraph(
-        f"{len(shown)} of {count(len(moves), 'problem')}, ladders included, that the base never solved and the "
-        "trained model did, those it solves most often first: the base's first response, and the first that passed.",
+        f"{len(shown)} of {count(len(moves), 'problem')}, that the base never solved and the trained "
+        "model did, those it solves most often first: the base's first response, and the first that passed."
     )
     return Section(key=key, title=title, html=text + "".join(map(_pair, shown)))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from prorl.envs.files import StorageError
+from prorl.lab.tables import Number, Table
 from prorl.lab.watch.lines import line
 from prorl.run import lineage
 from prorl.run.journal import read_events
@@ -15,29 +14,25 @@ from prorl.run.layout import JOURNAL
 from prorl.run.status import Status
 
 
-def overview(runs: Iterable[Status]) -> Table:
-    """One row per run."""
-    table = Table(box=None, padding=(0, 2), show_header=True)
-    table.add_column("run")
-    for title in ("step", "steps/h", "last event", "exam"):
-        table.add_column(title, justify="right")
-    table.add_column("health")
-    for run in runs:
-        table.add_row(
-            run.name,
-            f"{run.step}/{run.steps}",
-            "" if run.steps_per_hour is None else f"{run.steps_per_hour:.0f}",
-            "" if run.age is None else f"{duration(run.age)} ago",
-            "" if run.exam is None else f"{run.exam.score:.1%} at {run.exam.step}",
+def overview(runs: Sequence[Status]) -> list[Table]:
+    """One row per run; and what was decided last, a row each."""
+    columns = ("run", "step", "of", "steps/h", "last event", "exam", "at step", "health")
+    rows = tuple(
+        (
+            *(run.name, run.step, run.steps),
+            Number(value=run.steps_per_hour),
+            Number(value=run.age, form="ago"),
+            Number(value=run.exam.score if run.exam else None, form=".1%"),
+            run.exam.step if run.exam else None,
             run.health,
         )
-    return table
-
-
-def decisions(run: Status) -> Iterator[str]:
-    """What was decided last, a line each."""
-    for event in run.decisions:
-        yield f"{run.name}: {line(event, run.steps)}"
+        for run in runs
+    )
+    decided = tuple((run.name, line(event, run.steps)) for run in runs for event in run.decisions)
+    tables = [Table(title="", columns=columns, rows=rows)]
+    if decided:
+        tables.append(Table(title="last decisions", columns=("run", "decision"), rows=decided))
+    return tables
 
 
 def lineage_lines(folder: Path) -> Sequence[str]:
@@ -60,11 +55,3 @@ def lineage_lines(folder: Path) -> Sequence[str]:
     notes = {one.name: lineage.condition(folder, one) for one in born}
     notes[born[-1].name] += ", in use"
     return [title, *remarks, *lineage.tree(born, notes)]
-
-
-def duration(seconds: float) -> str:
-    """A length of time for people: `42 s`, `3 min`, `5.2 h`, `2.1 d`."""
-    for unit, size in (("d", 86400), ("h", 3600)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
