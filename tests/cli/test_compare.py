@@ -68,9 +68,9 @@ def test_a_step_that_a_run_has_not_reached_is_refused(runs):
 
 
 def test_runs_that_are_called_the_same_are_told_by_their_paths(runs):
-    write_run(runs / "old" / "seed1")
-    found = data("seed1", runs / "old" / "seed1")["run", "steps"]
-    assert list(found)[1:] == ["runs/seed1", str(runs / "old" / "seed1")]
+    write_run(runs / "old" / "longer")
+    found = data("longer", runs / "old" / "longer")["run", "steps"]
+    assert list(found)[1:] == ["runs/longer", str(runs / "old" / "longer")]
 
 
 def test_a_folder_without_a_run_is_refused(runs):

@@ -59,52 +59,63 @@ class Chapter:
 def chapters(runs: Sequence[RunRecord]) -> list[Chapter]:
     """All charts, by what they tell; domains and phases are those of the runs."""
 
-    def below(prefix: str, source: Literal["steps", "exams"] = "steps") -> list[str]:
-        return sorted({name for run in runs for name in getattr(run, source).below(prefix)})
+    def each(prefix: str, source: Literal["steps", "exams"] = "steps") -> dict[str, str]:
+        """Column and label of everything below a prefix that any run has."""
+        found = {name for run in runs for name in getattr(run, source).below(prefix)}
+        return {f"{prefix}.{name}": name for name in sorted(found)}
 
-    learning = (
-        Chart(
-            key="exam",
-            title="Exam",
-            note="pass@1 on problems held out of training. Exams may steer resets, so an evaluation says more.",
-            source="exams",
-            shape="points",
-            percent=True,
-            wide=True,
-            lines=(
-                column("exam.score", "mean pass@1", "whole"),
-                column("exam.pass_at_n", "mean pass@n", "bound"),
-                *(column(f"exam.domains.{name}", name) for name in below("domains", "exams")),
-            ),
+    exam = Chart(
+        key="exam",
+        title="Exam",
+        note="pass@1 on problems held out of training. Exams may steer resets, so an evaluation says more.",
+        lines=(
+            Line(label="mean pass@1", values=lambda run: run.exams.get("score"), kind="whole"),
+            Line(label="mean pass@n", values=lambda run: run.exams.get("pass_at_n"), kind="bound"),
+            *_columns(each("domains", "exams"), "exams"),
         ),
-        Chart(
-            key="reward",
-            title="Score and reward",
-            note="Score: of all judged groups. Reward: what was trained on, after filtering and shaping.",
-            lines=(column("tally.score", "score"), column("tally.reward", "reward")),
-        ),
-        Chart(
-            key="domains",
-            title="Score per domain",
-            note="Mean score of all judged groups, rejected ones included: those without a verifier error.",
-            lines=tuple(column(f"tally.domain_scores.{name}", name) for name in below("tally.domain_scores")),
-        ),
+        source="exams",
+        shape="points",
+        percent=True,
+        wide=True,
     )
-    phases = [name for name in below("seconds") if name != "total"]
+    phases = {column: name for column, name in each("seconds").items() if name != "total"}
+    speed = (
+        _chart("seconds", "Step time by phase", STEP_TIME, _columns(phases), shape="stack", unit="seconds"),
+        _chart("tokens", "Sampled tokens per second", TOKENS, [_ratio("tokens/s", *RATE)]),
+    )
+    reward = _columns({"tally.score": "score", "tally.reward": "reward"})
+    learning = (
+        exam,
+        _chart("reward", "Score and reward", REWARD, reward),
+        _chart("domains", "Score per domain", SCORES, _columns(each("tally.domain_scores"))),
+    )
     return [
         Chapter(key="learning", title="Learning", charts=learning),
         Chapter(key="policy", title="Policy", charts=_policy()),
         Chapter(key="sampling", title="Sampling", charts=_sampling()),
         Chapter(key="knobs", title="Hyperparameters", charts=_hyperparameters()),
-        Chapter(key="speed", title="Speed", charts=_speed(phases)),
+        Chapter(key="speed", title="Speed", charts=speed),
     ]
 
 
-def column(name: str, label: str, kind: Kind = "part") -> Line:
-    """A curve that the journal holds as it is."""
-    if name.startswith("exam."):
-        return Line(label=label, values=lambda run: run.exams.get(name.removeprefix("exam.")), kind=kind)
-    return Line(label=label, values=lambda run: run.steps.get(name), kind=kind)
+REWARD = "Score: of all judged groups. Reward: what was trained on, after filtering and shaping."
+SCORES = "Mean score of all judged groups, rejected ones included: those without a verifier error."
+STEP_TIME = "Wall clock of a training step; exams and checkpoints come on top."
+TOKENS = "All sampled tokens over the whole time of the step."
+RATE = ("tally.sampled_tokens", "seconds.total")
+
+
+def _chart(key: str, title: str, note: str, lines: Iterable[Line], **how: Any) -> Chart:
+    return Chart(key=key, title=title, note=note, lines=tuple(lines), **how)
+
+
+def _columns(names: Mapping[str, str], source: Literal["steps", "exams"] = "steps") -> list[Line]:
+    """Curves that the journal holds as they are, by column and label."""
+
+    def line(name: str, label: str) -> Line:
+        return Line(label=label, values=lambda run: getattr(run, source).get(name))
+
+    return [line(name, label) for name, label in names.items()]
 
 
 def _ratio(label: str, above: str, below: str) -> Line:
@@ -118,73 +129,43 @@ def _ratio(label: str, above: str, below: str) -> Line:
 
 
 def _policy() -> tuple[Chart, ...]:
-    token = "nats per token"
+    nats, mismatch = (
+        "nats per token",
+        "Difference of the log-probabilities that both give one token; should stay small.",
+    )
     named = (
         (
             "entropy",
             "Entropy",
-            token,
+            nats,
             "Near zero the policy no longer explores; a surge means that it falls apart.",
         ),
-        ("kl", "KL to the reference", token, "Falls to zero at a reset and climbs as the policy moves on."),
+        ("kl", "KL to the reference", nats, "Falls to zero at a reset and climbs as the policy moves on."),
         ("grad_norm", "Gradient norm", "", "Before clipping."),
-        (
-            "mismatch",
-            "Mismatch of engine and learner",
-            "|log w|",
-            "Difference of the log-probabilities that both give one token; should stay small.",
-        ),
+        ("mismatch", "Mismatch of engine and learner", "|log w|", mismatch),
     )
-    clipped = Chart(
-        key="clip",
-        title="Tokens held back",
-        note="Share of tokens whose ratio was clipped, or whose weight left the mismatch bounds.",
-        percent=True,
-        lines=(
-            column("update.clip_share", "clipped"),
-            column("update.mismatch_out_share", "outside mismatch bounds"),
-        ),
-    )
+    held = {"update.clip_share": "clipped", "update.mismatch_out_share": "outside mismatch bounds"}
+    note = "Share of tokens whose ratio was clipped, or whose weight left the mismatch bounds."
     return (
         *(
-            Chart(
-                key=key,
-                title=title,
-                unit=unit,
-                note=note,
-                lines=(column(f"update.{key}", key.replace("_", " ")),),
-            )
+            _chart(key, title, note, _columns({f"update.{key}": key.replace("_", " ")}), unit=unit)
             for key, title, unit, note in named
         ),
-        clipped,
+        _chart("clip", "Tokens held back", note, _columns(held), percent=True),
     )
 
 
 def _sampling() -> tuple[Chart, ...]:
+    length = "Mean over the responses of all groups without a verifier error."
+    cut = "Share of judged responses that hit the length limit, and that hold no answer in the form asked."
+    drawn = "What became of the drawn problems: trained on, or dropped because all their scores were equal."
+    unanswered = {"tally.truncated": "cut off", "tally.unanswered": "no answer"}
     fates = {"accepted": "informative", "easy": "too easy", "hard": "too hard", "errors": "verifier errors"}
+    lines = [_ratio(told, f"tally.{name}", "tally.draws") for name, told in fates.items()]
     return (
-        Chart(
-            key="length",
-            title="Response length",
-            unit="tokens",
-            note="Mean over the responses of all groups without a verifier error.",
-            lines=(column("tally.length", "length"),),
-        ),
-        Chart(
-            key="truncated",
-            title="Cut off and unanswered",
-            note="Share of judged responses that hit the length limit, and that hold no answer in the form asked.",
-            percent=True,
-            lines=(column("tally.truncated", "cut off"), column("tally.unanswered", "no answer")),
-        ),
-        Chart(
-            key="informative",
-            title="Informative share",
-            note="What became of the drawn problems: trained on, or dropped because all their scores were equal.",
-            percent=True,
-            shape="stack",
-            lines=tuple(_ratio(told, f"tally.{name}", "tally.draws") for name, told in fates.items()),
-        ),
+        _chart("length", "Response length", length, _columns({"tally.length": "length"}), unit="tokens"),
+        _chart("truncated", "Cut off and unanswered", cut, _columns(unanswered), percent=True),
+        _chart("informative", "Informative share", drawn, lines, percent=True, shape="stack"),
     )
 
 
@@ -195,27 +176,7 @@ def _hyperparameters() -> tuple[Chart, ...]:
         ("length_weight", "Length penalty", "Weight of the cosine length penalty; zero outside its windows."),
     )
     return tuple(
-        Chart(key=key, title=title, note=note, shape="stairs", lines=(column(key, title.lower()),))
-        for key, title, note in named
-    )
-
-
-def _speed(phases: Iterable[str]) -> tuple[Chart, ...]:
-    return (
-        Chart(
-            key="seconds",
-            title="Step time by phase",
-            unit="seconds",
-            note="Wall clock of a training step; exams and checkpoints come on top.",
-            shape="stack",
-            lines=tuple(column(f"seconds.{name}", name) for name in phases),
-        ),
-        Chart(
-            key="tokens",
-            title="Sampled tokens per second",
-            note="All sampled tokens over the whole time of the step.",
-            lines=(_ratio("tokens/s", "tally.sampled_tokens", "seconds.total"),),
-        ),
+        _chart(key, title, note, _columns({key: title.lower()}), shape="stairs") for key, title, note in named
     )
 
 
