@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from prorl.lab.evals.boundary import Move, boundary, paired
 from prorl.lab.evals.compare import Comparison, Difference, compare
-from prorl.lab.evals.creativity import Creativity, Estimate
+from prorl.lab.evals.creativity import Creativity, Estimate, Responses
 from prorl.lab.evals.majority import majority_rates, voting
 from prorl.lab.evals.patterns import TaskPattern, patterns
 from prorl.lab.evals.rates import answered_only, by_task, curve, curves, mean_over_domains, unanswered_share
@@ -91,7 +91,7 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
     ]
 
 
-def model_name(study: Study) -> str:
+def model_name(study: Study | Responses) -> str:
     """What people call the model: `base`, `step 320`, or the name of a model from elsewhere."""
     return study.model if study.step is None or study.model == BASE else f"step {study.step}"
 
@@ -319,9 +319,10 @@ def _moved(title: str, chosen: Sequence[TaskPattern], k: int) -> str:
 
 def creativity_tables(found: Creativity) -> list[Table]:
     """The creativity index of every model per part and domain, and the gains over the first model."""
-    names = [one.model for one in found.models]
+    names = {one.model: model_name(one) for one in found.models}
+    first, *others = names.values()
     lengths = f"{found.lengths.shortest} to {found.lengths.longest} words"
-    columns = ["domain", *names[:1], *(column for name in names[1:] for column in (name, f"gain of {name}"))]
+    columns = ["domain", first, *(column for name in others for column in (name, f"gain of {name}"))]
     tables = []
     for part in dict.fromkeys(row.part for row in found.rows):
         rows = [row for row in found.rows if row.part == part]
@@ -342,7 +343,7 @@ def creativity_tables(found: Creativity) -> list[Table]:
         )
     models = tuple(
         (
-            one.model,
+            names[one.model],
             one.counted,
             Number(value=one.words, form=".1f"),
             one.short,

@@ -9,13 +9,14 @@ from typing import Any
 
 from prorl.envs.files import StorageError
 from prorl.lab.evals.boundary import Boundary, Move, boundary, paired
-from prorl.lab.evals.creativity import MEAN, Creativity, Row, read_creativity
+from prorl.lab.evals.creativity import Creativity, Row, read_creativity
 from prorl.lab.evals.patterns import TaskPattern
 from prorl.lab.evals.study import Part, ProblemResult
 from prorl.lab.report.drawing import GREY, PALETTE, Drawn, Trace, axis, bar, faded, label, panels
 from prorl.lab.report.page import Section, fold, paragraph
 from prorl.lab.results import (
     PARTS,
+    creativity_tables,
     gain_sentence,
     gain_table,
     gains,
@@ -231,30 +232,13 @@ def creativity_section(path: Path, models: Sequence[Drawn], key: str, title: str
     if not parts:
         return None
     names = {model.study.model: model for model in models}
-    floors = ", ".join(f"{one.floor:.2f} ({_name(one.model, names)})" for one in found.models)
     html = paragraph(
-        *(_index(found, part, names) for part in parts),
-        f"It sums, over lengths of {found.lengths.shortest} to {found.lengths.longest} words, the share of words "
-        f"that lie in no sequence of that length of the corpus, here {found.corpus} of {found.corpus_words:,} words.",
-        f"Texts as short as these cannot fall below {floors}.",
+        f"The index sums, over lengths of {found.lengths.shortest} to {found.lengths.longest} words, the share of "
+        "words that lie in no sequence of that length of the corpus: 0 where all of a text is in the corpus. A gain "
+        "whose interval includes 0 may be chance.",
     )
-    return Section(key=key, title=title, html=html, figures=(_index_figure(found, parts, names, key),))
-
-
-def _index(found: Creativity, part: Part, names: Mapping[str, Drawn]) -> str:
-    """The mean over domains of the first model and the gain of the last one."""
-    means = [row for row in found.rows if row.part == part and row.domain == MEAN]
-    first, last = means[0], means[-1]
-    who = _name(first.model, names)
-    start = f"{PARTS[part].capitalize()}: the creativity index of {who} is {first.index.mean:.2f}"
-    if last.gain is None:
-        return f"{start}."
-    gain = last.gain
-    sure = "" if gain.low > 0 or gain.high < 0 else ", which includes no change"
-    return (
-        f"{start}, that of {_name(last.model, names)} {last.index.mean:.2f} (a difference of {gain.mean:+.2f}, 95 % "
-        f"interval {gain.low:+.2f} to {gain.high:+.2f}{sure})."
-    )
+    tables, figure = creativity_tables(found), _index_figure(found, parts, names, key)
+    return Section(key=key, title=title, html=html, tables=tuple(tables), figures=(figure,))
 
 
 def _index_figure(found: Creativity, parts: Sequence[Part], names: Mapping[str, Drawn], key: str) -> Figure:
