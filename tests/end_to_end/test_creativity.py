@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_compared_with_what_its_base_was_warmed_up_on(run):
+    tables = json.loads(done("creativity", "tiny", "--json"))["tables"]
+    assert tables[0]["rows"][-1]["gain of step 10"] == {"value": 8.0, "low": 8.0, "high": 8.0}
     text = done("creativity", "tiny")
     assert "base " in text
     assert "+8.00 (+8.00 to +8.00)" in text

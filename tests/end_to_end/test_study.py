@@ -75,6 +75,9 @@ def test_it_says_who_solves_what_and_where_it_lies(studied):
     ):
         assert words in text
     assert f"prorl report {studied}" in text
+    tables = json.loads(done("eval", studied, *FEW, "--json"))["tables"]
+    assert tables[0]["title"] == "base → step 3: held-out problems"
+    assert tables[0]["rows"][-1]["gain in pass@4"].keys() == {"value", "low", "high"}
 
 
 def test_a_second_checkpoint_joins_and_nothing_is_measured_twice(studied, tmp_path):
@@ -204,7 +207,7 @@ def test_a_model_is_asked_the_problems_of_a_recipe(recipe, models, workplace):
 def test_a_run_may_be_compared_with_any_model(studied, models, tmp_path):
     out = tmp_path / "elsewhere"
     text = done("eval", studied, *FEW, "--against", models["llama"], "--out", out)
-    assert "→ step 000003: held-out problems" in text
+    assert "→ step 3: held-out problems" in text
     assert len(list((out / "study").glob("*.parquet"))) == 2
 
 
@@ -273,7 +276,7 @@ def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run
     assert "base → step 3: held-out problems" in same
     other = done("train", "--branch", "tiny@2", "evaluation.samples=3", "--run", workplace / "other")
     assert "base →" not in other
-    assert "step 000003: held-out problems" in other
+    assert "step 3: held-out problems" in other
     assert [path.stem for path in models_of(workplace / "other" / "evals" / "measurement")] == ["step_000003"]
 
 

@@ -154,7 +154,7 @@ def evaluation_tables(pair: Pair, between: Study | None, ks: Sequence[int]) -> l
     for part, title in PARTS.items():
         if moves := pair.moves(part):
             middle = None if between is None else [one for one in between.problems if one.part == part]
-            before, after = [move.base for move in moves], [move.trained for move in moves]
+            before, after = _sides(moves)
             found = patterns(before, after, between=middle, k=ks[-1])
             tables += [
                 _curve_table(pair, moves, ks, f"pass@k, mean over domains: {title} problems"),
@@ -225,7 +225,7 @@ def moved_table(moves: Sequence[Move], title: str, *, folded: bool = False) -> T
 
 def answer_table(pair: Pair, moves: Sequence[Move], k: int, title: str) -> Table:
     """What is not ability: whether there is an answer at all, how long, and what a vote makes of many."""
-    before, after = [move.base for move in moves], [move.trained for move in moves]
+    before, after = _sides(moves)
     rows: list[tuple[Cell, ...]] = []
     for study, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
         samples = sum(problem.samples for problem in problems)
@@ -336,7 +336,7 @@ def creativity_tables(found: Creativity) -> list[Table]:
                 cells.setdefault(domain, []).extend(shown)
         tables.append(
             Table(
-                title=f"creativity index ({lengths}), {part} problems",
+                title=f"Creativity index ({lengths}): {PARTS.get(part, part)} problems",
                 columns=tuple(columns),
                 rows=tuple((domain, *several) for domain, several in cells.items()),
             )
@@ -352,7 +352,7 @@ def creativity_tables(found: Creativity) -> list[Table]:
         for one in found.models
     )
     about = Table(
-        title="responses that were counted",
+        title="Responses that were counted",
         columns=("model", "responses", "words each", "too short", "index if the corpus held them all"),
         rows=models,
         notes=(

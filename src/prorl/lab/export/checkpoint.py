@@ -33,7 +33,7 @@ from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
 from prorl.planning import make_plan
 from prorl.run import sealed
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
-from prorl.run.store import Checkpoint, RunStore
+from prorl.run.store import RunStore
 from prorl.run.surroundings import hash_files
 from prorl.types import Knobs
 
@@ -64,9 +64,12 @@ def export(
         RecipeError, ModelError: the recipe or the model cannot be read.
     """
     target = target.resolve()
-    _require_empty(target)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
     store = RunStore.open(folder, report=say)
-    checkpoint = _checkpoint(store, step)
+    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
+    if checkpoint is None:
+        raise StorageError(f"{folder} has no checkpoint yet: export it after its first one")
     config = check(store.config, str(folder / CONFIG))
     story = read_story(folder, up_to=checkpoint.step)
     for note in story.notes:
@@ -91,18 +94,6 @@ def export(
             f"export again ({error})"
         ) from error
     return checkpoint.step
-
-
-def _require_empty(target: Path) -> None:
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
-
-
-def _checkpoint(store: RunStore, step: int | None) -> Checkpoint:
-    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
-    if checkpoint is None:
-        raise StorageError(f"{store.folder} has no checkpoint yet: export it after its first one")
-    return checkpoint
 
 
 def _tokenizer(story: Story) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -48,7 +48,7 @@ from prorl.lab.report.page import Section, bullets, paragraph, preformatted
 from prorl.lab.report.rollouts import solvable_section
 from prorl.lab.results import PARTS, Pair, answer_table, gain_sentence, level_table
 from prorl.lab.tables import Figure, Table, count, listing, percent, points
-from prorl.run.layout import CONFIG
+from prorl.run.layout import CONFIG, EVALS
 
 CREATIVITY = "creativity.json"  # beside the models of an evaluation
 HOW_TO_READ = (
@@ -65,15 +65,6 @@ Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """One evaluation of a run as it was read: its name, its folder, and what each model made of it."""
-
-    name: str
-    folder: Path
-    models: tuple[Study, ...]
-
-
 def boundary_sections(folder: Path) -> list[Section]:
     """The sections of every evaluation of a run, the one with most responses first; keys are unique within the run.
 
@@ -81,13 +72,13 @@ def boundary_sections(folder: Path) -> list[Section]:
     What cannot be read, and a run without any evaluation, is said in a section.
     """
     stored, trouble = _read(folder)
-    compared = any(len(one.models) > 1 for one in stored if one.name != MEASUREMENT)
-    shown = [one for one in stored if one.name != MEASUREMENT or not compared]
-    shown.sort(key=lambda one: -one.models[0].samples)
+    compared = any(len(found) > 1 for name, found in stored.items() if name != MEASUREMENT)
+    shown = [name for name in stored if name != MEASUREMENT or not compared]
+    shown.sort(key=lambda name: -stored[name][0].samples)
     sections = [
         section
-        for one in shown
-        for section in _evaluation(one, folder, f" ({one.name})" if len(shown) > 1 else "")
+        for name in shown
+        for section in _evaluation(name, stored[name], folder, f" ({name})" if len(shown) > 1 else "")
     ]
     if trouble:
         html = bullets(trouble, tone="bad")
@@ -95,18 +86,18 @@ def boundary_sections(folder: Path) -> list[Section]:
     return sections or [_absent(folder)]
 
 
-def _read(folder: Path) -> tuple[list[Stored], list[str]]:
-    """The evaluations that hold problems, and what is wrong with those that cannot be read."""
-    stored: list[Stored] = []
+def _read(folder: Path) -> tuple[dict[str, list[Study]], list[str]]:
+    """The models of every evaluation that holds problems, and what is wrong with those that cannot be read."""
+    stored: dict[str, list[Study]] = {}
     trouble: list[str] = []
     for name, paths in studies(folder):
         try:
-            models = tuple(study for study in map(read_study, paths) if study.problems)
+            found = [study for study in map(read_study, paths) if study.problems]
         except StorageError as error:
             trouble.append(str(error))
             continue
-        if models:
-            stored.append(Stored(name=name, folder=paths[0].parent, models=models))
+        if found:
+            stored[name] = found
     return stored, trouble
 
 
@@ -118,9 +109,8 @@ def _absent(folder: Path) -> Section:
     return Section(key="boundary", title="Reasoning boundary", html=html)
 
 
-def _evaluation(stored: Stored, run: Path, suffix: str) -> list[Section]:
-    key = f"boundary-{stored.name}"
-    models = drawn(stored.models)
+def _evaluation(name: str, found: Sequence[Study], run: Path, suffix: str) -> list[Section]:
+    key, models = f"boundary-{name}", drawn(found)
     ks = powers_up_to(min(model.study.samples for model in models))
     asked = [model for model in models if model.of(*PARTS)]
     sections: list[Section | None] = []
@@ -129,7 +119,7 @@ def _evaluation(stored: Stored, run: Path, suffix: str) -> list[Section]:
         sections += _compared(asked, ks[-1], key, suffix)
         sections.append(_answer_section(asked, ks, f"{key}-answers", f"Format, votes, lengths{suffix}"))
     sections.append(_level_section(models, run, ks[-1], f"{key}-ladders", f"Difficulty levels{suffix}"))
-    path = stored.folder / CREATIVITY
+    path = run / EVALS / name / CREATIVITY
     sections.append(creativity_section(path, models, f"{key}-creativity", f"Creativity{suffix}"))
     return [section for section in sections if section]
 
