@@ -100,7 +100,7 @@ def test_html_sets_numbers_to_the_right_and_escapes():
 
 
 def test_a_terminal_shows_titles_rows_and_notes_and_no_markup():
-    lines = printed([TABLE]).splitlines()
+    _, *lines = printed([TABLE]).splitlines()
     assert [line.split() for line in lines] == [
         ["runs"], ["run", "steps", "gain"],
         ["a", "1,200", "+12.5", "(−10.0", "to", "+15.0)"], ["b", "–", "–"], ["so"],

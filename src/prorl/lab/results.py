@@ -188,15 +188,17 @@ def _curve_table(pair: Pair, moves: Sequence[Move], ks: Sequence[int], title: st
 def pattern_table(found: Sequence[TaskPattern], k: int, title: str = "") -> Table:
     """What training did to each task, with the differences that decided it, in points."""
     halves = any(one.early is not None for one in found)
+    parts = len({one.part for one in found}) > 1
     return Table(
         title=title,
         columns=(
-            *("task", "part", "pattern", "problems", "pass@1", "pass@k" if k == 1 else f"pass@{k}"),
+            *("task", *(("part",) if parts else ()), "pattern", "problems"),
+            *("pass@1", "pass@k" if k == 1 else f"pass@{k}"),
             *(("first half", "second half") if halves else ()),
         ),
         rows=tuple(
             (
-                *(one.task, PARTS.get(one.part, one.part), one.pattern, one.problems),
+                *(one.task, *((NAMES[one.part],) if parts else ()), one.pattern, one.problems),
                 *(difference_cell(gain) for gain in (one.at_1, one.at_k)),
                 *((difference_cell(one.early), difference_cell(one.late)) if halves else ()),
             )
@@ -207,19 +209,18 @@ def pattern_table(found: Sequence[TaskPattern], k: int, title: str = "") -> Tabl
 
 def moved_table(moves: Sequence[Move], title: str, *, folded: bool = False) -> Table:
     """Who solves how many problems of each task: both, new, lost, neither; how many chance alone would move."""
-    tasks: dict[tuple[str, str], list[Move]] = {}
-    for move in moves:
-        part = PARTS.get(move.base.part, move.base.part)
-        for key in ((move.base.task, part), ("all", part)):
-            tasks.setdefault(key, []).append(move)
+    parts = list(dict.fromkeys(move.base.part for move in moves))
     rows: list[tuple[Cell, ...]] = []
-    for (task, part), members in sorted(tasks.items(), key=lambda item: (item[0][1], item[0][0] == "all")):
-        row = boundary(task, members)
-        chance = (Number(value=number, form=".1f") for number in (row.chance_new, row.chance_lost))
-        new, lost = ((row.new, row.sure_new, next(chance)), (row.lost, row.sure_lost, next(chance)))
-        rows.append((task, part, row.problems, row.both, *new, *lost, row.neither))
-    names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "by chance "))
-    columns = ("task", "part", "problems", "both", *names, "neither")
+    for part in parts:
+        members = [move for move in moves if move.base.part == part]
+        for task in [*dict.fromkeys(move.base.task for move in members), None]:
+            row = boundary("", [move for move in members if task in (None, move.base.task)])
+            new, lost = (Number(value=chance, form=".1f") for chance in (row.chance_new, row.chance_lost))
+            cells = (row.new, row.sure_new, new, row.lost, row.sure_lost, lost, row.neither)
+            name = (task or "all", *((NAMES[part],) if len(parts) > 1 else ()))
+            rows.append((*name, row.problems, row.both, *cells))
+    names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "chance "))
+    columns = ("task", *(("part",) if len(parts) > 1 else ()), "problems", "both", *names, "neither")
     return Table(title=title, columns=columns, rows=tuple(rows), folded=folded)
 
 
@@ -353,11 +354,11 @@ def creativity_tables(found: Creativity) -> list[Table]:
     )
     about = Table(
         title="Responses that were counted",
-        columns=("model", "responses", "words each", "too short", "index if the corpus held them all"),
+        columns=("model", "responses", "words each", "too short", "floor"),
         rows=models,
         notes=(
             f"corpus: {found.corpus}, {found.corpus_words:,} words, documents: {found.corpus_documents:,}",
-            f"too short: of fewer than {found.lengths.shortest} words",
+            f"too short: of fewer than {found.lengths.shortest} words; floor: the index if the corpus held them all",
         ),
     )
     return [*tables, about]

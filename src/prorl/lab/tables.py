@@ -185,9 +185,9 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
     from rich import table as rich
     from rich.text import Text
 
-    for several in [tables] if aligned else [[table] for table in tables]:
+    for several in [tables] if aligned and tables else [[table] for table in tables]:
         columns = several[0].columns
-        title = Text(several[0].title, style="bold") if several[0].title and not aligned else None
+        title = Text(f"\n{several[0].title}", style="bold") if several[0].title and not aligned else None
         shown = rich.Table(
             box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", header_style="dim"
         )
@@ -195,7 +195,11 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
         for column, name in enumerate(columns):
             right = column > 0 and (aligned or not any(isinstance(row[column], str) for row in rows))
             shown.add_column(
-                Text(name), justify="right" if right else "left", no_wrap=not column, overflow="fold"
+                Text(name),
+                justify="right" if right else "left",
+                no_wrap=not column,
+                overflow="fold",
+                min_width=max(map(len, name.split()), default=0),
             )
         for table in several:
             if aligned:
