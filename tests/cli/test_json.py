@@ -55,7 +55,7 @@ def test_the_report_has_the_gains_of_every_evaluation_and_the_tables_of_its_page
 
 def test_compare(run):
     write_run(run.parent / "begun", [STARTED], seed=9)
-    found = tables("compare", "nano", "begun")
+    found = tables("compare", "nano", "begun", "nano")
     steps = next(row for row in found["run"] if row[""] == "steps")
     assert steps["nano, begun"]["values"] == [4, None]
 

@@ -24,7 +24,7 @@ from prorl.cli.outcome import (
     show,
 )
 from prorl.envs.errors import ProrlError
-from prorl.run.layout import EVALS, JOURNAL, RUNS, run_folder
+from prorl.run.layout import JOURNAL, RUNS, run_folder
 
 if TYPE_CHECKING:
     from prorl.lab.evals.corpus import Corpus
@@ -218,22 +218,24 @@ def creativity(
     finish(work)
 
 
-def _evaluation_files(given: Sequence[Path], name: str | None) -> list[Path]:
+def _evaluation_files(given: Sequence[Path], name: str | None) -> Sequence[Path]:
     """The files given, or those of an evaluation of the run given."""
+    from prorl.lab.evals.shelf import studies
+
     run = run_folder(given[0])
     if not run.is_dir():
-        for path in given:
-            if not path.is_file():
-                raise ProrlError(f"there is no run and no evaluation file {path}; check the name")
-        return list(given)
+        missing = next((path for path in given if not path.is_file()), None)
+        if missing is not None:
+            raise ProrlError(f"there is no run and no evaluation file {missing}; check the name")
+        return given
     if len(given) > 1:
         raise ProrlError("give one run, or files of evaluations")
-    stored = sorted({path.parent.name for path in (run / EVALS).glob("*/*.parquet")})
-    chosen = name or next((known for known in (*PREFERRED, *stored) if known in stored), None)
+    stored = dict(studies(run))
+    chosen = name or next((known for known in (*PREFERRED, *stored) if known in stored), "")
     if chosen not in stored:
         has = f"it has {', '.join(stored)}" if stored else "make one first, with `prorl eval`"
         raise ProrlError(f"{run} has no evaluation{f' {name}' if name else ''}: {has}")
-    return sorted((run / EVALS / chosen).glob("*.parquet"))
+    return stored[chosen]
 
 
 def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
@@ -275,7 +277,7 @@ def compare(
         from prorl.lab.results import gains, newest_pairs
         from prorl.run.status import status
 
-        folders = [run_folder(run) for run in runs]
+        folders = list(dict.fromkeys(map(run_folder, runs)))
         stories = [read_story(folder, up_to=step) for folder in folders]
         names = [story.name for story in stories]
         found = []

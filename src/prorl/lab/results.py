@@ -171,7 +171,7 @@ def _curve_table(pair: Pair, moves: Sequence[Move], ks: Sequence[int], title: st
     rows = zip(mean.base.rates, mean.trained.rates, mean.differences, strict=True)
     return Table(
         title=title,
-        columns=("k", "base", model_name(pair.trained), "gain", "p"),
+        columns=("k", "base", "model", "gain", "p"),
         rows=tuple(
             (
                 str(found.k),
@@ -321,9 +321,9 @@ def _moved(title: str, chosen: Sequence[TaskPattern], k: int) -> str:
 def creativity_tables(found: Creativity) -> list[Table]:
     """The creativity index of every model per part and domain, and the gains over the first model."""
     names = {one.model: model_name(one) for one in found.models}
-    first, *others = names.values()
     lengths = f"{found.lengths.shortest} to {found.lengths.longest} words"
-    columns = ["domain", first, *(column for name in others for column in (name, f"gain of {name}"))]
+    columns = ["domain", *(f"{of} of {name}" for name in names.values() for of in ("index", "gain"))]
+    del columns[2]  # the first model's gain over itself
     tables = []
     for part in dict.fromkeys(row.part for row in found.rows):
         rows = [row for row in found.rows if row.part == part]

@@ -21,7 +21,7 @@ from support.served import chromium, looking, served
 
 pytestmark = needs_chromium
 
-SLOW_RUN = Path(__file__).parents[1] / "support" / "slow_run.py"
+SLOW_RUN = Path(__file__).parents[2] / "support" / "slow_run.py"
 LONGEST = (
     "Math.max(...[...document.querySelectorAll('.plot[data-drawn]')]"
     ".flatMap((plot) => plot.data.map((curve) => (curve.x || []).length)))"
