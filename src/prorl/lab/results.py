@@ -325,7 +325,7 @@ def creativity_tables(found: Creativity) -> list[Table]:
     columns = ["domain", *(f"{of} of {name}" for name in names.values() for of in ("index", "gain"))]
     del columns[2]  # the first model's gain over itself
     tables = []
-    for part in dict.fromkeys(row.part for row in found.rows):
+    for part, title in NAMES.items():
         rows = [row for row in found.rows if row.part == part]
         cells: dict[str, list[Cell]] = {}
         for domain in dict.fromkeys(row.domain for row in rows):
@@ -335,13 +335,10 @@ def creativity_tables(found: Creativity) -> list[Table]:
                 shown = [_estimate(row.index if row else None, ".2f")]
                 shown += [_estimate(row.gain if row else None, "+.2f")] if at else []
                 cells.setdefault(domain, []).extend(shown)
-        tables.append(
-            Table(
-                title=f"Creativity index ({lengths}): {PARTS.get(part, part)} problems",
-                columns=tuple(columns),
-                rows=tuple((domain, *several) for domain, several in cells.items()),
-            )
-        )
+        if rows:
+            shown_rows = tuple((domain, *several) for domain, several in cells.items())
+            name = f"Creativity index ({lengths}): {title} problems"
+            tables.append(Table(title=name, columns=tuple(columns), rows=shown_rows))
     models = tuple(
         (
             names[one.model],
