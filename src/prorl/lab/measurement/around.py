@@ -21,7 +21,8 @@ from prorl.lab.evals.evaluation_store import (
     step_name,
 )
 from prorl.lab.measurement.work import Work, asked_by, put
-from prorl.lab.watch.boundary import show_gains, show_rates
+from prorl.lab.results import Pair, gain_tables, rate_tables
+from prorl.lab.tables import print_tables
 from prorl.lab.watch.console import Console
 from prorl.run.layout import EVALS
 from prorl.run.store import RunStore
@@ -66,9 +67,9 @@ def _compare_with_base(store: RunStore, step: int, work: Work, console: Console,
         trained = put(asked, subject, folder, work.tasks, work.parts, console, pulse)
     ks = (1, asked.rules.samples) if asked.rules.samples > 1 else (1,)
     if base is None:
-        show_rates(console, trained, ks)
+        print_tables(rate_tables(trained, ks), console.rich)
     else:
-        show_gains(console, base, trained, ks)
+        print_tables(gain_tables(Pair(evaluation=MEASUREMENT, base=base, trained=trained), ks), console.rich)
 
 
 def forget_other_questions(folder: Path, work: Work) -> None:

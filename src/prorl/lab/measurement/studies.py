@@ -27,7 +27,8 @@ from prorl.lab.evals.evaluation_store import (
 )
 from prorl.lab.measurement.sources import Source, as_other, base_of, find
 from prorl.lab.measurement.work import Asked, asked_by, build_tasks, put
-from prorl.lab.watch.boundary import show_boundary, show_rates
+from prorl.lab.results import Pair, evaluation_tables, rate_tables
+from prorl.lab.tables import Table
 from prorl.lab.watch.console import Console
 from prorl.run.layout import EVALS, holder
 
@@ -43,8 +44,8 @@ def study(
     out: Path | None,
     runs: Path,
     console: Console,
-) -> None:
-    """Measure `model` and what it is compared with as far as that is not stored yet, and print what it says.
+) -> list[Table]:
+    """Measure `model` and what it is compared with as far as that is not stored yet; returns what it says.
 
     `settings` are changes to the recipe, which is the run's own unless one is named. A model from elsewhere has no
     base unless `against` names one.
@@ -71,12 +72,14 @@ def study(
         after = _taken(source, asked, folder, tasks, config, console)  # first: its trainer may delete it soon
         before = None if base is None else _taken(base, asked, folder, tasks, config, console)
     if before is None:
-        show_rates(console, after, ks)
+        tables = rate_tables(after, ks)
     else:
-        show_boundary(console, before, after, between(folder, before, after), ks)
+        pair = Pair(evaluation=name, base=before, trained=after)
+        tables = evaluation_tables(pair, between(folder, before, after), ks)
     console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
     if source.run is not None:
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
+    return tables
 
 
 def between(folder: Path, base: Study, trained: Study) -> Study | None:
