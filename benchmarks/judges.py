@@ -23,8 +23,8 @@ from prorl.envs.extract import respond
 from prorl.envs.registry import make_task
 from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.local.judge import LocalJudge
-from prorl.ports import Judge
 from prorl.rollout.outage import Item, judge_all
+from prorl.types import Judge
 
 CHEAP = ("arithmetic", "word_list", "list_trace")
 DEADLINE = 8.0

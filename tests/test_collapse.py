@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.detectors import degraded
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
 from prorl.fake import FakeEngine, FakeLearner
@@ -16,16 +15,14 @@ from prorl.lab.watch.lines import line
 from prorl.run.inbox import INBOX, send
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
-from prorl.steering import next_order, parse_order
-from support.defaults import some_exams, some_resets
+from prorl.steering import parse_order
+from support.defaults import some_detectors, some_exams, some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
-from support.recipes import recipe
 
-CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}}, exam={"every": 10})
 WATCHED = replace(
     PLAN,
     steps=40,
-    detectors=rules(DetectorsConfig()),
+    detectors=some_detectors(),
     exam=some_exams(every=10, per_domain=20, samples=4),
     reset=some_resets(every=8, cooldown=2, stalled_exams=1),
     save_every=5,
@@ -65,16 +62,14 @@ def fragile(backend) -> None:
 
 
 def steered(folder: Path, plan=WATCHED, *, orders=(), **options):
-    script, conditions = dict(orders), {}
+    conditions = {}
 
     def watch(event, state) -> None:
         if isinstance(event, Stepped):
             conditions[event.step] = degraded(plan, state)
-            if event.step in script:
-                send(folder / INBOX, parse_order(script.pop(event.step).split()))
 
-    options = {"sabotage": fragile, "next_order": next_order(CONFIG, folder / INBOX)} | options
-    return run_in(folder, plan, watch=watch, **options), conditions
+    options = {"sabotage": fragile} | options
+    return run_in(folder, plan, watch=watch, orders=dict(orders), **options), conditions
 
 
 def of(folder: Path, kind: type) -> list:
@@ -124,13 +119,9 @@ def test_the_run_is_degraded_until_it_is_back(killed):
 
 
 def test_a_dead_policy_is_told_as_degraded_where_nothing_acts(tmp_path):
-    warned = DetectorsConfig.model_validate(
-        {
-            name: {"mode": "warn"}
-            for name in ("truncated_share", "unanswered_share", "no_signal", "exam_collapse")
-        }
-    )
-    plan = replace(WATCHED, detectors=rules(warned))
+    acting = ("truncated_share", "unanswered_share", "no_signal", "exam_collapse")
+    warned = some_detectors() | some_detectors(**{name: {"mode": "warn"} for name in acting})
+    plan = replace(WATCHED, detectors=warned)
     _, conditions = steered(tmp_path / "run", plan, orders={13: "optimizer.lr=5"})
     assert [conditions[step] for step in (16, 17)] == ["", "100% of responses hit the length limit"]
     assert conditions[40] == "the exam is at most 9% of the best one"
@@ -207,6 +198,5 @@ def test_an_order_that_follows_a_roll_back_at_the_same_boundary_is_obeyed_after_
             for words in (["roll-back"], ["kl.coef=0.5"], ["stop"]):
                 send(folder / INBOX, parse_order(words))
 
-    orders = next_order(CONFIG, folder / INBOX)
-    state = run_in(folder, WATCHED, sabotage=fragile, watch=watch, next_order=orders)
+    state = run_in(folder, WATCHED, sabotage=fragile, watch=watch)
     assert (state.step, state.stopped, state.overrides) == (10, "told to stop", {"kl_coef": 0.5})

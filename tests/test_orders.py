@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from prorl import loop
 from prorl.cli.main import app
 from prorl.config.recipe import to_json
 from prorl.control.decide import TOLD_TO_STOP
@@ -22,23 +23,14 @@ from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import OrderError, UnconfirmedError, next_order, parse_order, tell
 from support.defaults import some_resets
-from support.fake_runs import PLAN, events, run_in, timeless
-from support.recipes import recipe
+from support.fake_runs import CONFIG, PLAN, events, run_in, timeless
 
-CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}}, exam={"every": 4})
 QUIET = replace(PLAN, reset=some_resets())
 
 
 def steered(folder: Path, plan=QUIET, *, orders=(), **options) -> RunState:
     """Run under an operator who gives `orders` as {step: words} right when that step has been made."""
-    script = dict(orders)
-
-    def watch(event, state) -> None:
-        if isinstance(event, Stepped) and event.step in script:
-            send(folder / INBOX, parse_order(script.pop(event.step).split()))
-
-    options = {"watch": watch, "next_order": next_order(CONFIG, folder / INBOX)} | options
-    return run_in(folder, plan, **options)
+    return run_in(folder, plan, orders=dict(orders), **options)
 
 
 def of(folder: Path, kind: type) -> list:
@@ -204,17 +196,17 @@ def obeyed(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_kill_between_reading_an_order_and_journalling_it_loses_nothing(tmp_path):
+def test_a_kill_between_reading_an_order_and_journalling_it_loses_nothing(tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    following = next_order(CONFIG, folder / INBOX)
 
-    def die(state):
-        if following(state) is not None:
+    def die(config, inbox, state, **context):
+        if next_order(config, inbox, state, **context) is not None:
             raise Killed
-        return
 
-    with pytest.raises(Killed):
-        steered(folder, orders={3: ORDER}, next_order=die)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "next_order", die)
+        with pytest.raises(Killed):
+            steered(folder, orders={3: ORDER})
     steered(folder)
     (order,) = of(folder, Ordered)  # at the first boundary there is now, which is that of the checkpoint
     assert order.step == 0
@@ -319,13 +311,13 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from dataclasses import replace
-from test_orders import CONFIG, QUIET, run_in, next_order, INBOX
+from test_orders import QUIET, run_in
 import time
 folder = Path({folder!r})
 def wait(reason, seconds):
     print(reason or ".", flush=True)
     time.sleep(0.05)
-state = run_in(folder, QUIET, wait=wait, next_order=next_order(CONFIG, folder / INBOX))
+state = run_in(folder, QUIET, wait=wait)
 print(state.stopped, state.step, flush=True)
 """
 

@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.algo.schedule import on_off
+from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError
-from prorl.config.schema import KNOBS
-from prorl.control.plan import knobs_at
-from prorl.control.schedules import Cycle, Piecewise, Ramp
-from prorl.planning import make_plan
+from prorl.config.schema import KNOBS, LengthPenaltyConfig
+from prorl.control.plan import knobs_at, make_plan
 from support.defaults import some_exams, some_resets
 from support.recipes import recipe
 
@@ -68,8 +67,8 @@ def test_dials_become_schedules():
         )
     )
     assert plan.schedules == {
-        "kl_coef": Piecewise(points=((0, 0.0), (5, 0.1))),
-        "learning_rate": Ramp(start=0, end=1, steps=10),
+        "kl_coef": PointsConfig(points=((0, 0.0), (5, 0.1))),
+        "learning_rate": RampConfig(ramp="linear", start=0, end=1, steps=10),
     }
     assert [knobs_at(plan, step).kl_coef for step in (0, 4, 5)] == [0, 0, 0.1]
 
@@ -82,7 +81,7 @@ def test_a_stage_is_the_knobs_that_it_changes():
     )
     assert [dict(stage.knobs) for stage in plan.stages] == [
         {"samples_per_prompt": 32},
-        {"kl_coef": Ramp(start=0, end=1, steps=5)},
+        {"kl_coef": RampConfig(ramp="linear", start=0, end=1, steps=5)},
         {"mixture": {"arithmetic": 1.0, "countdown": 3.0}},
     ]
     assert [(s.at, s.reset_reference, s.optimizer) for s in plan.stages] == [
@@ -105,7 +104,7 @@ def test_a_stage_may_change_the_cycle_of_the_length_penalty_and_end_it():
     plan = staged(
         {"at": 5, "set": {"length_penalty.off_steps": 0}}, {"at": 9, "set": {"length_penalty.weight": 0}}
     )
-    assert plan.stages[0].knobs["length_weight"] == Cycle(on=0.1, off=0.0, on_steps=100, off_steps=0)
+    assert plan.stages[0].knobs["length_weight"] == LengthPenaltyConfig(on_steps=100, off_steps=0)
     assert [knobs_at(plan, step).length_weight for step in (5, 8, 9)] == [0.1, 0.1, 0]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from prorl.control.events import ReferenceReset, StageEntered, Stepped
+from prorl.control.plan import make_plan
 from prorl.control.state import fold
 from prorl.fake import FakeLearner
-from prorl.planning import make_plan
 from support.defaults import some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
 from support.recipes import recipe

@@ -6,8 +6,8 @@ import pytest
 
 from prorl.config.schema import KNOBS
 from prorl.control.events import Ordered
+from prorl.control.plan import make_plan
 from prorl.control.state import Reference, RunState, evolve
-from prorl.planning import make_plan
 from prorl.run.inbox import Letter, Order
 from prorl.steering import UNDONE, WORDS, OrderError, far_moves, judge, parse_order
 from support.recipes import recipe

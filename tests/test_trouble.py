@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
@@ -17,22 +16,16 @@ from prorl.envs.types import Verdict
 from prorl.fake import WRONG, FakeJudge, FakeLearner
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
-from prorl.run.inbox import INBOX, send
 from prorl.run.keeper import KeepRules
 from prorl.run.retention import Retention
 from prorl.run.store import RunStore
-from prorl.steering import next_order, parse_order
-from support.defaults import some_exams, some_resets
+from support.defaults import some_detectors, some_exams, some_resets
 from support.fake_runs import PLAN, events, run_in, timeless
-from support.recipes import recipe
-
-CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}})
 
 
 def watched(**rows):
     """The plan of the tests under the detectors named, with changes to their defaults."""
-    every = rules(DetectorsConfig.model_validate(rows))
-    return replace(PLAN, detectors={name: every[name] for name in rows})
+    return replace(PLAN, detectors=some_detectors(**rows))
 
 
 class RefusingLearner(FakeLearner):
@@ -82,7 +75,7 @@ def healthy(tmp_path_factory) -> Path:
 
 
 def test_a_healthy_run_is_the_same_under_all_detectors(healthy, tmp_path):
-    run_in(tmp_path / "run", replace(PLAN, detectors=rules(DetectorsConfig())))
+    run_in(tmp_path / "run", replace(PLAN, detectors=some_detectors()))
     assert timeless(events(tmp_path / "run")) == timeless(events(healthy))
 
 
@@ -130,10 +123,10 @@ def test_the_state_of_a_rolled_back_run_is_the_fold_of_its_journal(rolled_back):
 
 def test_a_run_with_a_smaller_step_from_the_start_of_the_trouble_comes_to_the_same(rolled_back, tmp_path):
     """The roll back restored policy, optimizer, reference and data order: nothing of the bad steps is left."""
-    from prorl.control.schedules import Piecewise
+    from prorl.config.fields import PointsConfig
 
     lowered = replace(
-        PLAN, schedules=PLAN.schedules | {"learning_rate": Piecewise(points=((0, 0.1), (6, 0.05)))}
+        PLAN, schedules=PLAN.schedules | {"learning_rate": PointsConfig(points=((0, 0.1), (6, 0.05)))}
     )
     run_in(tmp_path / "run", lowered)
     told = [event for event in timeless(events(rolled_back)) if event.kind != "intervened"]
@@ -202,14 +195,8 @@ def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path)
 def test_of_the_time_that_was_undone_knobs_and_a_stop_are_refused_and_other_orders_are_obeyed_again(tmp_path):
     folder = tmp_path / "run"
     script = {4: "note before", 6: "note after", 7: "kl.coef=0.5", 8: "stop"}
-
-    def watch(event, state) -> None:
-        if isinstance(event, Stepped) and event.step in script:
-            send(folder / INBOX, parse_order(script.pop(event.step).split()))
-
-    steered = {"sabotage": SICK, "watch": watch, "next_order": next_order(CONFIG, folder / INBOX)}
-    steered["keep"] = KeepRules(retention=Retention(keep_last=9))
-    assert run_in(folder, STRICT, **steered).stopped == TOLD_TO_STOP
+    steered = {"sabotage": SICK, "keep": KeepRules(retention=Retention(keep_last=9))}
+    assert run_in(folder, STRICT, **steered, orders=script).stopped == TOLD_TO_STOP
     assert run_in(folder, STRICT, **steered).stopped == "done"
     told = [(o.step, o.order, bool(o.refused)) for o in of(folder, Ordered)]
     assert told == [(4, "note", False), (6, "note", False), (6, "set", True), (6, "stop", True)]

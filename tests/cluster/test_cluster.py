@@ -2,9 +2,9 @@
 
 import pytest
 
+from prorl.build import settled
 from prorl.cluster.settings import ClusterSettings, EngineSettings
 from prorl.config.recipe import load_recipe
-from prorl.machine import settled
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]

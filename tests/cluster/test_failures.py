@@ -20,9 +20,9 @@ from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import from_json
 from prorl.envs.files import decode_json
 from prorl.lab.watch.console import Console
-from prorl.launch import start_run
 from prorl.probe import SyncError
 from prorl.run.journal import read_journal
+from prorl.session import start_run
 from support.cluster import actors, write_model
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe

@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
+from prorl.build import build_session
 from prorl.cluster.settings import EngineSettings, engine_environment
 from prorl.cluster.weights import collect
-from prorl.compose import build_parts
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.learn.model import load_model
 from prorl.probe import SyncError, halves
@@ -133,7 +133,7 @@ def test_heads_that_no_recipe_told_of_are_counted_before_an_engine_starts(policy
     with pytest.raises(
         RecipeError, match=r"tensor_parallel \(3\) does not divide the model's 2 attention heads"
     ):
-        build_parts(load_recipe(str(recipe)), policy[0], with_reference=False)
+        build_session(load_recipe(str(recipe)), policy[0], with_reference=False)
     assert not ray.is_initialized()
 
 

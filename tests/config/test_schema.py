@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import pytest
 
+from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError, config_hash
 from prorl.config.schema import KNOBS, RunConfig, shape_of
-from prorl.control.schedules import Piecewise, Ramp
 from prorl.types import Knobs
 from support.recipes import recipe
 
@@ -147,9 +147,9 @@ def test_points_begin_at_zero_and_ascend(points):
 
 def test_a_dial_is_a_number_or_a_schedule():
     points = recipe(kl={"coef": {"points": [[0, 1], [5, 2]]}}).kl.coef
-    assert points.schedule() == Piecewise(points=((0, 1.0), (5, 2.0)))
+    assert points == PointsConfig(points=((0, 1.0), (5, 2.0)))
     ramp = recipe(optimizer={"lr": {"ramp": "cosine", "start": 0, "end": 1, "steps": 5}}).optimizer.lr
-    assert ramp.schedule() == Ramp(start=0, end=1, steps=5, shape="cosine")
+    assert ramp == RampConfig(ramp="cosine", start=0, end=1, steps=5)
     assert recipe(kl={"coef": 0.5}).kl.coef == 0.5
 
 

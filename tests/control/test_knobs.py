@@ -1,7 +1,7 @@
 """What holds now: plan, then the operator, then a learning rate lowered for a while."""
 
-from prorl.control.knobs import knobs_now
-from prorl.control.schedules import Ramp
+from prorl.config.fields import RampConfig
+from prorl.control.plan import knobs_now
 from prorl.control.state import RunState
 from support.defaults import some_knobs, some_plan, some_stage
 
@@ -9,7 +9,7 @@ PLAN = some_plan(
     seed=0,
     steps=10,
     knobs=some_knobs(learning_rate=1.0, kl_coef=0.5),
-    schedules={"kl_coef": Ramp(start=0, end=1, steps=10)},
+    schedules={"kl_coef": RampConfig(ramp="linear", start=0, end=1, steps=10)},
     stages=(some_stage(at=5, knobs={"samples_per_prompt": 32, "kl_coef": 0.25}),),
 )
 

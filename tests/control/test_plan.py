@@ -2,18 +2,26 @@
 
 import pytest
 
+from prorl.config.fields import PointsConfig, RampConfig
+from prorl.config.schema import LengthPenaltyConfig
 from prorl.control.plan import knobs_at
-from prorl.control.schedules import Cycle, Piecewise, Ramp
 from support.defaults import some_knobs, some_plan, some_stage
 
+LINEAR = RampConfig(ramp="linear", start=0, end=1, steps=10)
 PLAN = some_plan(
     seed=0,
     steps=100,
     knobs=some_knobs(samples_per_prompt=16, temperature=1.2),
-    schedules={"length_weight": Cycle(on=0.1, off=0.0, on_steps=1, off_steps=1)},
+    schedules={"length_weight": LengthPenaltyConfig(weight=0.1, on_steps=1, off_steps=1)},
     stages=(
         some_stage(at=10, knobs={"samples_per_prompt": 32, "length_weight": 0.5}),
-        some_stage(at=20, knobs={"samples_per_prompt": 16, "learning_rate": Ramp(start=0, end=1, steps=10)}),
+        some_stage(
+            at=20,
+            knobs={
+                "samples_per_prompt": 16,
+                "learning_rate": RampConfig(ramp="linear", start=0, end=1, steps=10),
+            },
+        ),
     ),
 )
 
@@ -34,14 +42,6 @@ def test_a_stage_replaces_a_schedule_and_may_bring_one():
     assert [knobs_at(PLAN, step).learning_rate for step in (19, 20, 25)] == [1e-6, 1, 1]
 
 
-def test_a_count_that_follows_a_ramp_stays_whole():
-    plan = some_plan(seed=0, steps=9, schedules={"response_limit": Ramp(start=100, end=201, steps=7)})
-    limits = [knobs_at(plan, step).response_limit for step in range(8)]
-    assert all(type(limit) is int for limit in limits)
-    assert (limits[0], limits[-1]) == (100, 201)
-    assert limits == sorted(limits)
-
-
 OFF, ON = some_knobs(kl_coef=0.0), some_knobs(kl_coef=0.1)
 NEVER_PAID = some_plan(seed=0, steps=9, knobs=OFF, stages=(some_stage(at=3, knobs={"temperature": 2.0}),))
 
@@ -55,7 +55,7 @@ NEVER_PAID = some_plan(seed=0, steps=9, knobs=OFF, stages=(some_stage(at=3, knob
         (some_plan(seed=0, steps=9, knobs=ON, stages=(some_stage(at=3, knobs={"kl_coef": 0.0}),)), True),
         (
             some_plan(
-                seed=0, steps=9, knobs=OFF, schedules={"kl_coef": Piecewise(points=((0, 0.0), (5, 1.0)))}
+                seed=0, steps=9, knobs=OFF, schedules={"kl_coef": PointsConfig(points=((0, 0.0), (5, 1.0)))}
             ),
             True,
         ),
@@ -64,7 +64,9 @@ NEVER_PAID = some_plan(seed=0, steps=9, knobs=OFF, stages=(some_stage(at=3, knob
                 seed=0,
                 steps=9,
                 knobs=OFF,
-                stages=(some_stage(at=3, knobs={"kl_coef": Ramp(start=0, end=1, steps=3)}),),
+                stages=(
+                    some_stage(at=3, knobs={"kl_coef": RampConfig(ramp="linear", start=0, end=1, steps=3)}),
+                ),
             ),
             True,
         ),

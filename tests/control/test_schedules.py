@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.control.schedules import Cycle, Piecewise, Ramp
+from prorl.config.fields import PointsConfig, RampConfig
+from prorl.config.schema import LengthPenaltyConfig
 
 SCHEDULES = [
-    Piecewise(points=((0, 1.0), (10, 0.5), (20, 0.0))),
-    Ramp(start=0.0, end=1.0, steps=10, start_step=5),
-    Ramp(start=1.0, end=0.0, steps=10, shape="cosine"),
-    Cycle(on=0.1, off=0.0, on_steps=2, off_steps=3, start_step=4),
+    PointsConfig(points=((0, 1.0), (10, 0.5), (20, 0.0))),
+    RampConfig(ramp="linear", start=0.0, end=1.0, steps=10, start_step=5),
+    RampConfig(ramp="cosine", start=1.0, end=0.0, steps=10),
+    LengthPenaltyConfig(weight=0.1, on_steps=2, off_steps=3, start_step=4),
 ]
 
 
@@ -25,7 +26,7 @@ def test_a_linear_ramp_is_constant_before_and_after(step, value):
 
 
 def test_a_cosine_ramp_meets_a_linear_one_at_both_ends_and_in_the_middle():
-    linear, cosine = (Ramp(start=1.0, end=0.0, steps=10, shape=shape) for shape in ("linear", "cosine"))
+    linear, cosine = (RampConfig(ramp=shape, start=1.0, end=0.0, steps=10) for shape in ("linear", "cosine"))
     assert [cosine.at(step) for step in (0, 10)] == [linear.at(step) for step in (0, 10)]
     assert cosine.at(5) == pytest.approx(linear.at(5))
     assert cosine.at(2) > linear.at(2)

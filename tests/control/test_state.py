@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.control.detectors import Signals
 from prorl.control.events import Intervened, Ordered, Resumed, StageEntered, Started, Stopped
-from prorl.control.signals import Signals
 from prorl.control.state import KL_MEMORY, RunState, evolve, fold, from_json, to_json
 from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
 

@@ -218,7 +218,7 @@ def test_too_little_memory_to_begin_is_one_sentence_and_no_crash(recipe, workpla
     def exhausted(*_, **__):
         raise error
 
-    monkeypatch.setattr("prorl.launch.measure_base", exhausted)  # the run directory exists by then
+    monkeypatch.setattr("prorl.session.measure_base", exhausted)  # the run directory exists by then
     before = tree(workplace)
     assert "not enough memory to begin this run" in refused("train", recipe)
     assert tree(workplace) == before

@@ -20,9 +20,9 @@ from prorl.control.state import fold, from_json
 from prorl.lab.evals.shelf import studies
 from prorl.lab.evals.study import read_study
 from prorl.lab.watch.console import Console
-from prorl.launch import start_run
 from prorl.learn.model import ModelError
 from prorl.local.decoder import unsupported_reason
+from prorl.session import start_run
 from support.runs import events, folders, of_kind, quiet, timeless
 
 

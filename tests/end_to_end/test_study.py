@@ -291,7 +291,7 @@ def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(trained, tm
 
 def test_a_checkpoint_that_was_deleted_meanwhile_is_told(trained, tmp_path, monkeypatch):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    build = work.compose.build_tasks
+    build = work.build.build_tasks
 
     def deleting(config):
         shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from prorl.envs.types import Problem, Verdict
-from prorl.ports import JudgeOutError
 from prorl.rollout.outage import LONGEST_WAIT, WaitEnded, failures, heal, judge_all
+from prorl.types import JudgeOutError
 
 OK = Verdict(score=1.0, status="ok")
 ERROR = Verdict(score=0.0, status="error", note="no connection")

@@ -5,12 +5,11 @@ import time
 
 import pytest
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.events import Stopped
 from prorl.control.state import RunState, fold
 from prorl.run.heartbeat import SIZE, WAITING, Beat, Deadlines, Heart, Vigil, read_beat
 from prorl.stopwatch import BETWEEN, Stopwatch
-from support.defaults import some_plan
+from support.defaults import some_detectors, some_plan
 from support.events import evaluated
 
 DEADLINES = Deadlines(least={"learn": 10.0, "generate": 5.0, BETWEEN: 3.0}, factor=20.0)
@@ -57,7 +56,7 @@ def test_the_step_follows_the_run(heart, tmp_path):
 
 
 def test_a_beat_tells_that_the_policy_no_longer_works_until_it_does(heart, tmp_path):
-    plan = some_plan(seed=0, steps=9, detectors=rules(DetectorsConfig()))
+    plan = some_plan(seed=0, steps=9, detectors=some_detectors())
     events = [evaluated(0, 0.5), evaluated(1, 0.01), evaluated(2, 0.4)]
     told = []
     for last in range(1, 4):

@@ -11,13 +11,12 @@ import threading
 
 import pytest
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.events import Started, Stopped, to_record
 from prorl.control.state import fold
 from prorl.run.heartbeat import WAITING, Deadlines, Heart
 from prorl.run.status import holder, runs_below, status
 from prorl.run.store import RunStore
-from support.defaults import some_plan
+from support.defaults import some_detectors, some_plan
 from support.events import evaluated, reset, stepped
 
 
@@ -90,7 +89,7 @@ def test_a_run_that_is_trained(run, phase, later, health):
 
 
 def test_a_policy_that_no_longer_works_is_no_running_one(run):
-    plan = some_plan(seed=0, steps=9, detectors=rules(DetectorsConfig()))
+    plan = some_plan(seed=0, steps=9, detectors=some_detectors())
     exams = [evaluated(0, 0.5), evaluated(1, 0.0)]
     with RunStore.open(run):
         heart = Heart(run / "heartbeat.json", Deadlines(least={"learn": 50.0}))

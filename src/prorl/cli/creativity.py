@@ -98,8 +98,8 @@ def _in_order(studies: Iterable[Study]) -> list[Study]:
 def _corpus(given: Sequence[Path] | None, study: Path) -> Corpus:
     """The corpus that the user names, or what the base of the run around a study's file was warmed up on."""
     from prorl.config.recipe import check
-    from prorl.data import warmup_corpus
-    from prorl.lab.evals.corpus import corpus_of_files
+    from prorl.data import warmup_texts
+    from prorl.lab.evals.corpus import corpus_of_files, corpus_of_texts
     from prorl.run.store import RunStore
 
     if given:
@@ -107,7 +107,9 @@ def _corpus(given: Sequence[Path] | None, study: Path) -> Corpus:
     run = next((folder for folder in study.absolute().parents if (folder / JOURNAL).is_file()), None)
     if run is None:
         raise ProrlError(f"{study} lies in no run, so there is no default corpus: name one with --corpus")
-    return warmup_corpus(check(RunStore.open(run).config, str(run)))
+    return corpus_of_texts(
+        "the warm-up of its base", warmup_texts(check(RunStore.open(run).config, str(run)))
+    )
 
 
 def _table(found: Creativity, part: str) -> Table:

@@ -161,10 +161,10 @@ def _data(config: RunConfig, recipe: str) -> int:
 
 def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
     """What a recipe asks of these nodes: room, and memory of GPUs; the exit status."""
+    from prorl.build import cluster_settings, settled
     from prorl.cluster.checks import host_memory, room
     from prorl.cluster.estimate import asked_placement
     from prorl.cluster.placement import GIB
-    from prorl.machine import cluster_settings, settled
 
     config = settled(config)
     wanted = cluster_settings(config)

@@ -70,10 +70,12 @@ def evaluate(
         settings += [] if per_domain is None else [f"evaluation.per_domain={per_domain}"]
         settings += [] if ood is None else [f"evaluation.ood_per_domain={ood}"]
         try:
-            from prorl.lab.measurement.studies import study  # seconds, in which there may be a Ctrl-C as well
+            from prorl.lab.measurement import (
+                evaluate as measure,  # seconds, in which there may be a Ctrl-C as well
+            )
             from prorl.lab.watch.console import Console
 
-            study(
+            measure(
                 subject,
                 against=against,
                 recipe=recipe,
@@ -100,7 +102,7 @@ def read_ks(text: str) -> tuple[int, ...]:
     Raises:
         ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
-    from prorl.config.dials import MOST
+    from prorl.config.fields import MOST
     from prorl.lab.evals.rates import powers_up_to
 
     parts = [part.strip() for part in text.split(",")]

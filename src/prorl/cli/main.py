@@ -113,7 +113,7 @@ def train(
         folder = run or RUNS / config.name
         if supervise:
             return _supervised(["train", recipe, *changes, "--run", str(folder)], folder)
-        from prorl.launch import start_run
+        from prorl.session import start_run
 
         return _trained(folder, lambda console, interrupt: start_run(config, folder, console, interrupt))
 
@@ -139,8 +139,8 @@ def resume(
         folder, changes = run_folder(run), changes_to(overrides, backend, address)
         if supervise:
             return _supervised(["resume", str(folder), *changes], folder, changes)
-        from prorl.launch import resume_run
         from prorl.run.supervise import ENDED
+        from prorl.session import resume_run
 
         after = os.environ.get(ENDED, "")
         return _trained(
@@ -264,7 +264,7 @@ def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervis
     target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     if supervise:
         return _supervised(["train", "--branch", origin, *overrides, "--run", str(target)], target)
-    from prorl.launch import branch_run
+    from prorl.session import branch_run
 
     return _trained(
         target,

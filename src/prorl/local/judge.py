@@ -29,7 +29,7 @@ from typing import Any
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Problem, Verdict
 from prorl.local.judge_worker import Outcome, Verifier, serve
-from prorl.ports import JudgeOutError
+from prorl.types import JudgeOutError
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
 STARTUP_ATTEMPTS = 3  # until it is clear that no worker will ever start

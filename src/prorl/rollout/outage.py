@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from prorl.envs.types import Problem, Verdict
-from prorl.ports import Judge, JudgeOutError
+from prorl.types import Judge, JudgeOutError
 
 OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts as out
 OUTAGE_VERDICTS = 8  # fewer say nothing about a task

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from prorl.envs.errors import ProrlError
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
-from prorl.ports import Engine, Judge, Renderer
 from prorl.rollout.outage import Item, Wait, collect_verdicts, heal, wait_silently
 from prorl.stopwatch import Stopwatch
-from prorl.types import Completion, Group, Request, Rollout, Sampling
+from prorl.types import Completion, Engine, Group, Judge, Renderer, Request, Rollout, Sampling
 
 
 class StaleCompletionError(ProrlError):

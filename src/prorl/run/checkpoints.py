@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from prorl.control.events import Event, Resumed, Started, Warned, from_record
 from prorl.control.state import RunState, fold, from_json
 from prorl.envs.files import StorageError
-from prorl.ports import Learner
 from prorl.run.recorder import Recorder, Watcher
 from prorl.run.store import Checkpoint, RunStore, step_of
 from prorl.run.surroundings import changes, require_same
+from prorl.types import Learner
 
 FIRST_REFERENCE = "ref_000"
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from prorl.control.events import Warned
 from prorl.control.state import RunState, to_json
 from prorl.envs.files import NoRoomError, StorageError, free_bytes, readable
-from prorl.ports import Learner
 from prorl.run import sealed
 from prorl.run.guards import Guard, GuardRules, take_sample
 from prorl.run.recorder import Recorder
 from prorl.run.retention import Retention, prune
 from prorl.run.store import RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
+from prorl.types import Learner
 
 MARGIN = 1.1  # room wanted, in checkpoints like the newest: journal, samples and scalars grow too
 

@@ -1,13 +1,13 @@
 """Which checkpoint a pattern is told by, and what a study may not take from a run."""
 
 import pytest
+from prorl.lab.measurement.sources import Source
+from prorl.lab.measurement.studies import _require_free_gpus, between
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.envs.errors import ProrlError
 from prorl.lab.evals.measure import Subject
 from prorl.lab.evals.study import Study, write_study
-from prorl.lab.measurement.sources import Source
-from prorl.lab.measurement.studies import _require_free_gpus, between
 from prorl.run.store import RunStore
 from support.studies import results, study
 

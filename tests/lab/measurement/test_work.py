@@ -1,8 +1,8 @@
 """What is seen to before anything is built, and what is kept of failures while a model is asked."""
 
 import pytest
-
 from prorl.compose import Parts
+
 from prorl.config.recipe import changed, load_recipe
 from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture

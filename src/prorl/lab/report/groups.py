@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prorl.config.care import SECTIONS
+from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.lab.report.reader import RunRecord
 from prorl.lab.report.style import PALETTE
 

@@ -8,31 +8,43 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from prorl import compose, machine
+from prorl import build
+from prorl.build import Session
 from prorl.cluster.estimate import require_memory
-from prorl.config.recipe import RecipeError, changed, check, config_hash, differences, essence, to_json
+from prorl.config.recipe import (
+    RecipeError,
+    changed,
+    check,
+    config_hash,
+    differences,
+    result_settings,
+    to_json,
+)
 from prorl.config.schema import RunConfig
+from prorl.control.plan import make_plan
 from prorl.control.state import RunState
 from prorl.envs.files import encode_json, explain_no_room, write_atomic
-from prorl.lab.measurement.around import conclude, forget_other_questions, measure_base
-from prorl.lab.measurement.work import Work, build_tasks, newest, work_at
+from prorl.lab.measurement import (
+    checked_tasks,
+    compare_with_base,
+    forget_other_questions,
+    measure_base,
+    newest,
+)
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.interrupt import Interrupt
 from prorl.lab.watch.life import alive
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
-from prorl.planning import make_plan
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
 from prorl.run.guards import GuardRules
 from prorl.run.heartbeat import Deadlines, Heart
-from prorl.run.inbox import INBOX
 from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
 from prorl.run.recorder import Recorder, Watcher
 from prorl.run.retention import Retention
 from prorl.run.store import Checkpoint, RunStore
-from prorl.steering import next_order
 
 
 def start_run(
@@ -46,36 +58,34 @@ def start_run(
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
     interrupt = interrupt or Interrupt(console)
-    config = machine.settled(config)
-    plan = make_plan(config)
-    require_memory(config, plan)
-    tasks = build_tasks(config, console)
+    config = build.settled(config)
+    require_memory(config, make_plan(config))
+    tasks = checked_tasks(config, console)
     require_new(folder, to_json(config))
-    machine.set_threads(config)
+    build.set_threads(config)
     with console.progress("warming up the base") as progress:
-        base = compose.base_model(config, progress)
-    parts = compose.build_parts(config, base, with_reference=plan.needs_reference)
-    work = Work(config=config, plan=plan, tasks=tasks, parts=parts)
+        base = build.base_model(config, progress)
+    session = build.build_session(config, base, tasks=tasks)
     with (
-        closing(parts.backend),
+        closing(session.backend),
         _created(folder, config, console, interrupt) as store,
         alive(folder, _deadlines(config)) as heart,
     ):
-        parts.backend.sync(0)
-        measure_base(store, work, console, heart)
+        session.backend.sync(0)
+        measure_base(store, session, console, heart)
         with explain_no_room(folder):
-            parts.tokenizer.save_pretrained(folder / TOKENIZER)
-        with _watched(work, store, console, heart) as watchers:
+            session.tokenizer.save_pretrained(folder / TOKENIZER)
+        with _watched(session, store, console, heart) as watchers:
             recorder = checkpoints.start(
                 store,
-                parts.backend.learner,
+                session.backend.learner,
                 config_hash=config_hash(config),
-                with_reference=plan.needs_reference,
-                surroundings=machine.surroundings(config, tasks, folder / TOKENIZER),
+                with_reference=session.plan.needs_reference,
+                surroundings=build.environment(config, tasks, folder / TOKENIZER),
                 watchers=watchers,
             )
-            state = _train(work, store, recorder, interrupt, heart)
-        return _conclude(state, work, store, console, heart)
+            state = _train(session, store, recorder, interrupt, heart)
+        return _conclude(state, session, store, console, heart)
 
 
 def resume_run(
@@ -88,8 +98,8 @@ def resume_run(
 ) -> RunState:
     """Take a run up again from its newest good checkpoint, under the recipe it was started with.
 
-    `overrides` may change how the process is cared for (checkpoints, deadlines, guards) and where it is computed.
-    `after` is for the journal: how the process before this one ended, where that was no end that was meant.
+    `overrides` may change the runtime settings: checkpoints, deadlines, guards, and where it is computed. `after` is
+    for the journal: how the process before this one ended, where that was no end that was meant.
 
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
@@ -97,13 +107,13 @@ def resume_run(
     interrupt = interrupt or Interrupt(console)
     with RunStore.open(folder, report=console.say, hold=interrupt.hold) as store:
         before = check(store.config, str(folder))
-        config = _recared(folder, before, overrides)
+        config = _with_runtime_settings(folder, before, overrides)
         checkpoint = newest(store)
-        work = work_at(store, checkpoint, config, console)
+        session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
-        with closing(work.parts.backend):
-            return _go_on(work, store, checkpoint, console, interrupt, after=after)
+        with closing(session.backend):
+            return _go_on(session, store, checkpoint, console, interrupt, after=after)
 
 
 def branch_run(
@@ -127,18 +137,37 @@ def branch_run(
     config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
     require_new(target, to_json(config))
     checkpoint = newest(parent) if step is None else parent.checkpoint(step)
-    work = work_at(parent, checkpoint, config, console)
+    session = _session_at(parent, checkpoint, config, console)
     with ExitStack() as stack:
-        stack.enter_context(closing(work.parts.backend))
+        stack.enter_context(closing(session.backend))
         copy_to(parent, target, checkpoint, to_json(config))
-        forget_other_questions(target, work)
+        forget_other_questions(target, session)
         store = stack.enter_context(RunStore.open(target, report=console.say, hold=interrupt.hold))
         origin = f"{folder.name}@{checkpoint.step}"
-        return _go_on(work, store, newest(store), console, interrupt, branched_from=origin)
+        return _go_on(session, store, newest(store), console, interrupt, branched_from=origin)
+
+
+def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
+    """All that a recipe needs to go on from a checkpoint."""
+    plan = make_plan(config)
+    require_memory(config, plan)
+    held = checkpoint.state["reference"] is not None
+    if plan.needs_reference and not held:
+        raise RecipeError(
+            f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "
+            "keep kl.coef at 0, or start a new run"
+        )
+    return build.build_session(
+        config,
+        checkpoint.path,
+        tokenizer=store.folder / TOKENIZER,
+        tasks=checked_tasks(config, console),
+        with_reference=held,
+    )
 
 
 def _go_on(
-    work: Work,
+    session: Session,
     store: RunStore,
     checkpoint: Checkpoint,
     console: Console,
@@ -147,47 +176,52 @@ def _go_on(
     branched_from: str | None = None,
     after: str = "",
 ) -> RunState:
-    with alive(store.folder, _deadlines(work.config), step=checkpoint.step) as heart:
-        with _watched(work, store, console, heart) as watchers:
+    config = session.config
+    with alive(store.folder, _deadlines(config), step=checkpoint.step) as heart:
+        with _watched(session, store, console, heart) as watchers:
             recorder = checkpoints.resume(
                 store,
-                work.parts.backend.learner,
+                session.backend.learner,
                 checkpoint,
-                config_hash=config_hash(work.config),
-                surroundings=machine.surroundings(work.config, work.tasks, store.folder / TOKENIZER),
+                config_hash=config_hash(config),
+                surroundings=build.environment(config, session.tasks, store.folder / TOKENIZER),
                 branched_from=branched_from,
                 after=after,
                 watchers=watchers,
             )
-            state = _train(work, store, recorder, interrupt, heart)
-        return _conclude(state, work, store, console, heart)
+            state = _train(session, store, recorder, interrupt, heart)
+        return _conclude(state, session, store, console, heart)
 
 
-def _train(work: Work, store: RunStore, recorder: Recorder, interrupt: Interrupt, heart: Heart) -> RunState:
+def _train(
+    session: Session, store: RunStore, recorder: Recorder, interrupt: Interrupt, heart: Heart
+) -> RunState:
     interrupt.pulse = heart
     keeper = Keeper(
         store,
-        work.parts.backend.learner,
+        session.backend.learner,
         recorder,
-        _rules(work.config),
+        _keep_rules(session.config),
         alarm=interrupt.out_of_memory,
-        incidents=work.parts.backend.incidents,
+        incidents=session.backend.incidents,
         pulse=heart,
     )
     run = Run(
-        plan=work.plan,
-        backend=work.parts.backend,
-        renderer=work.parts.renderer,
-        tasks=work.tasks,
+        config=session.config,
+        plan=session.plan,
+        tasks=session.tasks,
+        backend=session.backend,
+        renderer=session.renderer,
+        context=session.context,
         store=store,
         recorder=recorder,
         keeper=keeper,
+        interrupted=interrupt,
         wait=interrupt.wait,
-        next_order=next_order(work.config, store.folder / INBOX, context=work.parts.context),
         pulse=heart,
     )
     with keeper.last_words(), interrupt.listening():
-        return train(run, interrupted=interrupt)
+        return train(run)
 
 
 @contextmanager
@@ -208,28 +242,30 @@ def _created(folder: Path, config: RunConfig, console: Console, interrupt: Inter
 
 
 @contextmanager
-def _watched(work: Work, store: RunStore, console: Console, heart: Heart) -> Iterator[list[Watcher]]:
-    with console.live(work.plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
-        yield [partial(heart.follow, work.plan), live, scalars]
+def _watched(session: Session, store: RunStore, console: Console, heart: Heart) -> Iterator[list[Watcher]]:
+    plan = session.plan
+    with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
+        yield [partial(heart.follow, plan), live, scalars]
 
 
-def _conclude(state: RunState, work: Work, store: RunStore, console: Console, heart: Heart) -> RunState:
+def _conclude(state: RunState, session: Session, store: RunStore, console: Console, heart: Heart) -> RunState:
     """A finished run is measured and compared with its base; an unfinished one says how to go on."""
     if state.stopped == "done":
-        conclude(store, state.step, work, console, heart)
+        compare_with_base(store, state.step, session, console, heart)
+        console.say(f"run directory: {store.folder} (journal.jsonl, samples/, evals/, tb/, checkpoints/)")
     else:
         console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
     return state
 
 
-def _recared(folder: Path, config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """The recipe with other care for its process; anything else would be another run."""
+def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """The recipe with other runtime settings; anything else would be another run."""
     wanted = changed(config, {}, overrides)
-    if essence(wanted) != essence(config):
-        changes = "; ".join(differences(essence(wanted), essence(config)))
+    mine, theirs = result_settings(wanted), result_settings(config)
+    if mine != theirs:
         raise RecipeError(
-            f"{folder} was started under another recipe ({changes}): resume it without these changes, or go on "
-            f"under the new recipe as a new run with `prorl train --branch {folder.name} …`"
+            f"{folder} was started under another recipe ({'; '.join(differences(mine, theirs))}): resume it without "
+            f"these changes, or go on under the new recipe as a new run with `prorl train --branch {folder.name} …`"
         )
     return wanted
 
@@ -239,12 +275,10 @@ def _deadlines(config: RunConfig) -> Deadlines:
     return Deadlines(factor=least.pop("factor"), least=least)
 
 
-def _rules(config: RunConfig) -> KeepRules:
-    save = config.save
+def _keep_rules(config: RunConfig) -> KeepRules:
+    kept = {"keep_last", "keep_every", "keep_references"}
     return KeepRules(
-        minutes=save.minutes,
-        retention=Retention(
-            keep_last=save.keep_last, keep_every=save.keep_every, keep_references=save.keep_references
-        ),
-        guard=GuardRules(warn_steps=config.guards.warn_steps, memory_stop=config.guards.memory_stop),
+        minutes=config.save.minutes,
+        retention=Retention(**config.save.model_dump(include=kept)),
+        guard=GuardRules(**config.guards.model_dump()),
     )
