@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
-from prorl.config.schema import RunConfig
+from prorl.build import Session
 from prorl.control.decide import (
     Decision,
     EnterStage,
@@ -30,6 +30,7 @@ from prorl.control.events import (
     Evaluated,
     Event,
     Intervened,
+    Ordered,
     ReferenceReset,
     StageEntered,
     Stepped,
@@ -38,7 +39,6 @@ from prorl.control.events import (
 )
 from prorl.control.plan import Plan, knobs_now
 from prorl.control.state import RunState
-from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
 from prorl.lab.evals.exams import sit_exam
 from prorl.lab.evals.rates import domain_rates, unanswered_share
@@ -54,7 +54,7 @@ from prorl.run.recorder import Recorder
 from prorl.run.store import RunStore
 from prorl.steering import next_order
 from prorl.stopwatch import Pulse, Stopwatch
-from prorl.types import Backend, Renderer, Sampling
+from prorl.types import Backend, Sampling
 
 PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused
 
@@ -63,18 +63,23 @@ PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is pa
 class Run:
     """What the loop works with."""
 
-    config: RunConfig  # by which commands are judged
-    plan: Plan
-    tasks: Mixture
-    backend: Backend
-    renderer: Renderer
-    context: int  # of the model, tokens
+    session: Session  # recipe, plan, tasks, backend
     store: RunStore
     recorder: Recorder
     keeper: Keeper
     interrupted: Callable[[], bool]  # whether somebody asked to stop
     wait: Wait
     pulse: Pulse
+
+    @property
+    def plan(self) -> Plan:
+        """What is to be done at every step."""
+        return self.session.plan
+
+    @property
+    def backend(self) -> Backend:
+        """Engine, judge and learner."""
+        return self.session.backend
 
     @property
     def state(self) -> RunState:
@@ -84,9 +89,8 @@ class Run:
     @property
     def worker(self) -> Worker:
         """Renders, samples and judges."""
-        return Worker(
-            engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=self.wait
-        )
+        engine, judge = self.backend.engine, self.backend.judge
+        return Worker(engine=engine, judge=judge, renderer=self.session.renderer, wait=self.wait)
 
 
 def train(run: Run) -> RunState:
@@ -142,7 +146,7 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
     knobs = knobs_now(run.plan, state)
     return collect(
         run.worker,
-        partial(run.tasks.problem, split="train", weights=knobs.mixture),
+        partial(run.session.tasks.problem, split="train", weights=knobs.mixture),
         knobs,
         cursor=state.cursor,
         expected_share=state.informative_share,
@@ -185,10 +189,10 @@ def boundary(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
     `rollouts_in_hand`: the next step's were sampled already; a checkpoint by the clock then waits a step. It is over
     when nothing is left to decide: a roll back lands at a boundary of its own, where commands may wait.
     """
-    plan, record, inbox = run.plan, run.recorder.record, run.store.folder / INBOX
+    plan, record = run.plan, run.recorder.record
     saved: RunState | None = None
     while True:
-        while (order := next_order(run.config, inbox, run.state, context=run.context)) is not None:
+        while (order := waiting_order(run)) is not None:
             record(order)
         with suppress(WaitEnded):  # the wish to stop is granted below; the validation stays due
             if exam_due(plan, run.state):
@@ -208,6 +212,12 @@ def boundary(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
         saved = state
 
 
+def waiting_order(run: Run) -> Ordered | None:
+    """The next command in the inbox that has not been taken in."""
+    session, inbox = run.session, run.store.folder / INBOX
+    return next_order(session.config, inbox, run.state, context=session.context)
+
+
 def validate(run: Run) -> Evaluated:
     """Ask the held-out problems of this run: the same problems and random numbers every time."""
     state, rules = run.state, run.plan.exam
@@ -215,12 +225,12 @@ def validate(run: Run) -> Evaluated:
     clock = Stopwatch(run.pulse, within="exam")
     results = sit_exam(
         run.worker,
-        run.tasks.exam_problems("exam", rules.per_domain),
+        run.session.tasks.exam_problems("exam", rules.per_domain),
         part="exam",
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=knobs.response_limit),
         seed=derive(run.plan.seed, "exam"),
-        pass_threshold=run.tasks.pass_threshold,
+        pass_threshold=run.session.tasks.pass_threshold,
         clock=clock,
     )
     domains = domain_rates(results, 1)

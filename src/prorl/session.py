@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from prorl.run.guards import GuardRules
 from prorl.run.heartbeat import Deadlines, Heart
 from prorl.run.keeper import Keeper, KeepRules
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
-from prorl.run.recorder import Recorder, Watcher
+from prorl.run.recorder import Recorder
 from prorl.run.retention import Retention
 from prorl.run.store import Checkpoint, RunStore
 
@@ -75,17 +75,8 @@ def start_run(
         measure_base(store, session, console, heart)
         with explain_no_room(folder):
             session.tokenizer.save_pretrained(folder / TOKENIZER)
-        with _watched(session, store, console, heart) as watchers:
-            recorder = checkpoints.start(
-                store,
-                session.backend.learner,
-                config_hash=config_hash(config),
-                with_reference=session.plan.needs_reference,
-                surroundings=build.environment(config, tasks, folder / TOKENIZER),
-                watchers=watchers,
-            )
-            state = _train(session, store, recorder, interrupt, heart)
-        return _conclude(state, session, store, console, heart)
+        begin = partial(checkpoints.start, with_reference=session.plan.needs_reference)
+        return _run(session, store, begin, console, interrupt, heart)
 
 
 def resume_run(
@@ -176,52 +167,56 @@ def _go_on(
     branched_from: str | None = None,
     after: str = "",
 ) -> RunState:
-    config = session.config
-    with alive(store.folder, _deadlines(config), step=checkpoint.step) as heart:
-        with _watched(session, store, console, heart) as watchers:
-            recorder = checkpoints.resume(
-                store,
-                session.backend.learner,
-                checkpoint,
-                config_hash=config_hash(config),
-                surroundings=build.environment(config, session.tasks, store.folder / TOKENIZER),
-                branched_from=branched_from,
-                after=after,
-                watchers=watchers,
-            )
-            state = _train(session, store, recorder, interrupt, heart)
-        return _conclude(state, session, store, console, heart)
+    with alive(store.folder, _deadlines(session.config), step=checkpoint.step) as heart:
+        begin = partial(checkpoints.resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
+        return _run(session, store, begin, console, interrupt, heart)
 
 
-def _train(
-    session: Session, store: RunStore, recorder: Recorder, interrupt: Interrupt, heart: Heart
+def _run(
+    session: Session,
+    store: RunStore,
+    begin: Callable[..., Recorder],
+    console: Console,
+    interrupt: Interrupt,
+    heart: Heart,
 ) -> RunState:
-    interrupt.pulse = heart
-    keeper = Keeper(
-        store,
-        session.backend.learner,
-        recorder,
-        _keep_rules(session.config),
-        alarm=interrupt.out_of_memory,
-        incidents=session.backend.incidents,
-        pulse=heart,
-    )
-    run = Run(
-        config=session.config,
-        plan=session.plan,
-        tasks=session.tasks,
-        backend=session.backend,
-        renderer=session.renderer,
-        context=session.context,
-        store=store,
-        recorder=recorder,
-        keeper=keeper,
-        interrupted=interrupt,
-        wait=interrupt.wait,
-        pulse=heart,
-    )
-    with keeper.last_words(), interrupt.listening():
-        return train(run)
+    """Train, and conclude: a finished run is compared with its base, an unfinished one says how to go on."""
+    config, plan, learner = session.config, session.plan, session.backend.learner
+    with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
+        recorder = begin(
+            store,
+            learner,
+            config_hash=config_hash(config),
+            surroundings=build.environment(config, session.tasks, store.folder / TOKENIZER),
+            watchers=[partial(heart.follow, plan), live, scalars],
+        )
+        interrupt.pulse = heart
+        keeper = Keeper(
+            store,
+            learner,
+            recorder,
+            _keep_rules(config),
+            alarm=interrupt.out_of_memory,
+            incidents=session.backend.incidents,
+            pulse=heart,
+        )
+        run = Run(
+            session=session,
+            store=store,
+            recorder=recorder,
+            keeper=keeper,
+            interrupted=interrupt,
+            wait=interrupt.wait,
+            pulse=heart,
+        )
+        with keeper.last_words(), interrupt.listening():
+            state = train(run)
+    if state.stopped == "done":
+        compare_with_base(store, state.step, session, console, heart)
+        console.say(f"run directory: {store.folder} (journal.jsonl, samples/, evals/, tb/, checkpoints/)")
+    else:
+        console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
+    return state
 
 
 @contextmanager
@@ -239,23 +234,6 @@ def _created(folder: Path, config: RunConfig, console: Console, interrupt: Inter
                 with suppress(OSError):  # somebody else put something there meanwhile
                     place.rmdir()
         raise
-
-
-@contextmanager
-def _watched(session: Session, store: RunStore, console: Console, heart: Heart) -> Iterator[list[Watcher]]:
-    plan = session.plan
-    with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
-        yield [partial(heart.follow, plan), live, scalars]
-
-
-def _conclude(state: RunState, session: Session, store: RunStore, console: Console, heart: Heart) -> RunState:
-    """A finished run is measured and compared with its base; an unfinished one says how to go on."""
-    if state.stopped == "done":
-        compare_with_base(store, state.step, session, console, heart)
-        console.say(f"run directory: {store.folder} (journal.jsonl, samples/, evals/, tb/, checkpoints/)")
-    else:
-        console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
-    return state
 
 
 def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[str]) -> RunConfig:

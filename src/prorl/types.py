@@ -100,7 +100,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What the learner needs of one rollout: action tokens, the engine's log-probs of them, one advantage."""
+    """What the learner needs of one rollout."""
 
     tokens: array[int]
     engine_logps: array[float]

@@ -241,13 +241,13 @@ class CtrlCOnImport(MetaPathFinder):
     """A person who presses Ctrl-C while the program is loading."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname == "prorl.lab.measurement.studies":
+        if fullname == "prorl.lab.measurement":
             raise KeyboardInterrupt
         return
 
 
 def test_ctrl_c_while_the_program_loads_says_how_to_go_on(workplace, monkeypatch):
-    monkeypatch.delitem(sys.modules, "prorl.lab.measurement.studies", raising=False)
+    monkeypatch.delitem(sys.modules, "prorl.lab.measurement", raising=False)
     monkeypatch.setattr(sys, "meta_path", [CtrlCOnImport(), *sys.meta_path])
     stopped = prorl("eval", "nano")
     assert stopped.exit_code == 130

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from prorl.build import Session
 from prorl.config.schema import RunConfig
-from prorl.control.events import Evaluated, Event, Stepped, from_record
+from prorl.control.events import Evaluated, Event, Ordered, Stepped, from_record
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.extract import respond
@@ -124,6 +125,15 @@ def run_in(
         def wait(reason: str, seconds: float) -> None:
             out(backend.judge, reason)
 
+    session = Session(
+        config=config,
+        plan=plan,
+        tasks=tasks,
+        backend=backend,
+        renderer=FakeRenderer(),
+        tokenizer=None,
+        context=10_000,
+    )
     new = not folder.exists()
     with RunStore.create(folder, {}, report=report) if new else RunStore.open(folder, report=report) as store:
         if new:
@@ -142,12 +152,7 @@ def run_in(
             )
         keeper = Keeper(store, backend.learner, recorder, keep, incidents=backend.incidents)
         run = Run(
-            config=config,
-            plan=plan,
-            tasks=tasks,
-            backend=backend,
-            renderer=FakeRenderer(),
-            context=10_000,
+            session=session,
             store=store,
             recorder=recorder,
             keeper=keeper,
@@ -161,6 +166,29 @@ def run_in(
 
 def events(folder: Path) -> list[Event]:
     return [from_record(record) for record in read_journal(folder / "journal.jsonl")]
+
+
+def of(folder: Path, kind: type | tuple[type, ...]) -> list:
+    return [event for event in events(folder) if isinstance(event, kind)]
+
+
+def nameless(folder: Path) -> list[Event]:
+    """What happened, without times and the ids of orders."""
+    told = timeless(events(folder))
+    return [replace(event, id="") if isinstance(event, Ordered) else event for event in told]
+
+
+def once_at(step: int) -> Callable[[RunState], bool]:
+    """An interruption at a step, the first time that it is reached."""
+    asked: list[int] = []
+
+    def wanted(state: RunState) -> bool:
+        if state.step != step or asked:
+            return False
+        asked.append(step)
+        return True
+
+    return wanted
 
 
 def timeless(events: list[Event]) -> list[Event]:

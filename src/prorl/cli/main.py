@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,7 +116,7 @@ def train(
             return _supervised(["train", recipe, *changes, "--run", str(folder)], folder)
         from prorl.session import start_run
 
-        return _trained(folder, lambda console, interrupt: start_run(config, folder, console, interrupt))
+        return _trained(folder, partial(start_run, config, folder))
 
     finish(work, refused=CRASHED)
 
@@ -143,10 +144,7 @@ def resume(
         from prorl.session import resume_run
 
         after = os.environ.get(ENDED, "")
-        return _trained(
-            folder,
-            lambda console, interrupt: resume_run(folder, console, interrupt, overrides=changes, after=after),
-        )
+        return _trained(folder, partial(resume_run, folder, overrides=changes, after=after))
 
     finish(work, refused=CRASHED)
 
@@ -266,10 +264,7 @@ def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervis
         return _supervised(["train", "--branch", origin, *overrides, "--run", str(target)], target)
     from prorl.session import branch_run
 
-    return _trained(
-        target,
-        lambda console, interrupt: branch_run(parent, target, overrides, console, interrupt, step=step),
-    )
+    return _trained(target, partial(branch_run, parent, target, overrides, step=step))
 
 
 def _supervised(arguments: Sequence[str], folder: Path, changes: Sequence[str] = ()) -> int:
