@@ -245,15 +245,6 @@ def test_the_last_good_step_is_before_everything_remembered_where_nothing_was_ca
     assert only.good_step == 0
 
 
-def test_roll_backs_that_do_not_help_end_the_run():
-    state = fold([START, *TRACES["non_finite"]])
-    watch = replace(state.signals.watch("non_finite"), acted=3)
-    state = replace(state, signals=replace(state.signals, watches={"non_finite": watch}))
-    spoke, stop = decide(plan(non_finite={}), state)
-    assert spoke.action == "stop"
-    assert stop == Stop(reason="3 updates in a row were not finite, and 3 roll backs did not help")
-
-
 def test_a_roll_back_carries_over_what_the_checkpoint_does_not_know():
     state = replace(fold([START, *TRACES["non_finite"]]), inbox=70, lr_scale=0.5, lr_until=9)
     (decision,) = interventions(plan(non_finite={}), state, can_reset=True)

@@ -67,9 +67,8 @@ class WarmupConfig(Model):
     batch_size: Count = 64
     lr: Positive = 2e-3
     corpus_problems: Steps = 20_000
-    levels: dict[str, dict[Level, Amount]] = Field(
-        default_factory=dict
-    )  # task → level weights; default: as trained
+    # Task → level weights; default: as trained.
+    levels: dict[str, dict[Level, Amount]] = Field(default_factory=dict)
 
 
 class ModelSection(Model):
@@ -93,16 +92,13 @@ class TaskConfig(Model):
     """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
 
     weight: Amount = 1.0
-    levels: dict[Level, Amount] = Field(
-        default_factory=dict
-    )  # level → weight; default: all trained levels equally
-    kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = (
-        None  # how answers are judged
-    )
+    # Level → weight; default: all trained levels equally.
+    levels: dict[Level, Amount] = Field(default_factory=dict)
+    # How answers are judged.
+    kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = None
     path: Text | None = None  # Parquet or JSONL to read a data set from, in place of the hub
-    columns: dict[Text, Text] = Field(
-        default_factory=dict
-    )  # field → column, where a file names them differently
+    # Field → column, where a file names them differently.
+    columns: dict[Text, Text] = Field(default_factory=dict)
     limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
     revision: Text | None = None  # of the hub's repository
 
@@ -345,9 +341,8 @@ class DetectorConfig(Model):
     threshold: Signed  # of its reading, inclusive
     rearm: Signed  # having spoken, it sees nothing until a reading is better than this
     hits: Count = 1  # so many ...
-    of_last: int = Field(
-        1, ge=1, le=READINGS
-    )  # ... of the last readings beyond the threshold, the newest among them
+    # ... of the last readings beyond the threshold, the newest among them.
+    of_last: int = Field(1, ge=1, le=READINGS)
     cooldown: Steps = 50  # steps between two words of it
     max: Count = 3  # times it may act by itself; then it only warns, and one that rolls back stops the run
     action: Action = "warn"  # in mode act
@@ -456,16 +451,13 @@ class RunConfig(Model):
     steps: Steps = 3000
     backend: Literal["local", "ray"] = "local"
     device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
-    threads: int = Field(
-        0, ge=0, le=4096
-    )  # CPU threads of torch in each process; 0: as many as there are cores
-    instruction: Annotated[str, Field(max_length=MOST)] = (
-        ""  # how to answer: appended to the prompts of all tasks but data sets, which have their own
-    )
+    # CPU threads of torch in each process; 0: as many as there are cores.
+    threads: int = Field(0, ge=0, le=4096)
+    # How to answer: appended to the prompts of all tasks but data sets, which have their own.
+    instruction: Annotated[str, Field(max_length=MOST)] = ""
     format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
-    data: Text | None = (
-        None  # folder of prepared data sets; default: in the cache, by what the recipe asks for
-    )
+    # Folder of prepared data sets; default: in the cache, by what the recipe asks for.
+    data: Text | None = None
     model: ModelSection
     tasks: dict[Text, TaskConfig] = Field(min_length=1, max_length=1000)
     sampling: SamplingConfig = SamplingConfig()

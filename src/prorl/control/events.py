@@ -38,9 +38,8 @@ class Tally:
     truncated: float | None  # share of judged rollouts that hit the limit
     unanswered: float | None  # share of judged rollouts without an extractable answer
     domain_scores: Mapping[str, float]  # mean raw score per domain over judged rollouts
-    domain_errors: Mapping[str, float] = field(
-        default_factory=dict
-    )  # share of verifier errors per domain over all consumed rollouts
+    # Share of verifier errors per domain over all consumed rollouts.
+    domain_errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def informative_share(self) -> float | None:

@@ -41,7 +41,7 @@ from prorl.lab.evals.shelf import (
     step_name,
     step_of,
 )
-from prorl.lab.evals.study import Study, read_study
+from prorl.lab.evals.study import Part, Study, read_study
 from prorl.lab.watch.boundary import show_boundary, show_gains, show_rates
 from prorl.lab.watch.console import Console
 from prorl.rollout.pipeline import Worker
@@ -334,7 +334,11 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
     levels: dict[str, set[int]] = {}
     for problem in chosen.get("ladder", ()):
         levels.setdefault(problem.task, set()).add(problem.level)
-    sizes = {"test": section.per_domain, "ood": section.ood_per_domain, "ladder": section.ladder_per_level}
+    sizes: dict[Part, int] = {
+        "test": section.per_domain,
+        "ood": section.ood_per_domain,
+        "ladder": section.ladder_per_level,
+    }
     rules = Rules(
         sizes=sizes,
         ladders={name: sorted(found) for name, found in levels.items()},
