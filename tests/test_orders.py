@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -272,46 +270,3 @@ def test_who_sits_at_a_terminal_is_asked_before_a_knob_moves_far(told, answer):
     assert asked == ["optimizer.lr moves from 1e-06 to 5"]
     tell(told, ["optimizer.lr=2e-6"] if not answer else ["optimizer.lr=4"], confirm=confirm)
     assert len(asked) == 1
-
-
-LOOP = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from dataclasses import replace
-from test_orders import QUIET, run_in
-import time
-folder = Path({folder!r})
-def wait(reason, seconds):
-    print(reason or ".", flush=True)
-    time.sleep(0.05)
-state = run_in(folder, QUIET, wait=wait)
-print(state.stopped, state.step, flush=True)
-"""
-
-
-def test_orders_from_other_processes_reach_a_run_that_loops(told):
-    """The run pauses at once, then is told by `prorl tell` from other processes to change, to note and to stop."""
-    tell(told, ["pause"])
-    tests = str(Path(__file__).parent)
-    runner = subprocess.Popen(
-        [sys.executable, "-c", LOOP.format(tests=tests, folder=str(told))], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert runner.stdout.readline() == "paused at step 5: told to pause\n"
-        for words in (["kl.coef=0.5", "--yes"], ["note", "from another shell"], ["stop"]):
-            done = subprocess.run(
-                [sys.executable, "-m", "prorl", "tell", str(told), *words],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            assert done.stdout.startswith("order ")
-        output, _ = runner.communicate(timeout=60)
-    finally:
-        runner.kill()
-    assert output.splitlines()[-1] == f"{TOLD_TO_STOP} 5"
-    words = [order.order for order in of(told, Ordered)]
-    assert words == ["stop", "pause", "set", "note", "stop"]
-    assert fold(events(told)).overrides == {"kl_coef": 0.5}

@@ -29,6 +29,8 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.envs.verifier import make_verifier
+from prorl.rollout.outage import Wait
+from prorl.rollout.pipeline import Worker
 from prorl.rollout.render import ChatRenderer
 from prorl.run.guards import machine_memory
 from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
@@ -67,6 +69,10 @@ class Session:
     renderer: Renderer
     tokenizer: PreTrainedTokenizerBase
     context: int  # of the model, tokens
+
+    def worker(self, wait: Wait) -> Worker:
+        """Renders, samples and judges; `wait` is called while verifiers are out."""
+        return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=wait)
 
 
 def build_session(

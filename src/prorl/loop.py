@@ -45,7 +45,6 @@ from prorl.lab.evals.rates import domain_rates, unanswered_share
 from prorl.rollout.batch import make_batch
 from prorl.rollout.collect import Harvest, collect
 from prorl.rollout.outage import Wait, WaitEnded
-from prorl.rollout.pipeline import Worker
 from prorl.rollout.samples import sample_records
 from prorl.run import checkpoints
 from prorl.run.inbox import INBOX
@@ -86,12 +85,6 @@ class Run:
         """What all events so far lead to."""
         return self.recorder.state
 
-    @property
-    def worker(self) -> Worker:
-        """Renders, samples and judges."""
-        engine, judge = self.backend.engine, self.backend.judge
-        return Worker(engine=engine, judge=judge, renderer=self.session.renderer, wait=self.wait)
-
 
 def train(run: Run) -> RunState:
     """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
@@ -99,9 +92,8 @@ def train(run: Run) -> RunState:
     ahead: Harvest | None = None
     while True:
         before = run.state
-        state = boundary(
-            run, rollouts_in_hand=ahead is not None
-        )  # commands, validation, decisions, checkpoint
+        # Commands, validation, decisions, checkpoint.
+        state = boundary(run, rollouts_in_hand=ahead is not None)
         if state.stopped is not None:
             return state
 
@@ -145,7 +137,7 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
     """
     knobs = knobs_now(run.plan, state)
     return collect(
-        run.worker,
+        run.session.worker(run.wait),
         partial(run.session.tasks.problem, split="train", weights=knobs.mixture),
         knobs,
         cursor=state.cursor,
@@ -224,7 +216,7 @@ def validate(run: Run) -> Evaluated:
     knobs = knobs_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="exam")
     results = sit_exam(
-        run.worker,
+        run.session.worker(run.wait),
         run.session.tasks.exam_problems("exam", rules.per_domain),
         part="exam",
         samples=rules.samples,

@@ -14,11 +14,11 @@ import pytest
 
 from prorl.cli.evaluate import read_ks
 from prorl.envs.errors import ProrlError
+from prorl.lab import measurement
 from prorl.lab.evals import measure as measuring
 from prorl.lab.evals.shelf import BASE, model_file
 from prorl.lab.evals.shelf import models as models_of
 from prorl.lab.evals.study import Study, read_study, write_study
-from prorl.lab.measurement import work
 from prorl.run.layout import LOCK
 from prorl.run.lock import hold_lock
 from prorl.run.status import status
@@ -291,11 +291,11 @@ def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(trained, tm
 
 def test_a_checkpoint_that_was_deleted_meanwhile_is_told(trained, tmp_path, monkeypatch):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    build = work.build.build_tasks
+    build = measurement.build.build_tasks
 
     def deleting(config):
         shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
         return build(config)
 
-    monkeypatch.setattr(work.compose, "build_tasks", deleting)
+    monkeypatch.setattr(measurement.build, "build_tasks", deleting)
     assert "step_000003 was deleted meanwhile" in refused("eval", run, *FEW)

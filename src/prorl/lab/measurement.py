@@ -44,7 +44,6 @@ from prorl.lab.evals.shelf import (
 from prorl.lab.evals.study import Part, Study, read_study
 from prorl.lab.watch.boundary import show_boundary, show_gains, show_rates
 from prorl.lab.watch.console import Console
-from prorl.rollout.pipeline import Worker
 from prorl.run import sealed
 from prorl.run.checkpoints import FIRST_REFERENCE
 from prorl.run.journal import Journal
@@ -371,14 +370,12 @@ def ask(
         console.say(reason)
         time.sleep(seconds)
 
-    backend = session.backend
-    worker = Worker(engine=backend.engine, judge=backend.judge, renderer=session.renderer, wait=wait)
     with (
-        _incidents_kept(folder, subject, backend),
+        _incidents_kept(folder, subject, session.backend),
         console.progress(f"measuring {subject.model}") as progress,
     ):
         study = measure(
-            worker,
+            session.worker(wait),
             folder,
             subject,
             asked.questions,
