@@ -10,8 +10,7 @@ from pathlib import Path
 
 from prorl.build import build_session
 from prorl.config.recipe import check
-from prorl.learn.model import ModelShape, build_model, parameter_count
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.learn.base_model import ModelShape, build_model, parameter_count, train_tokenizer
 
 SIZES = ((128, 4), (512, 5), (1024, 6))  # hidden size, layers
 SYNCS = 6  # the first waits for the engine to start

@@ -2,7 +2,7 @@
 
 Engines sample wave after wave (`engine_model.py`) until enough groups teach, ranks learn from those, weights are
 synced. Invariants: every accepted response is learned from exactly once, and equal seeds give equal steps. Memory is
-not modelled here again: `prorl.cluster.placement` says how many responses an engine holds.
+not modelled here again: `prorl.cluster.capacity` says how many responses an engine holds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from engine_model import Engine, Lengths, judged
 from prorl.algo.dynamic_sampling import wave_size
-from prorl.cluster.footprint import FLOAT32, HALF, Demand, Size, kv_cache
-from prorl.cluster.placement import Cluster, place
+from prorl.cluster.capacity import FLOAT32, HALF, Demand, Hardware, Size, kv_cache, place
 
 GPUS_PER_NODE = 8
 
@@ -130,9 +129,12 @@ def _rows(size: Size, work: Work, gpus: int, assumptions: Assumptions, *, separa
         activation_checkpointing=True,
         half=True,
         reference=True,
+        offload=False,
+        cache_gib=None,
+        sampled_tokens=0,
+        trained_tokens=0,
     )
-    nodes = math.ceil(gpus / GPUS_PER_NODE)
-    placed = place(size, demand, Cluster(gpus=gpus, nodes=nodes), separate=separate)
+    placed = place(size, demand, Hardware(gpus=gpus), separate=separate)
     assert not placed.problems
     return min(assumptions.rows, placed.rows)
 

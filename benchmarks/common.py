@@ -22,9 +22,8 @@ from prorl.control.state import RunState, evolve
 from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
 from prorl.lab.watch.console import Console
-from prorl.rollout.batch import make_batch
-from prorl.rollout.collect import collect
-from prorl.rollout.outage import wait_silently
+from prorl.rollout.batch import collect, make_batch
+from prorl.rollout.pipeline import wait_silently
 from prorl.stopwatch import Stopwatch
 from prorl.types import Knobs
 

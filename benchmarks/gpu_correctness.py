@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_prompts
-from prorl.learn.logprobs import Scoring, score
+from prorl.learn.loss import Scoring, score
 from prorl.learn.packing import gather_rows, micro_batch, plan_rows
 from prorl.types import Action, Completion, PromptActions
 

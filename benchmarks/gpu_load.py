@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from prorl.cluster.footprint import Size
-from prorl.learn.model import ModelShape, build_model, parameter_count
+from prorl.cluster.capacity import Size
+from prorl.learn.base_model import ModelShape, build_model, parameter_count
 from prorl.local.engine import LocalEngine
 from prorl.types import Completion, Request, Sampling
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from gpu_correctness import correctness
 from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_tokens, size_of
 from prorl.build import learner_settings
-from prorl.cluster.footprint import FLOAT32, HALF, activations, cast_copy, kv_cache, learner_state
+from prorl.cluster.capacity import FLOAT32, HALF, activations, computed_weights, kv_cache, learner_state
 from prorl.config.recipe import load_recipe
 from prorl.control.plan import make_plan
 from prorl.lab.watch.console import Console
@@ -119,7 +119,7 @@ def _learn_row(load: Load, packed: int, device: torch.device) -> dict[str, Any]:
         # a forward and a backward pass; with recomputation and the reference, which are work too
         "model FLOPs utilisation": 3 * forward / seconds / peak if peak else None,
         "hardware FLOPs utilisation": 5 * forward / seconds / peak if peak else None,
-        **_memory(device, state.resident + state.gradients + cast_copy(size, half=True) + kept),
+        **_memory(device, sum(state.values()) + computed_weights(size, half=True) + kept),
     }
     _say(row)
     return row

@@ -20,13 +20,12 @@ import ray
 
 from prorl.cluster.judge import JudgeActor, RayJudge
 from prorl.envs.extract import respond
-from prorl.envs.registry import make_task
-from prorl.envs.verifier import VerifierSpec, make_verifier
+from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.local.judge import LocalJudge
-from prorl.rollout.outage import Item, judge_all
+from prorl.rollout.pipeline import Item, judge_all
 from prorl.types import Judge
 
-CHEAP = ("arithmetic", "word_list", "list_trace")
+CHEAP = ("arithmetic", "word_list", "list_synthesis")
 DEADLINE = 8.0
 
 

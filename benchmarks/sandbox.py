@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from prorl.envs.sandbox import wall
 from prorl.envs.sandbox.jobs import Job
-from prorl.envs.sandbox.link import SandboxError
+from prorl.envs.sandbox.link import SandboxError, interpreter
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 
 BARE = "bare"
@@ -39,7 +38,7 @@ def job_for(number: int, kind: str) -> Job:
 
 
 def run_bare(number: int) -> None:
-    command = [str(wall.interpreter()), "-I", "-S", "-B", "-c", f"print(int(input()) + {number})"]
+    command = [str(interpreter()), "-I", "-S", "-B", "-c", f"print(int(input()) + {number})"]
     done = subprocess.run(command, input="1", capture_output=True, text=True, check=True)
     assert done.stdout == f"{number + 1}\n"
 

@@ -17,8 +17,8 @@ from statistics import fmean
 
 from cluster_model import Assumptions, Setup, Work, colocated, separate, simulate
 from common import markdown
+from prorl.cluster.capacity import Size
 from prorl.cluster.estimate import model_size
-from prorl.cluster.footprint import Size
 from prorl.config.recipe import load_recipe
 from prorl.control.plan import knobs_at, make_plan
 

@@ -40,8 +40,8 @@ from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
 from prorl.control.plan import Plan, knobs_at, make_plan
 from prorl.envs.mixture import Mixture
+from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem
-from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.types import Knobs, Renderer
 
 # rows that TRL learns from at a time: the fastest on a CPU; all 256 of a step at once cost it a fifth more

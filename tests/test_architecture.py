@@ -34,7 +34,6 @@ LIGHT = [
     "prorl.lab.evals.creativity",
     "prorl.steering",
     "prorl.cluster.estimate",
-    "prorl.fake",
     "prorl.lab.watch.console",
     "prorl.lab.report.compare",
     "prorl.lab.export.card",

@@ -18,7 +18,7 @@ import torch
 
 from prorl.envs.extract import respond
 from prorl.envs.registry import make_task
-from prorl.fake import FakeRenderer
+from support.fake_backend import FakeRenderer
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RECIPE = """

@@ -14,19 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.cluster.footprint import Size
+from support.sizes import QWEN_1_5B as SIZE
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SIZE = Size(
-    parameters=1.54e9,
-    hidden_size=1536,
-    intermediate_size=8960,
-    layers=28,
-    heads=12,
-    kv_heads=2,
-    head_width=128,
-    context=131_072,
-)
 
 
 @pytest.fixture(scope="module")

@@ -121,34 +121,18 @@ def test_a_job_begins_a_run_on_all_its_nodes(stage):
     assert not any(entry.startswith("scontrol requeue") for entry in log(stage))
 
 
-def test_whatever_the_doctor_finds_the_run_begins(stage):
-    assert ended(job(stage, "prorl_v2", ILL="1", STATUS="0")) == 0
-    assert line(stage, "prorl train")
+def test_a_run_named_by_its_recipe_file_begins_whatever_the_doctor_finds(stage):
+    assert ended(job(stage, "recipes/mine.yaml", ILL="1", STATUS="0")) == 0
+    assert "prorl train recipes/mine.yaml --run runs/mine " in line(stage, "prorl train")
 
 
-def test_a_job_goes_on_with_a_run_that_has_a_checkpoint(stage):
-    (stage / "runs" / "prorl_v2" / "checkpoints" / "step_0000010").mkdir(parents=True)
-    assert ended(job(stage, "prorl_v2", "seed=1", STATUS="0")) == 0
-    assert line(stage, "prorl") == "prorl resume runs/prorl_v2 --backend ray --address 10.0.0.1:6379"
-
-
-def test_a_run_that_goes_on_takes_the_settings_that_a_resume_may_change(stage):
+def test_a_run_with_a_checkpoint_goes_on_with_the_settings_that_a_resume_may_change(stage):
     changes = [f"{section}.key=1" for section in SECTIONS if section != "backend"]
     assert len(changes) == 4
     (stage / "runs" / "prorl_v2" / "checkpoints" / "step_0000010").mkdir(parents=True)
     assert ended(job(stage, "prorl_v2", "seed=1", *changes, "optimizer.lr=1", STATUS="0")) == 0
-    assert line(stage, "prorl resume").split()[3:] == [
-        "--backend",
-        "ray",
-        "--address",
-        "10.0.0.1:6379",
-        *changes,
-    ]
-
-
-def test_a_recipe_file_gives_the_run_its_name(stage):
-    assert ended(job(stage, "recipes/mine.yaml", STATUS="0")) == 0
-    assert "prorl train recipes/mine.yaml --run runs/mine " in line(stage, "prorl train")
+    resume = "prorl resume runs/prorl_v2 --backend ray --address 10.0.0.1:6379"
+    assert line(stage, "prorl") == " ".join((resume, *changes))
 
 
 @pytest.mark.parametrize(
@@ -199,14 +183,11 @@ def test_a_job_told_to_stop_before_it_trains_is_queued_again(stage, program, act
     assert not any(entry.startswith("prorl train") for entry in log(stage))
 
 
-def test_a_run_that_fails_is_not_queued_again(stage):
-    assert ended(job(stage, "prorl_v2", STATUS="70")) == 70
+@pytest.mark.parametrize(("status", "begun"), [({"STATUS": "70"}, True), ({"RAY_DOWN": "1"}, False)])
+def test_a_job_that_fails_is_not_queued_again(stage, status, begun):
+    assert ended(job(stage, "prorl_v2", **status)) == (70 if begun else 1)
+    assert any(entry.startswith("prorl") for entry in log(stage)) == begun
     assert not any(entry.startswith("scontrol requeue") for entry in log(stage))
-
-
-def test_a_job_whose_cluster_does_not_start_ends(stage):
-    assert ended(job(stage, "prorl_v2", RAY_DOWN="1")) != 0
-    assert not any(entry.startswith("prorl") for entry in log(stage))
 
 
 RAY_OF_ONE_NODE = """\

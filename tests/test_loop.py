@@ -11,13 +11,12 @@ import pytest
 
 from prorl.control.events import Evaluated, ReferenceReset, StageEntered, Stepped, Warned
 from prorl.control.state import RunState, fold
-from prorl.fake import FakeBackend
 from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
-from prorl.rollout.outage import WaitEnded, wait_silently
-from prorl.rollout.pipeline import StaleCompletionError
+from prorl.rollout.pipeline import StaleCompletionError, WaitEnded, wait_silently
 from prorl.run.store import RunStore
 from support.defaults import some_resets, some_stage
+from support.fake_backend import FakeBackend
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
 from support.mishaps import AMISS, CURSED, make_mishap
 
@@ -156,7 +155,7 @@ def test_a_stale_completion_is_refused(tmp_path, monkeypatch):
     def outdated(self, request, sample):
         return replace(original(self, request, sample), policy_version=-5)
 
-    from prorl.fake import FakeEngine
+    from support.fake_backend import FakeEngine
 
     original = FakeEngine._sample
     monkeypatch.setattr(FakeEngine, "_sample", outdated)

@@ -10,8 +10,8 @@ import pytest
 from prorl.control.events import ReferenceReset, StageEntered, Stepped
 from prorl.control.plan import make_plan
 from prorl.control.state import fold
-from prorl.fake import FakeLearner
 from support.defaults import some_resets
+from support.fake_backend import FakeLearner
 from support.fake_runs import PLAN, events, of, run_in, timeless
 from support.recipes import recipe
 

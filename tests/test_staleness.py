@@ -11,10 +11,10 @@ import pytest
 
 from prorl.control.events import ReferenceReset, Stepped, Warned
 from prorl.control.state import RunState, fold
-from prorl.fake import FakeEngine, FakeLearner
-from prorl.rollout.outage import WaitEnded
+from prorl.rollout.pipeline import WaitEnded
 from prorl.run.keeper import KeepRules
 from support.defaults import some_exams, some_resets
+from support.fake_backend import FakeEngine, FakeLearner
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
 
 STALE = replace(PLAN, max_staleness=1, save_every=100, exam=some_exams(every=6, per_domain=5, samples=2))

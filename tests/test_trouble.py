@@ -14,7 +14,6 @@ from prorl.control.detectors import degraded
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.types import Verdict
-from prorl.fake import WRONG, FakeEngine, FakeJudge, FakeLearner
 from prorl.lab.watch.lines import line
 from prorl.run import checkpoints
 from prorl.run.branch import copy_to
@@ -24,6 +23,7 @@ from prorl.run.retention import Retention
 from prorl.run.store import RunStore
 from prorl.steering import parse_order
 from support.defaults import some_detectors, some_exams, some_resets
+from support.fake_backend import WRONG, FakeEngine, FakeJudge, FakeLearner
 from support.fake_runs import PLAN, events, nameless, of, once_at, run_in, timeless
 
 

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from prorl.cluster.footprint import LEARNED
+from prorl.cluster.capacity import LEARNED
 from prorl.types import Completion, log_probs, token_ids
 
 TOKENS = 10_000

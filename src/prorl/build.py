@@ -11,10 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prorl.config.checks import heads_problem
-from prorl.config.recipe import RecipeError
-from prorl.config.schema import RunConfig
-from prorl.control.plan import Plan, make_plan
 from prorl.data import (
     cache_folder,
     check_sandbox,
@@ -24,14 +20,16 @@ from prorl.data import (
     verifier_spec,
     warmup_mixture,
 )
+from prorl.config.checks import heads_problem
+from prorl.config.recipe import RecipeError
+from prorl.config.schema import RunConfig
+from prorl.control.plan import Plan, make_plan
 from prorl.envs.datasets.prepare import require_prepared
 from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_verifier
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
-from prorl.envs.verifier import make_verifier
-from prorl.rollout.outage import Wait
-from prorl.rollout.pipeline import Worker
-from prorl.rollout.render import ChatRenderer
+from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
 from prorl.run.guards import machine_memory
 from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
 from prorl.types import Backend, Renderer
@@ -255,8 +253,7 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
 
 def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
     """Directory or hub id of the model to start from; warms a tiny one up if the recipe says so."""
-    from prorl.learn.model import ModelShape
-    from prorl.learn.warmup import WarmupSettings, build_base
+    from prorl.learn.base_model import ModelShape, WarmupSettings, build_base
 
     warmup = config.model.warmup
     if warmup is None:
@@ -342,31 +339,32 @@ def _local_backend(
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
 ) -> tuple[Backend, int]:
-    from prorl.cluster.settings import EngineSettings, chosen_transfer, require_packages
+    from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, require_packages
 
     require_packages()
     from prorl.cluster.backend import RayBackend
     from prorl.cluster.cluster import Cluster
-    from prorl.cluster.engine import RayEngine
-    from prorl.cluster.learner import Origin, RayLearner
-    from prorl.cluster.turns import Turns, apart
+    from prorl.cluster.engine import EngineActor, RayEngine
+    from prorl.cluster.learner import LearnerRank, RayLearner
 
     asked = config.cluster
     settings, where = learner_settings(config), cluster_settings(config)
     cluster = Cluster(where)
-    take = Turns().take if asked.colocate else apart
+    sharing = GpuSharing() if asked.colocate else None
     with ExitStack() as stack:
         stack.callback(cluster.close)
         judge = _ray_judge(config, cluster)  # before a model is loaded: what a node lacks is seen at once
         stack.callback(judge.close)
-        origin = Origin(
-            model=_everywhere(source),
-            tokenizer=_everywhere(tokens.name_or_path),
-            settings=settings,
+        ranks = range(asked.learners)
+        learner = RayLearner(
+            [cluster.start("rank", rank, LearnerRank, rank, asked.learners) for rank in ranks],
+            _everywhere(source),
+            _everywhere(tokens.name_or_path),
+            settings,
             with_reference=with_reference,
+            device=where.device,
+            sharing=sharing,
         )
-        ranks = [cluster.start_rank(rank) for rank in range(asked.learners)]
-        learner = RayLearner(ranks, origin, device=where.device, take=take)
         _check_context(config, learner.facts.context)
         if problem := heads_problem(asked.tensor_parallel, learner.facts.heads):
             raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
@@ -383,11 +381,11 @@ def _ray_backend(
             colocated=asked.colocate,
         )
         engine = RayEngine(
-            lambda index: cluster.start_engine(index, engines),
+            lambda index: cluster.start("engine", index, EngineActor, engines),
             asked.engines,
             engines,
             deadline=asked.engine_deadline,
-            take=take,
+            sharing=sharing,
         )
         stack.pop_all()
     backend = RayBackend(
@@ -402,13 +400,13 @@ def _ray_backend(
 
 
 def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
-    from prorl.cluster.judge import RayJudge
+    from prorl.cluster.judge import JudgeActor, RayJudge
 
     make = _judge_maker(config)
     if not config.cluster.judges:
         return make()
     return RayJudge(
-        lambda index: cluster.start_judge(index, make),
+        lambda index: cluster.start("judge", index, JudgeActor, make),
         config.cluster.judges,
         deadline=config.judge.deadline,
         check=partial(check_sandbox, config),

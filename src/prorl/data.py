@@ -10,17 +10,15 @@ from pathlib import Path
 
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig, WarmupConfig
-from prorl.envs.datasets.catalogue import SOURCES, resolve
-from prorl.envs.datasets.records import SourceRequest
-from prorl.envs.datasets.task import DatasetTask
+from prorl.envs.base import Instructed
+from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
+from prorl.envs.datasets.store import DatasetTask
 from prorl.envs.extract import respond
-from prorl.envs.instructed import Instructed
 from prorl.envs.mixture import Mixture
-from prorl.envs.registry import make_task
+from prorl.envs.registry import VerifierSpec, make_task
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
 from prorl.envs.types import Task
-from prorl.envs.verifier import VerifierSpec
 from prorl.envs.verifiers.programs import NeedsSandbox
 
 

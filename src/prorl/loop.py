@@ -40,12 +40,9 @@ from prorl.control.events import (
 from prorl.control.plan import Plan, knobs_now
 from prorl.control.state import RunState
 from prorl.envs.seeds import derive
-from prorl.lab.evals.exams import sit_exam
-from prorl.lab.evals.rates import domain_rates, unanswered_share
-from prorl.rollout.batch import make_batch
-from prorl.rollout.collect import Harvest, collect
-from prorl.rollout.outage import Wait, WaitEnded
-from prorl.rollout.samples import sample_records
+from prorl.rollout.batch import Harvest, collect, make_batch, sample_records
+from prorl.rollout.pipeline import Wait, WaitEnded
+from prorl.rollout.validation import domain_rates, sit_exam, unanswered_share
 from prorl.run import checkpoints
 from prorl.run.inbox import INBOX
 from prorl.run.keeper import Keeper

@@ -338,7 +338,7 @@ def disturb(family_: Family, deck: Deck, log: Log, enough: Callable[[], bool]) -
 def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
     """Disturb until there were enough faults, and let the last run end."""
     from prorl.config.recipe import load_recipe
-    from prorl.envs.families.one_liner import puzzles
+    from prorl.envs.families.programs import puzzles
 
     points(), puzzles()  # once, for all that are forked
     config, done = load_recipe(recipe), folder / "faults"

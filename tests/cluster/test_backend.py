@@ -16,10 +16,10 @@ from prorl.control.state import fold, from_json
 from prorl.envs.extract import respond
 from prorl.envs.files import decode_json
 from prorl.envs.registry import make_task
-from prorl.rollout.outage import judge_all
+from prorl.rollout.pipeline import judge_all
 from prorl.session import resume_run, start_run
-from prorl.types import Batch, PromptActions, Request, Sampling
-from support.cluster import actors, write_model
+from prorl.types import Batch, PromptActions
+from support.cluster import actors, answers, ask
 from support.commands import done
 from support.defaults import some_knobs
 from support.learners import action_of
@@ -31,11 +31,6 @@ RayActorError = pytest.importorskip("ray.exceptions").RayActorError
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 CLUSTER = {"learners": 2, "engines": 1, "judges": 1, "cache_gib": 0.0625}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
 
 
 @pytest.fixture(scope="module")
@@ -119,31 +114,13 @@ def backend(model, tmp_path):
     parts.backend.close()
 
 
-def answers(engine, requests, *, after_the_first=lambda: None):
-    for request in requests:
-        engine.submit(request)
-    done = engine.poll()
-    after_the_first()
-    found = []
-    while done:
-        found += done
-        done = engine.poll()
-    by_name = {(completion.draw, completion.sample): completion for completion in found}
-    assert len(by_name) == len(found)
-    return by_name
-
-
 def kill_one(kind):
     _, second = actors(kind)
     second.kill()
 
 
 def test_an_engine_and_a_judge_that_are_killed_are_replaced_and_asked_again(backend, caplog):
-    sampling = Sampling(temperature=1.0, top_p=1.0, limit=60)
-    requests = [
-        Request(draw=draw, prompt=(30 + draw, 40, 50), samples=6, seed=draw, sampling=sampling)
-        for draw in range(8)
-    ]
+    requests = [ask(draw, (30 + draw, 40, 50), samples=6, seed=draw, limit=60) for draw in range(8)]
     expected = answers(backend.engine, requests)
     found = answers(backend.engine, requests, after_the_first=partial(kill_one, "EngineActor"))
     assert re.search(r"engine \d has died and is replaced, \d+ responses are asked again", caplog.text)
@@ -170,15 +147,12 @@ def test_engines_sample_while_the_ranks_learn(backend):
     """The ranks are held still until all responses are there."""
     action = action_of((40, 50), -5.0)
     batch = Batch(groups=(PromptActions(prompt=(30, 31), actions=(action, action)),))
-    request = Request(
-        draw=0, prompt=(30, 31), samples=4, seed=1, sampling=Sampling(temperature=1.0, top_p=1.0, limit=8)
-    )
     ranks = actors("LearnerRank")
     for rank in ranks:
         rank.suspend()
     try:
         learning = backend.learner.begin_update(batch, some_knobs(kl_coef=0.0, learning_rate=1e-2))
-        sampled = answers(backend.engine, [request])
+        sampled = answers(backend.engine, [ask(prompt=(30, 31), samples=4, limit=8)])
     finally:
         for rank in ranks:
             rank.resume()

@@ -1,19 +1,20 @@
 """Where the processes of a run go on real Ray, whose nodes are said to have GPUs; nothing here uses one."""
 
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
 
 from prorl.build import settled
-from prorl.cluster.settings import ClusterSettings, EngineSettings
 from prorl.config.recipe import load_recipe
+from support.cluster import cluster_settings
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-ENGINE = EngineSettings(config="", eos_ids=(0,), context=8)
-
 
 def somewhere():
-    """A class of actors in the place of ranks and engines; made in here, as that spares them all our imports."""
+    """A class of actors instead of ranks and engines; made in here, so that they import nothing of ours."""
 
     class Somewhere:
         def __init__(self, *_):
@@ -38,41 +39,39 @@ def address():
     nodes.shutdown()
 
 
-def placed(address, monkeypatch, *, room_deadline=20.0, **settings):
+def placed(address, *, room_deadline=20.0, **settings):
     """Node and GPUs of every rank, then of every engine."""
-    from prorl.cluster import cluster
+    from prorl.cluster.cluster import Cluster
 
-    for kind in ("EngineActor", "LearnerRank"):
-        monkeypatch.setattr(cluster, kind, somewhere())
-    told = ClusterSettings(address=address, device="cuda", threads=1, room_deadline=room_deadline, **settings)
-    places = cluster.Cluster(told)
+    told = cluster_settings(address=address, device="cuda", room_deadline=room_deadline, **settings)
+    places = Cluster(told)
     try:
-        ranks = [places.start_rank(index) for index in range(told.learners)]
-        engines = [places.start_engine(index, ENGINE) for index in range(told.engines)]
+        ranks = [places.start("rank", index, somewhere()) for index in range(told.learners)]
+        engines = [places.start("engine", index, somewhere()) for index in range(told.engines)]
         found = ray.get([one.where.remote() for one in (*ranks, *engines)], timeout=120)
         return found[: told.learners], found[told.learners :]
     finally:
         places.close()
 
 
-def test_apart_everybody_has_gpus_of_his_own_and_an_engine_all_in_one_node(address, monkeypatch):
-    ranks, engines = placed(address, monkeypatch, learners=2, engines=3, tensor_parallel=2)
+def test_apart_each_has_gpus_of_its_own_and_an_engine_all_in_one_node(address):
+    ranks, engines = placed(address, learners=2, engines=3, tensor_parallel=2)
     assert [len(gpus) for _, gpus in (*ranks, *engines)] == [1, 1, 2, 2, 2]
     held = [(node, gpu) for node, gpus in (*ranks, *engines) for gpu in gpus]
     assert len(set(held)) == 8
 
 
-def test_colocated_engine_and_rank_are_on_the_same_gpu(address, monkeypatch):
-    ranks, engines = placed(address, monkeypatch, learners=5, engines=5, colocate=True)
+def test_colocated_engine_and_rank_are_on_the_same_gpu(address):
+    ranks, engines = placed(address, learners=5, engines=5, colocate=True)
     assert ranks == engines
     assert len({(node, *gpus) for node, gpus in ranks}) == 5
 
 
-def test_no_room_is_said_with_what_was_asked_for(address, monkeypatch):
+def test_no_room_is_said_with_what_was_asked_for(address):
     from prorl.cluster.cluster import ClusterError
 
     with pytest.raises(ClusterError, match=r"1 places of 1 CPU and 1 GPU and 2 places of 4 CPU and 4 GPU"):
-        placed(address, monkeypatch, learners=1, engines=2, tensor_parallel=4, room_deadline=2.0)
+        placed(address, learners=1, engines=2, tensor_parallel=4, room_deadline=2.0)
 
 
 def test_the_device_of_a_run_is_what_the_cluster_has(address):
@@ -80,3 +79,50 @@ def test_the_device_of_a_run_is_what_the_cluster_has(address):
     assert settled(asked).device == "cuda"
     assert not ray.is_initialized()
     assert settled(load_recipe("nano", ["backend=ray"])).device == "cpu"  # of this machine
+
+
+@pytest.fixture(scope="module")
+def judging():
+    """A head without GPUs and two nodes that have CPUs left beside theirs."""
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 16, "num_gpus": 0})
+    for _ in range(2):
+        nodes.add_node(num_cpus=6, num_gpus=2)
+    nodes.wait_for_nodes()
+    wanted = {"engines": 3, "judges": 4, "judge_workers": 2, "device": "cuda", "room_deadline": 5.0}
+    yield cluster_settings(address=nodes.address, **wanted)
+    nodes.shutdown()
+
+
+def test_judges_lie_beside_the_engines_and_leave_them_their_gpus(judging):
+    from prorl.cluster.cluster import Cluster
+
+    with closing(Cluster(judging)):
+        (group,) = ray.util.placement_group_table().values()
+        placed = [group["bundles_to_node_id"][place] for place in range(8)]
+        gpus = {node["NodeID"]: node["Resources"].get("GPU", 0) for node in ray.nodes()}
+        assert all(gpus[node] == 2 for node in placed)
+        assert all(placed[4:].count(node) == 2 for node in set(placed))
+
+
+def test_judges_without_room_are_named(judging):
+    from prorl.cluster.cluster import Cluster, ClusterError
+
+    with pytest.raises(ClusterError, match=r"and 2 places of 17 CPU for 5 s: .*cluster.judges"):
+        Cluster(replace(judging, judges=2, judge_workers=17))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "waves"),
+    [
+        ("a", [[0]]),
+        ("aaa", [[0], [1], [2]]),
+        ("abc", [[0, 1, 2]]),
+        ("aabba", [[0, 2], [1, 3], [4]]),
+    ],
+)
+def test_ranks_of_a_node_come_one_after_the_other(nodes, waves):
+    from prorl.cluster.learner import one_per_node
+
+    assert one_per_node(list(nodes)) == waves

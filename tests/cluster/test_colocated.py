@@ -9,8 +9,7 @@ from prorl.build import build_session
 from prorl.config.recipe import load_recipe
 from prorl.control.events import ReferenceReset, Stepped
 from prorl.session import resume_run, start_run
-from prorl.types import Request, Sampling
-from support.cluster import actors, write_model
+from support.cluster import actors, answers, ask
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -20,11 +19,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 SHARED = {"learners": 2, "engines": 2, "cache_gib": 0.0625, "colocate": True}
 APART = SHARED | {"colocate": False}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
 
 
 @pytest.fixture(scope="module")
@@ -93,37 +87,31 @@ def backend(model, tmp_path):
     parts.backend.close()
 
 
-def answers(engine):
-    sampling = Sampling(temperature=1.0, top_p=1.0, limit=20)
-    for draw in range(4):
-        engine.submit(Request(draw=draw, prompt=(30, 40, 50), samples=2, seed=draw, sampling=sampling))
-    found = {}
-    while done := engine.poll():
-        found |= {(completion.draw, completion.sample): completion.tokens for completion in done}
-    return found
+def sampled(engine):
+    requests = [ask(draw, (30, 40, 50), samples=2, seed=draw, limit=20) for draw in range(4)]
+    return {key: completion.tokens for key, completion in answers(engine, requests).items()}
 
 
 def test_any_order_of_turns(backend, tmp_path):
     """Weights that were published once serve after every turn of the learner, also when engines die asleep."""
     engine, learner = backend.engine, backend.learner
-    expected = answers(engine)
+    expected = sampled(engine)
     write = learner.snapshot()
-    assert answers(engine) == expected
+    assert sampled(engine) == expected
     write(tmp_path)  # beside the engines' turn
     learner.reset_reference(None, clear_optimizer=True)
     learner.restore(tmp_path)
     for process in actors("EngineActor"):
         process.kill()
-    assert answers(engine) == expected
+    assert sampled(engine) == expected
     assert len(backend.incidents()) == 2
     backend.sync(1)
-    assert answers(engine) == expected
+    assert sampled(engine) == expected
     assert backend.incidents() == []
 
 
 def test_the_learner_waits_for_what_is_in_flight_to_be_polled_or_dropped(backend):
-    sampling = Sampling(temperature=1.0, top_p=1.0, limit=20)
-    backend.engine.submit(Request(draw=0, prompt=(30,), samples=8, seed=0, sampling=sampling))
+    backend.engine.submit(ask(prompt=(30,), samples=8, limit=20))
     with pytest.raises(RuntimeError, match="in flight"):
         backend.learner.snapshot()
     backend.engine.cancel()

@@ -2,8 +2,7 @@
 
 import pytest
 
-from prorl.cluster.estimate import asked_placement, dry_run, estimates, model_size, placement
-from prorl.cluster.placement import Cluster
+from prorl.cluster.estimate import asked_placement, dry_run, estimates, model_size, plan_gpus
 from prorl.config.recipe import RecipeError
 from prorl.control.plan import make_plan
 from support.recipes import recipe
@@ -123,7 +122,7 @@ def test_a_backend_on_a_cluster_is_told_where_everything_goes():
 
 def test_a_model_of_unknown_size_is_not_placed():
     with pytest.raises(RecipeError, match=r"model\.shape and model\.parameters"):
-        placement(recipe(), Cluster())
+        plan_gpus(recipe())
 
 
 def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
@@ -134,7 +133,7 @@ def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
     assert "moments" not in planned.learning
     # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights; of
     # 2,400 tokens sampled 12 bytes each, of 800 learned from 8 each on their way and in the ranks
-    assert planned.host == (5 + 3 + 1) * 2**30 + 12 * 2400 + 8 * 800 * 2
+    assert sum(planned.node.values()) == (5 + 3 + 1) * 2**30 + 12 * 2400 + 8 * 800 * 2
 
 
 def test_responses_are_part_of_the_host_memory():
@@ -151,7 +150,7 @@ def test_responses_are_part_of_the_host_memory():
     stages = [{"at": 6, "set": {"sampling.samples_per_prompt": 2**11}}]
     assert "for a step's responses at most 9.00 GiB" in said(sampling=full, stages=stages, model=model)
     on_cluster = recipe(**SMALL | {"backend": "ray", "sampling": full, "model": model})
-    eight = placement(on_cluster, Cluster(gpus=8)).training["responses"]
+    eight = plan_gpus(on_cluster, 8).node["responses"]
     assert eight == 2**27 * (3 * 12 + 8 + 8)  # sampled; on their way to ranks; in the ranks
     # of four nodes, the one with the driver
-    assert placement(on_cluster, Cluster(gpus=32, nodes=4)).training["responses"] == 2**27 * (3 * 12 + 8 + 2)
+    assert plan_gpus(on_cluster, 32).node["responses"] == 2**27 * (3 * 12 + 8 + 2)

@@ -20,10 +20,11 @@ from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import from_json
 from prorl.envs.files import decode_json
 from prorl.lab.watch.console import Console
-from prorl.probe import SyncError
+from prorl.local.backend import SyncError
+from prorl.local.engine import RequestError
 from prorl.run.journal import read_journal
 from prorl.session import start_run
-from support.cluster import actors, write_model
+from support.cluster import CONTEXT, actors, ask, engine_settings
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -38,11 +39,6 @@ Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
 PATIENCE = 60.0  # seconds of the supervisor with a phase
 DEADLINE = 75.0  # seconds; an engine on a busy machine needs half of them to start
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("model") / "qwen3")
 
 
 class Saboteur(Console):
@@ -106,7 +102,7 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
     class Useless:  # made in here, as Ray's processes cannot import this module
         """An engine that never comes to answer, or fails and lives."""
 
-        def install(self, weights):
+        def call(self, method, *arguments):
             if fault is not None:
                 raise RuntimeError(fault)
             signal.pause()
@@ -127,18 +123,14 @@ def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_en
         def __init__(self, nats):
             self._nats = nats
 
-        def install(self, weights):
-            pass
-
-        def score(self, prompt, tokens):
-            return [self._nats]
-
-        def add(self, work):
-            pass
+        def call(self, method, *arguments):
+            return [self._nats] if method == "score" else None
 
     off = [1.0, 0.0, 2.0, 0.0, 3.0, 4.0]
     with one_engine(lambda number: ray.remote(Wrong).remote(off[number])) as (engine, started):
         publish(engine)
+        with pytest.raises(RequestError, match=r"lower sampling\.response_limit"):
+            engine.submit(ask(limit=CONTEXT))
         (incident,) = engine.incidents()
         assert "engine 0 has failed and is replaced, 0 responses are asked again: after the sync" in incident
         assert "engine 0 and learner differ by 1 nats" in incident
@@ -158,14 +150,13 @@ def kill(actor):
     ray.kill(actor)
     with suppress(ray.exceptions.RayActorError):
         while True:
-            ray.get(actor.install.remote(None), timeout=60)
+            ray.get(actor.call.remote("install", None), timeout=60)
 
 
 @contextmanager
 def one_engine(make):
     """`RayEngine` over one actor, the n-th of which is made by `make(n)`; and which were started."""
     from prorl.cluster.engine import RayEngine
-    from prorl.cluster.settings import EngineSettings
 
     started = []
 
@@ -175,8 +166,7 @@ def one_engine(make):
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        settings = EngineSettings(config="", eos_ids=(0,), context=8)
-        yield RayEngine(start, 1, settings, deadline=5.0), started
+        yield RayEngine(start, 1, engine_settings(), deadline=5.0), started
     finally:
         ray.shutdown()
 
@@ -210,7 +200,7 @@ def undisturbed(recipe, tmp_path_factory):
 @contextmanager
 def training(recipe, run, *options):
     """`prorl train` under its supervisor, once its first two steps are done."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-m", "prorl", "train", str(recipe), "--run", str(run), *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as process:

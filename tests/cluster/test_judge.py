@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from prorl.envs.extract import respond
-from prorl.envs.registry import make_task
+from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.types import Problem
-from prorl.envs.verifier import VerifierSpec, make_verifier
 from prorl.local.judge import JudgeError, LocalJudge
-from prorl.rollout.outage import collect_verdicts, heal, judge_all
+from prorl.rollout.pipeline import collect_verdicts, heal, judge_all
 from support.cluster import actors
 from support.mishaps import AMISS, CURSED, make_mishap
 
@@ -90,7 +89,7 @@ def eventually(condition, seconds=15.0):
 def domains():
     """Right, wrong and empty answers to problems of five tasks; the programs of one run in the sandbox."""
     answers = {}
-    for name in ("arithmetic", "list_trace", "word_list", "one_liner"):
+    for name in ("arithmetic", "linear_equation", "word_list", "one_liner"):
         task = make_task(name)
         for index in range(4):
             asked = task.problem(index, "train")
@@ -107,7 +106,7 @@ def expected():
 
 
 def domain_verifier():
-    tasks = ("arithmetic", "list_trace", "word_list", "one_liner")
+    tasks = ("arithmetic", "linear_equation", "word_list", "one_liner")
     return partial(make_verifier, VerifierSpec(tasks=tasks))
 
 

@@ -1,8 +1,8 @@
-"""What the processes of a cluster are told."""
+"""Settings of a cluster's processes, and how they share GPUs."""
 
 import pytest
 
-from prorl.cluster.settings import TransferError, chosen_transfer
+from prorl.cluster.settings import GpuSharing, TransferError, chosen_transfer
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,50 @@ def test_weights_go_the_way_that_there_is(asked, device, colocate, chosen):
 def test_a_way_that_is_not_there_is_refused(device, colocate):
     with pytest.raises(TransferError, match=r"transfer=nccl needs GPUs .* do not share.*auto"):
         chosen_transfer("nccl", device, colocate=colocate)
+
+
+class Named:
+    """Writes down when it leaves, or refuses to."""
+
+    def __init__(self, name, left):
+        self.name, self.left, self.busy = name, left, False
+
+    def leave(self):
+        if self.busy:
+            raise RuntimeError(f"{self.name} is at work")
+        self.left.append(self.name)
+
+
+@pytest.fixture
+def left():
+    return []
+
+
+@pytest.fixture
+def learner(left):
+    return Named("learner", left)
+
+
+@pytest.fixture
+def engines(left):
+    return Named("engines", left)
+
+
+def test_one_leaves_before_the_other_computes_and_none_leaves_for_itself(learner, engines, left):
+    sharing = GpuSharing()
+    for party in (learner, learner, engines, engines, engines, learner):
+        sharing.acquire(party)
+    assert left == ["learner", "engines"]
+
+
+def test_a_user_at_work_keeps_the_gpus(learner, engines, left):
+    sharing = GpuSharing()
+    sharing.acquire(engines)
+    engines.busy = True
+    with pytest.raises(RuntimeError, match="at work"):
+        sharing.acquire(learner)
+    sharing.acquire(engines)
+    assert left == []
+    engines.busy = False
+    sharing.acquire(learner)
+    assert left == ["engines"]

@@ -6,9 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from prorl.cli.main import app
-from prorl.cluster.checks import findings, installed
+from prorl.cluster.survey import findings, installed
 from prorl.envs.sandbox.probe import probe
-from support.cluster import write_model
 from support.tiny import write_recipe
 
 ray = pytest.importorskip("ray")
@@ -45,16 +44,15 @@ def test_the_doctor_answers_with_its_status(address, tmp_path):
     asked = ["--address", address, "--run", str(tmp_path), "--recipe", "nano", "device=cpu"]
     good = doctor(*asked, "cluster.learners=2", "cluster.engines=1")
     assert good.exit_code == 0, good.output
-    assert "ok: room: 2 learner ranks and 1 engines, each on 1 CPUs" in good.output
+    assert "ok: room: 2 learner ranks and 1 engines, 1 CPUs for each" in good.output
     assert "ok: network: every node" in good.output
     judged = doctor(*asked, "cluster.judges=2", "judge.workers=1")
     assert judged.exit_code == 1
-    assert "and 2 judges, each on 1 CPUs: beside the others there are CPUs for 1" in judged.output
+    assert "and 2 judges on 1 CPUs each: there are CPUs for 1" in judged.output
     full = doctor(*asked, "cluster.learners=2", "cluster.engines=2")
     assert full.exit_code == 1
-    assert (
-        "does not fit: room: 2 learner ranks and 2 engines, each on 1 CPUs: there are places for 3"
-        in full.output
+    assert "does not fit: room: 2 learner ranks and 2 engines, 1 CPUs for each: there are places for 3" in (
+        full.output
     )
 
     there = ["--address", address, "--run", str(tmp_path), "--recipe"]
@@ -79,13 +77,13 @@ def eight_gpus(tmp_path, monkeypatch):
     cluster.shutdown()
 
 
-def test_memory_is_planned_where_there_are_gpus(eight_gpus, tmp_path):
-    recipe = write_recipe(tmp_path, write_model(tmp_path / "qwen3"))
+def test_memory_is_planned_where_there_are_gpus(eight_gpus, model, tmp_path):
+    recipe = write_recipe(tmp_path, model)
     asked = ["--address", eight_gpus, "--run", str(tmp_path), "--recipe", str(recipe), "device=cuda"]
     placed = ["cluster.learners=8", "cluster.engines=8", "cluster.colocate=true", "threads=8"]
     said = doctor(*asked, *placed)
     assert ": 8 GPUs of 80 GiB, 64 CPUs, " in said.output
-    assert "ok: room: 8 learner ranks and 8 engines, two in turn on 8 CPUs and a GPU" in said.output
+    assert "ok: room: 8 learner ranks and 8 engines, two in turn on a GPU, 8 CPUs" in said.output
     assert "ok: host memory: a node holds up to 0.0 GiB" in said.output
     assert "everything fits by this estimate" in said.output
     assert said.exit_code == 0, said.output

@@ -6,8 +6,7 @@ import sys
 import pytest
 import torch
 
-from prorl.types import Request, Sampling
-from support.cluster import ENDS, actors, config_of, write_model
+from support.cluster import actors, answers, ask, cluster_settings, config_of, engine_settings
 from support.learners import settings_of
 
 pytest.importorskip("vllm")
@@ -26,29 +25,21 @@ class Bench:
         from prorl.cluster.backend import RayBackend
         from prorl.cluster.cluster import Cluster
         from prorl.cluster.engine import RayEngine
-        from prorl.cluster.learner import Origin, RayLearner
-        from prorl.cluster.settings import ClusterSettings, EngineSettings, engine_environment
+        from prorl.cluster.learner import RayLearner
+        from prorl.cluster.settings import engine_environment
         from support.wire import WiredEngine, WiredRank
 
         self._folder = folder
-        places = {"address": None, "learners": 2, "engines": 2, "room_deadline": 60.0}
-        self._cluster = Cluster(ClusterSettings(**places, device="cpu", threads=1))
+        self._cluster = Cluster(cluster_settings(learners=2, engines=2))
         path = os.pathsep.join(sys.path)  # on which these find the package and tests/support
         environment = engine_environment(1, "cpu") | {"PYTHONPATH": path}
         process = {"num_cpus": 0, "runtime_env": {"env_vars": environment}}
         self.ranks = [
             ray.remote(WiredRank).options(**process, max_concurrency=2).remote(rank, 2) for rank in range(2)
         ]
-        origin = Origin(model=str(model), tokenizer=str(model), settings=settings_of(), with_reference=False)
-        learner = RayLearner(self.ranks, origin, device="cpu")
-        settings = EngineSettings(
-            config=config_of(model),
-            eos_ids=tuple(ENDS),
-            context=learner.facts.context,
-            max_rows=64,
-            cache_bytes=64 << 20,
-            transfer="nccl",
-        )
+        path = str(model)
+        learner = RayLearner(self.ranks, path, path, settings_of(), with_reference=False, device="cpu")
+        settings = engine_settings(config=config_of(model), context=learner.facts.context, transfer="nccl")
 
         def start(index):
             return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
@@ -84,8 +75,7 @@ class Judge:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    model = write_model(tmp_path_factory.mktemp("model") / "qwen3")
+def bench(model, tmp_path_factory):
     bench = Bench(model, tmp_path_factory.mktemp("bench"))
     yield bench
     bench.backend.close()
@@ -96,15 +86,9 @@ def met(index):
     return [step.format(1 + index) for step in MEETING]
 
 
-def answers(engine, *, after_the_first=lambda: None):
-    sampling = Sampling(temperature=1.0, top_p=1.0, limit=60)
-    for draw in range(4):
-        engine.submit(Request(draw=draw, prompt=(30 + draw, 40, 50), samples=4, seed=draw, sampling=sampling))
-    found = engine.poll()
-    after_the_first()
-    while done := engine.poll():
-        found += done
-    return {(completion.draw, completion.sample): completion for completion in found}
+def sampled(bench, *, after_the_first=lambda: None):
+    requests = [ask(draw, (30 + draw, 40, 50), seed=draw, limit=60) for draw in range(4)]
+    return answers(bench.backend.engine, requests, after_the_first=after_the_first)
 
 
 def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
@@ -113,13 +97,12 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
         for index in range(2):
             assert bench.told(index) == met(index) * (version == 0) + TRANSFER
         bench.learn()
-    assert {completion.policy_version for completion in answers(bench.backend.engine).values()} == {2}
+    assert {completion.policy_version for completion in sampled(bench).values()} == {2}
     assert bench.backend.incidents() == []
 
 
 def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
-    from prorl.cluster.transfer import Line, Source
-    from prorl.cluster.weights import Receivers
+    from prorl.cluster.weights import Receivers, Sender
 
     class Wide:
         """An engine of two GPUs that remembers what it was told."""
@@ -127,7 +110,8 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
         def __init__(self):
             self._told = []
 
-        def transfer(self, *told):
+        def call(self, method, *told):
+            assert method == "transfer"
             self._told.append(told)
 
         def told(self):
@@ -135,10 +119,10 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
 
     engines = [ray.remote(Wide).options(num_cpus=0).remote() for _ in range(2)]
     receivers = Receivers(actors=engines, gpus=2, deadline=DEADLINE)
-    source = Source(torch.nn.Linear(2, 2), torch.float32, "cpu", sends=False)
-    line = Line(source, 1, receivers, ("127.0.0.1", 0))  # not rank 0, so that nobody is met
-    line.init_weight_transfer_engine({"rank_offset": 1})
-    assert line.failure is None
+    of = {"rank": 1, "receivers": receivers, "address": ("127.0.0.1", 0)}  # rank 0 would form a group
+    sender = Sender(torch.nn.Linear(2, 2), torch.float32, "cpu", **of)
+    sender.init_weight_transfer_engine({"rank_offset": 1})
+    assert sender.failure is None
     shutdown, meeting = "shutdown_weight_transfer_engine", "init_weight_transfer_engine"
     assert ray.get([engine.told.remote() for engine in engines]) == [
         [(shutdown,), (meeting, {"rank_offset": offset})] for offset in (1, 3)
@@ -148,8 +132,8 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
 def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_the_next_sync(bench):
     bench.learn()
     bench.backend.sync(5)
-    expected = answers(bench.backend.engine)
-    found = answers(bench.backend.engine, after_the_first=lambda: actors("WiredEngine")[-1].kill())
+    expected = sampled(bench)
+    found = sampled(bench, after_the_first=lambda: actors("WiredEngine")[-1].kill())
     assert found.keys() == expected.keys()
     assert sum(found[key].tokens == expected[key].tokens for key in expected) >= len(expected) - 1
     (incident,) = bench.backend.incidents()
@@ -168,7 +152,7 @@ def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, ste
     bench.backend.sync(7)
     (incident,) = bench.backend.incidents()
     assert f"policy version 7 did not reach the engines over nccl ({step}: " in incident
-    assert len(answers(bench.backend.engine)) == 16
+    assert len(sampled(bench)) == 16
     bench.learn()
     bench.told(0), bench.told(1)
     bench.backend.sync(8)
@@ -186,7 +170,7 @@ def test_a_way_that_fails_again_and_again_is_left(bench):
     bench.told(0), bench.told(1)
     bench.backend.sync(9)
     assert [bench.told(index) for index in range(2)] == [[], []]
-    assert len(answers(bench.backend.engine)) == 16
+    assert len(sampled(bench)) == 16
     bench.backend.engine._failures = 0  # as in the next process
 
 
@@ -201,7 +185,7 @@ def test_weights_that_did_not_arrive_as_they_were_sent_are_sent_again(bench, ord
     (incident,) = bench.backend.incidents()
     assert "did not reach the engines over nccl (receive_weights: " + how_many in incident
     assert "are not at engine 1 as they were sent" in incident
-    assert len(answers(bench.backend.engine)) == 16
+    assert len(sampled(bench)) == 16
     bench.backend.sync(10)
     assert bench.backend.incidents() == []
 
@@ -216,7 +200,7 @@ def test_weights_that_the_probe_disproves_are_sent_again(bench):
         "did not reach the engines over nccl (after the sync to policy version 11 engine 1 and learner differ"
         in incident
     )
-    assert len(answers(bench.backend.engine)) == 16
+    assert len(sampled(bench)) == 16
 
 
 def test_an_engine_that_put_nothing_in_place_is_replaced(bench):
@@ -225,4 +209,4 @@ def test_an_engine_that_put_nothing_in_place_is_replaced(bench):
     bench.backend.sync(12)
     (incident,) = bench.backend.incidents()
     assert "engine 1 has failed and is replaced" in incident
-    assert len(answers(bench.backend.engine)) == 16
+    assert len(sampled(bench)) == 16

@@ -5,45 +5,40 @@ import dataclasses
 import pytest
 import torch
 
-from prorl.cluster.checksums import crc
-from prorl.cluster.weights import collect
-from prorl.learn.model import load_model
-from prorl.local.engine import RequestError
-from prorl.probe import SyncError, halves, require_agreement
-from prorl.types import Request, Sampling
-from support.cluster import CONTEXT, ENDS, config_of, write_model
-from support.learners import learner
+from prorl.cluster.weights import collect, crc
+from prorl.local.backend import SyncError, halves, require_agreement
+from support.cluster import (
+    ENDS,
+    answers,
+    ask,
+    assert_log_probs,
+    change,
+    config_of,
+    engine_settings,
+    noisy_learner,
+    without_head,
+)
 
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 PROBE = tuple(range(0, 264, 33))
 TOLERANCE = 1e-4
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+EMBEDDING = "model.embed_tokens.weight"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def engine(folder):
-    from prorl.cluster.settings import EngineSettings
+def engine(model):
     from prorl.cluster.vllm_engine import VLLMEngine
 
-    settings = EngineSettings(
-        config=config_of(folder), eos_ids=tuple(ENDS), context=CONTEXT, max_rows=64, cache_bytes=64 << 20
-    )
-    return VLLMEngine(settings)
+    return VLLMEngine(engine_settings(config=config_of(model)))
 
 
-def test_equal_models_are_read_from_the_same_place(folder):
+def test_equal_models_are_read_from_the_same_place(model):
     """vLLM keeps what it has compiled under it, and a replacement must not compile again."""
-    from prorl.cluster.settings import EngineSettings
     from prorl.cluster.vllm_engine import without_weights
 
-    settings = EngineSettings(config=config_of(folder), eos_ids=(1, 2), context=CONTEXT)
+    settings = engine_settings(config=config_of(model), eos_ids=(1, 2))
     place = without_weights(settings)
     assert without_weights(dataclasses.replace(settings, max_rows=3)) == place
     assert without_weights(dataclasses.replace(settings, eos_ids=(1,))) != place
@@ -52,15 +47,9 @@ def test_equal_models_are_read_from_the_same_place(folder):
 
 
 @pytest.fixture
-def policy(folder, request):
+def policy(model, request):
     """Other weights in every test, so that none can live on what an earlier one installed."""
-    one = learner(load_model(folder, dtype=torch.float32, device="cpu"), with_reference=False)
-    seed = sum(request.node.name.encode())
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in one.policy.parameters():
-            weight += 0.2 * torch.randn(weight.shape, generator=generator)
-    return one
+    return noisy_learner(model, sum(request.node.name.encode()))
 
 
 def probe(engine, one):
@@ -68,18 +57,9 @@ def probe(engine, one):
     require_agreement(0, engine.score(prompt, tokens), one.score(prompt, tokens), tolerance=TOLERANCE)
 
 
-def ask(draw=0, prompt=(5, 6, 7), samples=4, seed=11, temperature=0.8, limit=12, top_p=1.0):
-    sampling = Sampling(temperature=temperature, top_p=top_p, limit=limit)
-    return Request(draw=draw, prompt=prompt, samples=samples, seed=seed, sampling=sampling)
-
-
-def answers(engine, *requests):
-    for request in requests:
-        engine.submit(request)
-    found = {}
-    while done := engine.poll():
-        found |= {(completion.draw, completion.sample): completion for completion in done}
-    return found
+def answered(engine, *requests):
+    engine.add([(request, sample) for request in requests for sample in range(request.samples)])
+    return answers(engine, [])
 
 
 def test_engine_and_learner_agree_after_every_sync(engine, policy):
@@ -87,9 +67,7 @@ def test_engine_and_learner_agree_after_every_sync(engine, policy):
         engine.install(collect(policy.policy, version, torch.float32))
         probe(engine, policy)
         assert engine.version == version
-        with torch.no_grad():
-            for weight in policy.policy.parameters():
-                weight *= 1.05
+        change(policy)
 
 
 def test_a_skipped_sync_is_caught(engine, policy):
@@ -101,9 +79,7 @@ def test_a_skipped_sync_is_caught(engine, policy):
 
 
 def test_a_stale_head_is_caught(engine, policy):
-    weights = collect(policy.policy, 0, torch.float32)
-    without = {name: array for name, array in weights.arrays.items() if name != HEAD}
-    engine.install(resealed(weights, without))
+    engine.install(without_head(collect(policy.policy, 0, torch.float32)))
     with pytest.raises(SyncError):
         probe(engine, policy)
 
@@ -116,7 +92,7 @@ def test_permuted_shards_are_caught(engine, policy, name):
     whole = weights.arrays[name]
     swapped = torch.from_numpy(whole).roll(len(whole) // 2, 0).numpy()
     arrays = {key: swapped if array is whole else array for key, array in weights.arrays.items()}
-    engine.install(resealed(weights, arrays))
+    engine.install(dataclasses.replace(weights, arrays=arrays, checksum=crc(arrays)))
     with pytest.raises(SyncError):
         probe(engine, policy)
 
@@ -130,28 +106,18 @@ def test_weights_damaged_on_the_way_are_refused(engine, policy):
     assert engine.version == -1
 
 
-def resealed(weights, arrays):
-    """As if the learner itself had collected these."""
-    return dataclasses.replace(weights, arrays=arrays, checksum=crc(arrays))
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, temperature):
     engine.install(collect(policy.policy, 7, torch.float32))
-    found = answers(engine, ask(samples=8, temperature=temperature))
+    found = answered(engine, ask(samples=8, temperature=temperature))
     assert len({tuple(completion.tokens) for completion in found.values()}) > 4
-    for completion in found.values():
-        assert completion.policy_version == 7
-        with torch.no_grad():
-            logits = policy.policy(torch.tensor([[5, 6, 7, *completion.tokens]])).logits[0, 2:-1]
-        table = (logits / temperature).log_softmax(-1)
-        expected = table.gather(1, torch.tensor(completion.tokens)[:, None])[:, 0].tolist()
-        assert completion.logps == pytest.approx(expected, abs=TOLERANCE)
+    assert {completion.policy_version for completion in found.values()} == {7}
+    assert_log_probs(policy, ask(temperature=temperature), found.values())
 
 
 def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
-    found = answers(engine, ask(samples=16, limit=8))
+    found = answered(engine, ask(samples=16, limit=8))
     assert {completion.finish for completion in found.values()} == {"stop", "length"}
     for completion in found.values():
         assert not set(completion.tokens[:-1]) & set(ENDS)
@@ -161,8 +127,8 @@ def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, policy):
 
 def test_a_response_depends_on_its_seed_and_sample_alone(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
-    alone = answers(engine, ask(draw=3, seed=5, samples=2))
-    crowd = answers(
+    alone = answered(engine, ask(draw=3, seed=5, samples=2))
+    crowd = answered(
         engine, *(ask(draw=draw, seed=draw + 2, prompt=(5, 6, 7 + draw % 3)) for draw in range(6))
     )
     for key, completion in alone.items():
@@ -173,19 +139,17 @@ def test_a_response_depends_on_its_seed_and_sample_alone(engine, policy):
 def test_neighbouring_seeds_share_no_response(engine, policy):
     """vLLM's own children of seed s are s, s + 1, …: sample 1 of seed 5 would be sample 0 of seed 6."""
     engine.install(collect(policy.policy, 0, torch.float32))
-    found = answers(engine, ask(draw=0, seed=5), ask(draw=1, seed=6))
+    found = answered(engine, ask(draw=0, seed=5), ask(draw=1, seed=6))
     assert len({tuple(completion.tokens) for completion in found.values()}) == len(found)
 
 
 def test_a_long_prompt_is_not_answered_from_a_cache_of_old_weights(engine, policy):
     prompt = tuple(range(24, 24 + 150))  # longer than a block of the cache
     engine.install(collect(policy.policy, 0, torch.float32))
-    answers(engine, ask(prompt=prompt))
-    with torch.no_grad():
-        for weight in policy.policy.parameters():
-            weight *= 1.1
+    answered(engine, ask(prompt=prompt))
+    change(policy, 1.1)
     engine.install(collect(policy.policy, 1, torch.float32))
-    (completion,) = answers(engine, ask(prompt=prompt, samples=1, temperature=1.0)).values()
+    (completion,) = answered(engine, ask(prompt=prompt, samples=1, temperature=1.0)).values()
     expected = policy.score(prompt, completion.tokens)
     assert completion.logps == pytest.approx(expected, abs=TOLERANCE)
 
@@ -194,17 +158,17 @@ def test_more_prompts_than_fit_into_one_pass(engine, policy):
     """vLLM would cut the last one in two, and cannot take back the random number that the half was given."""
     engine.install(collect(policy.policy, 0, torch.float32))
     prompts = [tuple(24 + (draw * 7 + at * at) % 200 for at in range(150)) for draw in range(64)]
-    crowd = answers(
+    crowd = answered(
         engine, *(ask(draw=draw, prompt=prompt, samples=1) for draw, prompt in enumerate(prompts))
     )
     assert len(crowd) == 64
-    alone = answers(engine, ask(draw=63, prompt=prompts[63], samples=1))
+    alone = answered(engine, ask(draw=63, prompt=prompts[63], samples=1))
     assert alone[63, 0].tokens == crowd[63, 0].tokens
 
 
 def test_weights_do_not_change_under_a_request(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
-    engine.submit(ask())
+    engine.add([(ask(), 0)])
     with pytest.raises(RuntimeError, match="in flight"):
         engine.install(collect(policy.policy, 1, torch.float32))
     engine.cancel()
@@ -212,24 +176,17 @@ def test_weights_do_not_change_under_a_request(engine, policy):
     engine.install(collect(policy.policy, 1, torch.float32))
 
 
-def test_what_cannot_be_served_is_refused(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
-    with pytest.raises(RequestError, match="response_limit"):
-        engine.submit(ask(limit=CONTEXT))
-    assert engine.poll() == []
-
-
 def test_studies_may_be_greedy_and_may_cut_the_tail(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
     prompt = (5, 6, 7)
-    greedy = answers(engine, ask(temperature=0.0, limit=8))
+    greedy = answered(engine, ask(temperature=0.0, limit=8))
     (tokens,) = {tuple(completion.tokens) for completion in greedy.values()}
     with torch.no_grad():
         logits = policy.policy(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
     assert tuple(logits.argmax(-1).tolist()) == tokens
     probs = torch.softmax(logits[0] / 0.6, -1).sort(descending=True)
     nucleus = set(probs.indices[: int((probs.values.cumsum(-1) < 0.5).sum()) + 1].tolist())
-    cut = answers(engine, ask(samples=64, temperature=0.6, top_p=0.5, limit=1))
+    cut = answered(engine, ask(samples=64, temperature=0.6, top_p=0.5, limit=1))
     drawn = {completion.tokens[0] for completion in cut.values()}
     assert len(drawn) > 1
     assert drawn <= nucleus

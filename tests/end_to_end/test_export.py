@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from prorl.control.events import Evaluated
 from prorl.learn.model import eos_ids, load_tokenizer
 from prorl.local.engine import LocalEngine
-from prorl.rollout.render import ChatRenderer
+from prorl.rollout.pipeline import ChatRenderer
 from prorl.run import sealed
 from prorl.run.store import RunStore
 from prorl.types import Request, Sampling

@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Cohe
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped
 from prorl.control.state import fold, from_json
-from prorl.lab.evals.shelf import studies
-from prorl.lab.evals.study import read_study
+from prorl.lab.evals.evaluation_store import read_study, studies
 from prorl.lab.watch.console import Console
 from prorl.learn.model import ModelError
 from prorl.local.decoder import unsupported_reason

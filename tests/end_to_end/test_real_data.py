@@ -68,18 +68,16 @@ def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):
     assert "# data, prepared into prepared by `prorl data prepare`:" in said
 
 
-def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe, capsys):
+def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe):
     config = load_recipe(str(recipe))
-    assert _data(config, str(recipe)) == 1
-    said = capsys.readouterr().out
-    assert said.startswith("does not fit: data: ")
-    assert f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in said
-    done("data", "prepare", recipe)
-    assert _data(config, str(recipe)) == 0
+    (missing,) = _data(config, str(recipe))
+    assert not missing.fits
     assert (
-        f"ok: data: {len(TRAINED) + len(EXAMINED) + 1} data sets, prepared in prepared"
-        in capsys.readouterr().out
+        f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in missing.detail
     )
+    done("data", "prepare", recipe)
+    (found,) = _data(config, str(recipe))
+    assert str(found) == f"ok: data: {len(TRAINED) + len(EXAMINED) + 1} data sets, prepared in prepared"
 
 
 def test_tasks_of_prepared_data_keep_their_promises(recipe):

@@ -15,10 +15,9 @@ import pytest
 from prorl.cli.evaluate import read_ks
 from prorl.envs.errors import ProrlError
 from prorl.lab import measurement
-from prorl.lab.evals import measure as measuring
-from prorl.lab.evals.shelf import BASE, model_file
-from prorl.lab.evals.shelf import models as models_of
-from prorl.lab.evals.study import Study, read_study, write_study
+from prorl.lab.evals import evaluation as measuring
+from prorl.lab.evals.evaluation_store import BASE, Study, model_file, read_study, write_study
+from prorl.lab.evals.evaluation_store import models as models_of
 from prorl.run.layout import LOCK
 from prorl.run.lock import hold_lock
 from prorl.run.status import status

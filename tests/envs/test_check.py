@@ -1,13 +1,41 @@
-"""The check passes what is right and names what is wrong."""
+"""The check passes what is right and names what is wrong; the baseline is the answer that pays best unread."""
 
 from dataclasses import replace
 
 import pytest
 
-from prorl.envs.check import check_task
+from prorl.envs.base import ProceduralTask, draft
+from prorl.envs.check import check_task, constant_baseline
 from prorl.envs.extract import extract_answer
-from prorl.envs.families.math import Arithmetic
+from prorl.envs.families.numbers import Arithmetic
+from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
+
+
+class Biased(ProceduralTask):
+    """Three answers of four are `heads`."""
+
+    name, domain, levels = "biased", "logic", (1,)
+
+    def generate(self, rng, level):
+        answer = "heads" if rng.random() < 0.75 else "tails"
+        return draft(str(rng.random()), answer, "", answer)
+
+    def score(self, payload, answer):
+        return float(answer == payload)
+
+
+def test_the_best_constant_answer_is_found():
+    baseline = constant_baseline(Biased(), "train", 200)
+    assert baseline.answer == "heads"
+    assert baseline.score == pytest.approx(0.75, abs=0.1)
+
+
+def test_a_baseline_needs_problems():
+    with pytest.raises(ValueError, match="at least one problem"):
+        constant_baseline(Biased(), "train", 0)
+    with pytest.raises(ValueError, match="no train problems"):
+        constant_baseline(make_task("blicket"), "train", 5)
 
 
 def test_a_sound_task_has_no_faults():

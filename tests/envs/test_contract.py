@@ -15,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.envs.base import belongs, canonical
-from prorl.envs.baseline import constant_baseline
-from prorl.envs.check import TRICKS
+from prorl.envs.check import TRICKS, constant_baseline
 from prorl.envs.extract import respond
-from prorl.envs.families.gym_library import LIBRARY_TASKS
-from prorl.envs.reasoning_gym import ReasoningGym
-from prorl.envs.registry import make_task, task_names
+from prorl.envs.families.gym import ROWS
+from prorl.envs.registry import TASKS, make_task
 from prorl.envs.verifiers.programs import NeedsSandbox
 
 SPLITS = ("train", "exam", "test", "ood")
@@ -33,33 +31,36 @@ BASELINES = {  # exceptions: few possible answers
 LONG_PROMPTS = {"rg_knights_knaves": 640}
 WORTHLESS = ("0", "1", "yes", "A", "answer", *TRICKS)
 HOSTILE = (
-    "9" * 3900,
-    "-" * 3900,
-    "(" * 3900,
-    "[" * 3900,
-    "1+" * 1900,
-    "9**9**9**9",
-    "1e999999",
-    "1/0",
-    "nan",
-    "inf",
-    "-0",
-    "\x00",
-    "٣",
-    "½",
-    "\ud800",
-    "__import__('os').abort()",
-    "{0}",
-    "%s%s",
-    "\\frac{1}{0}",
-    "1:" * 900,
-    "a" * 3900,
-    "\n" * 50 + "1",
+    *(
+        "9" * 3900,
+        "-" * 3900,
+        "(" * 3900,
+        "[" * 3900,
+        "1+" * 1900,
+        "9**9**9**9",
+        "1e999999",
+        "1/0",
+        "nan",
+        "inf",
+    ),
+    *(
+        "-0",
+        "\x00",
+        "٣",
+        "½",
+        "\ud800",
+        "__import__('os').abort()",
+        "{0}",
+        "%s%s",
+        "\\frac{1}{0}",
+        "1:" * 900,
+    ),
+    *("a" * 3900, "\n" * 50 + "1"),
 )
 
 task = cache(make_task)
-LIBRARY = {task.name for task in LIBRARY_TASKS}  # long questions, slow items: see domains/test_gym_library.py
-NAMES = tuple(name for name in task_names() if name not in LIBRARY)
+# the others have long questions and slow items: see families/test_gym.py
+NAMES = tuple(name for name in TASKS if name not in ROWS or ROWS[name].steps)
 each_task = pytest.mark.parametrize("name", NAMES)
 
 
@@ -81,13 +82,6 @@ def digest():
     return hashlib.blake2b(text.encode()).hexdigest()
 
 
-@each_task
-def test_the_same_index_gives_the_same_problem(name):
-    again = make_task(name)
-    for problem in all_problems(name):
-        assert again.problem(problem.index, problem.split) == problem
-
-
 def test_problems_do_not_depend_on_the_hash_seed():
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     other = subprocess.run(
@@ -101,8 +95,10 @@ def test_problems_do_not_depend_on_the_hash_seed():
 
 
 @each_task
-def test_a_problem_says_where_it_comes_from(name):
+def test_a_problem_is_a_function_of_its_index_and_split_and_says_where_it_comes_from(name):
+    again = make_task(name)
     for problem in all_problems(name):
+        assert again.problem(problem.index, problem.split) == problem
         levels = task(name).ood_levels if problem.split == "ood" else task(name).levels
         assert (problem.task, problem.domain) == (name, task(name).domain)
         assert problem.level in levels
@@ -122,13 +118,9 @@ def test_every_rung_of_its_ladder_has_problems_that_are_held_out(name):
 
 
 @each_task
-def test_a_rung_that_it_lacks_is_refused(name):
+def test_a_level_or_a_split_that_a_task_lacks_is_refused(name):
     with pytest.raises(ValueError, match="no level 99"):
         task(name).rung(0, 99)
-
-
-@each_task
-def test_a_split_that_a_task_lacks_is_refused(name):
     for split in set(SPLITS) - task(name).splits:
         with pytest.raises(ValueError, match=f"no {split} problems"):
             task(name).problem(0, split)
@@ -201,9 +193,8 @@ def test_no_prompt_is_in_two_splits(name):
 
 @each_task
 def test_prompts_and_witnesses_are_short(name):
-    gym = isinstance(task(name), ReasoningGym)
     for problem in all_problems(name):
-        assert 0 < len(problem.prompt) <= LONG_PROMPTS.get(name, 310 if gym else 120)
+        assert 0 < len(problem.prompt) <= LONG_PROMPTS.get(name, 310 if name in ROWS else 120)
         response = len(problem.witness.steps + problem.witness.answer)
         assert response <= (150 if problem.split == "ood" else 100), problem.witness  # ood is never shown
 

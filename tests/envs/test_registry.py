@@ -1,51 +1,89 @@
-"""Names lead to tasks, and looking at the list costs no heavy import."""
+"""Names lead to tasks; what a judge's process builds: every task of the spec, one sandbox, and the rule on form."""
 
-import subprocess
-import sys
+import pickle
+from dataclasses import replace
 
 import pytest
 
-from prorl.envs.registry import TASKS, make_task, task_names
+from prorl.envs.base import NO_ANSWER, Instructed
+from prorl.envs.extract import respond
+from prorl.envs.registry import TASKS, VerifierSpec, make_task, make_verifier
+from prorl.envs.sandbox.jobs import CaseResult
+from prorl.envs.verifiers import programs
 
 
-def test_every_name_makes_the_task_that_bears_it():
-    for name in task_names():
-        assert make_task(name).name == name == TASKS[name].name
+def test_every_name_makes_the_task_that_bears_it_and_five_domains_are_trained():
+    tasks = {name: make_task(name) for name in TASKS}
+    assert all(task.name == name for name, task in tasks.items())
+    trained = {task.domain for task in tasks.values() if task.levels}
+    assert trained == {"math", "code", "stem", "logic", "instruct"}
 
 
-def test_five_domains_are_trained():
-    assert {task.domain for task in TASKS.values() if task.levels} == {
-        "math",
-        "code",
-        "stem",
-        "logic",
-        "instruct",
-    }
-
-
-def test_a_misspelt_name_is_told_the_nearest():
-    with pytest.raises(ValueError, match=r"did you mean arithmetic\?"):
-        make_task("arithmetik")
-
-
-def test_a_name_like_no_other_is_told_all():
-    with pytest.raises(ValueError, match=r"no task 'zzzz'; there are .*word_list"):
-        make_task("zzzz")
+@pytest.mark.parametrize(
+    ("name", "levels", "message"),
+    [
+        ("arithmetik", None, r"did you mean arithmetic\?"),
+        ("zzzz", None, r"no task 'zzzz'; there are .*word_list"),
+        ("list_synthesis", {9: 1.0}, "no level"),
+    ],
+)
+def test_a_name_or_a_level_that_does_not_exist_is_refused(name, levels, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(name, levels)
 
 
 def test_level_weights_choose_the_levels():
-    task = make_task("list_trace", {3: 1.0})
+    task = make_task("list_synthesis", {3: 1.0})
     assert {task.problem(index, "train").level for index in range(8)} == {3}
 
 
-def test_an_unknown_level_is_refused():
-    with pytest.raises(ValueError, match="no level"):
-        make_task("list_trace", {9: 1.0})
+def test_an_instruction_follows_the_prompt_and_the_verdict_is_the_tasks_own():
+    plain = make_task("arithmetic")
+    told = Instructed(plain, "Think first.")
+    problem, same = told.problem(3, "train"), plain.problem(3, "train")
+    assert problem == replace(same, prompt=f"{same.prompt}\n\nThink first.")
+    assert (told.name, told.domain, told.splits) == (plain.name, plain.domain, plain.splits)
+    assert told.ladder == plain.ladder
+    assert told.rung(3, 2).prompt == f"{plain.rung(3, 2).prompt}\n\nThink first."
+    answer = respond("", problem.witness.answer)
+    assert told.verify(problem, answer) == plain.verify(same, answer)
 
 
-def test_the_registry_imports_neither_torch_nor_reasoning_gym():
-    check = (
-        "import sys, prorl.envs.registry, prorl.envs.mixture;"
-        "sys.exit(bool({'torch', 'reasoning_gym', 'sympy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+def test_problems_of_every_level_are_judged_by_their_task():
+    verify = make_verifier(VerifierSpec(tasks=("list_synthesis", "word_list")))
+    for name in ("list_synthesis", "word_list"):
+        for split in ("train", "ood"):
+            problem = make_task(name).problem(0, split)
+            assert verify(problem, respond("", problem.witness.answer)).score == 1.0
+
+
+def test_a_spec_travels_to_another_process():
+    spec = VerifierSpec(tasks=("arithmetic",), strict=True)
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+@pytest.mark.parametrize(("strict", "score"), [(False, 1.0), (True, 0.0)])
+def test_a_strict_form_counts_no_answer_before_the_thinking_is_closed(strict, score):
+    problem = make_task("arithmetic").problem(0, "train")
+    verify = make_verifier(VerifierSpec(tasks=("arithmetic",), strict=strict))
+    bare = verify(problem, f"<answer>{problem.witness.answer}</answer>")
+    assert bare.score == score
+    assert (bare == NO_ANSWER) is strict
+    assert verify(problem, respond("so", problem.witness.answer)).score == 1.0
+
+
+def test_all_tasks_share_one_sandbox(monkeypatch):
+    opened = []
+
+    class Recorder:
+        def __init__(self, policy):
+            opened.append(policy)
+
+        def __call__(self, job):
+            return (CaseResult(status="sandbox_error", note="none"),) * len(job.inputs)
+
+    monkeypatch.setattr("prorl.envs.registry.OwnSandbox", Recorder)
+    verify = make_verifier(VerifierSpec(tasks=("one_liner", "arithmetic")))
+    problem = make_task("one_liner").problem(0, "train")
+    assert verify(problem, respond("", "x")).status == "error"
+    assert opened == [programs.Policy()]

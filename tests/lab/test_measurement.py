@@ -10,15 +10,14 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.sandbox.link import SandboxError
-from prorl.fake import FakeBackend, FakeRenderer
 from prorl.lab import measurement
-from prorl.lab.evals.measure import Subject
-from prorl.lab.evals.shelf import Rules, digest
-from prorl.lab.evals.study import Study, write_study
+from prorl.lab.evals.evaluation import Subject
+from prorl.lab.evals.evaluation_store import Rules, Study, digest, write_study
 from prorl.lab.measurement import Asked, Source, ask, between, checked_tasks, require_free_gpus
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
 from prorl.types import Sampling
+from support.fake_backend import FakeBackend, FakeRenderer
 from support.recipes import recipe
 from support.runs import quiet
 from support.studies import results, study

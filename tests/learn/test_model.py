@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
@@ -16,18 +15,8 @@ from transformers import (
     T5Config,
 )
 
-from prorl.learn.model import (
-    Architecture,
-    ModelError,
-    ModelShape,
-    build_model,
-    context_limit,
-    eos_ids,
-    load_model,
-    load_tokenizer,
-    parameter_count,
-)
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.learn.base_model import ModelShape, build_model, parameter_count, train_tokenizer
+from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
 
 SHAPE = ModelShape(
     architecture="llama", hidden_size=16, layers=2, heads=4, kv_heads=2, intermediate_size=24, context=32
@@ -37,24 +26,22 @@ IDS = torch.tensor([[1, 5, 7, 2]])
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer():
     return train_tokenizer(["a"], VOCAB)
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def offline(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
 
 
-def load(folder: Path | str) -> None:
+def load(folder):
     load_model(folder, dtype=torch.float32, device="cpu")
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_built_model_survives_saving_and_loading(
-    architecture: Architecture, tied: bool, tmp_path: Path
-) -> None:
+def test_a_built_model_survives_saving_and_loading(architecture, tied, tmp_path):
     built = build_model(replace(SHAPE, architecture=architecture, tied_embeddings=tied), VOCAB, seed=3)
     built.save_pretrained(tmp_path)
     loaded = load_model(tmp_path, dtype=torch.float32, device="cpu")
@@ -64,7 +51,7 @@ def test_a_built_model_survives_saving_and_loading(
     assert load_model(str(tmp_path), dtype=torch.bfloat16, device="cpu").dtype == torch.bfloat16
 
 
-def test_a_shape_means_what_it_says() -> None:
+def test_a_shape_means_what_it_says():
     hidden, layers, inner, kv = 16, 2, 24, 2 * 4
     attention = 2 * hidden * hidden + 2 * hidden * kv
     per_layer = attention + 3 * hidden * inner + 2 * hidden
@@ -74,7 +61,7 @@ def test_a_shape_means_what_it_says() -> None:
     assert context_limit(untied) == 32
 
 
-def test_the_seed_decides_the_weights_and_the_global_state_is_left_alone() -> None:
+def test_the_seed_decides_the_weights_and_the_global_state_is_left_alone():
     before = torch.get_rng_state()
     one, again, other = (build_model(SHAPE, VOCAB, seed)(IDS).logits for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
@@ -85,12 +72,12 @@ def test_the_seed_decides_the_weights_and_the_global_state_is_left_alone() -> No
 @pytest.mark.parametrize(
     ("sizes", "message"), [({"hidden_size": 20}, "multiple of 8"), ({"kv_heads": 3}, "divisor")]
 )
-def test_sizes_that_do_not_divide_are_refused(sizes: dict[str, int], message: str) -> None:
+def test_sizes_that_do_not_divide_are_refused(sizes, message):
     with pytest.raises(ModelError, match=message):
         replace(SHAPE, **sizes)
 
 
-def test_dropout_is_off_even_in_training_mode(tmp_path: Path) -> None:
+def test_dropout_is_off_even_in_training_mode(tmp_path):
     config = GPT2Config(
         n_layer=1, n_head=2, n_embd=8, vocab_size=30, n_positions=16, attn_pdrop=0.5, resid_pdrop=0.5
     )
@@ -101,9 +88,7 @@ def test_dropout_is_off_even_in_training_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("listed", "extra"), [(None, ()), (7, (7,)), ([9, 7], (9, 7))])
-def test_every_end_token_is_found_the_tokenizers_own_first(
-    tokenizer: PreTrainedTokenizerFast, listed: int | list[int] | None, extra: tuple[int, ...]
-) -> None:
+def test_every_end_token_is_found_the_tokenizers_own_first(tokenizer, listed, extra):
     model = build_model(SHAPE, VOCAB, 0)
     model.generation_config = GenerationConfig(eos_token_id=listed)
     assert eos_ids(model, tokenizer) == (tokenizer.eos_token_id, *extra)
@@ -111,27 +96,27 @@ def test_every_end_token_is_found_the_tokenizers_own_first(
     assert eos_ids(model, tokenizer) == (tokenizer.eos_token_id, 7)
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(tmp_path):
     with pytest.raises(ModelError, match=r"no directory .*absent"):
         load(tmp_path / "absent")
     with pytest.raises(ModelError, match="no directory"):
         load_tokenizer("./absent")
 
 
-def test_a_directory_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_checkpoint_is_refused(tmp_path):
     with pytest.raises(ModelError, match=r"no transformers checkpoint.*config\.json"):
         load(tmp_path)
     with pytest.raises(ModelError, match="no tokenizer that can be read"):
         load_tokenizer(tmp_path)
 
 
-def test_a_checkpoint_without_weights_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_weights_is_refused(tmp_path):
     build_model(SHAPE, VOCAB, 0).config.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"cannot load the model.*model\.safetensors"):
         load(tmp_path)
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(tmp_path):
     build_model(SHAPE, VOCAB, 0).save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
@@ -142,22 +127,20 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_model_without_a_causal_head_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_a_causal_head_is_refused(tmp_path):
     T5Config(d_model=8, num_layers=1).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="no causal language-model head"):
         load(tmp_path)
 
 
-def test_weights_that_the_checkpoint_lacks_are_not_made_up(tmp_path: Path) -> None:
+def test_weights_that_the_checkpoint_lacks_are_not_made_up(tmp_path):
     headless: LlamaModel = build_model(replace(SHAPE, tied_embeddings=False), VOCAB, 0).model
     headless.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"lacks 1 weights.*lm_head"):
         load(tmp_path)
 
 
-def test_a_tokenizer_without_end_of_sequence_is_refused(
-    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
-) -> None:
+def test_a_tokenizer_without_end_of_sequence_is_refused(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     assert load_tokenizer(tmp_path).eos_token_id == tokenizer.eos_token_id
     PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer).save_pretrained(tmp_path)
@@ -166,7 +149,7 @@ def test_a_tokenizer_without_end_of_sequence_is_refused(
 
 
 @pytest.mark.usefixtures("offline")
-def test_an_unreachable_hub_says_what_to_download_and_where_to_put_it() -> None:
+def test_an_unreachable_hub_says_what_to_download_and_where_to_put_it():
     with pytest.raises(
         ModelError, match=r"offline.*hf download no-such-owner/no-such-model --local-dir.*path"
     ):

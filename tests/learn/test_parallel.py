@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.learn.optim import FILE
-from prorl.learn.packing import Row
-from prorl.learn.parallel import deal, deal_batch
-from prorl.learn.snapshot import WEIGHTS
+from prorl.learn.packing import Row, deal, deal_batch
+from prorl.learn.parallel import WEIGHTS
 from prorl.types import Batch, PromptActions
 from support.learners import KNOBS, PLAIN, action_of, batch, learner, with_advantage
 from support.ranks import ranks
@@ -124,10 +123,7 @@ STEPS = [(batch(seed=seed), KNOBS) for seed in range(3)]
 @pytest.mark.parametrize(("before", "after"), [("one", "two"), ("two", "one"), ("two", "two")])
 def test_a_state_goes_on_over_another_number_of_ranks(pair, tmp_path, before, after):
     """The stored numbers are exact; what is computed from them afterwards agrees to rounding."""
-    run = {
-        "one": lambda work: train(**work, alone=True),
-        "two": lambda work: pair(on_ranks, work)[0],
-    }
+    run = {"one": lambda work: train(**work, alone=True), "two": lambda work: pair(on_ranks, work)[0]}
     common = {"model": {}, "settings": PLAIN | {"betas": (0.9, 0.95)}}
     saved, _ = run[before]({**common, "steps": STEPS[:2], "save": tmp_path})
     loaded, _ = run[after]({**common, "steps": [], "restore": tmp_path})

@@ -1,27 +1,22 @@
 """Decoding agrees with the module's plain teacher-forced forward, for each supported architecture."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
-from prorl.local.decoder import LlamaDecoder, unsupported_reason
+from prorl.local.decoder import Decoder, FallbackDecoder, LlamaDecoder, best_width, pack, unsupported_reason
 from prorl.local.engine import LocalEngine
-from prorl.local.fallback import FallbackDecoder
-from prorl.local.layout import Decoder
 from prorl.types import Request, Sampling
 
 VOCAB = 40
@@ -33,27 +28,22 @@ SHAPE = {
     "num_attention_heads": 4,
     "max_position_embeddings": 128,
 }
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 100.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 32}
 PROMPTS = ((5, 6, 7), (8, 9, 1, 2, 3, 4, 11), (7,), (12, 30, 31, 2))
 
 
-def randomise(model: PreTrainedModel) -> PreTrainedModel:
+def randomise(model):
     generator = torch.Generator().manual_seed(1)
     for name, weight in model.named_parameters():
         weight.data.normal_(1.0 if "norm" in name or "ln_" in name else 0.0, 0.2, generator=generator)
     return model
 
 
-def qwen2(**options: object) -> PreTrainedModel:
+def qwen2(**options):
     return randomise(Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=2, **options)))
 
 
-def gpt2() -> PreTrainedModel:
+def gpt2():
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     return randomise(GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, bos_token_id=0, eos_token_id=0, **sizes)))
 
@@ -72,9 +62,7 @@ MODELS = {
 }
 
 
-def reference_logps(
-    model: PreTrainedModel, prompt: tuple[int, ...], tokens: Sequence[int], temperature: float
-) -> torch.Tensor:
+def reference_logps(model, prompt, tokens, temperature):
     with torch.no_grad():
         logits = model.eval()(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
     logps = torch.log_softmax(logits / temperature, -1)
@@ -82,7 +70,7 @@ def reference_logps(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_sampled_log_probs_are_those_of_the_plain_forward(name: str) -> None:
+def test_log_probs_sampled_and_scored_are_those_of_the_plain_forward(name):
     model = MODELS[name]()
     engine = LocalEngine(model, eos_ids=(3, 4), pad_id=0)
     sampling = Sampling(temperature=1.3, top_p=1.0, limit=40)
@@ -95,18 +83,12 @@ def test_sampled_log_probs_are_those_of_the_plain_forward(name: str) -> None:
             torch.testing.assert_close(torch.tensor(completion.logps), expected, atol=1e-5, rtol=0)
             checked += 1
     assert checked == 3 + 4 + 5 + 6
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_score_matches_the_plain_forward(name: str) -> None:
-    model = MODELS[name]()
-    engine = LocalEngine(model, eos_ids=(3,), pad_id=0)
     prompt, tokens = (5, 6, 7), tuple(range(8, 38))
-    expected = reference_logps(model, prompt, tokens, 1.0)
-    torch.testing.assert_close(torch.tensor(engine.score(prompt, tokens)), expected, atol=1e-5, rtol=0)
+    scored, expected = engine.score(prompt, tokens), reference_logps(model, prompt, tokens, 1.0)
+    torch.testing.assert_close(torch.tensor(scored), expected, atol=1e-5, rtol=0)
 
 
-def test_the_native_decoder_serves_every_supported_architecture() -> None:
+def test_the_native_decoder_serves_every_supported_architecture():
     natively = {name for name, build in MODELS.items() if unsupported_reason(build()) is None}
     assert natively == set(MODELS) - {"gpt2-fallback"}
 
@@ -119,9 +101,7 @@ def test_the_native_decoder_serves_every_supported_architecture() -> None:
         ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic"),
     ],
 )
-def test_unknown_variants_are_refused_and_served_by_the_fallback(
-    options: dict[str, object], reason: str
-) -> None:
+def test_unknown_variants_are_refused_and_served_by_the_fallback(options, reason):
     model = qwen2(**options)
     assert reason in str(unsupported_reason(model))
     with pytest.raises(ValueError, match=reason):
@@ -132,7 +112,7 @@ def test_unknown_variants_are_refused_and_served_by_the_fallback(
     torch.testing.assert_close(torch.tensor(scored), expected, atol=1e-5, rtol=0)
 
 
-def test_replaced_projections_and_mixed_dtypes_are_refused() -> None:
+def test_replaced_projections_and_mixed_dtypes_are_refused():
     adapted = qwen2()
     adapted.model.layers[1].mlp.up_proj = torch.nn.Sequential(adapted.model.layers[1].mlp.up_proj)
     assert "plain linear" in str(unsupported_reason(adapted))
@@ -142,7 +122,7 @@ def test_replaced_projections_and_mixed_dtypes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [LlamaDecoder, FallbackDecoder])
-def test_rearranged_slots_go_on_where_they_were(kind: type[LlamaDecoder] | type[FallbackDecoder]) -> None:
+def test_rearranged_slots_go_on_where_they_were(kind):
     model = qwen2()
     decoder: Decoder = kind(model, pad_id=0)
     decoding, _ = decoder.start(PROMPTS)
@@ -150,7 +130,7 @@ def test_rearranged_slots_go_on_where_they_were(kind: type[LlamaDecoder] | type[
     layout = decoding.arrange(row_prompts, None)
     written: list[list[int]] = [[] for _ in row_prompts]
 
-    def step(tokens_of_row: list[int], rows: list[int]) -> torch.Tensor:
+    def step(tokens_of_row, rows):
         for row, token in zip(rows, tokens_of_row, strict=True):
             written[row].append(token)
         return decoding.step(torch.tensor([tokens_of_row[row] for row in layout.rows]))
@@ -169,7 +149,7 @@ def test_rearranged_slots_go_on_where_they_were(kind: type[LlamaDecoder] | type[
         torch.testing.assert_close(logits[slot], expected, atol=2e-5, rtol=1e-5)
 
 
-def test_refresh_takes_over_weights_changed_in_place() -> None:
+def test_refresh_takes_over_weights_changed_in_place():
     model = qwen2()
     engine = LocalEngine(model, eos_ids=(), pad_id=0)
     before = engine.score((5, 6), (7, 8, 9))
@@ -182,15 +162,31 @@ def test_refresh_takes_over_weights_changed_in_place() -> None:
     assert not torch.allclose(after, torch.tensor(before), atol=1e-3)
 
 
-def test_bfloat16_stays_close_to_the_module() -> None:
+def test_bfloat16_stays_close_to_the_module():
     model = qwen2().bfloat16()
     scored = LocalEngine(model, eos_ids=(), pad_id=0).score((5, 6, 7), (8, 9, 10, 11))
     expected = reference_logps(model.float(), (5, 6, 7), (8, 9, 10, 11), 1.0)
     torch.testing.assert_close(torch.tensor(scored), expected, atol=0.15, rtol=0)
 
 
-def test_a_model_in_training_mode_decodes_without_dropout_and_stays_in_it() -> None:
+def test_a_model_in_training_mode_decodes_without_dropout_and_stays_in_it():
     model = gpt2().train()
     engine = LocalEngine(model, eos_ids=(), pad_id=0)
     assert engine.score((5, 6), (7, 8, 9)) == engine.score((5, 6), (7, 8, 9))
     assert model.training
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 9))
+def test_every_row_lives_in_exactly_one_slot_of_a_block_of_its_prompt(prompts, width):
+    layout = pack(prompts, width)
+    living = [row for row, live in zip(layout.rows, layout.live, strict=True) if live]
+    assert sorted(living) == list(range(len(prompts)))
+    assert len(layout.rows) == width * len(layout.block_prompts)
+    for slot, row in enumerate(layout.rows):
+        assert prompts[row] == layout.block_prompts[slot // width]
+
+
+def test_equal_groups_share_their_prompt_and_ragged_groups_avoid_fillers():
+    assert best_width([0] * 8 + [1] * 8, block_cost=0.1) == 8
+    assert best_width([0] * 8 + [1], block_cost=0.1) == 1
+    assert best_width([0] * 8 + [1], block_cost=100.0) == 8

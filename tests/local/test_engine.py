@@ -1,21 +1,20 @@
-"""The engine: what it returns, in which order, and that texts do not depend on the company they decode in."""
-
-from __future__ import annotations
-
-from collections.abc import Callable
+"""What the engine returns and in which order; a text depends on (seed, sample, position), not on its company."""
 
 import pytest
 import torch
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from prorl.local.engine import LocalEngine
-from prorl.types import Completion, Request, Sampling
+from prorl.local.engine import LocalEngine, absorb, row_keys, token_logps, uniform
+from prorl.local.engine import draw as draw_tokens
+from prorl.types import Request, Sampling
 
 EOS = 3
 PROMPTS = ((5, 6, 7), (8, 9, 1, 2, 3, 4, 11), (7,), (12, 30, 31, 2))
 
 
-def qwen2() -> PreTrainedModel:
+def qwen2():
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=40,
@@ -29,7 +28,7 @@ def qwen2() -> PreTrainedModel:
     return Qwen2ForCausalLM(config)
 
 
-def neox() -> PreTrainedModel:
+def neox():
     torch.manual_seed(0)
     config = GPTNeoXConfig(
         vocab_size=40,
@@ -44,11 +43,11 @@ def neox() -> PreTrainedModel:
     return GPTNeoXForCausalLM(config)
 
 
-def engine(model: PreTrainedModel, *, max_rows: int = 512, eos_ids: tuple[int, ...] = (EOS,)) -> LocalEngine:
+def engine(model, *, max_rows=512, eos_ids=(EOS,)):
     return LocalEngine(model, eos_ids=eos_ids, pad_id=0, max_rows=max_rows)
 
 
-def request(draw: int, *, samples: int = 4, limit: int = 30, **sampling: float) -> Request:
+def request(draw, *, samples=4, limit=30, **sampling):
     return Request(
         draw=draw,
         prompt=PROMPTS[draw % len(PROMPTS)],
@@ -58,18 +57,18 @@ def request(draw: int, *, samples: int = 4, limit: int = 30, **sampling: float) 
     )
 
 
-def drain(served: LocalEngine) -> list[Completion]:
+def drain(served):
     completions = []
     while finished := served.poll():
         completions += finished
     return completions
 
 
-def texts(completions: list[Completion]) -> dict[tuple[int, int], tuple[int, ...]]:
+def texts(completions):
     return {(completion.draw, completion.sample): tuple(completion.tokens) for completion in completions}
 
 
-def run(model: PreTrainedModel, *requests: Request, max_rows: int = 512) -> list[Completion]:
+def run(model, *requests, max_rows=512):
     served = engine(model, max_rows=max_rows)
     for asked in requests:
         served.submit(asked)
@@ -78,9 +77,7 @@ def run(model: PreTrainedModel, *requests: Request, max_rows: int = 512) -> list
 
 @pytest.mark.parametrize("build", [qwen2, neox])
 @pytest.mark.parametrize("top_p", [1.0, 0.7])
-def test_a_text_does_not_depend_on_what_decodes_beside_it(
-    build: Callable[[], PreTrainedModel], top_p: float
-) -> None:
+def test_a_text_does_not_depend_on_what_decodes_beside_it(build, top_p):
     model = build()
     requests = [request(draw, samples=3 + draw, top_p=top_p) for draw in range(4)]
     alone = {key: text for asked in requests for key, text in texts(run(model, asked)).items()}
@@ -91,11 +88,13 @@ def test_a_text_does_not_depend_on_what_decodes_beside_it(
 
 
 @pytest.mark.parametrize("build", [qwen2, neox])
-def test_temperature_zero_writes_what_transformers_writes_without_sampling(
-    build: Callable[[], PreTrainedModel],
-) -> None:
+def test_temperature_zero_writes_what_transformers_writes_without_sampling(build):
     model = build().eval()
-    found = texts(run(model, *(request(draw, samples=2, temperature=0.0) for draw in range(4))))
+    completions = run(model, *(request(draw, samples=2, temperature=0.0) for draw in range(4)))
+    found = texts(completions)
+    for completion in completions:
+        scored = engine(model).score(PROMPTS[completion.draw], completion.tokens)
+        assert completion.logps == pytest.approx(scored, abs=1e-5)
     for draw, prompt in enumerate(PROMPTS):
         greedy = model.generate(
             torch.tensor([prompt]),
@@ -109,27 +108,18 @@ def test_temperature_zero_writes_what_transformers_writes_without_sampling(
         assert found[draw, 0] == found[draw, 1] == expected
 
 
-def test_responses_end_at_eos_or_at_the_limit() -> None:
-    completions = run(qwen2(), request(0, samples=40), request(1, samples=40))
+@pytest.mark.parametrize("limit", [30, 1])
+def test_responses_end_at_eos_or_at_the_limit(limit):
+    completions = run(qwen2(), *(request(draw, samples=100, limit=limit) for draw in range(2)))
     assert {completion.finish for completion in completions} == {"stop", "length"}
     for completion in completions:
         assert len(completion.logps) == len(completion.tokens)
         assert EOS not in completion.tokens[:-1]
-        if completion.finish == "stop":
-            assert completion.tokens[-1] == EOS
-        else:
-            assert len(completion.tokens) == 30
-            assert completion.tokens[-1] != EOS
+        assert (completion.finish == "stop") == (completion.tokens[-1] == EOS)
+        assert completion.finish == "stop" or len(completion.tokens) == limit
 
 
-def test_a_limit_of_one_token_and_an_eos_at_the_limit() -> None:
-    completions = run(qwen2(), request(0, samples=200, limit=1))
-    assert all(len(completion.tokens) == 1 for completion in completions)
-    assert all((completion.finish == "stop") == (completion.tokens[-1] == EOS) for completion in completions)
-    assert {completion.finish for completion in completions} == {"stop", "length"}
-
-
-def test_poll_returns_rows_as_they_finish_by_draw_and_sample() -> None:
+def test_poll_returns_rows_as_they_finish_by_draw_and_sample():
     served = engine(qwen2())
     for draw in (2, 0, 1):
         served.submit(request(draw, samples=8))
@@ -143,33 +133,19 @@ def test_poll_returns_rows_as_they_finish_by_draw_and_sample() -> None:
     assert len(polls) > 3
 
 
-def test_every_sample_is_returned_once_also_when_a_request_is_split() -> None:
+def test_every_sample_is_returned_once_also_when_a_request_is_split():
     completions = run(qwen2(), request(0, samples=11), request(1, samples=2), max_rows=4)
     keys = [(completion.draw, completion.sample) for completion in completions]
     assert sorted(keys) == [(0, sample) for sample in range(11)] + [(1, 0), (1, 1)]
 
 
-def test_requests_that_sample_differently_do_not_share_a_wave() -> None:
+def test_requests_that_sample_differently_do_not_share_a_wave():
     model = qwen2()
     cold, hot = request(0, temperature=0.0), request(1, temperature=1.5)
     assert texts(run(model, cold, hot)) == texts(run(model, cold)) | texts(run(model, hot))
 
 
-def test_temperature_zero_is_greedy() -> None:
-    model = qwen2().eval()
-    served = engine(model, eos_ids=())
-    served.submit(request(1, samples=2, temperature=0.0, limit=12))
-    first, second = drain(served)
-    context = list(PROMPTS[1])
-    for token in first.tokens:
-        with torch.no_grad():
-            assert token == int(model(torch.tensor([context])).logits[0, -1].argmax())
-        context.append(token)
-    assert first.tokens == second.tokens
-    assert first.logps == pytest.approx(served.score(PROMPTS[1], first.tokens), abs=1e-5)
-
-
-def test_cancel_drops_the_wave_and_the_queue() -> None:
+def test_cancel_drops_the_wave_and_the_queue():
     served = engine(qwen2(), max_rows=4)
     for draw in range(3):
         served.submit(request(draw))
@@ -180,7 +156,7 @@ def test_cancel_drops_the_wave_and_the_queue() -> None:
     assert texts(drain(served)) == texts(run(qwen2(), request(3)))
 
 
-def test_versions_travel_with_completions_and_change_only_between_waves() -> None:
+def test_versions_travel_with_completions_and_change_only_between_waves():
     served = engine(qwen2())
     served.publish(7)
     assert served.version == 7
@@ -192,7 +168,7 @@ def test_versions_travel_with_completions_and_change_only_between_waves() -> Non
     assert served.version == 8
 
 
-def test_scoring_leaves_a_wave_under_way_alone() -> None:
+def test_scoring_leaves_a_wave_under_way_alone():
     model = qwen2()
     served = engine(model)
     served.submit(request(0, samples=6))
@@ -212,14 +188,14 @@ def test_scoring_leaves_a_wave_under_way_alone() -> None:
         ({"sampling": Sampling(temperature=1.0, top_p=0.0, limit=9)}, "top_p"),
     ],
 )
-def test_bad_requests_are_refused(changes: dict[str, object], message: str) -> None:
+def test_bad_requests_are_refused(changes, message):
     fields = {name: getattr(request(0), name) for name in Request.__slots__}
     with pytest.raises(ValueError, match=message):
         engine(qwen2()).submit(Request(**{**fields, **changes}))
 
 
 @pytest.mark.parametrize("build", [qwen2, neox])
-def test_a_diverged_model_is_an_error(build: Callable[[], PreTrainedModel]) -> None:
+def test_a_diverged_model_is_an_error(build):
     model = build()
     with torch.no_grad():
         model.get_output_embeddings().weight.fill_(torch.nan)
@@ -227,3 +203,98 @@ def test_a_diverged_model_is_an_error(build: Callable[[], PreTrainedModel]) -> N
     served.submit(request(0))
     with pytest.raises(FloatingPointError, match="not finite"):
         drain(served)
+
+
+CPU = torch.device("cpu")
+DRAWS = 20_000
+
+
+def splitmix64(state):
+    """The published reference, in Python integers."""
+    mask = (1 << 64) - 1
+    state = (state + 0x9E3779B97F4A7C15) & mask
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
+    return state ^ (state >> 31)
+
+
+def sample(logits, *, temperature=1.0, top_p=1.0, seed=0):
+    keys = row_keys([seed] * DRAWS, range(DRAWS), CPU)
+    sampling = Sampling(temperature=temperature, top_p=top_p, limit=1)
+    return draw_tokens(logits.expand(DRAWS, -1), keys, 0, sampling)[0]
+
+
+def chi_square(tokens, probs):
+    expected = probs.double() * len(tokens)
+    counts = torch.bincount(tokens, minlength=len(probs))
+    return float(((counts - expected) ** 2 / expected)[probs > 0].sum())
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**20))
+def test_absorb_is_splitmix64_at_a_counter(key, counter):
+    expected = splitmix64(key + counter * 0x9E3779B97F4A7C15)
+    keys = torch.tensor([key])
+    assert absorb(keys, counter).item() % 2**64 == expected
+    assert absorb(keys, torch.tensor([counter])).item() % 2**64 == expected
+
+
+def test_uniform_covers_the_half_open_unit_interval():
+    extremes = uniform(torch.tensor([0, -1]))
+    assert extremes[0] == 0.0
+    assert 1.0 - 2.0**-52 < extremes[1] < 1.0
+    values = uniform(absorb(row_keys(range(10_000), [0] * 10_000, CPU), 3))
+    assert values.mean().item() == pytest.approx(0.5, abs=0.01)
+    assert values.var().item() == pytest.approx(1 / 12, abs=0.003)
+
+
+def test_keys_differ_between_seeds_and_samples_and_accept_any_64_bits():
+    keys = row_keys([0, 0, 1, 1, 2**63, 2**64 - 1], [0, 1, 0, 1, 0, 0], CPU)
+    assert len(set(keys.tolist())) == 6
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_tokens_follow_the_tempered_softmax(temperature):
+    logits = torch.tensor([1.0, -0.5, 0.3, 2.0, -2.0, 0.0])
+    tokens = sample(logits, temperature=temperature)
+    # 5 degrees of freedom: 25 is exceeded by chance once in seven thousand
+    assert chi_square(tokens, torch.softmax(logits / temperature, -1)) < 25.0
+
+
+def test_neighbouring_samples_are_independent():
+    tokens = sample(torch.zeros(4))
+    pairs = tokens[:-1] * 4 + tokens[1:]
+    assert chi_square(pairs, torch.full((16,), 1 / 16)) < 45.0
+
+
+def test_top_p_draws_from_the_renormalised_nucleus_only():
+    probs = torch.tensor([0.05, 0.4, 0.1, 0.3, 0.15])
+    tokens = sample(probs.log(), top_p=0.8)
+    nucleus = torch.tensor([0.0, 0.4, 0.0, 0.3, 0.15]) / 0.85
+    assert set(tokens.tolist()) == {1, 3, 4}
+    assert chi_square(tokens, nucleus) < 20.0
+
+
+def test_a_small_top_p_leaves_the_most_probable_tokens_ties_included():
+    assert set(sample(torch.tensor([0.0, 3.0, 1.0]), top_p=0.01).tolist()) == {1}
+    assert set(sample(torch.tensor([2.0, 0.0, 2.0]), top_p=0.1).tolist()) == {0, 2}
+
+
+def test_log_probs_are_of_the_untruncated_tempered_distribution():
+    logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(0))
+    keys = row_keys(range(50), [0] * 50, CPU)
+    tokens, logps = draw_tokens(logits, keys, 5, Sampling(temperature=0.7, top_p=0.5, limit=1))
+    torch.testing.assert_close(logps, token_logps(logits / 0.7, tokens), atol=1e-6, rtol=1e-6)
+
+
+def test_temperature_zero_takes_the_most_probable_token():
+    logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [1.0, 3.0, 3.0]])  # the first of equals
+    tokens, logps = draw_tokens(
+        logits, row_keys([0, 0, 0], [0, 1, 2], CPU), 0, Sampling(temperature=0.0, top_p=0.5, limit=1)
+    )
+    assert tokens.tolist() == [1, 0, 1]
+    torch.testing.assert_close(logps, torch.log_softmax(logits, -1).amax(-1))
+
+
+def test_an_impossible_token_is_never_drawn():
+    logits = torch.tensor([-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf])
+    assert set(sample(logits).tolist()) == {1, 3}

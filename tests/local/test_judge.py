@@ -17,7 +17,8 @@ import pytest
 
 from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge, replacements
-from prorl.rollout.outage import heal, judge_all
+from prorl.rollout.pipeline import heal, judge_all
+from support.processes import eventually, state
 
 HERE = Path(__file__).parent
 DEADLINE = 0.5
@@ -56,20 +57,7 @@ def judged(judge, texts):
 
 
 def is_alive(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-def eventually(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
+    return state(pid) not in ("", "Z", "X")
 
 
 def test_every_ticket_gets_its_own_verdict(judge):
@@ -167,7 +155,7 @@ def test_submit_does_not_wait_for_a_busy_worker(judge):
 def test_a_hung_program_dies_with_its_verifier(judge, tmp_path):
     pid_file = tmp_path / "pid"
     assert judged(judge, [f"start {pid_file}"])[0].note == "deadline of 0.5 s"
-    assert eventually(lambda: not is_alive(int(pid_file.read_text())))
+    eventually(lambda: not is_alive(int(pid_file.read_text())))
 
 
 def test_workers_are_silent_polite_and_without_torch(judge, capfd):
@@ -185,7 +173,7 @@ def test_ctrl_c_is_the_parents_business(judge):
 def test_an_idle_worker_that_dies_is_replaced_at_no_cost(judge):
     (before,) = judged(judge, ["pid"])
     os.kill(int(before.note), signal.SIGKILL)
-    assert eventually(lambda: not is_alive(int(before.note)))
+    eventually(lambda: not is_alive(int(before.note)))
     (after,) = judged(judge, ["pid"])
     assert after.status == "ok"
     assert after.note != before.note
@@ -272,7 +260,7 @@ def test_no_worker_outlives_a_killed_trainer(tmp_path, last):
     script.write_text(SCRIPT.format(here=str(HERE), last=last))
     trainer = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=False)
     pid = int(re.fullmatch(r"(\d+)\n", trainer.stdout)[1])
-    assert eventually(lambda: not is_alive(pid))
+    eventually(lambda: not is_alive(pid))
 
 
 ASLEEP = """
@@ -296,7 +284,7 @@ def test_time_in_which_all_are_stopped_is_nobodys(tmp_path):
     script, pid_file = tmp_path / "trainer.py", tmp_path / "pid"
     script.write_text(ASLEEP.format(here=str(HERE), text=f"meet {pid_file}"))
     trainer = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    assert eventually(lambda: pid_file.exists() and pid_file.read_text())
+    eventually(lambda: pid_file.exists() and pid_file.read_text())
     pids = (trainer.pid, int(pid_file.read_text()))
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

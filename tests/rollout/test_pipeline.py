@@ -1,18 +1,28 @@
-"""Rolling out a list of problems: the result follows from the problems, not from who was fast."""
+"""Rendering, sampling and judging: the result follows from the problems; an outage delays verdicts and no more."""
 
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
+from prorl.envs.extract import extract_answer, respond
 from prorl.envs.seeds import derive
-from prorl.rollout.pipeline import roll_out
+from prorl.envs.types import Problem, Verdict
+from prorl.learn.base_model import END, USER, train_tokenizer
+from prorl.rollout.pipeline import LONGEST_WAIT, ChatRenderer, WaitEnded, failures, heal, judge_all, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.types import Sampling
+from prorl.types import JudgeOutError, Sampling
 from support.rollouts import problem, response, scripted_worker
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, limit=100)
 
 
-def answer(draw: int, sample: int) -> str:
+def answer(draw, sample):
     return str((10 * draw + sample) / 100)
 
 
@@ -63,3 +73,175 @@ def test_nothing_is_in_flight_afterwards():
 
 def test_no_problems_make_no_groups():
     assert rolled(scripted_worker(answer), []) == []
+
+
+OK = Verdict(score=1.0, status="ok")
+ERROR = Verdict(score=0.0, status="error", note="no connection")
+
+
+class FlakyJudge:
+    """Fails on everything of the task "code" until it has been asked `failing` times about each item."""
+
+    def __init__(self, failing):
+        self.asked: Counter[str] = Counter()
+        self._failing = failing
+        self._ready: list[tuple[int, Verdict]] = []
+
+    def submit(self, ticket, problem, text):
+        self.asked[text] += 1
+        broken = problem.task == "code" and self.asked[text] <= self._failing
+        self._ready.append((ticket, ERROR if broken else OK))
+
+    def poll(self, *, wait):
+        return [self._ready.pop()] if self._ready else []
+
+
+def items(**tasks):
+    return [
+        (
+            Problem(task=task, domain="d", index=i, split="train", level=0, prompt="p", payload=None),
+            f"{task}{i}",
+        )
+        for task, count in tasks.items()
+        for i in range(count)
+    ]
+
+
+class AbsentJudge(FlakyJudge):
+    """Cannot be started for the first three polls."""
+
+    absent = 3
+
+    def poll(self, *, wait):
+        if self.absent:
+            self.absent -= 1
+            raise JudgeOutError("no judge can be started (no memory)", 4.0)
+        return super().poll(wait=wait)
+
+
+def judged(judge, asked):
+    return judge_all(judge, dict(enumerate(asked)))
+
+
+def test_a_task_that_is_out_is_judged_again_until_it_heals():
+    judge, asked, waits = FlakyJudge(failing=4), items(code=8, math=8), []
+    verdicts = heal(judge, asked, judged(judge, asked), lambda why, seconds: waits.append((why, seconds)))
+    assert set(verdicts.values()) == {OK}
+    assert [seconds for _, seconds in waits] == [5.0, 10.0, 20.0]
+    assert "code fail on 8 of 8 responses (no connection)" in waits[0][0]
+    assert "math" not in waits[0][0]
+    assert {text: times for text, times in judge.asked.items() if text.startswith("math")} == {
+        f"math{i}": 1 for i in range(8)
+    }
+
+
+def test_waits_grow_to_a_minute_and_no_further_in_a_day():
+    judge, asked, waits = FlakyJudge(failing=1440), items(code=8), []
+    heal(judge, asked, judged(judge, asked), lambda _, seconds: waits.append(seconds))
+    assert waits[-1] == LONGEST_WAIT == max(waits)
+
+
+@pytest.mark.parametrize(
+    ("errors", "of", "out"), [(0, 20, 0), (15, 20, 0), (16, 20, 16), (20, 20, 20), (7, 7, 0), (7, 8, 7)]
+)
+def test_single_errors_are_no_outage(errors, of, out):
+    verdicts = {ticket: ERROR if ticket < errors else OK for ticket in range(of)}
+    assert len(failures(items(code=of), verdicts)) == out
+
+
+def test_an_error_is_judged_once_more_at_once_and_no_more_often():
+    for failing, status in ((1, "ok"), (2, "error")):
+        judge, asked = FlakyJudge(failing), items(code=1, math=8)
+        verdicts = heal(judge, asked, judged(judge, asked), lambda why, seconds: pytest.fail(why))
+        assert (verdicts[0].status, judge.asked) == (
+            status,
+            Counter({"code0": 2, **{f"math{i}": 1 for i in range(8)}}),
+        )
+
+
+def test_judges_that_cannot_be_started_are_waited_for():
+    waits = []
+    judge_all(AbsentJudge(failing=0), dict(enumerate(items(math=3))), lambda *wait: waits.append(wait))
+    why = "paused: no judge can be started (no memory); trying again in 4 s; Ctrl-C saves and stops"
+    assert waits == [(why, 4.0)] * 3
+
+
+@pytest.mark.parametrize("judge", [FlakyJudge(failing=100), AbsentJudge(failing=0)])
+def test_who_waits_may_end_it(judge):
+    asked = dict(enumerate(items(code=8)))
+
+    def stop(_why, _seconds):
+        raise WaitEnded
+
+    with pytest.raises(WaitEnded):
+        heal(judge, list(asked.values()), judge_all(judge, asked, stop), stop)
+
+
+def byte_tokenizer(*, special_tags, template):
+    """A stranger's tokenizer: bytes, one end token, and think tags that may be marked special."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={byte: id_ for id_, byte in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<eos>"])
+    tags = [AddedToken(tag, special=special_tags, normalized=False) for tag in ("<think>", "</think>")]
+    (backend.add_special_tokens if special_tags else backend.add_tokens)(tags)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", chat_template=template)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(["What is 1 + 2?"] * 4, 512)
+
+
+def test_a_prompt_opens_the_assistants_turn_with_two_tokens_of_overhead(tokenizer):
+    ids = ChatRenderer(tokenizer).encode("What is 1 + 2?")
+    assert len(ids) == len(tokenizer.encode("What is 1 + 2?")) + 2
+    assert tokenizer.decode(ids) == "<|im_start|>What is 1 + 2?<|im_sep|>"
+
+
+@pytest.mark.parametrize("special_tags", [False, True])
+def test_decode_drops_special_tokens_but_keeps_the_tags(special_tags):
+    tokenizer = byte_tokenizer(special_tags=special_tags, template=None)
+    tokens = tokenizer.encode("<think>1+1</think>2<eos>")
+    assert ChatRenderer(tokenizer).decode(tokens) == "<think>1+1</think>2"
+
+
+def test_decode_leaves_the_text_as_it_is(tokenizer):
+    text = respond("1 , 2 .  3 n't", " -4 ")
+    tokens = tokenizer.encode(text + END + USER)
+    assert ChatRenderer(tokenizer).decode(tokens) == text
+
+
+def test_without_a_chat_template_the_prompt_is_a_line():
+    tokenizer = byte_tokenizer(special_tags=False, template=None)
+    assert tokenizer.decode(ChatRenderer(tokenizer).encode("2+2")) == "2+2\n"
+
+
+TURN = "{{ messages[0]['content'] }}\n"
+
+
+@pytest.mark.parametrize(
+    ("opening", "expected"),
+    [("<think>\n", None), ("<think>\n\n</think>\n", "4"), ("", "4")],
+    ids=["open", "closed", "none"],
+)
+def test_thinking_that_the_template_opens_counts_as_thinking(opening, expected):
+    template = TURN + "{% if add_generation_prompt %}" + opening + "{% endif %}"
+    tokenizer = byte_tokenizer(special_tags=False, template=template)
+    text = ChatRenderer(tokenizer).decode(tokenizer.encode("perhaps <answer>4</answer>"))
+    assert extract_answer(text) == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: byte_tokenizer(special_tags=False, template=None), lambda: train_tokenizer(["a b c"], 512)],
+    ids=["plain", "own"],
+)
+def test_an_empty_prompt_is_still_a_prompt(make):
+    assert len(ChatRenderer(make()).encode("")) >= 1
+
+
+def test_rendering_is_importable_without_torch():
+    code = "import sys, prorl.rollout.pipeline; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,15 +1,21 @@
-"""A random checkpoint of a shape that vLLM decodes on a CPU, with tied embeddings."""
+"""A random checkpoint of a shape that vLLM decodes on a CPU, with tied embeddings; and what engines are asked."""
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import GenerationConfig
 
-from prorl.cluster.checksums import crc
-from prorl.cluster.weights import Weights
-from prorl.learn.model import ModelShape, build_model
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.cluster.settings import ClusterSettings, EngineSettings
+from prorl.cluster.weights import Weights, crc
+from prorl.learn.base_model import ModelShape, build_model, train_tokenizer
+from prorl.learn.learner import TorchLearner
+from prorl.learn.model import load_model
+from prorl.types import Completion, Request, Sampling
+from support.learners import learner
+from support.recipes import recipe
 
 CONTEXT = 192
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
@@ -34,6 +40,30 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+def cluster_settings(**changes: Any) -> ClusterSettings:
+    """The recipe's defaults, one CPU a process."""
+    section = recipe().cluster.model_dump()
+    own = {"device": "cpu", "threads": 1, "judge_workers": 1}
+    fields = {name: value for name, value in section.items() if name in ClusterSettings.__dataclass_fields__}
+    return ClusterSettings(**(fields | own | changes))
+
+
+def engine_settings(**changes: Any) -> EngineSettings:
+    """A small engine in float32 that takes its weights from host memory."""
+    small: dict[str, Any] = {
+        "config": "",
+        "eos_ids": tuple(ENDS),
+        "context": CONTEXT,
+        "dtype": "float32",
+        "max_rows": 64,
+        "cache_bytes": 64 << 20,
+        "transfer": "host",
+        "tensor_parallel": 1,
+        "colocated": False,
+    }
+    return EngineSettings(**(small | changes))
+
+
 def config_of(model: Path) -> str:
     """What engines are told of it."""
     return (model / "config.json").read_text()
@@ -43,6 +73,64 @@ def without_head(weights: Weights) -> Weights:
     """As if a learner had left out the output head, which is tied, and sealed the rest."""
     arrays = {name: array for name, array in weights.arrays.items() if name != "lm_head.weight"}
     return dataclasses.replace(weights, arrays=arrays, checksum=crc(arrays))
+
+
+def noisy_learner(model: Path, seed: int) -> TorchLearner:
+    """A learner whose weights are not those of the checkpoint."""
+    one = learner(load_model(model, dtype=torch.float32, device="cpu"), with_reference=False)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in one.policy.parameters():
+            weight += 0.2 * torch.randn(weight.shape, generator=generator)
+    return one
+
+
+def change(one: TorchLearner, factor: float = 1.05) -> None:
+    """Other weights, as after an update."""
+    with torch.no_grad():
+        for weight in one.policy.parameters():
+            weight *= factor
+
+
+def ask(
+    draw: int = 0,
+    prompt: tuple[int, ...] = (5, 6, 7),
+    samples: int = 4,
+    seed: int = 11,
+    temperature: float = 1.0,
+    limit: int = 12,
+    top_p: float = 1.0,
+) -> Request:
+    """A request."""
+    sampling = Sampling(temperature=temperature, top_p=top_p, limit=limit)
+    return Request(draw=draw, prompt=prompt, samples=samples, seed=seed, sampling=sampling)
+
+
+def answers(
+    engine: Any, requests: Iterable[Request], *, after_the_first: Callable[[], Any] = lambda: None
+) -> dict[tuple[int, int], Completion]:
+    """All responses by draw and sample."""
+    for request in requests:
+        engine.submit(request)
+    done = engine.poll()
+    after_the_first()
+    found = []
+    while done:
+        found += done
+        done = engine.poll()
+    by_name = {(completion.draw, completion.sample): completion for completion in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def assert_log_probs(one: TorchLearner, request: Request, completions: Iterable[Completion]) -> None:
+    """Those of the distribution that was sampled from, as the learner's policy gives it."""
+    for completion in completions:
+        with torch.no_grad():
+            logits = one.policy(torch.tensor([[*request.prompt, *completion.tokens]])).logits
+        table = (logits[0, len(request.prompt) - 1 : -1] / request.sampling.temperature).log_softmax(-1)
+        expected = table.gather(1, torch.tensor(completion.tokens)[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(completion.logps), expected, rtol=1e-5, atol=1e-4)
 
 
 def actors(kind: str, pid: int | None = None) -> list[Any]:

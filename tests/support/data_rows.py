@@ -31,6 +31,10 @@ def eurus(question: str, ability: str = "code", **tests: Any) -> Row:
     }
 
 
+def table(columns: Sequence[str], *rows: Sequence[Any]) -> list[Row]:
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 HUMANEVAL_TEST = """
 import numpy as np
 
@@ -52,14 +56,13 @@ def check(candidate):
         assertion(candidate(*inp), exp, 0)
 """
 
-DEEPSCALER = [
-    {
-        "problem": f"A crate holds {n} apples and {n + 2} pears. How many fruits?",
-        "answer": str(2 * n + 2),
-        "solution": "",
-    }
-    for n in range(60)
-]
+DEEPSCALER = table(
+    ("problem", "answer", "solution"),
+    *(
+        (f"A crate holds {n} apples and {n + 2} pears. How many fruits?", str(2 * n + 2), "")
+        for n in range(60)
+    ),
+)
 EURUS = [
     eurus("Read two integers and print their sum.", inputs=["1 2\n", "5 6\n"], outputs=["3\n", "11\n"]),
     eurus(
@@ -69,55 +72,27 @@ EURUS = [
         fn_name="twice",
     ),
 ]
-SCP = [
-    {
-        "domain": "Mechanics",
-        "problem": "A cart of 2 kg is pushed with 6 N. Find its acceleration.",
-        "matched_solution": "By Newton's second law a = F/m, so the answer is \\boxed{3 m/s^2}.",
-        "is_qwq_solution_same_with_matched_solution": True,
-    },
-    {
-        "domain": "Heat",
-        "problem": "How many litres is 4.5 cubic decimetres?",
-        "matched_solution": "Answer: 4.5 L.",
-    },
-]
-WEBINSTRUCT = [
-    {
-        "question": "How many legs have seven beetles?",
-        "answer": "42",
-        "answer_type": "Integer",
-        "category": "Biology",
-    },
-    {
-        "question": "Mean of 1 and 2, as a decimal?",
-        "answer": "1.5",
-        "answer_type": "Float",
-        "category": "Maths",
-    },
-    {
-        "question": "Does ice float on water?",
-        "answer": "Yes",
-        "answer_type": "Boolean",
-        "category": "Physics",
-    },
-    {
-        "question": "Which one is a metal? A. Neon B. Iron C. Sulphur",
-        "answer": "B",
-        "answer_type": "Multiple Choice",
-        "category": "Chemistry",
-    },
-]
+SCP = table(
+    ("domain", "problem", "matched_solution", "is_qwq_solution_same_with_matched_solution"),
+    (
+        "Mechanics",
+        "A cart of 2 kg is pushed with 6 N. Find its acceleration.",
+        "By Newton's second law a = F/m, so the answer is \\boxed{3 m/s^2}.",
+        True,
+    ),
+    ("Heat", "How many litres is 4.5 cubic decimetres?", "Answer: 4.5 L.", None),
+)
+WEBINSTRUCT = table(
+    ("question", "answer", "answer_type", "category"),
+    ("How many legs have seven beetles?", "42", "Integer", "Biology"),
+    ("Mean of 1 and 2, as a decimal?", "1.5", "Float", "Maths"),
+    ("Does ice float on water?", "Yes", "Boolean", "Physics"),
+    ("Which one is a metal? A. Neon B. Iron C. Sulphur", "B", "Multiple Choice", "Chemistry"),
+)
+_GAS = "Which gas do plants take up?\nA: Argon\nB: Carbon dioxide\n\nSay X"
 MCQA = [
     {
-        "responses_create_params": {
-            "input": [
-                {
-                    "role": "user",
-                    "content": "Which gas do plants take up?\nA: Argon\nB: Carbon dioxide\n\nSay X",
-                }
-            ]
-        },
+        "responses_create_params": {"input": [{"role": "user", "content": _GAS}]},
         "options": [{"A": "Argon", "B": None}, {"A": None, "B": "Carbon dioxide"}],
         "expected_answer": "B",
         "template_metadata": {"template_prompt": "{problem}\n\nSay X"},
@@ -132,15 +107,11 @@ NEMOTRON_IF = [
 ]
 SHORT = [{"problem": f"What is {n} squared plus one?", "answer": n * n + 1} for n in range(3)]
 AMC = [{"id": 0, "problem": "Find the number of days in twenty weeks.", "answer": 140.0, "url": "none"}]
-OLYMPIAD = [
-    {
-        "question": "Solve x^2 = 9.",
-        "final_answer": ["$3$", "$-3$"],
-        "error": None,
-        "is_multiple_answer": True,
-    },
-    {"question": "Give the root of two to one place.", "final_answer": ["$1.4$"], "error": "1e-1"},
-]
+OLYMPIAD = table(
+    ("question", "final_answer", "error", "is_multiple_answer"),
+    ("Solve x^2 = 9.", ["$3$", "$-3$"], None, True),
+    ("Give the root of two to one place.", ["$1.4$"], "1e-1", None),
+)
 HUMANEVAL = [
     {
         "task_id": "Ours/0",
@@ -150,32 +121,36 @@ HUMANEVAL = [
         "test": HUMANEVAL_TEST,
     }
 ]
-CONTEST = [
-    {
-        "question_content": "Print the square of the number read.",
-        "starter_code": "",
-        "public_test_cases": json.dumps([{"input": "2\n", "output": "4\n", "testtype": "stdin"}]),
-        "private_test_cases": pack([{"input": "9\n", "output": "81\n", "testtype": "stdin"}]),
-        "metadata": "{}",
-    },
-    {
-        "question_content": "Return the larger number.",
-        "starter_code": "class Solution:\n    def larger(self, a: int, b: int) -> int:\n        ",
-        "public_test_cases": json.dumps([{"input": "2\n5", "output": "5", "testtype": "functional"}]),
-        "private_test_cases": pack([{"input": "8\n3", "output": "8", "testtype": "functional"}]),
-        "metadata": json.dumps({"func_name": "larger"}),
-    },
-]
-GPQA = [
-    {
-        "Question": f"Which particle is heaviest in case {n}?",
-        "Correct Answer": "the proton",
-        "Incorrect Answer 1": "the electron",
-        "Incorrect Answer 2": "the photon",
-        "Incorrect Answer 3": "the neutrino",
-    }
-    for n in range(8)
-]
+CONTEST = table(
+    ("question_content", "starter_code", "public_test_cases", "private_test_cases", "metadata"),
+    (
+        "Print the square of the number read.",
+        "",
+        json.dumps([{"input": "2\n", "output": "4\n", "testtype": "stdin"}]),
+        pack([{"input": "9\n", "output": "81\n", "testtype": "stdin"}]),
+        "{}",
+    ),
+    (
+        "Return the larger number.",
+        "class Solution:\n    def larger(self, a: int, b: int) -> int:\n        ",
+        json.dumps([{"input": "2\n5", "output": "5", "testtype": "functional"}]),
+        pack([{"input": "8\n3", "output": "8", "testtype": "functional"}]),
+        json.dumps({"func_name": "larger"}),
+    ),
+)
+GPQA = table(
+    ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
+    *(
+        (
+            f"Which particle is heaviest in case {n}?",
+            "the proton",
+            "the electron",
+            "the photon",
+            "the neutrino",
+        )
+        for n in range(8)
+    ),
+)
 IFEVAL = [
     {
         "key": 1,

@@ -16,9 +16,8 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
-from prorl.fake import FakeBackend, FakeJudge, FakeRenderer
 from prorl.loop import Run, train
-from prorl.rollout.outage import wait_silently
+from prorl.rollout.pipeline import wait_silently
 from prorl.run import checkpoints
 from prorl.run.inbox import INBOX, send
 from prorl.run.journal import read_journal
@@ -28,6 +27,7 @@ from prorl.run.store import RunStore
 from prorl.steering import parse_order
 from prorl.stopwatch import unheard
 from support.defaults import some_exams, some_knobs, some_plan, some_resets
+from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
 from support.recipes import recipe
 
 CONFIG = recipe(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem, Verdict
-from prorl.envs.verifier import VerifierSpec, make_verifier
 
 SPEC = VerifierSpec(tasks=("arithmetic", "word_list"))
 AMISS, CURSED = (

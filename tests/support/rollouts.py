@@ -8,9 +8,9 @@ from random import Random
 
 from prorl.envs.extract import extract_answer, respond
 from prorl.envs.types import Problem, Verdict
-from prorl.fake import END, FakeJudge, FakeRenderer
 from prorl.rollout.pipeline import Worker
 from prorl.types import Completion, Group, Request, Rollout, log_probs, token_ids
+from support.fake_backend import END, FakeJudge, FakeRenderer
 
 VERSION = 3
 BROKEN, SILENT = "!", ""

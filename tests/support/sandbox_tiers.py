@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prorl.envs.sandbox import wall
+from prorl.envs.sandbox.link import find_bubblewrap
 
-needs_bubblewrap = pytest.mark.skipif(wall.find_bubblewrap() is None, reason="bubblewrap is not installed")
+needs_bubblewrap = pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed")
 TIERS = [pytest.param("A", marks=needs_bubblewrap), "B"]

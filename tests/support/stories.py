@@ -9,8 +9,9 @@ from typing import Any
 from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import Event, Started, Stopped
 from prorl.envs.files import encode_json
-from prorl.lab.evals.study import ProblemResult, Study, write_study
+from prorl.lab.evals.evaluation_store import Study, write_study
 from prorl.lab.report.story import Story
+from prorl.rollout.validation import ProblemResult
 from support.events import evaluated, reset, stepped
 from support.journals import lines
 

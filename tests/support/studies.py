@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prorl.lab.evals.study import ProblemResult, Study, Vote
+from prorl.lab.evals.evaluation_store import Study
+from prorl.rollout.validation import ProblemResult, Vote
 
 
 def result(solved: int, samples: int = 16, *, index: int = 0, **about: Any) -> ProblemResult:

@@ -10,8 +10,7 @@ import torch
 import yaml
 from transformers import GenerationConfig, GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedModel
 
-from prorl.learn.model import ModelShape, build_model
-from prorl.learn.tokenizer import train_tokenizer
+from prorl.learn.base_model import ModelShape, build_model, train_tokenizer
 
 CONTEXT, WIDE_CONTEXT = 192, 2048
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length

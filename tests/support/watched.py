@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from prorl.cluster import cluster
-from prorl.cluster.engine_actor import EngineActor
+from prorl.cluster import engine, learner
+from prorl.cluster.engine import EngineActor
 from prorl.cluster.learner import LearnerRank
 
 LOG = "PRORL_TEST_CALLS"
@@ -36,8 +36,8 @@ def watch(patch: pytest.MonkeyPatch, log: Path) -> None:
     """Have the clusters that are started from now on write into a file what their processes are asked for."""
     patch.setenv(LOG, str(log))
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    patch.setattr(cluster, "EngineActor", WatchedEngine)
-    patch.setattr(cluster, "LearnerRank", WatchedRank)
+    patch.setattr(engine, "EngineActor", WatchedEngine)
+    patch.setattr(learner, "LearnerRank", WatchedRank)
 
 
 def calls(log: Path) -> list[Call]:
@@ -49,21 +49,9 @@ def calls(log: Path) -> list[Call]:
 class WatchedEngine(EngineActor):
     """An engine."""
 
-    def install(self, weights: Any) -> None:
-        with _noted("engine", "install"):
-            super().install(weights)
-
-    def poll(self) -> Any:
-        with _noted("engine", "poll"):
-            return super().poll()
-
-    def score(self, prompt: Any, tokens: Any) -> list[float]:
-        with _noted("engine", "score"):
-            return super().score(prompt, tokens)
-
-    def sleep(self) -> None:
-        with _noted("engine", "sleep"):
-            super().sleep()
+    def call(self, method: str, *arguments: Any) -> Any:
+        with _noted("engine", method):
+            return super().call(method, *arguments)
 
 
 class WatchedRank(LearnerRank):
@@ -73,9 +61,9 @@ class WatchedRank(LearnerRank):
         with _noted("rank", method):
             return super().call(method, *arguments, **options)
 
-    def learn(self, hands: Any, knobs: Any) -> Any:
+    def learn(self, shares: Any, knobs: Any) -> Any:
         with _noted("rank", "learn"):
-            return super().learn(hands, knobs)
+            return super().learn(shares, knobs)
 
     def publish(self, version: int) -> list[Any]:
         with _noted("rank", "publish"):

@@ -3,12 +3,11 @@
 import os
 import signal
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from prorl.cluster.engine_actor import EngineActor
+from prorl.cluster.engine import EngineActor
 from prorl.cluster.learner import LearnerRank
 
 PIECE = 2**14  # bytes; the largest weight is larger
@@ -68,10 +67,11 @@ class WiredRank(LearnerRank):
     def __init__(self, index, size):
         super().__init__(index, size)
         over_tcp()
-        from prorl.cluster import transfer
+        from vllm.distributed.weight_transfer import nccl_engine
 
         # In many pieces, as those of a large model are.
-        transfer.NCCLTrainerInitInfo = partial(transfer.NCCLTrainerInitInfo, packed_buffer_size_bytes=PIECE)
+        info = nccl_engine.NCCLTrainerInitInfo
+        nccl_engine.NCCLTrainerInitInfo = lambda **fields: info(packed_buffer_size_bytes=PIECE, **fields)
 
     def change(self, factor):
         """What learning does, in short."""
@@ -92,25 +92,21 @@ class WiredEngine(EngineActor):
         self._folder, self._index = Path(folder), index
         super().__init__(settings)
 
-    def transfer(self, step, *arguments):
-        offset = arguments[0]["rank_offset"] if step.startswith("init") else ""
-        with (self._folder / f"steps_{self._index}").open("a") as steps:
-            steps.write(f"{step}{offset}\n")
-        order = self._folder / f"{step}_{self._index}"
-        if order.exists():
-            kind = order.read_text()
-            order.unlink()
-            if kind == "skip":
-                return [{}]
-            if kind == "die":
-                os.kill(os.getpid(), signal.SIGKILL)
+    def call(self, method, *arguments):
+        told = method
+        if method == "transfer":
+            told, *rest = arguments
+            offset = rest[0]["rank_offset"] if told.startswith("init") else ""
+            with (self._folder / f"steps_{self._index}").open("a") as steps:
+                steps.write(f"{told}{offset}\n")
+        order = self._folder / f"{told}_{self._index}"
+        kind = order.read_text() if order.exists() else ""
+        order.unlink(missing_ok=True)
+        if kind == "skip":
+            return [{}]
+        if kind == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "flip":
             Communicator.flips = 1
-        return super().transfer(step, *arguments)
-
-    def score(self, prompt, tokens):
-        logps = super().score(prompt, tokens)
-        order = self._folder / f"score_{self._index}"
-        if order.exists():
-            order.unlink()
-            return [logp - 1 for logp in logps]
-        return logps
+        answer = super().call(method, *arguments)
+        return [logp - 1 for logp in answer] if kind == "lie" else answer

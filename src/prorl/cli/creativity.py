@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from prorl.lab.evals.corpus import Corpus
     from prorl.lab.evals.creativity import Creativity, Estimate
-    from prorl.lab.evals.study import Study
+    from prorl.lab.evals.evaluation_store import Study
 
 EXAMPLES = (
     "Examples: `prorl creativity nano` · `prorl creativity nano --corpus books/ --corpus wiki.jsonl` · "
@@ -48,10 +48,8 @@ def creativity(
     """Compute the creativity index of kept responses: how much of them cannot be pieced together from a corpus."""
 
     def work() -> None:
-        from prorl.data import cache_folder
-        from prorl.lab.evals.corpus_index import open_index
         from prorl.lab.evals.creativity import Lengths, compare_creativity, write_creativity
-        from prorl.lab.evals.study import read_study
+        from prorl.lab.evals.evaluation_store import read_study
         from prorl.lab.watch.console import Console
 
         lengths, console = Lengths(shortest=shortest, longest=longest), Console()
@@ -59,8 +57,7 @@ def creativity(
         read = _in_order(map(read_study, paths))
         reference = _corpus(corpus, paths[0])
         with console.counting("corpus:") as advance:
-            index = open_index(reference, cache_folder() / "corpora", advance=advance, say=console.say)
-        found = compare_creativity(read, index, corpus=reference.name, lengths=lengths)
+            found = compare_creativity(read, reference, lengths=lengths, advance=advance)
         for part in dict.fromkeys(row.part for row in found.rows):
             console.rich.print(_table(found, part))
         for line in _notes(found):
@@ -116,7 +113,7 @@ def _table(found: Creativity, part: str) -> Table:
     """A row per domain; per model its index, and from the second one on the gain over the first."""
     from rich.table import Table
 
-    from prorl.lab.evals.creativity import MEAN
+    from prorl.lab.evals.statistics import MEAN
 
     lengths = found.lengths
     title = f"creativity index ({lengths.shortest} to {lengths.longest} words), {part} problems"

@@ -27,7 +27,7 @@ def dashboard(
     """Show runs live in a browser: curves, rollouts, health; and take orders from whoever has the printed token."""
 
     def work() -> None:
-        from prorl.lab.dashboard.serve import serve
+        from prorl.lab.dashboard.app import serve
 
         with suppress(KeyboardInterrupt):  # this is how it is meant to end
             serve(runs, host=host, port=port, read_only=read_only)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,12 +11,13 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from prorl.cli.outcome import FAILED, fail, finish
+from prorl.cluster.capacity import GIB, GPU_MEMORY
 from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS
 
 if TYPE_CHECKING:
-    from prorl.cluster.checks import Node
-    from prorl.cluster.placement import Cluster, Placement
+    from prorl.cluster.capacity import Placement
+    from prorl.cluster.survey import Finding
     from prorl.config.schema import RunConfig
 
 EXAMPLES = (
@@ -55,19 +55,18 @@ def doctor(
     nodes: Annotated[
         int | None, typer.Option(min=1, help="Nodes that hold them; default: one for every eight.")
     ] = None,
-    gpu_memory: Annotated[float, typer.Option(min=1, help="Memory of each of them in GiB.")] = 80.0,
+    gpu_memory: Annotated[float, typer.Option(min=1, help="Memory of each of them in GiB.")] = GPU_MEMORY,
     separate: Annotated[bool, typer.Option(help="Engines and learner on GPUs of their own.")] = False,
 ) -> None:
     """Probe this machine or a Ray cluster for what a run needs; plan a recipe on GPUs, there or not."""
-    if overrides and recipe is None:
-        fail(f"{overrides[0]!r} changes no recipe: name one with --recipe", FAILED)
+    changes = overrides or []
     if backend not in ("local", "ray"):
         fail(f"--backend is local or ray, not {backend!r}", FAILED)
     if backend == "local" and address is not None:
         fail("--address names a Ray cluster: add --backend ray", FAILED)
-    if gpus is not None and recipe is None:
-        fail("--gpus plans a recipe: name one with --recipe", FAILED)
-    placed = next((change for change in overrides or () if change.startswith(PLACED)), None)
+    if recipe is None and (changes or gpus is not None):
+        fail(f"{changes[0] if changes else '--gpus'} is about a recipe: name one with --recipe", FAILED)
+    placed = next((change for change in changes if change.startswith(PLACED)), None)
     if gpus is not None and placed is not None:
         fail(f"--gpus chooses the placement itself: leave out {placed}, or leave out --gpus", FAILED)
     if backend == "local" and recipe is None:
@@ -75,18 +74,17 @@ def doctor(
         return
 
     def work() -> int:
-        from prorl.cluster.estimate import cluster_of, placement, usual_placement
-
-        planned = None if gpus is None else cluster_of(gpus, nodes=nodes, gpu_memory=gpu_memory)
-        if backend == "ray":
-            return _examine(recipe, overrides or (), address, run, planned, separate=separate)
-        assert recipe is not None, "else this machine was probed"
         from prorl.config.recipe import load_recipe
 
-        config = load_recipe(recipe, ["backend=ray", *(overrides or ())])
-        if planned is not None:
-            return _described(placement(config, planned, separate=separate))
-        return _described(usual_placement(config, nodes=nodes, gpu_memory=gpu_memory, separate=separate))
+        where = [] if address is None else [f"cluster.address={address}"]
+        config = None if recipe is None else load_recipe(recipe, ["backend=ray", *where, *changes])
+        status = 0 if backend == "local" else _examine(config, recipe, address, run, asked=gpus is None)
+        if config is None or (backend == "ray" and gpus is None):
+            return status
+        from prorl.cluster.estimate import plan_gpus
+
+        planned = plan_gpus(config, gpus, nodes=nodes, gpu_memory=gpu_memory, separate=separate)
+        return _described(planned) or status
 
     finish(work)
 
@@ -105,88 +103,56 @@ def _probe() -> None:
 
 
 def _examine(
-    recipe: str | None,
-    overrides: Sequence[str],
-    address: str | None,
-    run: Path,
-    planned: Cluster | None,
-    *,
-    separate: bool,
+    config: RunConfig | None, recipe: str | None, address: str | None, run: Path, *, asked: bool
 ) -> int:
-    """Look at a cluster, and at what a recipe asks of it; the exit status."""
+    """Check a cluster, and what a recipe needs of it, its placement too if `asked`; the exit status."""
     from prorl.cluster.settings import require_packages
-    from prorl.config.recipe import load_recipe
 
-    where = [] if address is None else [f"cluster.address={address}"]
-    config = None if recipe is None else load_recipe(recipe, ["backend=ray", *where, *overrides])
     require_packages()
-    from prorl.cluster.checks import findings, installed
-    from prorl.cluster.survey import survey
+    from prorl.build import cluster_settings, settled
+    from prorl.cluster import survey
+    from prorl.cluster.estimate import asked_placement
 
-    address = config.cluster.address if config else address
-    found = survey(address, run)
-    status = 0
-    for finding in findings(found, installed()):
+    nodes = survey.survey(config.cluster.address if config else address, run)
+    found = list(survey.findings(nodes, survey.installed()))
+    planned = None
+    if config is not None and recipe is not None:
+        found += _data(config, recipe)
+    if config is not None and asked:
+        config = settled(config)
+        wanted = cluster_settings(config)
+        found.append(survey.room(nodes, wanted, claimed=config.cluster.address is not None))
+        memory = [gpu for node in nodes for gpu in node.devices]
+        if wanted.device == "cuda" and memory:
+            largest = max(node.gpus for node in nodes)
+            needed = ceil(sum(wanted.places) / largest) if largest else 1
+            planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
+            beside = min(largest, sum(wanted.places))
+            found.append(survey.host_memory(nodes, sum(planned.node.values()) / GIB, gpus=beside))
+    for finding in found:
         typer.echo(str(finding))
-        status = status if finding.fits else FAILED
-    if config is None or recipe is None:
-        return status
-    status = _data(config, recipe) or status
-    if planned is not None:
-        from prorl.cluster.estimate import placement
-
-        return _described(placement(config, planned, separate=separate)) or status
-    return _asked(config, found, claimed=address is not None) or status
+    status = FAILED if any(not finding.fits for finding in found) else 0
+    return status if planned is None else _described(planned) or status
 
 
-def _data(config: RunConfig, recipe: str) -> int:
-    """Whether the recipe's data sets are prepared where this machine looks for them; the exit status."""
-    from prorl.cluster.checks import Finding
+def _data(config: RunConfig, recipe: str) -> list[Finding]:
+    """Whether the recipe's data sets, if any, are prepared where this machine looks for them."""
+    from prorl.cluster.survey import Finding
     from prorl.data import data_folder, data_requests
     from prorl.envs.datasets.prepare import require_prepared
 
     requests, folder = data_requests(config), data_folder(config)
-    if not requests:
-        return 0
+    detail = f"{len(requests)} data sets, prepared in {folder}"
+    fits = True
     try:
         require_prepared(requests, folder, recipe)
     except ProrlError as error:
-        typer.echo(str(Finding(name="data", fits=False, detail=str(error))))
-        return FAILED
-    typer.echo(
-        str(Finding(name="data", fits=True, detail=f"{len(requests)} data sets, prepared in {folder}"))
-    )
-    return 0
-
-
-def _asked(config: RunConfig, nodes: Sequence[Node], *, claimed: bool) -> int:
-    """What a recipe asks of these nodes: room, and memory of GPUs; the exit status."""
-    from prorl.build import cluster_settings, settled
-    from prorl.cluster.checks import host_memory, room
-    from prorl.cluster.estimate import asked_placement
-    from prorl.cluster.placement import GIB
-
-    config = settled(config)
-    wanted = cluster_settings(config)
-    places = room(nodes, wanted, claimed=claimed)
-    typer.echo(str(places))
-    status = 0 if places.fits else FAILED
-    memory = [gpu for node in nodes for gpu in node.devices]
-    if wanted.device == "cpu" or not memory:
-        typer.echo("no placement: memory is planned for GPUs only")
-        return status
-    largest = max(node.gpus for node in nodes)
-    needed = ceil(sum(wanted.places) / largest) if largest else 1
-    planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
-    held = host_memory(nodes, planned.host / GIB, gpus=min(largest, sum(wanted.places)))
-    typer.echo(str(held))
-    return _described(planned) or (status if held.fits else FAILED)
+        fits, detail = False, str(error)
+    return [Finding(name="data", fits=fits, detail=detail)] if requests else []
 
 
 def _described(planned: Placement) -> int:
     """Print a placement; the exit status."""
-    from prorl.cluster.placement import describe
-
-    for line in describe(planned):
+    for line in planned.describe():
         typer.echo(line)
     return FAILED if planned.problems else 0

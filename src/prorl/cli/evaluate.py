@@ -10,7 +10,7 @@ import typer
 from prorl.cli.outcome import INTERRUPTED, fail, finish
 from prorl.cli.places import Address, Backend, changes_to
 from prorl.envs.errors import ProrlError
-from prorl.lab.evals.shelf import STUDY
+from prorl.lab.evals.evaluation_store import STUDY
 from prorl.run.layout import RUNS
 
 EXAMPLES = (
@@ -102,8 +102,8 @@ def read_ks(text: str) -> tuple[int, ...]:
     Raises:
         ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
-    from prorl.config.fields import MOST
-    from prorl.lab.evals.rates import powers_up_to
+    from prorl.config.schema import MOST
+    from prorl.lab.evals.statistics import powers_up_to
 
     parts = [part.strip() for part in text.split(",")]
     ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)

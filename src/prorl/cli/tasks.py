@@ -14,7 +14,7 @@ from rich.table import Table
 from prorl.cli.outcome import finish
 from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
 from prorl.envs.errors import ProrlError
-from prorl.envs.registry import make_task, task_names
+from prorl.envs.registry import TASKS, make_task
 from prorl.envs.types import Task
 
 app = typer.Typer(help="List, show and check the tasks.", no_args_is_help=True, rich_markup_mode="markdown")
@@ -99,10 +99,10 @@ def check(
 def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
     """Every task by name, not yet built: some take a second."""
     if recipe is None:
-        return {name: partial(make_task, name) for name in task_names()}
+        return {name: partial(make_task, name) for name in TASKS}
     from prorl.config.recipe import load_recipe
     from prorl.data import data_folder, data_requests
-    from prorl.envs.datasets.task import DatasetTask
+    from prorl.envs.datasets.store import DatasetTask
 
     config = load_recipe(recipe)
     datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)

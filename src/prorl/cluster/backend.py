@@ -13,12 +13,12 @@ from prorl.cluster.engine import RayEngine
 from prorl.cluster.judge import RayJudge
 from prorl.cluster.learner import RayLearner
 from prorl.cluster.weights import Published
+from prorl.local.backend import halves
 from prorl.local.judge import LocalJudge
-from prorl.probe import halves
 
 
 class RayBackend:
-    """`ports.Backend` on the actors of a cluster, which it takes over."""
+    """`ports.Backend` on the actors of a cluster, which it closes at its end."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RayBackend:
         )
 
     def incidents(self) -> list[str]:
-        """What happened to engines and judges; a rank that dies ends the run, so there is nothing to tell of."""
+        """What happened to engines and judges; a rank that dies ends the run."""
         return self.engine.incidents() + self.judge.incidents()
 
     def close(self) -> None:

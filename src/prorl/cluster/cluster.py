@@ -1,41 +1,49 @@
-"""The processes of a run on a Ray cluster: attached or started, placed together, and given back."""
+"""Ray: the session, the place of every process of a run, actors and their answers."""
 
 from __future__ import annotations
 
 import logging
 import socket
+import textwrap
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import ray
+from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from prorl.cluster.engine_actor import EngineActor
-from prorl.cluster.judge import JudgeActor
-from prorl.cluster.learner import LearnerRank
-from prorl.cluster.settings import (
-    ClusterSettings,
-    EngineSettings,
-    engine_environment,
-    learner_environment,
-)
+from prorl.cluster.settings import ClusterSettings, engine_environment, learner_environment
 from prorl.envs.errors import ProrlError
-from prorl.local.judge import LocalJudge
 
 CONNECT_SECONDS = 10.0
+TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here
+REASON = 300  # characters
 
 
 class ClusterError(ProrlError):
     """The cluster cannot be reached, or has no room for the run."""
 
 
+class FaultError(Exception):
+    """An actor raised something unexpected and lives, as after a GPU's fault. No `ProrlError` either."""
+
+
+class OverdueError(Exception):
+    """An actor has not answered within its deadline. No `ProrlError`, so that the supervisor starts again."""
+
+
+LOST = (RayActorError, FaultError, OutOfMemoryError, ObjectLostError, OverdueError)
+"""How a call ends whose actor is to be replaced: dead, broken, killed by Ray for its node's memory, or silent."""
+
+
 class Cluster:
     """A place for every rank and engine, of their own or shared, as `ClusterSettings.places`; then one per judge."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        """Raises ClusterError where the places are not to be had."""
+        """Raises ClusterError where there is no room."""
         self._settings = settings
         one = {"CPU": float(settings.threads)} | ({"GPU": 1.0} if settings.device == "cuda" else {})
         self._places = [{name: gpus * each for name, each in one.items()} for gpus in settings.places]
@@ -46,34 +54,38 @@ class Cluster:
         self._group = placement_group(self._places, strategy="PACK")
         if not self._group.wait(settings.room_deadline):
             self.close()
+            alike = Counter(
+                " and ".join(f"{amount:g} {name}" for name, amount in place.items()) for place in self._places
+            )
+            asked = " and ".join(f"{count} places of {place}" for place, count in alike.items())
             raise ClusterError(
-                f"the Ray cluster had no room for {_counted(self._places)} for {settings.room_deadline:.0f} s: lower "
+                f"the Ray cluster had no room for {asked} for {settings.room_deadline:.0f} s: lower "
                 "cluster.learners, cluster.engines, cluster.judges or threads, add machines, or where lost ones come "
                 "back by themselves raise cluster.room_deadline"
             )
 
-    def start_rank(self, index: int) -> Any:
-        """A handle of a new `LearnerRank`; it writes checkpoints in a second thread."""
-        rank = ray.remote(LearnerRank).options(
-            **self._options(index, self._share),
-            runtime_env={"env_vars": learner_environment(self._settings.threads)},
-            max_concurrency=2,
+    def start(
+        self, role: Literal["rank", "engine", "judge"], index: int, actor: type, *arguments: Any
+    ) -> Any:
+        """A handle of a new actor made of `arguments`, in the place of an earlier one of this index that has died."""
+        settings = self._settings
+        first = {"rank": 0, "engine": 0 if settings.colocate else settings.learners}
+        at = index + first.get(role, len(settings.places))
+        options: dict[str, Any] = {}
+        if role == "rank":  # it writes checkpoints in a second thread
+            options["max_concurrency"] = 2
+            options["runtime_env"] = {"env_vars": learner_environment(settings.threads)}
+        if role == "engine":
+            options["runtime_env"] = {"env_vars": engine_environment(settings.threads, settings.device)}
+        share = 0.5 if settings.colocate and role != "judge" else 1.0
+        place = PlacementGroupSchedulingStrategy(placement_group=self._group, placement_group_bundle_index=at)
+        remote = ray.remote(actor).options(
+            num_cpus=share * self._places[at]["CPU"],
+            num_gpus=share * self._places[at].get("GPU", 0.0),
+            scheduling_strategy=place,
+            **options,
         )
-        return rank.remote(index, self._settings.learners)
-
-    def start_engine(self, index: int, settings: EngineSettings) -> Any:
-        """A handle of a new `EngineActor`, in the place of an earlier one of this index that has died."""
-        engine = ray.remote(EngineActor).options(
-            **self._options(self._settings.place_of_engine(index), self._share),
-            runtime_env={"env_vars": engine_environment(self._settings.threads, self._settings.device)},
-        )
-        return engine.remote(settings)
-
-    def start_judge(self, index: int, make: Callable[[], LocalJudge]) -> Any:
-        """A handle of a new `JudgeActor`, in the place of an earlier one of this index that has died."""
-        return (
-            ray.remote(JudgeActor).options(**self._options(len(self._settings.places) + index)).remote(make)
-        )
+        return remote.remote(*arguments)
 
     def close(self) -> None:
         """Give the places back, which ends their processes, and leave the cluster."""
@@ -81,30 +93,9 @@ class Cluster:
             remove_placement_group(self._group)
             ray.shutdown()
 
-    @property
-    def _share(self) -> float:
-        """Of its place that a rank or an engine has."""
-        return 0.5 if self._settings.colocate else 1.0
-
-    def _options(self, place: int, share: float = 1.0) -> dict[str, Any]:
-        holds = self._places[place]
-        return {
-            "num_cpus": share * holds["CPU"],
-            "num_gpus": share * holds.get("GPU", 0.0),
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                placement_group=self._group, placement_group_bundle_index=place
-            ),
-        }
-
-
-def _counted(places: Sequence[Mapping[str, float]]) -> str:
-    """Places in words, alike ones together."""
-    alike = Counter(" and ".join(f"{amount:g} {name}" for name, amount in place.items()) for place in places)
-    return " and ".join(f"{count} places of {place}" for place, count in alike.items())
-
 
 def join(address: str | None, *, cpus: int | None = None) -> None:
-    """Enter the cluster at an address; without one, start one on this machine with so many CPUs to give.
+    """Connect to the cluster at an address; without one, start one on this machine with so many CPUs to give.
 
     Raises:
         ClusterError: nobody answers there.
@@ -114,7 +105,9 @@ def join(address: str | None, *, cpus: int | None = None) -> None:
         ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
         return
     try:
-        _require_listener(address)
+        host, _, port = address.rpartition(":")
+        if port.isdecimal() and "://" not in address:  # fail at once where Ray would try for minutes
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
         ray.init(address=address, **options)
     except OSError as error:
         raise ClusterError(
@@ -132,8 +125,61 @@ def has_gpus(address: str) -> bool:
         ray.shutdown()
 
 
-def _require_listener(address: str) -> None:
-    """Raise OSError at once where nobody listens: Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdecimal() and "://" not in address:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:
+    """What the calls returned, in their order; the first failure is raised at once, without waiting for the others.
+
+    All must answer `within` so many seconds.
+
+    Raises:
+        ProrlError, ValueError: raised by one of the actors.
+        FaultError: anything else that one of them raised.
+        RayActorError, OutOfMemoryError: one of them has died.
+        OverdueError: one of them has not answered in time.
+    """
+    end = None if within is None else time.monotonic() + within
+    try:
+        waiting = list(references)
+        while waiting:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            ready, waiting = ray.wait(waiting, timeout=left)
+            if not ready:
+                raise OverdueError("an actor has not answered in time")
+            ray.get(ready)
+        return list(ray.get(list(references)))
+    except RayTaskError as error:
+        if isinstance(error.cause, (ProrlError, ValueError)):
+            raise error.cause from None
+        raise FaultError(f"{type(error.cause).__name__}: {error.cause}") from error
+
+
+def result(reference: Any, *, within: float | None = None) -> Any:
+    """What one call returned; raises as `results`."""
+    return results([reference], within=within)[0]
+
+
+def answered(due: Mapping[Any, float], *, wait: bool = True) -> set[Any]:
+    """Of pending calls, each with the monotonic time at which it is overdue: those that are answered or overdue.
+
+    `wait` until there is one.
+    """
+    pending = list(due)
+    if wait and pending:
+        ray.wait(pending, timeout=max(0.0, min(due.values()) - time.monotonic()), fetch_local=False)
+    ready, _ = (
+        ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False) if pending else ([], [])
+    )
+    return {call for call, end in due.items() if call in ready or end <= time.monotonic()}
+
+
+def ended(lost: BaseException) -> str:
+    """How an actor was lost, as the predicate of a sentence."""
+    if isinstance(lost, OverdueError):
+        return "was silent"
+    return "has failed" if isinstance(lost, (FaultError, ProrlError)) else "has died"
+
+
+def reason(lost: BaseException) -> str:
+    """What is known of why an actor is lost, in a line."""
+    lines = [line.strip() for line in str(lost).splitlines() if line.strip()] or [type(lost).__name__]
+    # Ray ends its message about a dead actor with why, whether it was killed or failed as it was made.
+    return textwrap.shorten(lines[-1 if isinstance(lost, RayActorError) else 0], REASON, placeholder=" …")

@@ -1,26 +1,31 @@
-"""What a recipe will ask of a machine, said before it starts: bounds on tokens, estimates of memory and disk."""
+"""What a recipe asks of a machine or a cluster: tokens, memory, disk, and its placement on GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import ceil
 
 import yaml
 
-from prorl.cluster.footprint import (
+from prorl.cluster.capacity import (
     ADAM_MOMENTS,
     FLOAT32,
+    GIB,
+    GPU_MEMORY,
+    GPUS_PER_NODE,
     SAMPLED,
     Demand,
+    Hardware,
+    Placement,
     Size,
     activations,
-    cast_copy,
+    arrange,
     checkpoint_copies,
+    computed_weights,
     kv_cache,
     learner_state,
+    place,
 )
-from prorl.cluster.placement import Cluster, Placement, describe, place, place_as_told
 from prorl.config.recipe import RecipeError, to_json
 from prorl.config.schema import RunConfig, shape_of
 from prorl.control.plan import Plan, knobs_at, make_plan
@@ -28,9 +33,6 @@ from prorl.data import data_folder, data_requests
 from prorl.envs.datasets.prepare import describe_needs
 from prorl.envs.registry import make_task
 from prorl.types import Knobs
-
-GPUS_PER_NODE = 8
-GPU_MEMORY = 80.0  # GiB
 
 
 def dry_run(config: RunConfig) -> str:
@@ -41,8 +43,10 @@ def dry_run(config: RunConfig) -> str:
         DataError: a data set that means nothing.
     """
     plan = make_plan(config)
-    needs = _data(config)
-    datasets = {request.name for request in data_requests(config)}
+    requests, folder = data_requests(config), data_folder(config)
+    needs = [f"data, prepared into {folder} by `prorl data prepare`:"] if requests else []
+    needs += [f"  {line}" for line in describe_needs(requests, folder)] if requests else []
+    datasets = {request.name for request in requests}
     try:
         for name, task in config.tasks.items():
             if name not in datasets:
@@ -55,18 +59,8 @@ def dry_run(config: RunConfig) -> str:
     return resolved + "".join(f"# {line}\n" for line in (*needs, *estimates(config, plan)))
 
 
-def _data(config: RunConfig) -> list[str]:
-    requests, folder = data_requests(config), data_folder(config)
-    if not requests:
-        return []
-    return [
-        f"data, prepared into {folder} by `prorl data prepare`:",
-        *(f"  {line}" for line in describe_needs(requests, folder)),
-    ]
-
-
 def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
-    """One sentence per estimate."""
+    """One sentence per estimate: tokens, memory and disk."""
     knobs = knobs_at(plan, 0)
     rollouts = knobs.prompts_per_step * knobs.samples_per_prompt
     yield (
@@ -80,17 +74,113 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
     if size is None:
         yield "the model is not on this machine: give model.shape and model.parameters to estimate memory and disk"
         return
-    yield from _memory(config, plan, size)
-    yield from _disk(config, plan, size)
+    yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
+    if config.backend == "local":
+        yield _local_memory(config, plan, size)
+    else:
+        yield from plan_gpus(config).describe()
+        yield "  for other GPUs: prorl doctor --recipe RECIPE --gpus N --nodes M --gpu-memory GIB"
+    yield _disk(config, plan, size)
 
 
-def _trained_tokens(knobs: Knobs) -> int:
-    return knobs.prompts_per_step * knobs.samples_per_prompt * knobs.response_limit
+def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
+    demand = _demand(config, plan)
+    held = sum(learner_state(size, reference=demand.reference).values())
+    held += FLOAT32 * size.parameters  # the engine's fused copy
+    held += computed_weights(size, half=demand.half)
+    kept = activations(
+        size, demand.micro_batch_tokens, half=demand.half, checkpointed=demand.activation_checkpointing
+    )
+    cache = kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
+    return (
+        f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
+        f"activations of a micro-batch about {_gib(kept)}, "
+        f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
+        f"host memory while a checkpoint is written {_gib(checkpoint_copies(size, share=1))} "
+        f"and for a step's responses at most {_gib(SAMPLED * demand.sampled_tokens)}"
+    )
 
 
-def _sampled_tokens(knobs: Knobs) -> int:
-    draws = ceil(knobs.prompts_per_step * knobs.max_draw_factor)
-    return draws * knobs.samples_per_prompt * knobs.response_limit
+def _disk(config: RunConfig, plan: Plan, size: Size) -> str:
+    checkpoint = size.parameters * FLOAT32 * (1 + ADAM_MOMENTS)
+    kept = config.save.keep_last + 4  # and the base, the best, the last good, and the one being written
+    kept += plan.steps // config.save.keep_every if config.save.keep_every else 0
+    resets = sum(stage.reset_reference for stage in plan.stages)
+    resets += plan.steps // plan.reset.every if plan.reset.every else 0
+    references = (1 + resets) * size.parameters * FLOAT32 if plan.needs_reference else 0
+    return (
+        f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "
+        f"{_gib(references)} for {1 + resets if references else 0} references"
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.2f} GiB"
+
+
+def plan_gpus(
+    config: RunConfig,
+    gpus: int | None = None,
+    *,
+    nodes: int | None = None,
+    gpu_memory: float = GPU_MEMORY,
+    separate: bool = False,
+) -> Placement:
+    """The best placement of a recipe on so many GPUs of so many GiB.
+
+    Without a number of GPUs: what the recipe's `cluster` asks for, or the best on eight where it says nothing. A run
+    that samples while it learns is placed as with `separate`.
+
+    Raises:
+        RecipeError: as `make_plan`, or the model's size is not known on this machine.
+        PlacementError: as `place`.
+    """
+    asked = config.cluster
+    if gpus is None and max(asked.learners, asked.engines, asked.tensor_parallel) > 1:
+        return asked_placement(config, nodes=nodes, gpu_memory=gpu_memory)
+    hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory)
+    separate = separate or config.sampling.max_staleness > 0
+    return place(_known_size(config), _demand(config, make_plan(config)), hardware, separate=separate)
+
+
+def asked_placement(
+    config: RunConfig, *, nodes: int | None, gpu_memory: float, node_gpus: int | None = None
+) -> Placement:
+    """The learners and engines that a recipe asks for; `node_gpus` where nodes have more GPUs than that.
+
+    Raises:
+        RecipeError: as `plan_gpus`.
+    """
+    asked = config.cluster
+    gpus = asked.learners + (0 if asked.colocate else asked.engines * asked.tensor_parallel)
+    return arrange(
+        _known_size(config),
+        _demand(config, make_plan(config)),
+        Hardware(gpus=gpus, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus),
+        learners=None if asked.colocate else asked.learners,
+        tensor_parallel=asked.tensor_parallel,
+    )
+
+
+def require_memory(config: RunConfig, plan: Plan) -> None:
+    """Check that one process could hold what the learner keeps; for a cluster `prorl doctor` says it.
+
+    Raises:
+        RecipeError: its device has less memory.
+    """
+    from prorl.build import device_memory, device_of
+
+    size = model_size(config) if config.backend == "local" else None
+    if size is None:
+        return
+    needed = sum(learner_state(size, reference=plan.needs_reference).values())
+    device = device_of(config)
+    there = device_memory(device)
+    if needed > there:
+        raise RecipeError(
+            f"the learner needs {_gib(needed)} for weights, gradients and optimizer, and {device} has {_gib(there)} "
+            "of memory: take a smaller model, or share it out over GPUs with --backend ray"
+        )
 
 
 def model_size(config: RunConfig) -> Size | None:
@@ -104,92 +194,31 @@ def model_size(config: RunConfig) -> Size | None:
         projections = 2 * (shape.heads + shape.kv_heads) * head + 3 * shape.intermediate_size
         vocabulary = config.model.warmup.vocab_size if config.model.warmup else 0
         parameters = shape.hidden_size * (shape.layers * projections + vocabulary)
+    named = {"hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "context"}
+    return Size(parameters=parameters, head_width=head, **shape.model_dump(include=named))
+
+
+def _stored_size(path: str) -> Size | None:
+    """Read from a checkpoint on this machine, without its weights; None when there is none."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    except Exception:  # as loading will say, which knows what to do about it
+        return None
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    text = config.get_text_config()
     return Size(
-        parameters=parameters,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_width=head,
-        context=shape.context,
-    )
-
-
-def require_memory(config: RunConfig, plan: Plan) -> None:
-    """Check that one process could hold what the learner keeps, whatever is sampled; a cluster has `placement`.
-
-    Raises:
-        RecipeError: its device has less memory.
-    """
-    from prorl.build import device_memory, device_of
-
-    size = model_size(config) if config.backend == "local" else None
-    if size is None:
-        return
-    needed = learner_state(size, reference=plan.needs_reference).total
-    device = device_of(config)
-    there = device_memory(device)
-    if needed > there:
-        raise RecipeError(
-            f"the learner needs {_gib(needed)} for weights, gradients and optimizer, and {device} has {_gib(there)} "
-            "of memory: take a smaller model, or share it out over GPUs with --backend ray"
-        )
-
-
-def placement(config: RunConfig, cluster: Cluster, *, separate: bool = False) -> Placement:
-    """Where a recipe's engines and learner ranks would go on a cluster, and what each GPU would hold.
-
-    One that samples while it learns needs GPUs of its own for either, as with `separate`.
-
-    Raises:
-        RecipeError: as `make_plan`, or the model's size is not known on this machine.
-        PlacementError: GPUs that cannot be shared out.
-    """
-    separate = separate or config.sampling.max_staleness > 0
-    return place(_known_size(config), _demand(config, make_plan(config)), cluster, separate=separate)
-
-
-def usual_placement(
-    config: RunConfig, *, nodes: int | None = None, gpu_memory: float = GPU_MEMORY, separate: bool = False
-) -> Placement:
-    """As the recipe asks, where it says how many learners and engines, else the best one on eight GPUs.
-
-    Raises:
-        RecipeError, PlacementError: as `placement`.
-    """
-    asked = config.cluster
-    if max(asked.learners, asked.engines, asked.tensor_parallel) == 1:
-        cluster = cluster_of(GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory)
-        return placement(config, cluster, separate=separate)
-    return asked_placement(config, nodes=nodes, gpu_memory=gpu_memory)
-
-
-def cluster_of(gpus: int, *, nodes: int | None = None, gpu_memory: float = GPU_MEMORY) -> Cluster:
-    """So many GPUs of so many GiB, on as many nodes of eight as hold them unless `nodes` says otherwise."""
-    return Cluster(gpus=gpus, nodes=nodes or ceil(gpus / GPUS_PER_NODE), gpu_memory=gpu_memory)
-
-
-def asked_placement(
-    config: RunConfig, *, nodes: int | None, gpu_memory: float, node_gpus: int | None = None
-) -> Placement:
-    """What each GPU holds under the learners and engines that a recipe asks for; memory in GiB.
-
-    `node_gpus` is said where nodes have more than are asked for.
-
-    Raises:
-        RecipeError: as `placement`.
-    """
-    asked = config.cluster
-    sampling = 0 if asked.colocate else asked.engines * asked.tensor_parallel
-    cluster = cluster_of(asked.learners + sampling, nodes=nodes, gpu_memory=gpu_memory)
-    cluster = replace(cluster, node_gpus=node_gpus)
-    return place_as_told(
-        _known_size(config),
-        _demand(config, make_plan(config)),
-        cluster,
-        learners=None if asked.colocate else asked.learners,
-        tensor_parallel=asked.tensor_parallel,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        hidden_size=text.hidden_size,
+        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        layers=text.num_hidden_layers,
+        heads=text.num_attention_heads,
+        kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
+        head_width=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
+        context=getattr(text, "max_position_embeddings", None) or 0,  # a run says what a config lacks
     )
 
 
@@ -218,70 +247,10 @@ def _demand(config: RunConfig, plan: Plan) -> Demand:
     )
 
 
-def _memory(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
-    yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
-    if config.backend != "local":
-        yield from describe(usual_placement(config))
-        yield "  for other GPUs: prorl doctor --recipe RECIPE --gpus N --nodes M --gpu-memory GIB"
-        return
-    demand = _demand(config, plan)
-    state = learner_state(size, reference=demand.reference)
-    fused = FLOAT32 * size.parameters  # the engine's
-    held = state.resident + state.gradients + fused + cast_copy(size, half=demand.half)
-    kept = activations(
-        size,
-        demand.micro_batch_tokens,
-        half=demand.half,
-        checkpointed=demand.activation_checkpointing,
-    )
-    cache = kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
-    yield (
-        f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
-        f"activations of a micro-batch about {_gib(kept)}, "
-        f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
-        f"host memory while a checkpoint is written {_gib(checkpoint_copies(size, share=1))} "
-        f"and for a step's responses at most {_gib(SAMPLED * demand.sampled_tokens)}"
-    )
+def _trained_tokens(knobs: Knobs) -> int:
+    return knobs.prompts_per_step * knobs.samples_per_prompt * knobs.response_limit
 
 
-def _disk(config: RunConfig, plan: Plan, size: Size) -> Iterator[str]:
-    checkpoint = size.parameters * FLOAT32 * (1 + ADAM_MOMENTS)
-    kept = config.save.keep_last + 4  # and the base, the best, the last good, and the one being written
-    kept += plan.steps // config.save.keep_every if config.save.keep_every else 0
-    resets = sum(stage.reset_reference for stage in plan.stages)
-    resets += plan.steps // plan.reset.every if plan.reset.every else 0
-    references = (1 + resets) * size.parameters * FLOAT32 if plan.needs_reference else 0
-    yield (
-        f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "
-        f"{_gib(references)} for {1 + resets if references else 0} references"
-    )
-
-
-def _stored_size(path: str) -> Size | None:
-    """Read from a checkpoint on this machine, without its weights; None when there is none."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
-    except Exception:  # as loading will say, which knows what to do about it
-        return None
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    text = config.get_text_config()
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    return Size(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        hidden_size=text.hidden_size,
-        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        layers=text.num_hidden_layers,
-        heads=text.num_attention_heads,
-        kv_heads=kv_heads,
-        head_width=head,
-        context=getattr(text, "max_position_embeddings", None) or 0,  # a run says what a config lacks
-    )
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB"
+def _sampled_tokens(knobs: Knobs) -> int:
+    draws = ceil(knobs.prompts_per_step * knobs.max_draw_factor)
+    return draws * knobs.samples_per_prompt * knobs.response_limit

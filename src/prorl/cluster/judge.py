@@ -1,8 +1,8 @@
-"""Judges on a cluster's nodes behind one `ports.Judge`: who judges what, and what happens when one dies or hangs.
+"""Judges on a cluster's nodes behind one `ports.Judge`: which judges what, and what happens when one dies or hangs.
 
-Each is an actor around a `LocalJudge`, whose worker processes, deadlines and memory limits judge there as they would
-beside the driver. Items travel many at a time, as a call costs more than a verdict. Invariants: verdicts are those
-of a `LocalJudge`, whichever actor judges; an item is owed until its verdict is here; every wait has an end.
+Each is an actor around a `LocalJudge` with its worker processes, deadlines and memory limits. Items travel many at a
+time, as a call costs more than a verdict. Invariants: verdicts are those of a `LocalJudge`, whichever actor judges;
+an item is owed until its verdict is here; every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import ray
 
-from prorl.cluster.calls import LOST, OverdueError, ended, reason, result, results
+from prorl.cluster.cluster import (
+    LOST,
+    TRANSFER_SECONDS,
+    OverdueError,
+    answered,
+    ended,
+    reason,
+    result,
+    results,
+)
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Problem, Verdict
 from prorl.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge, replacements
@@ -27,23 +35,21 @@ from prorl.types import JudgeOutError
 LINGER_SECONDS = 0.1  # for which an actor gathers verdicts before it answers
 ANSWER_SECONDS = 30.0  # beyond an item's deadline until an actor counts as silent: its node may be busy
 START_SECONDS = 120.0  # for a new actor to come up, on a busy node or on one that comes back
-TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here; then it is overdue
 CLOSE_SECONDS = 5.0
 MOST_RESTARTS = 3  # of one judge, between two verdicts
 
 _LOG = logging.getLogger(__name__)
 _Item = tuple[int, Problem, str]  # number or ticket, what was asked, what was answered
-_Answer = tuple[
-    list[tuple[int, Verdict]], Counter[str], JudgeOutError | None
-]  # verdicts, workers replaced by reason
+# verdicts, workers replaced by reason, and why no worker can be started now
+_Answer = tuple[list[tuple[int, Verdict]], Counter[str], JudgeOutError | None]
 
 
 class JudgeLostError(Exception):
-    """Judges are lost faster than they are replaced. No `ProrlError`: whoever supervises starts the run again."""
+    """Judges are lost faster than they are replaced. No `ProrlError`: the supervisor starts the run again."""
 
 
 class JudgeActor:
-    """A `LocalJudge` on its node. Its workers end with it, as the kernel sees to."""
+    """A `LocalJudge` on its node. The kernel ends its workers with it."""
 
     def __init__(self, make: Callable[[], LocalJudge]) -> None:
         self._judge = make()
@@ -55,13 +61,18 @@ class JudgeActor:
         Raises:
             JudgeError: this node cannot judge.
         """
-        with _node_named():
+        try:
             warning = check()
             self._judge.ready()
+        except ProrlError as error:
+            raise JudgeError(
+                f"node {ray.util.get_node_ip_address()} cannot judge: {error}; give it what the driver has, or set "
+                "cluster.judges=0 to judge beside the driver"
+            ) from None
         return warning
 
     def exchange(self, items: Sequence[_Item]) -> _Answer:
-        """Queue items; verdicts of these and earlier ones, gathered for a moment."""
+        """Queue items; verdicts of these and earlier ones that are ready within a tenth of a second."""
         end = time.monotonic() + LINGER_SECONDS
         self._judge.proven = True  # this node can judge: `start` was asked of this actor or of one before it
         for item in items:
@@ -85,12 +96,12 @@ class JudgeActor:
 
 @dataclass(slots=True, kw_only=True)
 class _Slot:
-    """A judge, what it owes by number, and the answer it was asked for last."""
+    """A judge, the items that it owes by number, and the call that it was asked last."""
 
     index: int
     actor: Any
     owed: dict[int, _Item] = field(default_factory=dict)  # number → item under the caller's ticket
-    unsent: list[int] = field(default_factory=list)  # numbers of those that are not on their way yet
+    unsent: list[int] = field(default_factory=list)  # numbers of those that were not sent yet
     pending: Any = None
     due: float = 0.0  # monotonic time at which `pending` is overdue
     started: bool = True  # has answered before
@@ -125,7 +136,7 @@ class RayJudge:
             warnings = results([slot.actor.start.remote(check) for slot in self._slots], within=seconds)
         except LOST as error:
             raise JudgeLostError(
-                f"a judge has died or was silent as it started: see what its machine lacks: {reason(error)}"
+                f"a judge has died or was silent as it started: check memory and logs of its node: {reason(error)}"
             ) from error
         for warning in sorted(set(filter(None, warnings))):
             self._tell(warning)
@@ -146,11 +157,11 @@ class RayJudge:
     def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
         """Verdicts that are here, in no particular order; with `wait`, at least one unless none is outstanding.
 
-        A judge that has died or is silent is replaced, and what it owed is asked of the new one.
+        A judge that has died or is silent is replaced, and the new one is sent what it owed.
 
         Raises:
             JudgeOutError: no judge that owes a verdict can start a worker now.
-            JudgeLostError: a judge and all that took its place died or were silent.
+            JudgeLostError: a judge and all that replaced it died or were silent.
         """
         self._ask()
         judged = self._collect(wait=False)
@@ -163,7 +174,7 @@ class RayJudge:
         return judged
 
     def incidents(self) -> list[str]:
-        """Which judges were replaced, and why, since this was last asked: a sentence each; one for all workers."""
+        """Which judges were replaced, and why, since the last call: a sentence each, and one for all workers."""
         told, self._incidents = self._incidents + replacements(self._replaced), []
         self._replaced.clear()
         return told
@@ -178,7 +189,7 @@ class RayJudge:
         self._slots = []
 
     def _ask(self) -> None:
-        """Send what is queued to every judge that is not answering now; it goes on with what it has."""
+        """Send what is queued to every judge that has no call pending; it goes on with what it has."""
         for slot in self._slots:
             if slot.owed and slot.pending is None:
                 items = [(number, *slot.owed[number][1:]) for number in slot.unsent]
@@ -188,14 +199,15 @@ class RayJudge:
                 slot.due = time.monotonic() + start + self._deadline + ANSWER_SECONDS
 
     def _collect(self, *, wait: bool) -> list[tuple[int, Verdict]]:
-        """Take what judges have answered, after the first answer or deadline if with `wait`, and ask them again."""
+        """Take what judges have answered and ask them again; with `wait`, after the first answer or deadline."""
         busy = [slot for slot in self._slots if slot.pending is not None]
-        judged = [verdict for slot in _answered(busy, wait=wait) for verdict in self._take(slot)]
+        ready = answered({slot.pending: slot.due for slot in busy}, wait=wait)
+        judged = [verdict for slot in busy if slot.pending in ready for verdict in self._take(slot)]
         self._ask()
         return judged
 
     def _take(self, slot: _Slot) -> list[tuple[int, Verdict]]:
-        """Verdicts under their tickets of a judge that has answered; another judge in its place if it is lost."""
+        """Verdicts under their tickets from a judge that has answered; it is replaced if it is lost."""
         try:
             answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:
@@ -208,46 +220,22 @@ class RayJudge:
         return [(slot.owed.pop(number)[0], verdict) for number, verdict in judged]
 
     def _replace(self, slot: _Slot, lost: Exception) -> None:
-        """Start another judge in the place of a lost one, to be sent all that is owed; it is not waited for here."""
+        """Start another judge for a lost one, to be sent all that is owed; nothing waits for it here."""
         slot.restarts += 1
         how, why = ended(lost), "" if isinstance(lost, OverdueError) else f": {reason(lost)}"
         if slot.restarts > MOST_RESTARTS:
             raise JudgeLostError(
-                f"judge {slot.index} {how}, the {slot.restarts}th without a verdict between them: see what its "
-                f"machine lacks{why}"
+                f"judge {slot.index} {how}, the {slot.restarts}th without a verdict between them: check memory and "
+                f"logs of its node{why}"
             ) from lost
         self._tell(
             f"judge {slot.index} {how} and is replaced, {len(slot.owed)} responses are judged again{why}"
         )
-        ray.kill(slot.actor)  # what hangs holds its place
+        ray.kill(slot.actor)  # one that hangs holds its place
         slot.actor, slot.pending, slot.started = self._start(slot.index), None, False
         slot.unsent = list(slot.owed)
 
     def _tell(self, incident: str) -> None:
-        """Now to the log, as a step may take long, and by `incidents` to the journal."""
+        """Write it to the log now, as a step may take long; `incidents` gives it to the journal."""
         _LOG.warning(incident)
         self._incidents.append(incident)
-
-
-def _answered(busy: Sequence[_Slot], *, wait: bool) -> list[_Slot]:
-    """Judges that have an answer or their deadline behind them; with `wait`, once there is one."""
-    if not busy:
-        return []
-    pending = [slot.pending for slot in busy]
-    if wait:
-        first = min(slot.due for slot in busy)
-        ray.wait(pending, timeout=max(0.0, first - time.monotonic()), fetch_local=False)
-    ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False)
-    return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
-
-
-@contextmanager
-def _node_named() -> Iterator[None]:
-    """Say of an error which node it is about."""
-    try:
-        yield
-    except ProrlError as error:
-        raise JudgeError(
-            f"node {ray.util.get_node_ip_address()} cannot judge: {error}; give it what the driver has, or set "
-            "cluster.judges=0 to judge beside the driver"
-        ) from None

@@ -1,13 +1,13 @@
 """The learner group: one actor per rank, each with the same `TorchLearner`, behind one `ports.Learner`.
 
-Every method is called on all ranks with the same arguments, and rank 0 speaks for them. Folders must be reachable
-from the driver and from every rank. A rank that dies takes the run with it: whoever supervises resumes it.
+Every method is called on all ranks with the same arguments; the answer is rank 0's. Folders must be reachable from
+the driver and from every rank. A rank that dies ends the run, and its supervisor resumes it.
 
 No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
-heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample), and where a rank
-hangs the supervisor ends the trainer once that phase is overdue (`run/heartbeat.py`); the ranks go with it. Only
-`join` and `build` come before the first beat: ranks that do not meet are given up by torch's process group after half
-an hour. Models are built by the ranks of a node one after the other, since each holds a whole one meanwhile.
+heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample). Where a rank hangs
+the supervisor ends the trainer, and with it the ranks, once that phase is overdue (`run/heartbeat.py`). Only `join`
+and `build` come before the first heartbeat: torch's process group gives up after half an hour where ranks do not
+meet. The ranks of a node build their models one after the other, since each holds a whole one meanwhile.
 """
 
 from __future__ import annotations
@@ -17,44 +17,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 import torch
 import torch.distributed as dist
 
-from prorl.cluster.calls import OverdueError, result, results
-from prorl.cluster.settings import Device
-from prorl.cluster.turns import Take, apart, one_of_each_node
-from prorl.cluster.weights import Receivers, collect
+from prorl.cluster.cluster import OverdueError, result, results
+from prorl.cluster.settings import Device, GpuSharing
+from prorl.cluster.weights import Receivers, Sender, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
-from prorl.learn.parallel import Ranks, Share, full_weights
+from prorl.learn.packing import Share
+from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, Knobs, UpdateStats
-
-if TYPE_CHECKING:
-    from prorl.cluster.transfer import Line
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What a learner is made from."""
-
-    model: str  # transformers directory or hub id
-    tokenizer: str
-    settings: LearnerSettings
-    with_reference: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the driver needs to know about the model that only the ranks hold."""
+    """What the driver needs to know about the model, which only the ranks hold."""
 
     eos_ids: tuple[int, ...]
     context: int  # tokens
     heads: int  # of attention, over which an engine's GPUs share a layer
     config: str  # as transformers writes it, JSON
-    deal: Callable[..., list[list[Share]]]  # the ranks' way to deal a batch, of so many `updates`
+    deal: Callable[..., list[list[Share]]]  # how a batch of so many `updates` is dealt to the ranks
 
 
 class LearnerRank:
@@ -63,19 +50,19 @@ class LearnerRank:
     def __init__(self, index: int, size: int) -> None:
         self._index, self._count = index, size
         self._snapshot: tuple[int, Callable[[Path], None]] | None = None
-        self._line: Line | None = None
+        self._sender: Sender | None = None
         self._group = Ranks()
         self._learner: TorchLearner
         self._device: Device
         self._dtype: torch.dtype  # of the weights that engines are given
 
     def meeting(self) -> str:
-        """An address of this machine at which the ranks can find each other."""
+        """An address of this machine at which the ranks can form their process group."""
         host, port = _free_address()
         return f"tcp://{host}:{port}"
 
     def join(self, device: Device, meeting: str) -> str:
-        """Meet the other ranks, a collective; a rank alone joins nobody. Returns which node this is."""
+        """Join the process group of the ranks, a collective; not where one is alone. Returns the id of this node."""
         self._device = device
         if self._count > 1:
             backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
@@ -83,30 +70,26 @@ class LearnerRank:
             self._group = Ranks.joined(device)
         return str(ray.get_runtime_context().get_node_id())
 
-    def build(self, origin: Origin) -> Facts:
-        """Load the model and keep this rank's shard; nothing is sent.
+    def build(self, model: str, tokenizer: str, settings: LearnerSettings, *, with_reference: bool) -> Facts:
+        """Load model and tokenizer from a transformers directory or hub id, and keep this rank's shard.
 
         Raises:
             ModelError: the model or its tokenizer cannot be used.
             ValueError: as `TorchLearner`.
         """
-        self._dtype = getattr(torch, origin.settings.dtype)
-        tokens = load_tokenizer(origin.tokenizer)
+        self._dtype = getattr(torch, settings.dtype)
+        tokens = load_tokenizer(tokenizer)
         # With several ranks a GPU never holds the whole model: it is sharded on its way there.
         place = self._device if self._group.mesh is None else "cpu"
-        model = load_model(origin.model, dtype=torch.float32, device=place)
+        whole = load_model(model, dtype=torch.float32, device=place)
         self._learner = TorchLearner(
-            model,
-            origin.settings,
-            with_reference=origin.with_reference,
-            pad_id=pad_id(tokens),
-            ranks=self._group,
+            whole, settings, with_reference=with_reference, pad_id=pad_id(tokens), ranks=self._group
         )
         return Facts(
-            eos_ids=eos_ids(model, tokens),
-            context=context_limit(model),
-            heads=model.config.get_text_config().num_attention_heads,
-            config=model.config.to_json_string(),
+            eos_ids=eos_ids(whole, tokens),
+            context=context_limit(whole),
+            heads=whole.config.get_text_config().num_attention_heads,
+            config=whole.config.to_json_string(),
             deal=self._learner.deal,
         )
 
@@ -114,9 +97,9 @@ class LearnerRank:
         """A method of the learner."""
         return getattr(self._learner, method)(*arguments, **options)
 
-    def learn(self, hands: Sequence[Any], knobs: Knobs) -> UpdateStats:
-        """One step on this rank's of the references to all ranks' shares."""
-        return self._learner.learn(result(hands[self._index]), knobs)
+    def learn(self, shares: Sequence[Any], knobs: Knobs) -> UpdateStats:
+        """One step on this rank's share of the batch; `shares` has a reference for each rank."""
+        return self._learner.learn(result(shares[self._index]), knobs)
 
     def publish(self, version: int) -> list[Any]:
         """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""
@@ -127,27 +110,31 @@ class LearnerRank:
         return [ray.put(collect(self._learner.policy, version, self._dtype))]
 
     def connect(self, receivers: Receivers) -> str | None:
-        """Meet the engines, and leave those that were met before; on all ranks. Returns what has failed."""
-        from prorl.cluster.transfer import Line, Source
-
-        if self._line is not None:
-            self._line.close()
-        source = Source(self._learner.policy, self._dtype, self._device, sends=not self._index)
-        self._line = Line(source, self._index, receivers, _free_address())
-        return self._line.failure
+        """Form a group with the engines, and leave the one before it; on all ranks. Returns what has failed."""
+        if self._sender is not None:
+            self._sender.close()
+        self._sender = Sender(
+            self._learner.policy,
+            self._dtype,
+            self._device,
+            rank=self._index,
+            receivers=receivers,
+            address=_free_address(),
+        )
+        return self._sender.failure
 
     def send(self) -> str | None:
-        """Send the policy to the engines that were met; a collective. Returns what has failed."""
-        assert self._line is not None, "called once the engines were met"
-        return self._line.send()
+        """Send the policy to the engines of the group; a collective. Returns what has failed."""
+        assert self._sender is not None, "called once there is a group"
+        return self._sender.send()
 
     def snapshot(self, ticket: int) -> None:
-        """Copy the state now, to be written under this ticket; an earlier copy is forgotten."""
+        """Copy the state now, to be written under this ticket; an earlier copy is dropped."""
         self._snapshot = None
         self._snapshot = (ticket, self._learner.snapshot())
 
     def write(self, ticket: int, folder: Path) -> None:
-        """Write the snapshot; beside the learning, in a thread of the actor.
+        """Write the snapshot, in a second thread of the actor while it learns.
 
         Raises:
             RuntimeError: a later snapshot has been taken.
@@ -161,31 +148,48 @@ class LearnerRank:
 class RayLearner:
     """`ports.Learner` over the ranks."""
 
-    def __init__(self, ranks: Sequence[Any], origin: Origin, *, device: Device, take: Take = apart) -> None:
-        """`ranks` are handles of `LearnerRank` actors; `take` asks for the GPUs where they are shared.
+    def __init__(
+        self,
+        ranks: Sequence[Any],
+        model: str,
+        tokenizer: str,
+        settings: LearnerSettings,
+        *,
+        with_reference: bool,
+        device: Device,
+        sharing: GpuSharing | None = None,
+    ) -> None:
+        """`ranks` are handles of `LearnerRank` actors; `sharing` where engines use the same GPUs.
 
         Raises as `LearnerRank.build`.
         """
         self._ranks = list(ranks)
         self._tickets = count()
-        self._met: Sequence[Any] = ()
-        self._take_turn = take
+        self._connected: Sequence[Any] = ()  # engines of the group that weights are sent to
+        self._sharing = sharing
         self._stowed = False
         meeting = result(self._ranks[0].meeting.remote())
         nodes = results([rank.join.remote(device, meeting) for rank in self._ranks])
-        waves = one_of_each_node(nodes)
-        built = [results([self._ranks[at].build.remote(origin) for at in wave]) for wave in waves]
+        built = [
+            results(
+                [
+                    self._ranks[at].build.remote(model, tokenizer, settings, with_reference=with_reference)
+                    for at in wave
+                ]
+            )
+            for wave in one_per_node(nodes)
+        ]
         self.facts: Facts = built[0][0]
 
     def leave(self) -> None:
-        """Keep all tensors in host memory until the next turn."""
+        """Keep all tensors in host memory until the learner uses the GPUs again."""
         self._ask("call", "stow")()
         self._stowed = True
 
     def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
         """Begin one step on all ranks, each of which takes its own rows."""
-        hands = self.facts.deal(batch, updates=knobs.updates_per_step)
-        return self._begin("learn", [ray.put(hand) for hand in hands], knobs)
+        shares = self.facts.deal(batch, updates=knobs.updates_per_step)
+        return self._begin("learn", [ray.put(share) for share in shares], knobs)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
@@ -204,8 +208,8 @@ class RayLearner:
             OverdueError, RayActorError: the ranks themselves hang or have died.
         """
         steps: list[tuple[str, tuple[Any, ...]]] = [("send", ())]
-        if self._met != receivers.actors:  # a new engine among them: a group of NCCL takes nobody in later
-            self._met = ()
+        if self._connected != receivers.actors:  # one of them is new, and an NCCL group cannot grow
+            self._connected = ()
             steps.insert(0, ("connect", (receivers,)))
         for step, arguments in steps:
             asked = [getattr(rank, step).remote(*arguments) for rank in self._ranks]
@@ -218,7 +222,7 @@ class RayLearner:
                 ) from error
             if failures:
                 return str(failures[0])
-        self._met = receivers.actors
+        self._connected = receivers.actors
         return None
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
@@ -232,7 +236,7 @@ class RayLearner:
         self._all("snapshot", ticket)
 
         def write(folder: Path) -> None:
-            self._ask("write", ticket, folder.absolute())()  # of host memory, whoever's turn it is
+            self._ask("write", ticket, folder.absolute())()  # from host memory, whoever uses the GPUs
 
         return write
 
@@ -256,8 +260,9 @@ class RayLearner:
         return self._begin(method, *arguments, **options)()
 
     def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
-        """Ask all ranks, in the learner's turn; the returned function waits for all and gives rank 0's answer."""
-        self._take_turn(self)
+        """Acquire the GPUs and ask all ranks; the returned function waits for all and gives rank 0's answer."""
+        if self._sharing is not None:
+            self._sharing.acquire(self)
         if self._stowed:
             self._ask("call", "fetch")()
             self._stowed = False
@@ -268,8 +273,14 @@ class RayLearner:
         return lambda: results(asked)[0]
 
 
+def one_per_node(nodes: Sequence[str]) -> list[list[int]]:
+    """Ranks, given the node of each, in waves: the first of every node, then the second of each that has one, …"""
+    earlier = [nodes[:at].count(node) for at, node in enumerate(nodes)]
+    return [[at for at, wave in enumerate(earlier) if wave == now] for now in sorted(set(earlier))]
+
+
 def _free_address() -> tuple[str, int]:
-    """Where others may find this process: an address of its machine, and a port that is free."""
+    """An address of this process's machine, and a port that is free."""
     with socket.socket() as free:
         free.bind(("", 0))
         return str(ray.util.get_node_ip_address()), int(free.getsockname()[1])

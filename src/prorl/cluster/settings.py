@@ -1,14 +1,12 @@
-"""What the processes of a cluster are told before they import anything heavy: plain settings and environment."""
+"""Plain settings that driver and actors share; imports neither Ray nor vLLM nor torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 from prorl.envs.errors import ProrlError
-from prorl.local.engine import RequestError
-from prorl.types import Request
 
 Device = Literal["cpu", "cuda"]
 Transfer = Literal["host", "nccl"]  # how weights get to engines: through host memory, or from GPU to GPU
@@ -16,18 +14,18 @@ Transfer = Literal["host", "nccl"]  # how weights get to engines: through host m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Where a run is computed."""
+    """Processes of a run and the place that each needs; `config/` has the defaults."""
 
     address: str | None  # of a running Ray cluster; None: one of its own on this machine
     learners: int
     engines: int
+    judges: int  # judge actors
+    judge_workers: int  # processes of each of those, on a CPU each
+    tensor_parallel: int  # GPUs of one engine
+    colocate: bool  # engine i on the GPU of rank i
     device: Device  # of every learner rank and every engine
     threads: int  # CPU threads of each of them, and of each GPU's process of an engine
     room_deadline: float  # seconds in which there must be room for everything
-    tensor_parallel: int = 1  # GPUs of one engine
-    colocate: bool = False  # engine i on the GPU of rank i
-    judges: int = 0  # judge actors
-    judge_workers: int = 1  # processes of each of those, on a CPU each
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -35,28 +33,24 @@ class ClusterSettings:
         ranks = (1,) * self.learners
         return ranks if self.colocate else ranks + (self.tensor_parallel,) * self.engines
 
-    def place_of_engine(self, index: int) -> int:
-        """Which of the places engine `index` has, alone or in turn with a rank."""
-        return index if self.colocate else self.learners + index
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """What a run fixes about its engines."""
 
-    config: str  # the model's, as transformers writes it: a replacement starts when the files may be gone
+    config: str  # the model's, as transformers writes it: its files may be gone when an engine is replaced
     eos_ids: tuple[int, ...]
     context: int  # tokens, prompt and response together
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    max_rows: int = 512  # responses that decode at a time
-    cache_bytes: int | None = None  # for keys and values, on each GPU; None: what vLLM finds free
-    transfer: Transfer = "host"
-    tensor_parallel: int = 1  # processes that share every weight, on a GPU each
-    colocated: bool = False  # a learner rank is on the same GPU
+    dtype: Literal["float32", "bfloat16"]
+    max_rows: int  # responses that decode at a time
+    cache_bytes: int | None  # for keys and values, on each GPU; None: what vLLM finds free
+    transfer: Transfer
+    tensor_parallel: int  # processes that share every weight, on a GPU each
+    colocated: bool  # a learner rank is on the same GPU
 
 
 class MissingError(ProrlError):
-    """This Python has not what the backend needs."""
+    """A package that the backend needs is not installed."""
 
 
 def require_packages() -> None:
@@ -74,18 +68,14 @@ class TransferError(ProrlError):
 
 
 def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, colocate: bool) -> Transfer:
-    """How weights get to the engines; `colocate`: they share the learner's GPUs.
+    """How weights get to the engines. Raises TransferError where `asked` cannot be done.
 
-    Those that share take them from host memory: they are given weights whenever they wake, when the learner's tensors
-    lie there.
-
-    Raises:
-        TransferError: not in the way that was asked for.
+    Colocated engines take them from host memory: they need weights whenever they wake, when the learner's lie there.
     """
-    apart = device == "cuda" and not colocate
+    own_gpus = device == "cuda" and not colocate
     if asked == "auto":
-        return "nccl" if apart else "host"
-    if asked == "nccl" and not apart:
+        return "nccl" if own_gpus else "host"
+    if asked == "nccl" and not own_gpus:
         raise TransferError(
             "cluster.transfer=nccl needs GPUs that engines and learners do not share: set cluster.transfer=auto, "
             "which takes what there is"
@@ -93,27 +83,13 @@ def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, coloca
     return asked
 
 
-def check_request(request: Request, settings: EngineSettings) -> None:
-    """Check that an engine can serve a request.
-
-    Raises:
-        RequestError: it does not fit into the context.
-    """
-    sampling = request.sampling
-    if len(request.prompt) + sampling.limit > settings.context:
-        raise RequestError(
-            f"a prompt of {len(request.prompt)} tokens and a response of up to {sampling.limit} exceed the "
-            f"model's {settings.context} positions: lower sampling.response_limit or shorten the prompt"
-        )
-
-
 def learner_environment(threads: int) -> dict[str, str]:
-    """For a process that learns."""
+    """Environment of a process that learns."""
     return {"OMP_NUM_THREADS": str(threads)}
 
 
 def engine_environment(threads: int, device: Device) -> dict[str, str]:
-    """For a process that runs vLLM."""
+    """Environment of a process that runs vLLM, which reads it when it is imported."""
     common = {
         **learner_environment(threads),
         "VLLM_LOGGING_LEVEL": "ERROR",
@@ -124,7 +100,23 @@ def engine_environment(threads: int, device: Device) -> dict[str, str]:
         return {**common, "TRITON_F32_DEFAULT": "ieee"}  # else attention in float32 is rounded to 10 bits
     return {
         **common,
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # left alone it binds one thread and ignores OMP_NUM_THREADS
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default it binds one thread and ignores OMP_NUM_THREADS
         # Without it the first log-probs wait half a minute for the compilation of one comparison.
         "TORCHDYNAMO_DISABLE": "1",
     }
+
+
+class GpuSharing:
+    """GPUs of a colocated run, used by the learner or by the engines, never by both at a time.
+
+    `leave` of either frees the GPUs' memory until it acquires them again; meanwhile it computes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._user: Any = None
+
+    def acquire(self, user: Any) -> None:
+        """Let a user have the GPUs, after the other has left, which raises RuntimeError with work in flight."""
+        if self._user is not None and user is not self._user:
+            self._user.leave()
+        self._user = user

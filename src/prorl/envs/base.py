@@ -1,4 +1,4 @@
-"""The contract of a procedural task, and how it is split so that no held-out prompt is ever trained on.
+"""What a procedural task is, and how its problems are split so that no held-out prompt is ever trained on.
 
 Seed-based splits leak on small spaces (49 % of easy linear equations of one seed also occur under another),
 so the split of a problem is a property of its canonical prompt: a hash puts every prompt in one of 20 buckets.
@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from prorl.envs.extract import extract_answer
 from prorl.envs.seeds import generator
-from prorl.envs.types import Problem, Split, Verdict, Witness
+from prorl.envs.types import Problem, Split, Task, Verdict, Witness
 
 BUCKETS = 20
-EXAM_BUCKETS = frozenset({0, 1})  # 10 %: exams during the run, which the director acts on
+EXAM_BUCKETS = frozenset({0, 1})  # 10 %: exams during the run, by which the run is steered
 TEST_BUCKETS = frozenset({2, 3})  # 10 %: the final measurement, which nothing in the run sees
 MAX_REDRAWS = 10_000
 
@@ -35,13 +35,18 @@ class Draft:
     witness: Witness | None
 
 
+def draft(prompt: str, payload: Any, steps: str, answer: str) -> Draft:
+    """A problem with a known solution."""
+    return Draft(prompt=prompt, payload=payload, witness=Witness(steps=steps, answer=answer))
+
+
 def canonical(prompt: str) -> str:
     """The prompt with case and white space folded: two prompts that only differ there are the same problem."""
     return " ".join(prompt.lower().split())
 
 
 def belongs(prompt: str, split: Split) -> bool:
-    """Whether a prompt may appear in `split`. Out-of-domain splits are apart by construction, so anything may."""
+    """Whether a prompt may appear in `split`. Out-of-domain levels are apart by construction, so anything may."""
     if split == "ood":
         return True
     digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
@@ -54,7 +59,7 @@ def belongs(prompt: str, split: Split) -> bool:
 
 
 class ProceduralTask(ABC):
-    """A family of generated problems with a difficulty ladder.
+    """A family of generated problems at several difficulty levels.
 
     A subclass sets the class variables and implements `generate` and `score`. `levels` are trained and examined;
     `ood_levels` (larger sizes, held-out operators) appear only in the `ood` split. A family that is never
@@ -63,8 +68,8 @@ class ProceduralTask(ABC):
 
     name: str
     domain: str
-    levels: ClassVar[tuple[int, ...]]
-    ood_levels: ClassVar[tuple[int, ...]] = ()
+    levels: tuple[int, ...]
+    ood_levels: tuple[int, ...] = ()
     pass_threshold: float = 1.0
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
@@ -107,15 +112,14 @@ class ProceduralTask(ABC):
         """
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
-        return self._drawn(
-            generator(self.name, split, index), index, split, partial(self._level, split=split)
-        )
+        rng = generator(self.name, split, index)
+        return self._drawn(rng, index, split, partial(self._level, split=split))
 
     def rung(self, index: int, level: int) -> Problem:
-        """The problem at `index` of one level of the ladder; held out like the `test` split, whatever is trained.
+        """The problem at `index` of one level; held out like the `test` split, whatever is trained.
 
         Raises:
-            ValueError: the ladder has no such level, or its space is too small.
+            ValueError: the task has no such level, or its space is too small.
         """
         if level not in self.ladder:
             raise ValueError(f"task {self.name} has no level {level}; its ladder is {list(self.ladder)}")
@@ -124,17 +128,17 @@ class ProceduralTask(ABC):
     def _drawn(self, rng: Random, index: int, split: Split, level_of: Callable[[Random], int]) -> Problem:
         for _ in range(MAX_REDRAWS):
             level = level_of(rng)
-            draft = self.generate(rng, level)
-            if belongs(draft.prompt, split):
+            found = self.generate(rng, level)
+            if belongs(found.prompt, split):
                 return Problem(
                     task=self.name,
                     domain=self.domain,
                     index=index,
                     split=split,
                     level=level,
-                    prompt=draft.prompt,
-                    payload=draft.payload,
-                    witness=draft.witness,
+                    prompt=found.prompt,
+                    payload=found.payload,
+                    witness=found.witness,
                 )
         raise ValueError(
             f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small"
@@ -152,3 +156,23 @@ class ProceduralTask(ABC):
         if split == "ood":
             return rng.choice(self.ood_levels)
         return rng.choices(list(self.weights), weights=list(self.weights.values()))[0]
+
+
+class Instructed:
+    """Another task whose prompts end with an instruction on the form of the answer; all else is that task's own."""
+
+    def __init__(self, task: Task, instruction: str) -> None:
+        self._task, self._ending = task, f"\n\n{instruction}"
+        self.name, self.domain, self.pass_threshold = task.name, task.domain, task.pass_threshold
+        self.splits, self.ladder, self.verify = task.splits, task.ladder, task.verify
+
+    def problem(self, index: int, split: Split) -> Problem:
+        """The task's problem, its prompt followed by the instruction."""
+        return self._told(self._task.problem(index, split))
+
+    def rung(self, index: int, level: int) -> Problem:
+        """The task's problem of a level, its prompt followed by the instruction."""
+        return self._told(self._task.rung(index, level))
+
+    def _told(self, problem: Problem) -> Problem:
+        return replace(problem, prompt=problem.prompt + self._ending)

@@ -1,8 +1,7 @@
 """Does a task keep its promises? The known solution passes, cheap tricks earn nothing, and judging is fast.
 
-A trick fails a task when it earns more than the best constant answer, which is the floor above which a score
-means something at all, and which is reported. Where any text is an answer, as in instruction
-following, nothing is a trick.
+A trick fails a task when it earns more than the best constant answer, which is the floor above which a score means
+something, and which is reported. Where any text is an answer, as in instruction following, nothing is a trick.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from prorl.envs.baseline import Baseline, constant_baseline
 from prorl.envs.extract import respond
 from prorl.envs.types import Problem, Split, Task, Verdict
 
+STOCK_ANSWERS = ("0", "1", "2", "yes", "no", "A")
 TRICKS = (
     "?",
     "[]",
@@ -32,6 +31,14 @@ SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "exam")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A constant answer and its mean score."""
+
+    answer: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheck:
     """What was found on some problems of one task; times in seconds per problem and per response."""
 
@@ -43,6 +50,27 @@ class TaskCheck:
     generate_seconds: float
     verify_seconds: float
     faults: tuple[str, ...]  # empty: the task keeps its promises
+
+
+def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
+    """What the best answer that ignores the question earns on the first `n` problems of a split.
+
+    Tried are the known solutions' answers and a few stock ones. The best is chosen on the problems that it is
+    scored on, so the value errs on the high side by about 1/n.
+
+    Raises:
+        ValueError: `n` below one, or the task has nothing in this split.
+    """
+    if n < 1:
+        raise ValueError(f"a baseline needs at least one problem, not {n}")
+    problems = [task.problem(index, split) for index in range(n)]
+    answers = dict.fromkeys((*(p.witness.answer for p in problems if p.witness), *STOCK_ANSWERS))
+    scored = (
+        (sum(task.verify(problem, respond("", answer)).score for problem in problems) / n, answer)
+        for answer in answers
+    )
+    score, answer = max(scored)
+    return Baseline(answer=answer, score=score)
 
 
 def check_task(task: Task, problems: int = 20) -> TaskCheck:
@@ -57,7 +85,7 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     generated = time.perf_counter()
     baseline = constant_baseline(task, split, problems)
     judged = time.perf_counter()
-    faults = list(_faults(task, asked, baseline))
+    faults = tuple(dict.fromkeys(_faults(task, asked, baseline)))
     verdicts = (2 + len(TRICKS) + ECHOED_LINES) * problems
     return TaskCheck(
         name=task.name,
@@ -67,13 +95,18 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
         baseline=baseline,
         generate_seconds=(generated - begin) / problems,
         verify_seconds=(time.perf_counter() - judged) / verdicts,
-        faults=tuple(dict.fromkeys(faults)),
+        faults=faults,
     )
 
 
 def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iterator[str]:
     for problem in problems:
-        yield from _unsolved(task, problem)
+        if problem.witness is not None:
+            verdict = _verdict(task, problem, respond(problem.witness.steps, problem.witness.answer))
+            if verdict.status == "error":
+                yield f"the verifier fails on the known solution of problem {problem.index}: {verdict.note}"
+            elif verdict.score < task.pass_threshold:
+                yield f"the known solution of problem {problem.index} scores {verdict.score:g}"
         for text, name in (("", "an empty response"), (problem.prompt, "an echo of the prompt")):
             if _verdict(task, problem, text).score > 0:
                 yield f"{name} scores"
@@ -100,20 +133,10 @@ def _tricks(problems: Sequence[Problem]) -> Iterator[tuple[str, list[str]]]:
         yield f"an echo of line {place} from the end of the prompt", echoes
 
 
-def _unsolved(task: Task, problem: Problem) -> Iterator[str]:
-    if problem.witness is None:
-        return
-    verdict = _verdict(task, problem, respond(problem.witness.steps, problem.witness.answer))
-    if verdict.status == "error":
-        yield f"the verifier fails on the known solution of problem {problem.index}: {verdict.note}"
-    elif verdict.score < task.pass_threshold:
-        yield f"the known solution of problem {problem.index} scores {verdict.score:g}"
-
-
 def _verdict(task: Task, problem: Problem, text: str) -> Verdict:
     try:
         return task.verify(problem, text)
     except (
         Exception
-    ) as error:  # a task that raises breaks its contract, and the next one is still to be checked
+    ) as error:  # a task that raises breaks its promise, and the next one is still to be checked
         return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")

@@ -24,11 +24,7 @@ T = TypeVar("T")
 
 TEMPORARY = ".tmp-"  # part of the name of everything unfinished; such names also begin with a dot
 
-_NO_ROOM = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-)  # disk full, quota used up, file size limit of the process
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota used up, size limit of the process
 
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import accumulate, count, islice
 from types import MappingProxyType
@@ -25,7 +25,6 @@ from prorl.envs.types import FiniteTask, Problem, Split, Task, Verdict
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
-WEIGHTS_KEPT = 4  # different weights for which draws stay counted
 MIN_RUNGS = 3
 ALWAYS_LADDERS = ("rg_graph_color",)  # the ladder that ProRL shows
 
@@ -50,14 +49,12 @@ class Mixture:
         self._seed = seed
         self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
         _check(self.weights)
-        self._turns: dict[tuple[Split, tuple[tuple[str, float], ...]], _Turns] = {}
 
     def problem(self, draw: int, split: Split, weights: Mapping[str, float] | None = None) -> Problem:
         """The problem at `draw`: a hash chooses a task that has this split, and another one its 31-bit index.
 
-        The index is a hash so that runs of different seeds see different problems; of a data set it is the row
-        that the permutation of this epoch puts there. `weights` replaces the mixture's own for the tasks it
-        names; the others keep theirs.
+        Of a data set the index is the row that the permutation of this epoch puts there. `weights` replaces the
+        mixture's own for the tasks it names.
 
         Raises:
             ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
@@ -68,7 +65,7 @@ class Mixture:
         }
         if not present:
             raise ValueError(f"no task with a positive weight has {split} problems")
-        turns = self._turns_under(split, present)
+        turns = _turns(self._seed, split, tuple(present.items()))
         task = self._tasks[turns.owner(draw)]
         if not isinstance(task, FiniteTask):
             return task.problem(derive(self._seed, "index", split, draw) >> (63 - INDEX_BITS), split)
@@ -77,11 +74,7 @@ class Mixture:
         return task.problem(permuted(place, size, self._seed, "epoch", task.name, split, epoch), split)
 
     def verify(self, problem: Problem, text: str) -> Verdict:
-        """Judge a response by the task that the problem came from.
-
-        Raises:
-            ValueError: a problem of a task that is not in this mixture.
-        """
+        """Judge a response by the task that the problem came from, which must be in this mixture (`ValueError`)."""
         if problem.task not in self._tasks:
             raise ValueError(f"a problem of task {problem.task!r}, which is not in this mixture")
         return self._tasks[problem.task].verify(problem, text)
@@ -105,9 +98,8 @@ class Mixture:
     def exam_problems(self, split: Split, per_domain: int) -> tuple[Problem, ...]:
         """`per_domain` problems with distinct prompts of every domain that has the split, the same at every call.
 
-        Inside a domain the tasks share the problems in proportion to the mixture's weights; what a task with
-        few distinct prompts cannot give is left to the others. The seed of the mixture plays no part, so that
-        runs are comparable.
+        Inside a domain the tasks share the problems in proportion to their weights; what a task with few distinct
+        prompts cannot give is left to the others. The seed plays no part, so that runs are comparable.
 
         Raises:
             ValueError: `per_domain` below one, or a domain with fewer distinct prompts.
@@ -116,8 +108,11 @@ class Mixture:
             raise ValueError(f"an exam needs at least one problem per domain, not {per_domain}")
         exam: list[Problem] = []
         for domain in self.domains():
-            tasks = [task for task in self._tasks.values() if task.domain == domain and split in task.splits]
-            weighted = [(task, self.weights[task.name]) for task in tasks if self.weights[task.name] > 0]
+            weighted = [
+                (task, self.weights[name])
+                for name, task in self._tasks.items()
+                if task.domain == domain and split in task.splits and self.weights[name] > 0
+            ]
             problems = list(islice(_shared_out(weighted, split), per_domain))
             if weighted and len(problems) < per_domain:
                 raise ValueError(
@@ -141,22 +136,11 @@ class Mixture:
         return tuple(name for name, task in self._tasks.items() if name in chosen and self.weights[name] > 0)
 
     def ladder_problems(self, name: str, per_level: int) -> tuple[Problem, ...]:
-        """`per_level` problems with distinct prompts of every level of a task, the easiest level first.
-
-        Where a level has fewer, all levels get as few.
-        """
+        """`per_level` distinct problems of every level, the easiest first; as few for all as the smallest has."""
         task = self._tasks[name]
         rungs = [list(islice(_distinct(partial(task.rung, level=level)), per_level)) for level in task.ladder]
         size = min(map(len, rungs))
         return tuple(problem for rung in rungs for problem in rung[:size])
-
-    def _turns_under(self, split: Split, weights: Mapping[str, float]) -> _Turns:
-        key = (split, tuple(weights.items()))
-        if key not in self._turns:
-            while len(self._turns) >= WEIGHTS_KEPT:
-                del self._turns[next(iter(self._turns))]
-            self._turns[key] = _Turns(self._seed, split, weights)
-        return self._turns[key]
 
     def _overridden(self, weights: Mapping[str, float] | None) -> Mapping[str, float]:
         if not weights:
@@ -175,12 +159,12 @@ class Mixture:
 class _Turns:
     """Which task every draw falls to under weights that do not change, and how many a task had before a draw."""
 
-    def __init__(self, seed: int, split: Split, weights: Mapping[str, float]) -> None:
+    def __init__(self, seed: int, split: Split, weights: tuple[tuple[str, float], ...]) -> None:
         self._key = (seed, "task", split)
-        self._names = list(weights)
-        self._bounds = list(accumulate(weights.values()))
+        self._names = [name for name, _ in weights]
+        self._bounds = list(accumulate(weight for _, weight in weights))
         self._counted = 0
-        self._draws = {name: array("Q") for name in weights}  # those counted, in order
+        self._draws = {name: array("Q") for name in self._names}  # those counted, in order
 
     def owner(self, draw: int) -> str:
         """The task that a hash chooses."""
@@ -193,6 +177,9 @@ class _Turns:
             self._draws[self.owner(earlier)].append(earlier)
         self._counted = max(self._counted, draw)
         return bisect_left(self._draws[name], draw)
+
+
+_turns = lru_cache(maxsize=16)(_Turns)  # of the last weights in use
 
 
 def _check(weights: Mapping[str, float]) -> None:

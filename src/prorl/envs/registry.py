@@ -1,73 +1,85 @@
-"""Every task by name. Importing this imports neither torch nor reasoning-gym."""
+"""Tasks by name, and the function that judges all tasks of a recipe. Imports neither torch nor reasoning-gym."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
-from prorl.envs.base import ProceduralTask
-from prorl.envs.families import gym
-from prorl.envs.families.code import ListSynthesis, ListTrace
-from prorl.envs.families.gym_library import HELD_OUT_9, LIBRARY_TASKS
-from prorl.envs.families.instruct import WordList
-from prorl.envs.families.logic import Countdown, GraphColouring, TruthTable
-from prorl.envs.families.logic_held_out import Blicket, BoxLine
-from prorl.envs.families.math import Arithmetic, LinearEquation, ModularProduct
-from prorl.envs.families.one_liner import OneLiner
-from prorl.envs.families.stem import PhysicalLaw
-from prorl.envs.reasoning_gym import PREFIX
+from prorl.envs.base import NO_ANSWER, ProceduralTask
+from prorl.envs.datasets.store import DatasetTask
+from prorl.envs.errors import ProrlError
+from prorl.envs.extract import THINK_CLOSE
+from prorl.envs.families.gym import ROWS, ReasoningGym
+from prorl.envs.families.numbers import Arithmetic, Countdown, LinearEquation, PhysicalLaw
+from prorl.envs.families.programs import ListSynthesis, OneLiner
+from prorl.envs.families.puzzles import Blicket, BoxPushing, WordList
+from prorl.envs.sandbox.sandbox import Policy
+from prorl.envs.types import Problem, Task, Verdict
+from prorl.envs.verifiers.programs import NeedsSandbox, OwnSandbox
 
-_CLASSES: tuple[type[ProceduralTask], ...] = (
-    Arithmetic,
-    LinearEquation,
-    ModularProduct,
-    ListTrace,
-    ListSynthesis,
-    OneLiner,
-    PhysicalLaw,
-    GraphColouring,
-    TruthTable,
-    Countdown,
-    BoxLine,
-    Blicket,
-    WordList,
-    gym.ChainSum,
-    gym.DecimalChainSum,
-    gym.Products,
-    gym.Lcm,
-    gym.FractionSimplification,
-    gym.BaseConversion,
-    gym.SpellBackward,
-    gym.NumberFiltering,
-    gym.TimeIntervals,
-    gym.CalendarArithmetic,
-    gym.SimpleGeometry,
-    gym.NumberSequence,
-    gym.FamilyRelationships,
-    gym.KnightsKnaves,
-    *LIBRARY_TASKS,
+_COMPACT: tuple[type[ProceduralTask], ...] = (
+    *(Arithmetic, LinearEquation, ListSynthesis, OneLiner, PhysicalLaw),
+    *(Countdown, BoxPushing, Blicket, WordList),
 )
 
-TASKS: Mapping[str, type[ProceduralTask]] = MappingProxyType({task.name: task for task in _CLASSES})
+TASKS: Mapping[str, Callable[[Mapping[int, float] | None], ProceduralTask]] = MappingProxyType(
+    {family.name: family for family in _COMPACT}
+    | {name: partial(ReasoningGym, row) for name, row in ROWS.items()}
+)
+"""What makes each task, given the weights of its levels: own tasks first, in a fixed order."""
 
-TRAINED_96 = tuple(name for name in TASKS if name.startswith(PREFIX) and name not in HELD_OUT_9)
-"""The tasks of reasoning-gym that ProRL trained on: all but `HELD_OUT_9`, which the library had not yet."""
 
-
-def task_names() -> tuple[str, ...]:
-    """All names, own tasks first, in a fixed order."""
-    return tuple(TASKS)
+class UnknownTaskError(ProrlError, ValueError):
+    """There is no task of this name; the message names the nearest one."""
 
 
 def make_task(name: str, levels: Mapping[int, float] | None = None) -> ProceduralTask:
     """The task called `name`, drawing its levels by the given weights; default: all trained levels equally often.
 
     Raises:
-        ValueError: an unknown name, or a level that the task does not train.
+        UnknownTaskError: an unknown name.
+        ValueError: a level that the task does not train.
     """
     if name not in TASKS:
         near = get_close_matches(name, TASKS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TASKS)}"
-        raise ValueError(f"no task {name!r}; {hint}")
+        raise UnknownTaskError(f"no task {name!r}; {hint}")
     return TASKS[name](levels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierSpec:
+    """Which tasks are judged, and how: plain data, so that it can be sent to the process that judges."""
+
+    tasks: tuple[str, ...] = ()  # procedural ones, by name
+    datasets: tuple[str, ...] = ()  # prepared ones, by name
+    data: Path | None = None  # the folder in which those lie
+    policy: Policy = field(default_factory=Policy)  # of the sandbox for programs
+    strict: bool = False  # no answer counts before the thinking is closed
+
+
+def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
+    """A function that judges problems of the spec's tasks, whatever levels they were drawn at, in one sandbox.
+
+    Raises:
+        UnknownTaskError: an unknown task.
+        DataError: a data set that is not prepared.
+    """
+    tasks: dict[str, Task] = {name: make_task(name) for name in spec.tasks}
+    if spec.data is not None:
+        tasks |= {name: DatasetTask(name, spec.data) for name in spec.datasets}
+    sandbox = OwnSandbox(spec.policy)
+    for task in tasks.values():
+        if isinstance(task, NeedsSandbox):
+            task.use_sandbox(sandbox)
+
+    def verify(problem: Problem, text: str) -> Verdict:
+        if spec.strict and THINK_CLOSE not in text:
+            return NO_ANSWER
+        return tasks[problem.task].verify(problem, text)
+
+    return verify

@@ -15,21 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prorl import build
-from prorl.build import Session
+from prorl.build import Session, check_sandbox
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
-from prorl.data import check_sandbox
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
-from prorl.lab.evals.measure import Subject, measure
-from prorl.lab.evals.questions import questions
-from prorl.lab.evals.shelf import (
+from prorl.lab.evals.evaluation import Subject, measure
+from prorl.lab.evals.evaluation_store import (
     BASE,
     INCIDENTS,
     MEASUREMENT,
-    Questions,
     Rules,
+    Study,
     check_name,
     differing,
     digest,
@@ -37,13 +35,14 @@ from prorl.lab.evals.shelf import (
     model_file,
     models,
     outsider,
+    read_study,
     slug,
     step_name,
     step_of,
 )
-from prorl.lab.evals.study import Part, Study, read_study
 from prorl.lab.watch.boundary import show_boundary, show_gains, show_rates
 from prorl.lab.watch.console import Console
+from prorl.rollout.validation import Part, Questions, questions
 from prorl.run import sealed
 from prorl.run.checkpoints import FIRST_REFERENCE
 from prorl.run.journal import Journal

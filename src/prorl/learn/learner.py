@@ -19,12 +19,19 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from prorl.learn.logprobs import Scoring, check_head
-from prorl.learn.objective import TokenScores, UpdateTotals, objective
+from prorl.learn.loss import MiniBatchResult, Scoring, TokenScores, check_head, objective, update_stats
 from prorl.learn.optim import GuardedAdamW
-from prorl.learn.packing import MicroBatch, Row, attention_cost, micro_batch
-from prorl.learn.parallel import Ranks, Scorer, Share, copy_weights, deal_batch, shard, without_weights
-from prorl.learn.snapshot import host_weights, read_weights, write_model
+from prorl.learn.packing import MicroBatch, Row, Share, attention_cost, deal_batch, micro_batch
+from prorl.learn.parallel import (
+    Ranks,
+    Scorer,
+    copy_weights,
+    host_weights,
+    read_weights,
+    shard,
+    without_weights,
+    write_model,
+)
 from prorl.types import Action, Batch, Knobs, UpdateStats, log_probs, token_ids
 
 
@@ -76,7 +83,11 @@ class TorchLearner:
         )
         reference = without_weights(model) if with_reference else None
         if settings.activation_checkpointing:
-            _checkpoint_activations(model)
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            for layer in model.modules():
+                if isinstance(layer, GradientCheckpointingLayer):
+                    # It checkpoints in training mode only; its children stay in evaluation mode, without dropout.
+                    layer.training = True
         self._score = self._scorer(model)
         self._score_reference = self._scorer(reference) if reference is not None else None
         if reference is not None:  # only now: a rank never holds more than one model that is not sharded
@@ -105,7 +116,10 @@ class TorchLearner:
 
         Tensors are made for one forward pass at a time. Raises ValueError when the KL term is on without a reference.
         """
-        self._check(knobs)
+        if knobs.kl_coef != 0 and self._score_reference is None:
+            raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
+        if knobs.kl_coef != 0 and knobs.kl_estimator == "k1":
+            raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
         scoring = Scoring(
             temperature=knobs.temperature,
             logits_elements=self._settings.logits_elements,
@@ -113,10 +127,11 @@ class TorchLearner:
         )
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring) for share in shares]
-        totals = UpdateTotals(sum(share.action_tokens for share in shares), with_kl=knobs.kl_coef != 0)
+        results: list[MiniBatchResult] = []
         for share, old_logps in zip(shares, old, strict=True):
-            self._update_once(share, old_logps, knobs, scoring, totals)
-        return totals.stats()
+            first = all(result.grad_norm is None for result in results)
+            results.append(self._update_once(share, old_logps, knobs, scoring, first=first))
+        return update_stats(results, with_kl=knobs.kl_coef != 0)
 
     @torch.no_grad()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -127,9 +142,8 @@ class TorchLearner:
         scoring = Scoring(
             temperature=1.0, logits_elements=self._settings.logits_elements, dtype=torch.float32
         )
-        logps_BT, _ = self._score(micro, scoring)
-        values: list[float] = logps_BT[0].tolist()
-        return values
+        logps: list[float] = self._score(micro, scoring)[0][0].tolist()
+        return logps
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy (`source=None`) or the weights in a checkpoint folder the reference.
@@ -202,14 +216,6 @@ class TorchLearner:
             raise ValueError("the learner holds no reference; build it with one to reset or save it")
         return self._score_reference.model
 
-    def _check(self, knobs: Knobs) -> None:
-        if knobs.kl_coef == 0:
-            return
-        if self._score_reference is None:
-            raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
-        if knobs.kl_estimator == "k1":
-            raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
-
     def _micro_batch(self, rows: Sequence[Row]) -> MicroBatch:
         idle = [Row(prompt=(self._pad_id,), actions=())]
         return micro_batch(rows or idle, pad_id=self._pad_id, device=self._device)
@@ -222,49 +228,33 @@ class TorchLearner:
         return [self._score(self._micro_batch(rows), scoring)[0] for rows in share.passes]
 
     def _update_once(
-        self,
-        share: Share,
-        old_logps: Sequence[Tensor | None],
-        knobs: Knobs,
-        scoring: Scoring,
-        totals: UpdateTotals,
-    ) -> None:
-        """Accumulate the gradient over the micro-batches, step, and add what was measured to `totals`."""
+        self, share: Share, old_logps: Sequence[Tensor | None], knobs: Knobs, scoring: Scoring, *, first: bool
+    ) -> MiniBatchResult:
+        """Accumulate the gradient over micro-batches and step; `first`: the weights are those of the step's start."""
         self._optimizer.zero_grad()
         sums: list[Tensor] = []
         for rows, old_BT in zip(share.passes, old_logps, strict=True):
             micro = self._micro_batch(rows)
-            scores = self._scores(micro, old_BT, knobs, scoring, first=totals.updates == 0)
+            reference_BT = None
+            if self._score_reference is not None and knobs.kl_coef != 0:
+                with torch.no_grad():
+                    reference_BT, _ = self._score_reference(micro, scoring)
+            logps_BT, entropy_N = self._score(micro, scoring)
+            # Where the engine's log-probs serve as the old ones, only the first update still sees the policy of the
+            # step's start, so only it can say how far the two disagree.
+            own_BT = logps_BT.detach() if first else None
+            scores = TokenScores(
+                logps_BT=logps_BT,
+                old_BT=micro.engine_logps_BT if old_BT is None else old_BT,
+                start_BT=own_BT if old_BT is None else old_BT,
+                reference_BT=reference_BT,
+                entropy_N=entropy_N,
+            )
             loss, measured = objective(scores, micro, knobs, denominator=share.action_tokens)
             torch.autograd.backward(loss)
-            sums.append(measured.stacked())
+            sums.append(measured)
         total = self._ranks.total(torch.stack(sums).sum(0))
         norm = self._optimizer.step(total[0], learning_rate=knobs.learning_rate, grad_clip=knobs.grad_clip)
-        totals.add(total, positions=share.positions, action_tokens=share.action_tokens, grad_norm=norm)
-
-    def _scores(
-        self, micro: MicroBatch, old_BT: Tensor | None, knobs: Knobs, scoring: Scoring, *, first: bool
-    ) -> TokenScores:
-        reference_BT = None
-        if self._score_reference is not None and knobs.kl_coef != 0:
-            with torch.no_grad():
-                reference_BT, _ = self._score_reference(micro, scoring)
-        logps_BT, entropy_N = self._score(micro, scoring)
-        # Where the engine's log-probs serve as the old ones, only the first update still sees the policy of the
-        # step's start, so only it can say how far the two disagree.
-        own_BT = logps_BT.detach() if first else None
-        return TokenScores(
-            logps_BT=logps_BT,
-            old_BT=micro.engine_logps_BT if old_BT is None else old_BT,
-            start_BT=own_BT if old_BT is None else old_BT,
-            reference_BT=reference_BT,
-            entropy_N=entropy_N,
+        return MiniBatchResult(
+            sums=total, grad_norm=norm, positions=share.positions, action_tokens=share.action_tokens
         )
-
-
-def _checkpoint_activations(model: PreTrainedModel) -> None:
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    for layer in model.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
-            # Such a layer checkpoints in training mode only; its children stay in evaluation mode, without dropout.
-            layer.training = True

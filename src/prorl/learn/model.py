@@ -1,4 +1,4 @@
-"""Where models and tokenizers come from: a transformers directory, the hub or its cache, or a bare shape.
+"""Loads models and tokenizers: from a transformers directory, the hub's local cache, or the hub.
 
 Invariants: what is returned is deterministic (dropout is off for good, not only in evaluation mode) and complete
 (no weight was left at a random value because the checkpoint lacked it). Whatever is wrong with a checkpoint is
@@ -8,10 +8,9 @@ one sentence in a `ModelError`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from huggingface_hub import HfApi
@@ -27,17 +26,12 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
-    LlamaConfig,
-    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Qwen2Config,
-    Qwen3Config,
 )
 
 from prorl.envs.errors import ProrlError
 
-Architecture = Literal["qwen2", "qwen3", "llama"]
 _HUB_TIMEOUT = 10.0  # seconds
 
 
@@ -45,58 +39,23 @@ class ModelError(ProrlError):
     """A model or tokenizer cannot be used; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """A decoder to build from nothing. Raises ModelError for sizes that do not divide."""
-
-    architecture: Architecture
-    hidden_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    intermediate_size: int
-    context: int  # tokens
-    tied_embeddings: bool = True
-
-    def __post_init__(self) -> None:
-        if self.hidden_size % (2 * self.heads):
-            raise ModelError(
-                f"hidden_size {self.hidden_size} gives {self.heads} heads no equal, even size: use a multiple of "
-                f"{2 * self.heads}"
-            )
-        if self.heads % self.kv_heads:
-            raise ModelError(
-                f"{self.heads} heads cannot share {self.kv_heads} kv_heads equally: use a divisor"
-            )
-
-
-def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedModel:
-    """A randomly initialised float32 model on the CPU, in evaluation mode.
-
-    The same arguments give the same weights, and the global random state stays as it was.
-    """
-    config = _config(shape, vocab_size)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    return model.eval()
-
-
 def load_model(source: str | Path, *, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
     """The causal language model of a transformers directory or hub id, in evaluation mode, on `device`.
 
-    A hub id is looked up in the local cache first and downloaded only if it is not there. Attention is SDPA where
-    the architecture supports it, which is what transformers chooses by itself.
-
-    Raises:
-        ModelError: no such directory, not a checkpoint, hub unreachable, no causal head, or missing weights.
+    A hub id is looked up in the local cache first and downloaded only if it is not there. Raises ModelError: no such
+    directory, not a checkpoint, hub unreachable, no causal head, or missing weights.
     """
     config = _load(AutoConfig.from_pretrained, source, "model")
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelError(
             f"{source} ({config.model_type}) has no causal language-model head; give a decoder-only model"
         )
-    _disable_dropout(config)
+    text = config.get_text_config()
+    for name, value in vars(
+        text
+    ).items():  # no dropout, so that a model in training mode computes one function too
+        if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+            setattr(text, name, 0.0)
     read = partial(AutoModelForCausalLM.from_pretrained, config=config, dtype=dtype, output_loading_info=True)
     model, report = _load(read, source, "model")
     absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
@@ -109,11 +68,7 @@ def load_model(source: str | Path, *, dtype: torch.dtype, device: torch.device |
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a transformers directory or hub id; the cache comes first, as in `load_model`.
-
-    Raises:
-        ModelError: nothing to load, hub unreachable, or no end-of-sequence token.
-    """
+    """The tokenizer of a transformers directory or hub id; ModelError if there is none, or it ends no sequence."""
     tokenizer: PreTrainedTokenizerBase = _load(AutoTokenizer.from_pretrained, source, "tokenizer")
     if tokenizer.eos_token_id is None:
         raise ModelError(
@@ -144,11 +99,7 @@ def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def context_limit(model: PreTrainedModel) -> int:
-    """How many tokens, prompt and response together, the model can attend over.
-
-    Raises:
-        ModelError: the model's config does not say.
-    """
+    """How many tokens, prompt and response together, the model can attend over; ModelError if it does not say."""
     limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if limit is None:
         raise ModelError(
@@ -158,41 +109,11 @@ def context_limit(model: PreTrainedModel) -> int:
     return limit
 
 
-def parameter_count(model: PreTrainedModel) -> int:
-    """Number of trained scalars; tied weights count once."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _config(shape: ModelShape, vocab_size: int) -> PretrainedConfig:
-    common = {
-        "vocab_size": vocab_size,
-        "hidden_size": shape.hidden_size,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "head_dim": shape.hidden_size // shape.heads,
-        "intermediate_size": shape.intermediate_size,
-        "max_position_embeddings": shape.context,
-        "tie_word_embeddings": shape.tied_embeddings,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
-    kinds = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}
-    return kinds[shape.architecture](**common)
-
-
-def _disable_dropout(config: PretrainedConfig) -> None:
-    """Set every dropout rate to zero, so that even a model in training mode computes one function."""
-    text = config.get_text_config()
-    for name, value in vars(text).items():
-        if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
-            setattr(text, name, 0.0)
-
-
 def _load(read: Callable[..., Any], source: str | Path, what: str) -> Any:
     """Read from a directory, else from the hub's cache, else from the hub; ModelError if none works."""
     name = str(source)
-    if _is_path(source):
+    # Hub ids are `name` or `owner/name`; everything else can only be a directory.
+    if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         name = str(Path(source).expanduser())
         if not Path(name).is_dir():
             raise ModelError(
@@ -213,11 +134,6 @@ def _load(read: Callable[..., Any], source: str | Path, what: str) -> Any:
         raise _explained(error, name, what) from error
 
 
-def _is_path(source: str | Path) -> bool:
-    """Whether `source` can only be a directory: hub ids are `name` or `owner/name`."""
-    return isinstance(source, Path) or source.startswith((".", "/", "~")) or source.count("/") > 1
-
-
 def _require_on_hub(name: str) -> None:
     """Ask the hub once: the loader itself would retry a dead connection for half a minute per file."""
     try:
@@ -228,12 +144,9 @@ def _require_on_hub(name: str) -> None:
         raise ModelError(
             f"{name} is neither a directory here nor a model on the hub that you may read"
         ) from error
-    except (
-        Exception
-    ) as error:  # which HTTP library raises, and what, changes between versions of the hub client
-        reason = (
-            "offline mode is on" if isinstance(error, OfflineModeIsEnabled) else "the hub cannot be reached"
-        )
+    except Exception as error:  # what its HTTP library raises changes between versions of the hub client
+        offline = isinstance(error, OfflineModeIsEnabled)
+        reason = "offline mode is on" if offline else "the hub cannot be reached"
         raise ModelError(
             f"{name} is not in the local cache and {reason}; on a connected machine run "
             f"`hf download {name} --local-dir DIR`, copy DIR here, and give its path as the model"

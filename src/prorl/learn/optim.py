@@ -20,8 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 from torch.distributed.tensor import DTensor
 
-from prorl.learn.parallel import Ranks, sharded_like
-from prorl.learn.snapshot import host_copy
+from prorl.learn.parallel import Ranks, host_copy, sharded_like
 
 FILE, SHARDS = "optimizer.pt", "optimizer"
 
@@ -100,16 +99,18 @@ class GuardedAdamW:
 
     def restore(self, folder: Path) -> None:
         """Read what a snapshot wrote; betas, eps and weight decay stay those this optimizer was made with."""
-        state = (
-            self._read_shards(folder / SHARDS) if (folder / SHARDS).exists() else _read_file(folder / FILE)
+        sharded = (folder / SHARDS).exists()
+        state: dict[int, dict[str, Tensor]] = (
+            self._read_shards(folder / SHARDS)
+            if sharded
+            else torch.load(folder / FILE, map_location="cpu", weights_only=True)["state"]
         )
-        weights = list(self._weights.values())
+        for index, weight in enumerate(self._weights.values()):
+            for key, value in state.get(index, {}).items():
+                if value.shape == weight.shape and not isinstance(value, DTensor):
+                    state[index][key] = sharded_like(value, weight)
         own = self._adamw.state_dict()["param_groups"]
-        moments = {
-            index: {key: _placed(value, weights[index]) for key, value in saved.items()}
-            for index, saved in state.items()
-        }
-        self._adamw.load_state_dict({"state": moments, "param_groups": own})
+        self._adamw.load_state_dict({"state": state, "param_groups": own})
 
     def _shards(self) -> Callable[[Path], None]:
         kept = {
@@ -130,7 +131,13 @@ class GuardedAdamW:
         wanted: dict[str, Tensor] = {}
         for index, (name, weight) in enumerate(self._weights.items()):
             kinds = [key for key in sizes if key.rpartition("/")[0] == name]
-            moments = {key: _room(sizes[key], weight) for key in kinds}
+            # A moment lies over the ranks as its weight does, a step count does not.
+            moments = {
+                key: torch.zeros_like(weight, requires_grad=False)
+                if sizes[key] == weight.shape
+                else torch.zeros(sizes[key])
+                for key in kinds
+            }
             wanted |= moments
             state[index] = {key.rpartition("/")[2]: moment for key, moment in moments.items()}
         with warnings.catch_warnings():
@@ -142,18 +149,3 @@ class GuardedAdamW:
                 no_dist=self._ranks.mesh is None,
             )
         return {index: moments for index, moments in state.items() if moments}
-
-
-def _read_file(path: Path) -> dict[int, dict[str, Tensor]]:
-    state: dict[int, dict[str, Tensor]] = torch.load(path, map_location="cpu", weights_only=True)["state"]
-    return state
-
-
-def _room(size: torch.Size, weight: nn.Parameter) -> Tensor:
-    """Where a stored tensor is read to: a moment lies over the ranks as its weight does, a step count does not."""
-    return torch.zeros_like(weight, requires_grad=False) if size == weight.shape else torch.zeros(size)
-
-
-def _placed(value: Tensor, weight: nn.Parameter) -> Tensor:
-    whole = value.shape == weight.shape and not isinstance(value, DTensor)
-    return sharded_like(value, weight) if whole else value

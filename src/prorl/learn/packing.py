@@ -1,22 +1,24 @@
-"""From a ragged batch to micro-batches: which tokens share a row, which rows share a forward pass, and the tensors.
+"""Batch → rows → forward passes: which tokens share a row, which rank computes it, and the tensors of a pass.
 
 A row is one prompt followed by one or several of its actions. With several, the prompt is computed once for all of
 them: a block mask lets each action see the prompt and itself only, and its positions continue from the prompt, so
 every log-prob equals the one computed in a row of its own. The last token of an action predicts nothing and is not
-fed. Invariant: an action is never cut, and every action token of the batch is predicted exactly once.
+fed. Invariants: an action is never cut; every action token is predicted exactly once; all ranks make the same number
+of passes; counts are over all ranks, so a denominator needs no communication.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from prorl.types import Action, PromptActions
+from prorl.types import Action, Batch, PromptActions
 
 SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
 SHARING_ATTENTION = frozenset({"sdpa", "eager"})  # implementations that take a full mask as it is
@@ -35,7 +37,7 @@ class Row:
     @property
     def positions(self) -> int:
         """Token positions fed to the model."""
-        return _positions(len(self.prompt), self.actions)
+        return len(self.prompt) + sum(len(action.tokens) - 1 for action in self.actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,7 @@ class MicroBatch:
 
     tokens_RS: Tensor
     positions_RS: Tensor | None  # None: 0, 1, 2, … in every row
-    segments_RS: (
-        Tensor | None
-    )  # 0 prompt, k-th action k, padding -1; None: one action per row, causal is enough
+    segments_RS: Tensor | None  # 0 prompt, k action k, -1 padding; None: one action per row, causal is enough
     sources_N: Tensor  # index into the flattened (R·S) positions: the one that predicts the token
     targets_N: Tensor
     mask_BT: Tensor  # bool
@@ -87,7 +87,7 @@ def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float 
         if not group.prompt:
             raise ValueError("a prompt has no tokens; render prompts with at least one, e.g. a start token")
         actions = tuple(action for action in group.actions if action.tokens)
-        per_row = 1 if pair_cost is None else _cheapest_share(len(group.prompt), actions, budget, pair_cost)
+        per_row = 1 if pair_cost is None else _cheapest_share(group.prompt, actions, budget, pair_cost)
         rows += [
             Row(prompt=group.prompt, actions=actions[start : start + per_row])
             for start in range(0, len(actions), per_row)
@@ -110,6 +110,49 @@ def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
         else:
             batches.append([row])
     return batches
+
+
+def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:
+    """Rows of each rank, maybe none: the longest first, always to the rank that has least positions (Graham 1969)."""
+    dealt: list[list[Row]] = [[] for _ in range(ranks)]
+    loads = [0] * ranks
+    for row in sorted(rows, key=lambda row: row.positions, reverse=True):
+        least = loads.index(min(loads))
+        dealt[least].append(row)
+        loads[least] += row.positions
+    return dealt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one rank computes of a mini-batch, and counts over all ranks."""
+
+    passes: tuple[tuple[Row, ...], ...]  # rows of each forward pass, none where other ranks still compute
+    action_tokens: int
+    positions: int  # computed, padding included
+
+
+def deal_batch(
+    batch: Batch, *, updates: int, ranks: int, budget: int, pair_cost: float | None
+) -> list[list[Share]]:
+    """For each rank its share of every mini-batch; `budget` and `pair_cost` as in `plan_rows`.
+
+    A mini-batch per update: contiguous groups whose counts differ by at most one, or fewer mini-batches where
+    there are fewer groups with action tokens.
+    """
+    groups = [group for group in batch.groups if group.action_tokens]
+    parts = min(updates, len(groups))
+    bounds = [part * len(groups) // parts for part in range(parts + 1)] if parts else []
+    shares: list[list[Share]] = [[] for _ in range(ranks)]
+    for start, end in pairwise(bounds):
+        rows = plan_rows(groups[start:end], budget=budget, pair_cost=pair_cost)
+        plans = [gather_rows(dealt, budget=budget) for dealt in deal(rows, ranks)]
+        tokens = sum(group.action_tokens for group in groups[start:end])
+        positions = sum(len(part) * part[0].positions for plan in plans for part in plan)
+        for share, plan in zip(shares, plans, strict=True):
+            passes = (*map(tuple, plan), *[()] * (max(map(len, plans)) - len(plan)))
+            share.append(Share(passes=passes, action_tokens=tokens, positions=positions))
+    return shares
 
 
 def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch:
@@ -144,7 +187,7 @@ def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> Mi
 def prefix_mask(segments_RS: Tensor) -> Tensor:
     """Boolean mask (R, 1, S, S), true where the query attends: earlier or itself, in the prompt or its own segment.
 
-    Padding attends to padding and to the prompt, so that no query is left without a key.
+    Padding attends to padding, so that no query is left without a key.
     """
     width = segments_RS.shape[1]
     causal_SS = torch.ones(width, width, dtype=torch.bool, device=segments_RS.device).tril()
@@ -152,18 +195,16 @@ def prefix_mask(segments_RS: Tensor) -> Tensor:
     return (causal_SS & ((keys == queries) | (keys == 0)))[:, None]
 
 
-def _positions(prompt: int, actions: Sequence[Action]) -> int:
-    return prompt + sum(len(action.tokens) - 1 for action in actions)
-
-
-def _cheapest_share(prompt: int, actions: Sequence[Action], budget: int, pair_cost: float) -> int:
+def _cheapest_share(
+    prompt: tuple[int, ...], actions: tuple[Action, ...], budget: int, pair_cost: float
+) -> int:
     """Actions per row of least estimated cost; a shared row pays all S² pairs, a causal row half of them."""
 
     def cost(per_row: int) -> float:
         total = 0.0
         for start in range(0, len(actions), per_row):
             part = actions[start : start + per_row]
-            positions = _positions(prompt, part)
+            positions = Row(prompt=prompt, actions=part).positions
             if len(part) > 1 and positions > budget:
                 return float("inf")
             total += positions + pair_cost * positions**2 * (1.0 if per_row > 1 else 0.5)

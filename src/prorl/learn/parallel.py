@@ -1,9 +1,7 @@
-"""The learner over several processes: who computes which rows, and the model sharded over them by FSDP2.
+"""The model on one rank or over several: sharded by FSDP2, copied to host memory, written, and read back.
 
-A batch is dealt before they compute, with counts over all ranks, so denominators need no communication, and a rank
-is given its own rows only; gradients, parameters and a handful of sums travel. Invariants: all ranks make the same
-number of forward and backward passes, since each of them is a collective; outside of these every parameter is
-sharded and in float32.
+Invariant: outside of forward and backward passes every parameter is sharded and in float32. On disk the weights are
+always a transformers checkpoint in one file, whoever wrote them; the first rank holds and writes it.
 
 Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277); the per-parameter sharding is `fully_shard`'s.
 """
@@ -11,13 +9,14 @@ Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277); the per-parameter sha
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -25,9 +24,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from prorl.learn.logprobs import Scoring, score
-from prorl.learn.packing import MicroBatch, Row, gather_rows, plan_rows
-from prorl.types import Batch
+from prorl.learn.loss import Scoring, score
+from prorl.learn.packing import MicroBatch
+
+WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,8 @@ class Scorer(nn.Module):
         self.model = model
 
     def forward(self, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
-        """As `logprobs.score`."""
+        """As `score`; called through the module, so that the hooks run."""
         return score(self.model, batch, scoring)
-
-    def __call__(self, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
-        """As `forward`, through the hooks."""
-        scores: tuple[Tensor, Tensor] = super().__call__(batch, scoring)
-        return scores
 
 
 def shard(scorer: Scorer, ranks: Ranks, *, dtype: torch.dtype, offload: bool) -> None:
@@ -111,54 +106,8 @@ def copy_weights(source: PreTrainedModel, target: PreTrainedModel) -> None:
     target.load_state_dict(copy.deepcopy(source.state_dict(keep_vars=True)), assign=True)
 
 
-def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:
-    """Rows of each rank, balanced by token positions: the longest first, always to the rank that has least.
-
-    (Graham 1969: at most 4/3 of the best possible longest share.) There may be ranks without rows.
-    """
-    hands: list[list[Row]] = [[] for _ in range(ranks)]
-    loads = [0] * ranks
-    for row in sorted(rows, key=lambda row: row.positions, reverse=True):
-        least = loads.index(min(loads))
-        hands[least].append(row)
-        loads[least] += row.positions
-    return hands
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What one rank computes of a mini-batch, and counts over all ranks."""
-
-    passes: tuple[tuple[Row, ...], ...]  # rows of each forward pass, none where other ranks still compute
-    action_tokens: int
-    positions: int  # computed, padding included
-
-
-def deal_batch(
-    batch: Batch, *, updates: int, ranks: int, budget: int, pair_cost: float | None
-) -> list[list[Share]]:
-    """For each rank its share of every mini-batch, one per update; `budget` and `pair_cost` as in `plan_rows`.
-
-    Mini-batches are contiguous groups whose counts differ by at most one. Groups without action tokens are left out,
-    and fewer groups than updates make fewer mini-batches.
-    """
-    groups = [group for group in batch.groups if group.action_tokens]
-    parts = min(updates, len(groups))
-    bounds = [part * len(groups) // parts for part in range(parts + 1)] if parts else []
-    hands: list[list[Share]] = [[] for _ in range(ranks)]
-    for start, end in pairwise(bounds):
-        rows = plan_rows(groups[start:end], budget=budget, pair_cost=pair_cost)
-        plans = [gather_rows(hand, budget=budget) for hand in deal(rows, ranks)]
-        tokens = sum(group.action_tokens for group in groups[start:end])
-        positions = sum(len(part) * part[0].positions for plan in plans for part in plan)
-        for hand, plan in zip(hands, plans, strict=True):
-            passes = (*map(tuple, plan), *[()] * (max(map(len, plans)) - len(plan)))
-            hand.append(Share(passes=passes, action_tokens=tokens, positions=positions))
-    return hands
-
-
 def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by name, whole, one at a time; tied ones once. With shards a collective: all ranks iterate."""
+    """Every weight by name, whole, one at a time; tied ones once. Over several ranks all must iterate."""
     seen: set[int] = set()
     for name, weight in model.state_dict(keep_vars=True).items():
         if id(weight) not in seen:
@@ -177,3 +126,41 @@ def sharded_like(whole: Tensor, weight: Tensor) -> Tensor:
     if not isinstance(weight, DTensor):
         return whole
     return distribute_tensor(whole, weight.device_mesh, weight.placements, src_data_rank=None)
+
+
+def host_copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy every tensor to host memory; a shard stays a shard."""
+    return {
+        name: value.detach().to("cpu", copy=True) if torch.is_tensor(value) else value
+        for name, value in values.items()
+    }
+
+
+def host_weights(model: PreTrainedModel, ranks: Ranks) -> dict[str, Tensor]:
+    """A copy of the whole weights on the first rank, nothing on the others, which help to gather them."""
+    copies = {}
+    for name, whole in full_weights(model):
+        if ranks.index == 0:
+            copies[name] = whole.to("cpu", copy=True)
+    return copies
+
+
+def write_model(model: PreTrainedModel, folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write what `host_weights` gave as a transformers checkpoint; nothing on ranks that hold nothing."""
+    if weights:
+        # One file however large, because weights are read back by that name.
+        model.save_pretrained(folder, state_dict=dict(weights), max_shard_size="1TB")
+
+
+@torch.no_grad()
+def read_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Load what `write_model` wrote into a model, whole or sharded; ValueError if it is of another model."""
+    path = folder / WEIGHTS
+    own = model.state_dict(keep_vars=True)
+    with safe_open(path, framework="pt") as file:
+        names = set(file.keys())
+        filled = {id(own[name]) for name in names & own.keys()}
+        if names - own.keys() or any(id(weight) not in filled for weight in own.values()):
+            raise ValueError(f"{path} does not hold the weights of this {type(model).__name__}")
+        for name in names:
+            own[name].copy_(sharded_like(file.get_tensor(name), own[name]))

@@ -1,25 +1,29 @@
-"""Batched decoding of Llama-family models on the transformers module's own parameters.
+"""Next-token logits in batches: a fast decoder for Llama-family models, and one for any other causal model.
 
-Fused copies (query/key/value and gate/up as one matrix each) are the only weights held here and are
-retaken by `refresh`; everything else reads the module's parameters in place. Invariant: after `refresh` the logits
-are those of the module's forward up to float rounding.
+A *row* is one response being written. Decoders compute *slots*: rows in blocks of equal width whose rows share one
+prompt, so that a block reads the prompt's keys and values once. A block that has fewer rows than the width is filled
+by repeating one of its rows; what such a filler slot yields is ignored.
 
-Two liberties leave attention scores unchanged: query and key coordinates are reordered so that a rotary pair is
-adjacent, which makes rotary embedding one complex product, and queries are scaled by 1/sqrt(D) in their weights.
+`LlamaDecoder` works on the transformers module's own parameters. Fused copies (query/key/value and gate/up as one
+matrix each) are the only weights held here and are retaken by `refresh`. Invariant: after `refresh` the logits are
+those of the module's forward up to float rounding. Two changes leave attention scores as they are: query and key
+coordinates are reordered so that a rotary pair is adjacent, which makes rotary embedding one complex product, and
+queries are scaled by 1/sqrt(D) in their weights. `FallbackDecoder` uses the module's own forward.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
-from prorl.local.attention_cache import AttentionCache
-from prorl.local.fused_layer import FusedLayer
-from prorl.local.layout import Decoding, Layout, best_width, pack
+from prorl.local.attention import AttentionCache, FusedLayer
 
 _CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # the frequencies of the other kinds depend on the sequence length
@@ -28,6 +32,48 @@ _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 _PROMPT_TOKENS_AT_ONCE = 16384
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400
+_NEEDED = ("input_ids", "attention_mask", "position_ids", "past_key_values")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Slots in block order: `width` slots per block, `rows[s]` the row of slot s, `live[s]` false for fillers."""
+
+    width: int
+    rows: tuple[int, ...]
+    live: tuple[bool, ...]
+    block_prompts: tuple[int, ...]
+
+
+def pack(row_prompts: Sequence[int], width: int) -> Layout:
+    """Blocks of `width` slots, rows of one prompt together, in order of first appearance.
+
+    >>> pack([0, 0, 0, 1], width=2).rows
+    (0, 1, 2, 2, 3, 3)
+    """
+    rows_of: dict[int, list[int]] = {}
+    for row, prompt in enumerate(row_prompts):
+        rows_of.setdefault(prompt, []).append(row)
+    rows: list[int] = []
+    live: list[bool] = []
+    block_prompts: list[int] = []
+    for prompt, members in rows_of.items():
+        fillers = -len(members) % width
+        rows += members + members[-1:] * fillers
+        live += [True] * len(members) + [False] * fillers
+        block_prompts += [prompt] * ((len(members) + fillers) // width)
+    return Layout(width=width, rows=tuple(rows), live=tuple(live), block_prompts=tuple(block_prompts))
+
+
+def best_width(row_prompts: Sequence[int], block_cost: float) -> int:
+    """The block width of least work, where a slot costs 1 and reading a prompt for a block costs `block_cost`."""
+    counts = Counter(row_prompts)
+
+    def work(width: int) -> float:
+        blocks = sum(-(-count // width) for count in counts.values())
+        return blocks * (width + block_cost)
+
+    return min(range(1, max(counts.values()) + 1), key=work)
 
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
@@ -61,7 +107,7 @@ def _projections(model: PreTrainedModel) -> list[torch.nn.Module]:
 
 
 class LlamaDecoder:
-    """Next-token logits of a Llama, Qwen2 or Qwen3 model; implements `layout.Decoder`."""
+    """Next-token logits of a Llama, Qwen2 or Qwen3 model; its fused weights are a copy."""
 
     def __init__(self, model: PreTrainedModel, *, pad_id: int) -> None:
         if reason := unsupported_reason(model):
@@ -78,7 +124,7 @@ class LlamaDecoder:
         self._layers = [FusedLayer.of(layer) for layer in self._model.model.layers]
 
     @torch.inference_mode()
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[LlamaDecoding, Tensor]:
         """Compute prompts once; the decoding and the logits that follow each prompt, shape PV."""
         first = self._layers[0]
         lengths = [len(prompt) for prompt in prompts]
@@ -125,7 +171,11 @@ class LlamaDecoder:
     ) -> Tensor:
         """Final hidden states of N tokens; `attend(layer, qkv)` maps N(H+2K)D to N(HD)."""
         model = self._model.model
-        rotation = self._rotation(positions_N)
+        like = torch.empty(0, dtype=torch.float32, device=positions_N.device)
+        cos, sin = model.rotary_emb(like, positions_N[None])
+        half = cos.shape[-1] // 2
+        # exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2)
+        rotation = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
         x = F.embedding(tokens_N, model.embed_tokens.weight)
         for index, layer in enumerate(self._layers):
             layer.add_attention_(x, attend(index, layer.qkv(x, rotation)))
@@ -134,19 +184,11 @@ class LlamaDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
-        head = self._model.lm_head
-        return F.linear(hidden, head.weight, head.bias)
-
-    def _rotation(self, positions_N: Tensor) -> Tensor:
-        """exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2)."""
-        like = torch.empty(0, dtype=torch.float32, device=positions_N.device)
-        cos, sin = self._model.model.rotary_emb(like, positions_N[None])
-        half = cos.shape[-1] // 2
-        return torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
+        return F.linear(hidden, self._model.lm_head.weight, self._model.lm_head.bias)
 
 
 class LlamaDecoding:
-    """Responses under way; implements `layout.Decoding`."""
+    """Responses to some prompts under way, all at the same number of tokens."""
 
     def __init__(self, decoder: LlamaDecoder, cache: AttentionCache, prompt_lengths_P: Tensor) -> None:
         self._decoder = decoder
@@ -156,10 +198,14 @@ class LlamaDecoding:
 
     @torch.inference_mode()
     def arrange(self, row_prompts: Sequence[int], sources: Sequence[int] | None) -> Layout:
-        """Lay out rows anew; see `layout.Decoding`."""
+        """Lay out rows anew: row i answers prompt `row_prompts[i]` and goes on from slot `sources[i]`.
+
+        `sources` is None for the first layout, before any token. Rows not named are dropped.
+        """
         longest = int(self._prompt_lengths_P.max())
         layout = pack(row_prompts, best_width(row_prompts, longest / _POSITIONS_PER_SLOT))
-        self._cache.arrange(layout, sources and [sources[row] for row in layout.rows])
+        kept = sources and [sources[row] for row in layout.rows]
+        self._cache.arrange(layout.block_prompts, layout.width, kept)
         prompts_B = torch.tensor(layout.block_prompts, device=self._prompt_lengths_P.device)
         self._begin_S = self._prompt_lengths_P[prompts_B].repeat_interleave(layout.width)
         return layout
@@ -170,3 +216,92 @@ class LlamaDecoding:
         positions_S = self._begin_S + self._cache.length
         self._cache.extend()
         return self._decoder.logits(self._decoder.hidden(tokens_S, positions_S, self._cache.attend))
+
+
+class FallbackDecoder:
+    """Next-token logits by the module's own forward and `DynamicCache`, for every model that `LlamaDecoder` refuses.
+
+    Prompts are padded on the left as `generate` does, every row holds its own copy of the prompt's cache, and blocks
+    are one slot wide.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, pad_id: int) -> None:
+        accepted = inspect.signature(model.forward).parameters
+        if missing := [name for name in _NEEDED if name not in accepted]:
+            raise ValueError(
+                f"{type(model).__name__} cannot be decoded in batches: its forward takes no {' or '.join(missing)}."
+            )
+        self._model = model
+        self._pad_id = pad_id
+        # without it a model computes, and keeps, logits at every prompt position
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+
+    def refresh(self) -> None:
+        """Nothing to do: the module's parameters are read in place."""
+
+    @torch.inference_mode()
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[FallbackDecoding, Tensor]:
+        """Compute prompts once; the decoding and the logits that follow each prompt, shape PV."""
+        longest = max(map(len, prompts))
+        device = self._model.get_input_embeddings().weight.device
+        fillers = [longest - len(prompt) for prompt in prompts]
+        padded = [[*[self._pad_id] * count, *prompt] for count, prompt in zip(fillers, prompts, strict=True)]
+        tokens_PL = torch.tensor(padded, device=device)
+        columns_L = torch.arange(longest, device=device)
+        mask_PL = (columns_L >= torch.tensor(fillers, device=device)[:, None]).long()
+        cache = DynamicCache(config=self._model.config)
+        logits_PV = self.forward(tokens_PL, mask_PL, cache)
+        return FallbackDecoding(self, cache, mask_PL), logits_PV
+
+    def forward(self, tokens_RN: Tensor, mask_RL: Tensor, cache: DynamicCache) -> Tensor:
+        """Next-token logits after the last N columns of a left-padded context of L columns, shape RV."""
+        positions_RL = (mask_RL.cumsum(-1) - 1).clamp_(min=0)
+        training = self._model.training
+        self._model.eval()  # neither dropout nor gradient checkpointing, which drops the cache
+        try:
+            output = self._model(
+                input_ids=tokens_RN,
+                attention_mask=mask_RL,
+                position_ids=positions_RL[:, -tokens_RN.shape[1] :],
+                past_key_values=cache,
+                use_cache=True,
+                **self._options,
+            )
+        finally:
+            self._model.train(training)
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+
+class FallbackDecoding:
+    """As `LlamaDecoding`."""
+
+    def __init__(self, decoder: FallbackDecoder, cache: DynamicCache, mask_PL: Tensor) -> None:
+        self._decoder = decoder
+        self._cache = cache
+        self._mask_RL = mask_PL
+
+    @torch.inference_mode()
+    def arrange(self, row_prompts: Sequence[int], sources: Sequence[int] | None) -> Layout:
+        """As `LlamaDecoding.arrange`."""
+        layout = pack(row_prompts, width=1)
+        origins = row_prompts if sources is None else sources
+        kept = torch.tensor([origins[row] for row in layout.rows], device=self._mask_RL.device)
+        self._cache.batch_select_indices(kept)
+        self._mask_RL = self._mask_RL[kept]
+        return layout
+
+    @torch.inference_mode()
+    def step(self, tokens_S: Tensor) -> Tensor:
+        """Append one token per slot; the logits of the next, shape SV."""
+        self._mask_RL = torch.cat((self._mask_RL, self._mask_RL.new_ones(len(tokens_S), 1)), dim=-1)
+        return self._decoder.forward(tokens_S[:, None], self._mask_RL, self._cache)
+
+
+Decoder = LlamaDecoder | FallbackDecoder
+Decoding = LlamaDecoding | FallbackDecoding
+
+
+def make_decoder(model: PreTrainedModel, *, pad_id: int) -> Decoder:
+    """The fast decoder where it knows the model's architecture, the other one elsewhere."""
+    return (FallbackDecoder if unsupported_reason(model) else LlamaDecoder)(model, pad_id=pad_id)

@@ -1,28 +1,133 @@
 """The in-process engine: queues requests and decodes them in waves on the learner's own module.
 
-Invariant: which responses decode together follows from the order of `submit` and `poll` calls alone. A wave takes
-queued requests in order, as long as they fit and sample alike, and runs until its last row has finished.
+A wave is a fixed set of rows that decode together until the last has finished; finished rows are dropped from the
+batch between tokens, once enough of them have gathered. Invariant: which responses decode together, and so every
+batch shape, follows from the order of `submit` and `poll` calls alone. A wave takes queued requests in order, as long
+as they fit and sample alike.
+
+Random numbers come from a counter-based hash of (seed, sample, position) (splitmix64: Steele, Lea and Flood, OOPSLA
+2014), so what a row samples depends, float rounding aside, neither on the rows beside it nor on any generator state.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from prorl.envs.errors import ProrlError
-from prorl.local.decoder import LlamaDecoder, unsupported_reason
-from prorl.local.fallback import FallbackDecoder
-from prorl.local.layout import Decoder
-from prorl.local.sampling import token_logps
-from prorl.local.wave import Row, Wave
-from prorl.types import Completion, Request
+from prorl.local.decoder import Decoder, Decoding, make_decoder
+from prorl.types import Completion, Request, Sampling, log_probs, token_ids
+
+# the share of slots still alive below which dropping the others pays for copying the caches
+_COMPACT_BELOW = 0.85
 
 
 class RequestError(ProrlError, ValueError):
     """A request that this model cannot serve."""
+
+
+class DivergedError(ProrlError, FloatingPointError):
+    """The policy computes nothing that could be sampled from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One response to write."""
+
+    request: Request
+    sample: int
+
+
+class Wave:
+    """Rows with the same sampling, in submission order; `advance` until `left` is zero."""
+
+    def __init__(
+        self, decoder: Decoder, rows: Sequence[Row], *, eos_ids: Sequence[int], version: int
+    ) -> None:
+        self._rows = rows
+        self._version = version
+        self._sampling = rows[0].request.sampling
+        prompts = list(dict.fromkeys(row.request.prompt for row in rows))
+        numbers = {prompt: number for number, prompt in enumerate(prompts)}
+        self._prompt_of = [numbers[row.request.prompt] for row in rows]
+        self._decoding: Decoding
+        self._decoding, logits_PV = decoder.start(prompts)
+        device = logits_PV.device
+        self._eos = torch.tensor(tuple(eos_ids), dtype=torch.long, device=device)
+        self._length = 0
+        self._layout = self._decoding.arrange(self._prompt_of, None)
+        self._slot_rows: list[int] = list(self._layout.rows)
+        prompts_S = torch.tensor([self._prompt_of[row] for row in self._slot_rows], device=device)
+        self._logits_SV = logits_PV[prompts_S]
+        slots = [rows[row] for row in self._slot_rows]
+        self._keys_S = row_keys([row.request.seed for row in slots], [row.sample for row in slots], device)
+        self._live_S = torch.tensor(self._layout.live, device=device)
+        self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
+        self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
+        self.left = len(rows)  # rows that have not finished
+
+    @torch.inference_mode()
+    def advance(self) -> list[Completion]:
+        """Decode until at least one row has finished; what finished, by draw and sample."""
+        while not (finished := self._next_token()):
+            pass
+        completions = [self._completion(slot, stopped) for slot, stopped in finished]
+        self.left -= len(completions)
+        if 0 < self.left <= _COMPACT_BELOW * len(self._slot_rows):
+            self._compact()
+        return sorted(completions, key=lambda completion: (completion.draw, completion.sample))
+
+    def _next_token(self) -> list[tuple[int, bool]]:
+        """Append a token to every slot; the live slots that finished, and whether each stopped by itself."""
+        if self._length:
+            self._logits_SV = self._decoding.step(self._tokens_TS[self._length - 1])
+        tokens_S, logps_S = draw(self._logits_SV, self._keys_S, self._length, self._sampling)
+        self._tokens_TS[self._length] = tokens_S
+        self._logps_TS[self._length] = logps_S
+        self._length += 1
+        stopped_S = (tokens_S[:, None] == self._eos).any(-1)
+        finished_S = self._live_S if self._length == self._sampling.limit else self._live_S & stopped_S
+        slots = finished_S.nonzero().flatten().tolist()
+        if not slots:
+            return []
+        self._live_S = self._live_S & ~finished_S
+        return list(zip(slots, stopped_S[finished_S].tolist(), strict=True))
+
+    def _completion(self, slot: int, stopped: bool) -> Completion:
+        row = self._rows[self._slot_rows[slot]]
+        logps = self._logps_TS[: self._length, slot].tolist()
+        if not math.isfinite(sum(logps)):
+            raise DivergedError(
+                "the model's logits are not finite: go back to a checkpoint from before training diverged, "
+                "and lower optimizer.lr"
+            )
+        return Completion(
+            draw=row.request.draw,
+            sample=row.sample,
+            tokens=token_ids(self._tokens_TS[: self._length, slot].tolist()),
+            logps=log_probs(logps),
+            finish="stop" if stopped else "length",
+            policy_version=self._version,
+        )
+
+    def _compact(self) -> None:
+        """Drop finished rows and fillers from the batch."""
+        sources = self._live_S.nonzero().flatten().tolist()
+        rows = [self._slot_rows[slot] for slot in sources]
+        layout = self._decoding.arrange([self._prompt_of[row] for row in rows], sources)
+        self._slot_rows = [rows[index] for index in layout.rows]
+        kept = torch.tensor([sources[index] for index in layout.rows], device=self._live_S.device)
+        self._keys_S = self._keys_S[kept]
+        self._live_S = torch.tensor(layout.live, device=kept.device)
+        self._tokens_TS = self._tokens_TS[:, kept]
+        self._logps_TS = self._logps_TS[:, kept]
 
 
 class LocalEngine:
@@ -32,36 +137,40 @@ class LocalEngine:
         self, model: PreTrainedModel, *, eos_ids: Sequence[int], pad_id: int, max_rows: int = 512
     ) -> None:
         """`eos_ids` end a response; `pad_id` fills short prompts and is never attended to."""
-        self._decoder: Decoder = (
-            FallbackDecoder(model, pad_id=pad_id)
-            if unsupported_reason(model)
-            else LlamaDecoder(model, pad_id=pad_id)
-        )
+        self._decoder = make_decoder(model, pad_id=pad_id)
         self._device = model.get_input_embeddings().weight.device
         self._max_positions: int | None = getattr(model.config, "max_position_embeddings", None)
         self._eos_ids = tuple(eos_ids)
         self._max_rows = max_rows
         self._queue: deque[list[Row]] = deque()  # rows that must not be parted
         self._wave: Wave | None = None
-        self._version = 0
+        self.version = 0  # of the weights that serve requests now
 
     @property
-    def version(self) -> int:
-        """Version of the weights that serve requests now."""
-        return self._version
+    def precision(self) -> Literal["float32", "bfloat16"]:
+        """Of its matrix products. TF32, where somebody has allowed it, keeps hardly more bits than bfloat16."""
+        return "float32" if torch.get_float32_matmul_precision() == "highest" else "bfloat16"
 
     def publish(self, version: int) -> None:
         """Serve the module's present weights as `version`; RuntimeError while requests are in flight."""
-        if self._in_flight:
+        if self._wave is not None or self._queue:
             raise RuntimeError(
-                "Weights cannot change while requests are in flight: poll to the end or cancel."
+                "weights cannot change while requests are in flight: poll to the end or cancel"
             )
         self._decoder.refresh()
-        self._version = version
+        self.version = version
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples; ValueError where it cannot be served, as RequestError if too long."""
-        self._check(request)
+        sampling = request.sampling
+        self._check_length(len(request.prompt), sampling.limit)
+        if request.samples < 1 or sampling.limit < 1:
+            raise ValueError("A request needs at least one sample and a limit of at least one token.")
+        if sampling.temperature < 0.0 or not 0.0 < sampling.top_p <= 1.0:
+            raise ValueError(
+                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie "
+                "in (0, 1]."
+            )
         for first in range(0, request.samples, self._max_rows):
             samples = range(first, min(first + self._max_rows, request.samples))
             self._queue.append([Row(request=request, sample=sample) for sample in samples])
@@ -71,9 +180,9 @@ class LocalEngine:
         if self._wave is None:
             if not self._queue:
                 return []
-            self._wave = Wave(self._decoder, self._next_rows(), eos_ids=self._eos_ids, version=self._version)
+            self._wave = Wave(self._decoder, self._next_rows(), eos_ids=self._eos_ids, version=self.version)
         completions = self._wave.advance()
-        if self._wave.done:
+        if not self._wave.left:
             self._wave = None
         return completions
 
@@ -96,10 +205,6 @@ class LocalEngine:
                 logits = decoding.step(token_1)
         return logps
 
-    @property
-    def _in_flight(self) -> bool:
-        return self._wave is not None or bool(self._queue)
-
     def _next_rows(self) -> list[Row]:
         rows = self._queue.popleft()
         sampling = rows[0].request.sampling
@@ -111,17 +216,6 @@ class LocalEngine:
             rows += self._queue.popleft()
         return rows
 
-    def _check(self, request: Request) -> None:
-        sampling = request.sampling
-        self._check_length(len(request.prompt), sampling.limit)
-        if request.samples < 1 or sampling.limit < 1:
-            raise ValueError("A request needs at least one sample and a limit of at least one token.")
-        if sampling.temperature < 0.0 or not 0.0 < sampling.top_p <= 1.0:
-            raise ValueError(
-                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie "
-                "in (0, 1]."
-            )
-
     def _check_length(self, prompt: int, limit: int) -> None:
         if prompt == 0:
             raise ValueError("The prompt is empty; give the engine at least one token.")
@@ -130,3 +224,91 @@ class LocalEngine:
                 f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's "
                 f"{self._max_positions} positions: lower sampling.response_limit or shorten the prompt"
             )
+
+
+def _signed(value: int) -> int:
+    """The 64-bit pattern of `value` as torch's signed integer."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+_GAMMA = _signed(0x9E3779B97F4A7C15)
+_MIX = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)), (31, 1))
+
+
+def _shift_right(bits: Tensor, by: int) -> Tensor:
+    # torch shifts signed integers arithmetically; the mask clears the copies of the sign
+    return (bits >> by) & ((1 << (64 - by)) - 1)
+
+
+def absorb(key: Tensor, value: Tensor | int) -> Tensor:
+    """Hash a number into each 64-bit key (int64): one splitmix64 step at counter `value` + 1."""
+    bits = key + (value + 1) * _GAMMA if isinstance(value, Tensor) else key + _signed((value + 1) * _GAMMA)
+    for shift, factor in _MIX:
+        bits = (bits ^ _shift_right(bits, shift)) * factor
+    return bits
+
+
+def row_keys(seeds: Sequence[int], samples: Sequence[int], device: torch.device) -> Tensor:
+    """One key per row from its request's seed and its sample number."""
+    seeds_R = torch.tensor([_signed(seed) for seed in seeds], device=device)
+    return absorb(absorb(seeds_R, 0), torch.tensor(samples, device=device))
+
+
+def uniform(bits: Tensor) -> Tensor:
+    """Float64 in [0, 1) from the upper 53 bits of each hash."""
+    return _shift_right(bits, 11).double() * 2.0**-53
+
+
+def draw(logits_RV: Tensor, keys_R: Tensor, position: int, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Sample one token per row; tokens and their log-probs, both of shape R.
+
+    The log-prob is that of the untruncated temperature-scaled distribution, also with `top_p` below 1: the learner
+    recomputes it without knowing the nucleus. Temperature 0 takes the most probable token and reports its log-prob at
+    temperature 1. Non-finite logits give non-finite log-probs.
+    """
+    if sampling.temperature == 0.0:
+        tokens = logits_RV.argmax(-1)
+        return tokens, token_logps(logits_RV, tokens)
+    logits = logits_RV.float()
+    probs = torch.softmax(logits if sampling.temperature == 1.0 else logits / sampling.temperature, -1)
+    bits = absorb(keys_R, position)
+    tokens = _inverse_cdf(probs, bits)
+    if sampling.top_p < 1.0:
+        _redraw_outside_nucleus(tokens, probs, bits, sampling.top_p)
+    return tokens, probs.gather(-1, tokens[:, None]).squeeze(-1).log()
+
+
+def token_logps(logits_RV: Tensor, tokens_R: Tensor) -> Tensor:
+    """Log-probs of given tokens at temperature 1, shape R."""
+    return torch.log_softmax(logits_RV.float(), -1).gather(-1, tokens_R[:, None]).squeeze(-1)
+
+
+def _inverse_cdf(weights_RV: Tensor, bits_R: Tensor) -> Tensor:
+    """The token at which the cumulated weights first exceed u times their sum, u from the bits."""
+    # float64: single precision would blur the cumulated tail of a large vocabulary
+    cumulated = weights_RV.cumsum(-1, dtype=torch.float64)
+    target = uniform(bits_R)[:, None] * cumulated[:, -1:]
+    tokens = torch.searchsorted(cumulated, target, right=True).squeeze(-1)
+    return tokens.clamp_(max=weights_RV.shape[-1] - 1)  # non-finite weights only
+
+
+def _redraw_outside_nucleus(tokens_R: Tensor, probs_RV: Tensor, bits_R: Tensor, top_p: float) -> None:
+    """Replace, in place, tokens outside the nucleus by draws from it.
+
+    The nucleus holds every token whose strictly more probable tokens sum to less than `top_p`; ties share a
+    fate. Rejection needs no sort over the vocabulary (as in FlashInfer): whatever is not more probable than
+    a rejected token is outside too, so each redraw is from fewer tokens and the result is exact.
+    """
+    rows = torch.arange(len(tokens_R), device=tokens_R.device)
+    probs, bits, tokens = probs_RV, bits_R, tokens_R
+    attempt = 0
+    while True:
+        above = torch.where(probs > probs.gather(-1, tokens[:, None]), probs, 0.0)
+        outside = above.sum(-1, dtype=torch.float64) >= top_p
+        if not outside.any():
+            return
+        attempt += 1
+        rows, probs, bits = rows[outside], above[outside], bits[outside]
+        tokens = _inverse_cdf(probs, absorb(bits, attempt))
+        tokens_R[rows] = tokens

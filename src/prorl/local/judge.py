@@ -1,12 +1,11 @@
 """Verification in worker processes of our own that can be killed: a judge that no verifier can hang or crash.
 
-Verifiers run generated text through other people's code (sympy, regular expressions, programs), so any of them
-may loop in C, exhaust memory or exit. Threads and exceptions raised by signals cannot stop that; a kill can. The
-parent holds a clock per item; whatever an item does to its worker costs that one item, never a neighbour. The clock
-counts only while the parent looks, so it stands still with a process tree that is stopped or a machine that sleeps.
-
-A worker is handed many items at once, because a message costs more than a verdict, and reports each by itself,
-so the parent always knows which one is running: the first that it has not heard of.
+Verifiers run generated text through other people's code (sympy, regular expressions, programs), so any of them may
+loop in C, exhaust memory or exit, which only a kill can stop. The parent holds a clock per item, which counts only
+while the parent looks: it stands still with a process tree that is stopped or a machine that sleeps. A worker is
+handed many items at once, because a message costs more than a verdict, and reports each by itself, so the parent
+always knows which one is running: the first that it has not heard of. Whatever an item does to its worker costs that
+one item, never a neighbour.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import textwrap
 import time
@@ -24,11 +24,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.types import Problem, Verdict
-from prorl.local.judge_worker import Outcome, Verifier, serve
+from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
+from prorl.envs.types import Problem, Status, Verdict
 from prorl.types import JudgeOutError
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
@@ -40,6 +41,10 @@ CLOSE_SECONDS = 1.0
 MAX_ITEMS = 64  # per message to a worker
 MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without waiting for the reader
 
+MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
+
+Verifier = Callable[[Problem, str], Verdict]
+Outcome = tuple[float, Status, str, bool, float]  # score, status, note, answered, seconds
 _Item = tuple[int, Problem, str]
 
 
@@ -67,16 +72,6 @@ class _Worker:
     @property
     def idle(self) -> bool:
         return self.ready and not self.running
-
-    def give(self, items: list[_Item], now: float) -> bool:
-        """Hand over a batch, only to an idle worker: it is reading, so this does not block. False if it has died."""
-        try:
-            self.connection.send([(problem, text) for _, problem, text in items])
-        except OSError:
-            return False
-        self.running.extend(items)
-        self.since = now
-        return True
 
     def kill(self) -> None:
         """End the process and everything it started (it leads a process group of its own)."""
@@ -107,11 +102,8 @@ class LocalJudge:
 
         `make_verifier` is called once in each worker, so it must be picklable: a module-level function, or a
         `functools.partial` of one. `deadline` is the seconds that one item may take, `memory` the bytes. A worker
-        makes room for a new one after `items_per_worker` items, as other people's code leaks.
-
-        Raises:
-            ValueError: not one worker, or no time.
-            JudgeError: this machine cannot start a process.
+        is replaced after `items_per_worker` items, as other people's code leaks. Raises ValueError for no worker or
+        no time, JudgeError where this machine cannot start a process.
         """
         if workers < 1 or deadline <= 0:
             raise ValueError(f"a judge needs a worker and time, not workers={workers}, deadline={deadline}")
@@ -131,22 +123,14 @@ class LocalJudge:
         self._fill()
 
     def submit(self, ticket: int, problem: Problem, text: str) -> None:
-        """Queue one response; never waits. Work reaches busy workers from within `poll`.
-
-        Raises:
-            RuntimeError: the judge is closed.
-        """
+        """Queue one response; never waits. Raises RuntimeError where the judge is closed."""
         if not self._wanted:
             raise RuntimeError("this judge is closed")
         self._waiting.append((ticket, problem, text))
         self._feed()
 
     def ready(self) -> None:
-        """Wait until every worker has built its verifier.
-
-        Raises:
-            JudgeError: as `poll`.
-        """
+        """Wait until every worker has built its verifier. Raises JudgeError as `poll` does."""
         while sum(worker.ready for worker in self._workers) < self._wanted:
             self._exchange(timeout=self._deadline / LOOKS)
 
@@ -154,15 +138,14 @@ class LocalJudge:
         """Verdicts that are ready, in no particular order; with `wait`, at least one unless none is outstanding.
 
         An item that hangs, kills its worker or raises gets a verdict with status "error". The wait ends after
-        `within` seconds, with or without a verdict.
-
-        Raises:
-            JudgeError: no worker has ever started; the message has the reason.
-            JudgeOutError: none can be started now.
+        `within` seconds, with or without a verdict. Raises JudgeError where no worker has ever started, with the
+        reason, JudgeOutError where none can be started now.
         """
         end = time.monotonic() + within
         self._exchange(timeout=0.0)
-        while wait and not self._judged and self._outstanding() and (left := end - time.monotonic()) > 0:
+        while wait and not self._judged and (left := end - time.monotonic()) > 0:
+            if not self._waiting and not any(worker.running for worker in self._workers):
+                break
             if not self._workers:
                 pause = max(0.0, self._paused_until - time.monotonic())
                 raise JudgeOutError(f"no judge can be started ({self._failure})", pause)
@@ -191,17 +174,8 @@ class LocalJudge:
         self._workers = []
         self._waiting.clear()
 
-    def _outstanding(self) -> bool:
-        return bool(self._waiting) or any(worker.running for worker in self._workers)
-
-    def _limit(self, worker: _Worker) -> float:
-        return self._deadline if worker.ready else STARTUP_SECONDS
-
     def _now(self) -> float:
-        """Seconds on the judge's clock, for which a long time between two looks is a short one.
-
-        Then this process was stopped, and its workers perhaps with it, or its caller was busy elsewhere.
-        """
+        """Seconds on the judge's clock; a long time between two looks counts as a short one, see `LOOKS`."""
         now = time.monotonic()
         self._clock += min(now - self._looked, self._deadline / LOOKS)
         self._looked = now
@@ -213,9 +187,10 @@ class LocalJudge:
         now = self._now()
         for worker in tuple(self._workers):
             failure = self._read(worker) if worker.connection in readable else None
-            if failure is None and not worker.idle and now > worker.since + self._limit(worker):
+            limit = self._deadline if worker.ready else STARTUP_SECONDS
+            if failure is None and not worker.idle and now > worker.since + limit:
                 worker.kill()
-                failure = f"deadline of {self._limit(worker):g} s"
+                failure = f"deadline of {limit:g} s"
             if failure is not None:
                 self._lose(worker, failure)
         self._feed()
@@ -287,12 +262,16 @@ class LocalJudge:
         self._fill()
         for worker in self._workers:
             if self._waiting and worker.idle:
-                share = -(-len(self._waiting) // (2 * self._wanted))
-                items = self._take(min(MAX_ITEMS, share))
-                if not worker.give(items, self._now()):  # no item's fault; the next reading finds it dead
+                items = self._next_items(min(MAX_ITEMS, -(-len(self._waiting) // (2 * self._wanted))))
+                try:  # an idle worker is reading, so this does not block
+                    worker.connection.send([(problem, text) for _, problem, text in items])
+                except OSError:  # no item's fault; the next reading finds the worker dead
                     self._waiting.extendleft(reversed(items))
+                    continue
+                worker.running.extend(items)
+                worker.since = self._now()
 
-    def _take(self, count: int) -> list[_Item]:
+    def _next_items(self, count: int) -> list[_Item]:
         items = [self._waiting.popleft()]
         chars = len(items[0][2])
         while self._waiting and len(items) < count and chars + len(self._waiting[0][2]) <= MAX_CHARS:
@@ -302,7 +281,72 @@ class LocalJudge:
 
 
 def replacements(reasons: Counter[str]) -> list[str]:
-    """How many workers were replaced and why, in a sentence for the journal; nothing where none was."""
+    """How many workers were replaced and why, as at most one sentence for the journal."""
     why = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
     sentence = "judge workers replaced: {}; a response they were judging is judged once more"
     return [sentence.format(textwrap.shorten(why, MAX_REASONS, placeholder=" …"))] if reasons else []
+
+
+def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
+    """In a worker: build the verifier, then answer batches `[(problem, text), …]` by one `Outcome` per item.
+
+    First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a pickled
+    function without arguments: it stays pickled until the environment is set, since unpickling imports. `memory` is
+    what the items may add to the address space of the finished verifier, bytes. The process is made harmless: low
+    priority, one thread, deaf to Ctrl-C, silent, and leader of a process group, to be killed with whatever a verifier
+    started.
+    """
+    _settle_in()
+    # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.
+    with suppress(EOFError, ConnectionError):
+        _answer(connection, factory, memory)
+
+
+def _answer(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
+    try:
+        verifier: Verifier = pickle.loads(factory)()
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}")
+        return
+    _allow_memory(memory)
+    connection.send(None)
+    while True:
+        batch: list[tuple[Problem, str]] = connection.recv()
+        for problem, text in batch:
+            connection.send(_outcome(verifier, problem, text))
+
+
+def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
+    begin = time.perf_counter()
+    try:
+        verdict = verifier(problem, text)
+    except BaseException as error:  # a verifier may well call sys.exit
+        return 0.0, "error", f"{type(error).__name__}: {error}"[:MAX_NOTE], True, time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
+    if not isinstance(verdict, Verdict):
+        return 0.0, "error", f"the verifier returned {type(verdict).__name__}, not a Verdict", True, seconds
+    if not 0.0 <= verdict.score <= 1.0:
+        return 0.0, "error", f"score {verdict.score} is outside [0, 1]", True, seconds
+    return float(verdict.score), verdict.status, verdict.note[:MAX_NOTE], verdict.answered, seconds
+
+
+def _settle_in() -> None:
+    # Should the parent die while an item hangs, nobody is left to kill us. A timer would run on while we are stopped.
+    prctl(SET_PDEATHSIG, signal.SIGKILL)
+    os.setsid()
+    os.nice(5)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    # Some verifiers print; the terminal belongs to the parent.
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.close(silence)
+
+
+def _allow_memory(extra: int) -> None:
+    """An item that wants more gets MemoryError, before the system runs out and kills somebody else."""
+    with suppress(OSError, ValueError):  # no /proc, or a lower limit holds already
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * os.sysconf("SC_PAGE_SIZE") + extra
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))

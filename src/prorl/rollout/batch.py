@@ -1,53 +1,187 @@
-"""From judged groups to what the learner trains on: shaped rewards (METHOD §1), then advantages (METHOD §3)."""
+"""Problems → rollouts → rewards → advantages → batch: what one step trains on (METHOD §1-3).
+
+Dynamic sampling draws problems in order until enough groups are informative. Groups are accepted in draw order, never
+in order of completion, which would favour short answers. What was generated past the last accepted draw is surplus:
+it is not consumed, and its draws come again next step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
 
+from prorl.algo import reinforce_baseline
 from prorl.algo.cosine_length_penalty import shaped_reward
-from prorl.algo.reinforce_baseline import advantages
+from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
-from prorl.types import Action, Batch, Group, Knobs, PromptActions, Rollout
+from prorl.control.events import Tally
+from prorl.envs.types import Problem
+from prorl.rollout.pipeline import Worker, roll_out
+from prorl.stopwatch import Stopwatch
+from prorl.types import Action, Batch, Group, Knobs, PromptActions, Rollout, Sampling
+
+SHOWN_GROUPS, SHOWN_ROLLOUTS = 8, 2  # sample records of a step: groups, and rollouts of each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harvest:
+    """What one step collected: the groups to train on in draw order, and where the data order goes on."""
+
+    groups: tuple[Group, ...]
+    consumed: tuple[Group, ...]  # accepted and rejected, in draw order: for samples and statistics
+    cursor: int
+    version: int  # of the policy that sampled
+    tally: Tally
+
+
+def collect(
+    worker: Worker,
+    problem_at: Callable[[int], Problem],
+    knobs: Knobs,
+    *,
+    cursor: int,
+    expected_share: float,
+    seed: int,
+    clock: Stopwatch,
+) -> Harvest:
+    """Sample draws from `cursor` on until `prompts_per_step` groups are informative or the budget of draws ends.
+
+    `expected_share` is the recent share of informative groups; it sizes the waves, so that one usually suffices.
+    """
+    wanted = knobs.prompts_per_step
+    end = cursor + math.ceil(wanted * knobs.max_draw_factor)
+    sampling = Sampling(temperature=knobs.temperature, top_p=knobs.top_p, limit=knobs.response_limit)
+    accepted: list[Group] = []
+    consumed: list[Group] = []
+    generated: list[Group] = []
+    while len(accepted) < wanted and cursor < end:
+        size = wave_size(wanted - len(accepted), expected_share, knobs.wave_margin)
+        wave = roll_out(
+            worker,
+            [(draw, problem_at(draw)) for draw in range(cursor, min(end, cursor + size))],
+            samples=knobs.samples_per_prompt,
+            sampling=sampling,
+            seed=seed,
+            clock=clock,
+        )
+        generated += wave
+        for group in wave:
+            consumed.append(group)
+            cursor = group.draw + 1
+            if _informative(group, knobs):
+                accepted.append(group)
+                if len(accepted) == wanted:
+                    break
+    return Harvest(
+        groups=tuple(accepted),
+        consumed=tuple(consumed),
+        cursor=cursor,
+        version=worker.engine.version,
+        tally=_tally(accepted, consumed, generated, knobs),
+    )
+
+
+def make_batch(groups: Sequence[Group], knobs: Knobs) -> Batch:
+    """Rewards of the groups' rollouts, from them one advantage per rollout, and no more than the learner needs."""
+    rewards = [shaped_rewards(group, knobs) for group in groups]
+    lengths = [[len(rollout.completion.tokens) for rollout in group.rollouts] for group in groups]
+    advantages = reinforce_baseline.advantages(rewards, lengths, level=knobs.advantage_level)
+    prompts = []
+    for group, group_advantages in zip(groups, advantages, strict=True):
+        actions = tuple(
+            Action(
+                tokens=rollout.completion.tokens, engine_logps=rollout.completion.logps, advantage=advantage
+            )
+            for rollout, advantage in zip(group.rollouts, group_advantages, strict=True)
+        )
+        prompts.append(PromptActions(prompt=group.prompt, actions=actions))
+    return Batch(groups=tuple(prompts))
 
 
 def shaped_rewards(group: Group, knobs: Knobs) -> list[float]:
     """Rewards of a group's rollouts: raw scores, scaled where truncated, plus the cosine length term."""
-    return [_shaped(rollout, knobs) for rollout in group.rollouts]
 
-
-def make_batch(groups: Sequence[Group], knobs: Knobs) -> Batch:
-    """Shape rewards, turn them into one advantage per rollout, and keep only what the learner needs."""
-    rewards = [shaped_rewards(group, knobs) for group in groups]
-    lengths = [[len(rollout.completion.tokens) for rollout in group.rollouts] for group in groups]
-    scaled = advantages(rewards, lengths, level=knobs.advantage_level)
-    return Batch(
-        groups=tuple(
-            PromptActions(
-                prompt=group.prompt,
-                actions=tuple(
-                    Action(
-                        tokens=rollout.completion.tokens,
-                        engine_logps=rollout.completion.logps,
-                        advantage=advantage,
-                    )
-                    for rollout, advantage in zip(group.rollouts, group_advantages, strict=True)
-                ),
-            )
-            for group, group_advantages in zip(groups, scaled, strict=True)
+    def reward(rollout: Rollout) -> float:
+        length, verdict = len(rollout.completion.tokens), rollout.verdict
+        return shaped_reward(
+            truncated_score(verdict.score, rollout.completion.finish == "length", knobs.truncated_scale),
+            length,
+            knobs.response_limit,
+            weight=knobs.length_weight,
+            eta_min=knobs.length_eta_min,
+            eta_max=knobs.length_eta_max,
+            applies=knobs.length_applies_to == "all" or verdict.status == "ok",
         )
+
+    return [reward(rollout) for rollout in group.rollouts]
+
+
+def sample_records(step: int, harvest: Harvest) -> list[dict[str, Any]]:
+    """Rollouts of the first few consumed groups of a step, trained on or rejected, as plain JSON."""
+    accepted = {group.draw for group in harvest.groups}
+    return [
+        {
+            "step": step,
+            "draw": group.draw,
+            "task": group.problem.task,
+            "domain": group.problem.domain,
+            "level": group.problem.level,
+            "trained": group.draw in accepted,
+            "prompt": group.problem.prompt,
+            "response": rollout.text,
+            "score": rollout.verdict.score,
+            "status": rollout.verdict.status,
+            "note": rollout.verdict.note,
+            "tokens": len(rollout.completion.tokens),
+            "finish": rollout.completion.finish,
+        }
+        for group in harvest.consumed[:SHOWN_GROUPS]
+        for rollout in group.rollouts[:SHOWN_ROLLOUTS]
+    ]
+
+
+def _informative(group: Group, knobs: Knobs) -> bool:
+    return not group.has_error and is_informative(group.scores, knobs.min_spread)
+
+
+def _tally(
+    accepted: Sequence[Group], consumed: Sequence[Group], generated: Sequence[Group], knobs: Knobs
+) -> Tally:
+    judged = [group for group in consumed if not group.has_error]
+    rejected = [group for group in judged if not _informative(group, knobs)]
+    easy = sum(fmean(group.scores) > 0.5 for group in rejected)
+    rollouts = [rollout for group in judged for rollout in group.rollouts]
+    return Tally(
+        draws=len(consumed),
+        accepted=len(accepted),
+        easy=easy,
+        hard=len(rejected) - easy,
+        errors=len(consumed) - len(judged),
+        surplus=len(generated) - len(consumed),
+        rollouts=sum(len(group.rollouts) for group in generated),
+        sampled_tokens=sum(len(r.completion.tokens) for group in generated for r in group.rollouts),
+        score=_mean(rollout.verdict.score for rollout in rollouts),
+        reward=_mean(reward for group in accepted for reward in shaped_rewards(group, knobs)),
+        length=_mean(len(rollout.completion.tokens) for rollout in rollouts),
+        truncated=_mean(rollout.completion.finish == "length" for rollout in rollouts),
+        unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),
+        domain_scores=_by_domain(judged, lambda rollout: rollout.verdict.score),
+        domain_errors=_by_domain(consumed, lambda rollout: rollout.verdict.status == "error"),
     )
 
 
-def _shaped(rollout: Rollout, knobs: Knobs) -> float:
-    score = truncated_score(
-        rollout.verdict.score, rollout.completion.finish == "length", knobs.truncated_scale
-    )
-    return shaped_reward(
-        score,
-        len(rollout.completion.tokens),
-        knobs.response_limit,
-        weight=knobs.length_weight,
-        eta_min=knobs.length_eta_min,
-        eta_max=knobs.length_eta_max,
-        applies=knobs.length_applies_to == "all" or rollout.verdict.status == "ok",
-    )
+def _by_domain(groups: Sequence[Group], value: Callable[[Rollout], float]) -> dict[str, float]:
+    return {
+        domain: fmean(
+            value(rollout) for group in groups if group.problem.domain == domain for rollout in group.rollouts
+        )
+        for domain in sorted({group.problem.domain for group in groups})
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    values = list(values)
+    return fmean(values) if values else None

@@ -1,20 +1,89 @@
-"""Generate and judge a fixed list of problems, overlapped: the part that training and exams share.
+"""Rendering, sampling and judging a fixed list of problems: the part that training, validation and evaluations share.
 
-Which sequences decode together follows from the order of the problems alone, never from how fast a verdict
-came; the result is in problem order.
+`ChatRenderer` turns text into tokens and back by the model's own tokenizer; it is the one place where a prompt
+becomes tokens. Imports no torch: the tokenizer comes from the caller.
+
+Which sequences decode together follows from the order of the problems alone, never from how fast a verdict came; the
+result is in problem order.
+
+A verdict of "error" drops its group, so a judge killed from outside would change what a run learns from, and a broken
+verifier would quietly turn a run of five domains into one of four. So each error is judged once more, and while a
+task (nearly all of its verdicts are errors) or the judge is out the run waits, says so, and tries again at growing
+intervals. Nothing that was sampled is lost, and the verdicts are those that would have come at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prorl.envs.errors import ProrlError
+from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
-from prorl.rollout.outage import Item, Wait, collect_verdicts, heal, wait_silently
 from prorl.stopwatch import Stopwatch
-from prorl.types import Completion, Engine, Group, Judge, Renderer, Request, Rollout, Sampling
+from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Renderer, Request, Rollout, Sampling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
+OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts as out
+OUTAGE_VERDICTS = 8  # fewer say nothing about a task
+FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
+
+Item = tuple[Problem, str]  # what was judged: a problem and a response to it
+Wait = Callable[[str, float], None]
+"""Says a sentence, if given one, then lets so many seconds pass; raises `WaitEnded` if somebody asks to stop."""
+
+
+class WaitEnded(Exception):
+    """Somebody asked to stop while verifiers were out: what was sampled is not counted, and will be again."""
+
+
+def wait_silently(_reason: str, seconds: float) -> None:
+    """A `Wait` that tells nobody."""
+    time.sleep(seconds)
+
+
+class ChatRenderer:
+    """Implements `ports.Renderer` for any transformers tokenizer, with or without a chat template."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.added_tokens_decoder.items()
+        special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
+        self._dropped = special - {id_ for id_, token in added if token.content in _TAGS}
+        opened: str = tokenizer.decode(self.encode(""), skip_special_tokens=False)
+        self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template."""
+        if not self._tokenizer.chat_template:
+            return tuple(self._tokenizer.encode(prompt + "\n"))
+        return tuple(
+            self._tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+            )
+        )
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The assistant's turn as text: special tokens are dropped, thinking and answer tags stay.
+
+        Where the template itself opens the thinking (DeepSeek-R1), the text starts with that tag, so that a
+        response which never closes it is read as unfinished thinking.
+        """
+        kept = [token for token in tokens if token not in self._dropped]
+        text: str = self._tokenizer.decode(
+            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return self._opening + text
 
 
 class StaleCompletionError(ProrlError):
@@ -23,7 +92,7 @@ class StaleCompletionError(ProrlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """The hands of a roll-out: who renders, samples and judges, and who waits while verifiers are out."""
+    """Engine, judge and renderer used for rollouts, and how to wait while verifiers are out."""
 
     engine: Engine
     judge: Judge
@@ -47,7 +116,7 @@ def roll_out(
         WaitEnded: somebody asked to stop while verifiers or judges were out; the judge may still owe verdicts.
     """
     prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems}
-    by_draw = dict(problems)
+    problem_of = dict(problems)
     version = worker.engine.version
     for draw, prompt in prompts.items():
         request = Request(
@@ -70,29 +139,18 @@ def roll_out(
                     f"but version {version} was asked"
                 )
             text = worker.renderer.decode(completion.tokens)
-            worker.judge.submit(len(completions), by_draw[completion.draw], text)
+            item = (problem_of[completion.draw], text)
+            worker.judge.submit(len(completions), *item)
             completions.append(completion)
-            judged.append((by_draw[completion.draw], text))
+            judged.append(item)
         verdicts.update(worker.judge.poll(wait=False))
     with clock.phase("judge"):
         verdicts = collect_verdicts(worker.judge, verdicts, len(completions), worker.wait)
         verdicts = heal(worker.judge, judged, verdicts, worker.wait)
 
-    rollouts = (
-        Rollout(completion=completion, text=text, verdict=verdicts[ticket])
-        for ticket, (completion, (_, text)) in enumerate(zip(completions, judged, strict=True))
-    )
-    return _groups(problems, prompts, rollouts)
-
-
-def _groups(
-    problems: Sequence[tuple[int, Problem]],
-    prompts: dict[int, tuple[int, ...]],
-    rollouts: Iterable[Rollout],
-) -> list[Group]:
     by_draw: dict[int, list[Rollout]] = {draw: [] for draw, _ in problems}
-    for rollout in rollouts:
-        by_draw[rollout.completion.draw].append(rollout)
+    for ticket, (completion, (_, text)) in enumerate(zip(completions, judged, strict=True)):
+        by_draw[completion.draw].append(Rollout(completion=completion, text=text, verdict=verdicts[ticket]))
     return [
         Group(
             draw=draw,
@@ -102,3 +160,66 @@ def _groups(
         )
         for draw, problem in problems
     ]
+
+
+def judge_all(judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently) -> dict[int, Verdict]:
+    """Submit items under their tickets and block until all are judged. Raises WaitEnded from `wait`."""
+    for ticket, (problem, text) in items.items():
+        judge.submit(ticket, problem, text)
+    return collect_verdicts(judge, {}, len(items), wait)
+
+
+def collect_verdicts(
+    judge: Judge, verdicts: Mapping[int, Verdict], expected: int, wait: Wait = wait_silently
+) -> dict[int, Verdict]:
+    """`verdicts` and those still outstanding, `expected` in all. Raises WaitEnded from `wait`."""
+    found = dict(verdicts)
+    while len(found) < expected:
+        try:
+            found.update(judge.poll(wait=True))
+        except JudgeOutError as out:
+            wait(f"paused: {out}; trying again in {out.seconds:.0f} s; Ctrl-C saves and stops", out.seconds)
+    return found
+
+
+def heal(
+    judge: Judge, items: Sequence[Item], verdicts: Mapping[int, Verdict], wait: Wait
+) -> dict[int, Verdict]:
+    """`verdicts` by position in `items`, with errors judged once more, those of a task that is out until it heals.
+
+    Raises WaitEnded from `wait`.
+    """
+    healed = dict(verdicts)
+    failed = sorted(ticket for ticket, verdict in verdicts.items() if verdict.status == "error")
+    seconds = 0.0
+    while failed:
+        if seconds:
+            wait(_describe(items, healed, failed, seconds), seconds)
+        healed |= judge_all(judge, {ticket: items[ticket] for ticket in failed}, wait)
+        failed = failures(items, healed)
+        seconds = min(2 * seconds or FIRST_WAIT, LONGEST_WAIT)
+    return healed
+
+
+def failures(items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> list[int]:
+    """Tickets of the errors of tasks that are out."""
+    by_task: dict[str, list[int]] = defaultdict(list)
+    for ticket, (problem, _) in enumerate(items):
+        by_task[problem.task].append(ticket)
+    failed: list[int] = []
+    for tickets in by_task.values():
+        errors = [ticket for ticket in tickets if verdicts[ticket].status == "error"]
+        if len(tickets) >= OUTAGE_VERDICTS and len(errors) >= OUTAGE_SHARE * len(tickets):
+            failed += errors
+    return failed
+
+
+def _describe(
+    items: Sequence[Item], verdicts: Mapping[int, Verdict], failed: Sequence[int], seconds: float
+) -> str:
+    tasks = sorted({items[ticket][0].task for ticket in failed})
+    of = sum(problem.task in tasks for problem, _ in items)
+    return (
+        f"paused: the verifiers of {', '.join(tasks)} fail on {len(failed)} of {of} responses "
+        f"({verdicts[failed[0]].note}); trying again in {seconds:.0f} s; Ctrl-C saves and stops"
+    )

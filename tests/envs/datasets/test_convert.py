@@ -1,14 +1,25 @@
+"""Rows of every source become problems or are dropped for a reason; nothing of a row runs in this process."""
+
+import base64
+import json
+import os
+import pickle
+import zlib
 from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prorl.envs.datasets.catalogue import SOURCES
-from prorl.envs.datasets.convert import BOXED, LETTER, convert
+from prorl.envs.datasets import convert as module
+from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest
+from prorl.envs.datasets.convert import BOXED, COMPLETE, LETTER, STDIN, convert
 from prorl.envs.datasets.read import match_columns
-from prorl.envs.datasets.records import Drop, SourceRequest
-from support.data_rows import ROWS
+from prorl.envs.extract import extract_code
+from prorl.envs.grading import tests_of as asked
+from prorl.envs.sandbox.jobs import CaseResult
+from prorl.envs.verifiers.programs import judge_program
+from support.data_rows import CONTEST, HUMANEVAL, ROWS, eurus, pack
 
 NUMBER = {"kind": "math", "tolerance": None}
 
@@ -23,16 +34,12 @@ def converted(name, row, run=no_sandbox):
     return convert(source.layout, {field: row[column] for field, column in columns.items()}, run)
 
 
+def choice(gold, *options):
+    return {"kind": "choice", "gold": gold, "options": list(options)}
+
+
 def plain(layout, **fields):
     return convert(layout, fields, no_sandbox)
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_rows_of_every_source_become_problems(name, run):
-    for row in ROWS[name]:
-        prepared = converted(name, row, run)
-        assert prepared.prompt.startswith(prepared.question[:20])
-        assert prepared.payload["kind"] in ("math", "choice", "quantity", "code", "instructions")
 
 
 def test_math_asks_for_a_box_as_prorl_does():
@@ -46,79 +53,80 @@ def test_a_prompt_that_asks_for_a_box_is_not_told_twice():
     assert plain("short_answer", prompt="1+1? Put it in \\boxed{}.", answer="2").prompt.count("boxed") == 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [(142.0, "142"), (7, "7"), (0.5, "0.5"), ("$\\frac12$", "\\frac12"), (["$3$", "$-3$"], "3, -3")],
-)
-def test_answers_of_every_type_become_text(answer, gold):
-    assert plain("short_answer", prompt="?", answer=answer).payload["gold"] == gold
-
-
-@pytest.mark.parametrize("answer", ["", "  ", None, [], [""], ["3", ""]])
-def test_a_row_without_an_answer_is_dropped(answer):
-    with pytest.raises(Drop, match="no answer"):
-        plain("short_answer", prompt="?", answer=answer)
-
-
-@pytest.mark.parametrize("prompt", ["", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5])
-def test_a_row_without_a_prompt_is_dropped(prompt):
-    with pytest.raises(Drop, match="no prompt"):
-        plain("short_answer", prompt=prompt, answer="1")
-
-
-@pytest.mark.parametrize(("error", "tolerance"), [("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None)])
-def test_olympiads_tolerance(error, tolerance):
-    assert plain("short_answer", prompt="?", answer="1", tolerance=error).payload["tolerance"] == tolerance
+METAL = "Metal?\nA) neon\nB) iron"
 
 
 @pytest.mark.parametrize(
-    ("kind", "answer", "payload"),
+    ("layout", "fields", "payload"),
     [
-        ("Integer", "42", {"kind": "quantity", "gold": "42"}),
-        ("Float", "3.0e8 m/s", {"kind": "quantity", "gold": "3.0e8 m/s"}),
-        ("Fraction", "1/3", {**NUMBER, "gold": "1/3"}),
-        ("Boolean", "No", {"kind": "choice", "gold": "B", "options": ["Yes", "No"]}),
-        ("Boolean", "TRUE", {"kind": "choice", "gold": "A", "options": ["True", "False"]}),
-        ("Multiple Choice", "(b)", {"kind": "choice", "gold": "B", "options": ["neon", "iron"]}),
+        *(
+            ("short_answer", {"answer": answer}, {**NUMBER, "gold": gold})
+            for answer, gold in (
+                *((142.0, "142"), (7, "7"), (0.5, "0.5"), ("$\\frac12$", "\\frac12")),
+                (["$3$", "$-3$"], "3, -3"),
+            )
+        ),
+        *(
+            (
+                "short_answer",
+                {"answer": "1", "tolerance": error},
+                {**NUMBER, "gold": "1", "tolerance": tolerance},
+            )
+            for error, tolerance in (("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None))
+        ),
+        ("typed_answer", {"type": "Integer", "answer": "42"}, {"kind": "quantity", "gold": "42"}),
+        ("typed_answer", {"type": "Float", "answer": "3.0e8 m/s"}, {"kind": "quantity", "gold": "3.0e8 m/s"}),
+        ("typed_answer", {"type": "Fraction", "answer": "1/3"}, {**NUMBER, "gold": "1/3"}),
+        ("typed_answer", {"type": "Boolean", "answer": "No"}, choice("B", "Yes", "No")),
+        ("typed_answer", {"type": "Boolean", "answer": "TRUE"}, choice("A", "True", "False")),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "(b)"}, choice("B", "neon", "iron")),
+        ("worked_solution", {"solution": "so \\boxed{\\frac{1}{2}}"}, {**NUMBER, "gold": "\\frac{1}{2}"}),
+        ("worked_solution", {"solution": "Answer: $x=3$"}, {**NUMBER, "gold": "x=3"}),
+        (
+            "worked_solution",
+            {"solution": "first 3 N. Hence the answer is 4 N."},
+            {"kind": "quantity", "gold": "4 N"},
+        ),
     ],
 )
-def test_webinstruct_is_judged_by_the_type_of_its_answer(kind, answer, payload):
-    prepared = plain("typed_answer", prompt="Metal?\nA) neon\nB) iron", answer=answer, type=kind)
-    assert prepared.payload == payload
+def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, payload):
+    assert plain(layout, prompt=METAL, **fields).payload == payload
 
 
 @pytest.mark.parametrize(
-    ("kind", "prompt", "answer", "reason"),
+    ("layout", "fields", "reason"),
     [
-        ("Expression", "f?", "x+1", "answer type expression"),
-        ("Boolean", "f?", "maybe", "neither"),
-        ("Multiple Choice", "no options", "A", "no options"),
-        ("Multiple Choice", "A) one B) two", "D", "not among"),
-        ("Multiple Choice", "A) one B) two", "Albert", "not among"),
-        ("Multiple Choice", "A) one B) one", "A", "the same"),
+        *(
+            ("short_answer", {"answer": answer}, "no answer")
+            for answer in ("", "  ", None, [], [""], ["3", ""])
+        ),
+        *(
+            ("short_answer", {"prompt": prompt, "answer": "1"}, "no prompt")
+            for prompt in ("", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5)
+        ),
+        ("typed_answer", {"type": "Expression", "answer": "x+1"}, "answer type expression"),
+        ("typed_answer", {"type": "Boolean", "answer": "maybe"}, "neither"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "none"}, "no options"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "D"}, "not among"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "Albert"}, "not among"),
+        (
+            "typed_answer",
+            {"type": "Multiple Choice", "answer": "A", "prompt": "A) one B) one"},
+            "the same",
+        ),
+        *(
+            ("worked_solution", {"solution": solution}, "no short answer")
+            for solution in ("", "We integrate both sides.", "The answer is " + "long " * 30)
+        ),
+        *(
+            ("instructions", {"ids": ids, "arguments": arguments}, "arguments")
+            for ids, arguments in (([], []), (["a:b"], []), (None, None), (["a:b"], 5))
+        ),
     ],
 )
-def test_rows_of_webinstruct_that_cannot_be_judged_are_dropped(kind, prompt, answer, reason):
+def test_rows_that_cannot_be_judged_are_dropped(layout, fields, reason):
     with pytest.raises(Drop, match=reason):
-        plain("typed_answer", prompt=prompt, answer=answer, type=kind)
-
-
-@pytest.mark.parametrize(
-    ("solution", "payload"),
-    [
-        ("so \\boxed{\\frac{1}{2}}", {**NUMBER, "gold": "\\frac{1}{2}"}),
-        ("first 3 N. Hence the answer is 4 N.", {"kind": "quantity", "gold": "4 N"}),
-        ("Answer: $x=3$", {**NUMBER, "gold": "x=3"}),
-    ],
-)
-def test_the_short_answer_is_found_in_a_worked_solution(solution, payload):
-    assert plain("worked_solution", prompt="?", solution=solution).payload == payload
-
-
-@pytest.mark.parametrize("solution", ["", "We integrate both sides.", "The answer is " + "long " * 30])
-def test_a_solution_without_a_short_answer_is_dropped(solution):
-    with pytest.raises(Drop, match="no short answer"):
-        plain("worked_solution", prompt="?", solution=solution)
+        plain(layout, **{"prompt": METAL, **fields})
 
 
 @pytest.mark.parametrize(
@@ -164,10 +172,210 @@ def test_instructions_get_no_text_on_the_form_and_lose_their_nulls_but_not_their
     assert second == {"id": "punctuation:no_comma", "kwargs": {}}
 
 
-@pytest.mark.parametrize(("ids", "arguments"), [([], []), (["a:b"], []), (None, None), (["a:b"], 5)])
-def test_instructions_without_matching_arguments_are_dropped(ids, arguments):
-    with pytest.raises(Drop, match="arguments"):
-        plain("instructions", prompt="Write.", ids=ids, arguments=arguments)
+# coding problems
+
+
+def broken_sandbox(job):
+    return (CaseResult(status="sandbox_error", note="no server"),)
+
+
+def from_eurus(question="Add.", **tests):
+    row = eurus(question, **tests)
+    return plain("tests", prompt=row["prompt"], tests=row["reward_model"])
+
+
+def contest(row, run, **changes):
+    names = {"prompt": "question_content", "starter": "starter_code", "public": "public_test_cases"}
+    names |= {"private": "private_test_cases", "metadata": "metadata"}
+    return module.convert("contest", {field: row[column] for field, column in names.items()} | changes, run)
+
+
+def asserts(run, **changes):
+    (row,) = HUMANEVAL
+    names = {"prompt": "prompt", "solution": "canonical_solution", "entry": "entry_point", "test": "test"}
+    return module.convert("asserts", {field: row[column] for field, column in names.items()} | changes, run)
+
+
+def test_a_script_of_eurus_keeps_its_tests_and_loses_its_system_prompt_and_its_own_request():
+    prepared = from_eurus("Add the numbers.", inputs=["1 2\n", ["3", "4"]], outputs=["3\n", ["7"]])
+    assert prepared.question == "Add the numbers."
+    assert prepared.prompt == f"Add the numbers.\n\n{STDIN}"
+    assert prepared.payload == {
+        "kind": "code",
+        "entry": None,
+        "inputs": ["1 2\n", "3\n4"],
+        "expected": ["3\n", "7"],
+        "tolerance": 1e-6,
+        "maybe_wrapped": False,
+    }
+
+
+def test_a_call_of_eurus_has_one_json_argument_per_line():
+    payload = from_eurus(inputs=['[1, 2]\n"x"', [[], "y"]], outputs=["3", 0], fn_name="f").payload
+    assert payload["inputs"] == [[[1, 2], "x"], [[], "y"]]
+    assert payload["expected"] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "maybe_wrapped", "right", "wrong"),
+    [
+        (["[2]", "[4]"], True, "2 * x", "2 * x + 1"),
+        (["[2]", "[4]"], True, "[2 * x]", "[x]"),
+        (["[[2]]", "[[4]]"], True, "[2 * x]", "2 * x"),
+        (["[2]"], True, "2 * x", "x"),
+        (["[2]"], True, "[2 * x]", "[[2 * x]]"),
+        (["[2]", "[4, 5]"], False, "[2] if x == 1 else [4, 5]", "2"),
+        (["2", "4"], False, "2 * x", "[2 * x]"),
+        ([2, 4], False, "2 * x", "[2 * x]"),
+    ],
+)
+def test_results_that_apps_may_have_wrapped_are_right_either_way(run, outputs, maybe_wrapped, right, wrong):
+    payload = from_eurus(inputs=["1", "2"][: len(outputs)], outputs=outputs, fn_name="f").payload
+    assert payload["maybe_wrapped"] is maybe_wrapped
+    for expression, score in ((right, 1), (wrong, 0)):
+        source = f"def f(x): return {expression}"
+        verdict = judge_program(run, source, asked(payload), module.OPENING)
+        assert (verdict.score == 1) is bool(score)
+
+
+def test_a_script_or_a_contest_is_never_wrapped():
+    assert not from_eurus(inputs=["1", "2"], outputs=["[2]", "[4]"]).payload["maybe_wrapped"]
+    private = json.dumps([{"input": "3\n4", "output": "[4]"}, {"input": "5\n4", "output": "[5]"}])
+    payload = contest(CONTEST[1], no_sandbox, public="[]", private=private).payload
+    assert (payload["expected"], payload["maybe_wrapped"], payload["tolerance"]) == ([[4], [5]], False, None)
+
+
+@pytest.mark.parametrize(
+    ("tests", "reason"),
+    [
+        ({"inputs": [], "outputs": []}, "no tests"),
+        ({"inputs": ["1"]}, "no tests"),
+        ({"inputs": ["1", "2"], "outputs": ["1"]}, "not one output per input"),
+        ({"inputs": ["f("], "outputs": ["1"], "fn_name": "f"}, "no JSON"),
+        ({"inputs": ["NaN"], "outputs": ["1"], "fn_name": "f"}, "no JSON"),
+        ({"inputs": [{"a": 1}], "outputs": ["1"]}, "no text"),
+        ({"inputs": ["x" * 200_000], "outputs": ["1"]}, "too large"),
+        ({"inputs": ["1"], "outputs": [""]}, "all empty"),
+        ({"inputs": ["1", "2"], "outputs": ["\n", " "]}, "all empty"),
+        ({"inputs": ["1"], "outputs": ["null"], "fn_name": "f"}, "all empty"),
+        ({"inputs": ["1", "2"], "outputs": ["[]", "[]"], "fn_name": "f"}, "all empty"),
+        ({"inputs": ["1", "2"], "outputs": ["Yes", "Yes\n"]}, "one expected output"),
+        ({"inputs": ["1", "2"], "outputs": ["0.5", "0.50"]}, "one expected output"),
+        ({"inputs": ["1", "2"], "outputs": ["true", "true"], "fn_name": "f"}, "one expected output"),
+        ({"inputs": ['{"1": 2}'], "outputs": ["3"], "fn_name": "f"}, "keys JSON made text"),
+    ],
+)
+def test_rows_without_usable_tests_are_dropped(tests, reason):
+    with pytest.raises(Drop, match=reason):
+        from_eurus(**tests)
+
+
+def test_tests_are_capped_in_number_evenly_and_in_size(monkeypatch):
+    numbers = [str(n) for n in range(1000)]
+    kept = from_eurus(inputs=numbers, outputs=numbers).payload["inputs"]
+    assert len(kept) == module.MAX_TESTS
+    assert kept[0] == "0"
+    assert int(kept[-1]) > 950
+    monkeypatch.setattr(module, "MAX_TOTAL_BYTES", 100)
+    few = from_eurus(inputs=numbers, outputs=numbers).payload
+    assert len(json.dumps([few["inputs"], few["expected"]])) <= 100
+    large = ["x" * 200_000, "small"]
+    assert from_eurus(inputs=large, outputs=["1", "2"]).payload["expected"] == ["2"]
+
+
+def test_packed_tests_are_opened_in_the_sandbox_and_nowhere_else(run, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("unpickled in this process")
+
+    monkeypatch.setattr(pickle, "loads", refuse)
+    monkeypatch.setattr(pickle, "Unpickler", refuse)
+    script, call = (contest(row, run) for row in CONTEST)
+    assert script.payload["expected"] == ["4\n", "81\n"]
+    assert script.prompt.endswith(STDIN)
+    assert call.payload["entry"] == "larger"
+    assert call.payload["inputs"] == [[2, 5], [8, 3]]
+    assert "class Solution" in call.prompt
+    assert call.prompt.endswith(COMPLETE)
+
+
+def test_what_a_method_of_the_starter_code_returns_is_judged(run):
+    source = "class Solution:\n    def larger(self, a, b):\n        return max(a, b)"
+    tests = asked(contest(CONTEST[1], run).payload)
+    assert judge_program(run, source, tests, module.OPENING).score == 1
+
+
+class Touches:
+    """An object that creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_hostile_pickle_creates_nothing_and_costs_its_row(run, tmp_path):
+    canary = tmp_path / "canary"
+    tmp_path.chmod(0o777)
+    packed = base64.b64encode(zlib.compress(pickle.dumps(Touches(canary)))).decode()
+    with pytest.raises(Drop, match="cannot be opened"):
+        contest(CONTEST[0], run, private=packed)
+    assert not canary.exists()
+    pickle.loads(pickle.dumps(Touches(canary)))
+    assert canary.exists(), "the pickle would have done it here"
+
+
+def test_packed_tests_are_capped_inside_the_sandbox(run, monkeypatch):
+    monkeypatch.setattr(module, "MAX_TESTS", 5)
+    many = pack([{"input": f"{n}\n", "output": f"{n}\n"} for n in range(300)])
+    kept = contest(CONTEST[0], run, private=many).payload["inputs"]
+    assert kept == ["2\n", "0\n", "60\n", "120\n", "180\n"]
+
+
+def test_plain_private_tests_need_no_sandbox():
+    plain = json.dumps([{"input": "3\n", "output": "9\n"}])
+    assert contest(CONTEST[0], no_sandbox, private=plain).payload["expected"] == ["4\n", "9\n"]
+    assert contest(CONTEST[0], no_sandbox, private="").payload["expected"] == ["4\n"]
+
+
+def test_the_asserts_of_humaneval_become_inputs_and_expected_values(run):
+    prepared = asserts(run)
+    assert prepared.payload == {
+        "kind": "code",
+        "entry": "ordered",
+        "inputs": [[[3, 1, 2]], [[]], [[5, 5]]],
+        "expected": [[1, 2, 3], [], [5, 5]],
+        "tolerance": 1e-6,
+        "maybe_wrapped": False,
+    }
+    source = extract_code(prepared.witness.answer)
+    assert judge_program(run, source, asked(prepared.payload), module.OPENING).score == 1
+
+
+def test_an_argument_that_the_solution_changes_is_noted_as_it_was(run):
+    assert asserts(run, solution="    values.sort()\n    return values\n").payload["inputs"][0] == [[3, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"solution": "    return values\n"},
+        {"test": "def assertion(out, exp, atol): pass\ndef check(c):\n    assertion(c({5: 1}), [5], 0)\n"},
+        {"solution": "    return nonsense\n"},
+        {"entry": "absent"},
+        {"test": "def check(candidate):\n    assert candidate([1]) == [1]\n"},
+        {"test": "def assertion(out, exp, atol): pass\ndef check(candidate):\n    assert candidate([1])\n"},
+        {"test": "import sys\nsys.exit(0)\n"},
+    ],
+)
+def test_a_solution_that_fails_or_a_test_of_another_kind_costs_its_row(changes, run):
+    with pytest.raises(Drop, match="cannot be opened"):
+        asserts(run, **changes)
+
+
+def test_a_broken_sandbox_stops_the_preparation_instead_of_dropping_everything():
+    with pytest.raises(DataError, match=r"no server.*prorl doctor"):
+        contest(CONTEST[0], broken_sandbox)
 
 
 cells = st.recursive(

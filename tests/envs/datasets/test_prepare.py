@@ -1,15 +1,25 @@
+"""Preparing: what is kept, dropped and redone, and what makes a row unfit."""
+
 import json
 
 import datasets
 import pyarrow
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
-from prorl.envs.datasets import store
-from prorl.envs.datasets.catalogue import SOURCES
-from prorl.envs.datasets.prepare import describe_needs, prepare, require_prepared
-from prorl.envs.datasets.records import DataError, SourceRequest
+from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest
+from prorl.envs.datasets.prepare import (
+    SHARED_BY,
+    Overlap,
+    describe_needs,
+    prepare,
+    require_prepared,
+)
 from prorl.envs.datasets.store import StoredRows, file_of, read_manifest
+from prorl.envs.files import sha256
+from prorl.envs.grading import check_gold
 from support.data_rows import AMC, DEEPSCALER, OLYMPIAD, ROWS, USABLE, write_jsonl, write_parquet
 
 
@@ -56,7 +66,7 @@ def test_all_sources_of_the_catalogue_are_prepared_from_local_files(write, sourc
     report = prepare(requests, folder, silent, run=run, overlap_words=0)
     assert [done.name for done in report.sources] == list(USABLE)
     for done in report.sources:
-        assert sum(done.kept.values()) == done.rows == len(ROWS[done.name]), done.line()
+        assert sum(done.kept.values()) == done.rows == len(ROWS[done.name]), done.lines()
     assert {path.name for path in folder.iterdir()} == {
         "manifest.json",
         *(f"{name}.parquet" for name in USABLE),
@@ -231,7 +241,7 @@ def test_a_source_that_cannot_be_redone_is_not_left_stale(source, folder):
 def test_the_manifest_holds_the_hash_of_each_file(source, folder):
     prepare([source("deepscaler")], folder, silent)
     entry = json.loads((folder / "manifest.json").read_text())["sources"]["deepscaler"]
-    assert entry["sha256"] == store.sha256(file_of(folder, "deepscaler"))
+    assert entry["sha256"] == sha256(file_of(folder, "deepscaler"))
     assert entry["rows"] == 60
 
 
@@ -266,3 +276,86 @@ def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_lice
 def test_needs_are_said_without_touching_the_hub(monkeypatch, folder):
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("asked the hub"))
     assert len(describe_needs([SourceRequest(name=name) for name in SOURCES], folder)) == len(SOURCES)
+
+
+# what makes a row unfit
+
+PLANTED = "a lighthouse keeper counts seven ships and then nine more before the fog hides all of them"
+
+
+def instructions(name, **kwargs):
+    return {"kind": "instructions", "instructions": [{"id": name, "kwargs": kwargs}], "checkers": None}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"kind": "math", "gold": "\\frac{1}{2}", "tolerance": None},
+        {"kind": "math", "gold": "3, -3", "tolerance": None},
+        {"kind": "choice", "gold": "B", "options": ["one", "two"]},
+        {"kind": "quantity", "gold": "20 g/cm^3"},
+        instructions("punctuation:no_comma"),
+        {"kind": "code", "entry": None, "inputs": ["1"], "expected": ["1"], "tolerance": None},
+    ],
+)
+def test_a_good_gold_passes(payload):
+    check_gold(payload, "")
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ({"kind": "quantity", "gold": "about three"}, "own verifier"),
+        ({"kind": "math", "gold": "", "tolerance": None}, "own verifier"),
+        ({"kind": "choice", "gold": "C", "options": ["one", "two"]}, "own verifier"),
+        (instructions("keywords:unheard_of"), "nobody can check"),
+        (instructions("keywords:existence"), "nobody can check"),
+    ],
+)
+def test_a_gold_that_its_verifier_refuses_is_dropped(payload, reason):
+    with pytest.raises(Drop, match=reason):
+        check_gold(payload, "")
+
+
+def overlap(*questions, words=13):
+    found = Overlap(words)
+    for question in questions:
+        found.add(question)
+    return found
+
+
+def drops(found, question):
+    try:
+        found.check(question)
+    except Drop:
+        return True
+    return False
+
+
+def test_a_planted_passage_is_found_whatever_surrounds_it():
+    found = overlap(f"Problem 7. {PLANTED.upper()}! How many?")
+    assert drops(found, f"In a story, {PLANTED.replace(' ', ', ')}")
+    assert not drops(
+        found, "a lighthouse keeper counts seven ships and then eight more before the fog hides two"
+    )
+
+
+def test_short_questions_overlap_only_as_a_whole():
+    found = overlap("Solve x^2 = 9.")
+    assert drops(found, "solve X^2=9")
+    assert not drops(found, "Solve x^2 = 9 over the integers.")
+
+
+def test_what_many_evaluation_questions_share_is_boilerplate():
+    questions = [f"{PLANTED} and {n}" for n in range(SHARED_BY + 1)]
+    assert drops(overlap(*questions[:-1]), PLANTED)
+    assert not drops(overlap(*questions), PLANTED)
+
+
+def test_zero_words_switches_it_off():
+    assert not drops(overlap(PLANTED, words=0), PLANTED)
+
+
+@given(st.text(min_size=1), st.integers(1, 20))
+def test_every_question_overlaps_itself(question, words):
+    assert drops(overlap(question, words=words), question)

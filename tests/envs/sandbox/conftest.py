@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
@@ -11,7 +9,7 @@ from support.sandbox_tiers import TIERS
 
 
 @pytest.fixture(scope="module", params=TIERS)
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+def sandbox(request):
     """A sandbox at tier A and at tier B."""
     with Sandbox.open(Policy(tier=request.param)) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Programs that attack: each is contained, by what can be seen from outside, and the next program is served."""
+"""Programs that attack or cheat: contained, worth nothing, leaving nothing, and the next program is served."""
 
 import json
 import os
@@ -17,13 +17,11 @@ import prorl
 from prorl.envs.sandbox.jobs import Job, Limits
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from support.arena import Arena, descendants
-from support.attacks import MATRIX, PRELUDE
-from support.attacks_further import FURTHER
+from support.attacks import ATTACKS, PRELUDE
 from support.exhaustion import EXHAUSTION
 from support.normal_user import run_as_normal_user
 from support.sandbox_tiers import TIERS
 
-ATTACKS = MATRIX | FURTHER
 QUICK = Limits(seconds=0.2, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENT = replace(QUICK, seconds=30)  # for what ends earlier, however busy the machine is
 ENOUGH = Limits(seconds=10.0, memory_bytes=256 << 20, output_bytes=1 << 20)
@@ -109,6 +107,22 @@ def test_nothing_is_left_for_the_next_program(sandbox, arena):
     assert before.value.startswith("[False, False, False, False] False False {} False")
 
 
+def test_a_crash_cannot_be_dumped(sandbox, arena):
+    """What may be dumped has files in /proc that belong to its user, all else to root."""
+    look = "import resource\nprint(resource.getrlimit(resource.RLIMIT_CORE))\n"
+    look += "try: print(os.stat('/proc/self/stat').st_uid)\nexcept OSError: print('no /proc')"
+    core, owner = run(sandbox, arena, PRELUDE + look).value.splitlines()
+    assert core == "(0, 0)"
+    assert owner == ("no /proc" if sandbox.tier == "A" else "0")
+
+
+def test_inside_the_wall_only_the_interpreter_can_be_seen(sandbox, arena):
+    if sandbox.tier == "A":
+        names = ["/etc/passwd", "/home", "/proc/1", "/tmp", "/var"]
+        result = run(sandbox, arena, f"{PRELUDE}print([name for name in {names} if os.path.exists(name)])")
+        assert result.value == "[]\n"
+
+
 @pytest.mark.parametrize("name", HARMLESS_ALONE)
 def test_the_same_attack_works_without_a_sandbox(name):
     """The attacks are real: what is refused above is not a mistake in the program that tries it."""
@@ -129,7 +143,7 @@ def test_the_same_attack_works_without_a_sandbox(name):
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests already run as a normal user")
 def test_all_of_this_holds_for_a_normal_user():
     packages = [str(Path(prorl.__path__[0]).parent), *site.getsitepackages()]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     try:
         trial = run_as_normal_user(["-c", "import pytest, hypothesis, prorl"], root, packages)
     except (OSError, subprocess.SubprocessError) as error:
@@ -142,3 +156,52 @@ def test_all_of_this_holds_for_a_normal_user():
     passed = re.search(r"(\d+) passed", again.stdout)
     assert passed
     assert int(passed[1]) >= len(ATTACKS) + len(EXHAUSTION)
+
+
+# searches the heap and Python's arenas; writing from an address that is not mapped fails instead of crashing
+SEARCH = """
+import ctypes, os, re
+libc = ctypes.CDLL(None)
+libc.sbrk.restype = ctypes.c_void_p
+libc.write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+libc.write.restype = ctypes.c_ssize_t
+reader, writer = os.pipe()
+PAGE = 4096
+
+def pages(address, step):
+    while libc.write(writer, address, PAGE) == PAGE:
+        yield os.read(reader, PAGE)
+        address += step
+
+def memory():
+    end = libc.sbrk(0) // PAGE * PAGE
+    yield from pages(end - PAGE, -PAGE)
+    for thing in (object(), pages, os.environ, [0] * 1000):
+        here = id(thing) // PAGE * PAGE
+        yield from pages(here, PAGE)
+        yield from pages(here - PAGE, -PAGE)
+
+mark = re.compile(rb"(SOURCE|INPUT|OUTPUT|OWN)_MARK_[0-9]{4}")  # which does not match itself
+text = "OWN_MARK_4567"
+found = set()
+size = 0
+for page in memory():
+    size += 1
+    found.update(mark.findall(page))
+print(size > 500, sorted(found))
+"""
+
+
+def test_nothing_of_an_earlier_program_is_in_memory(sandbox):
+    source, words = (
+        "# SOURCE_MARK_1234\n" * 1000,
+        "INPUT_MARK_3456 " * 1000,
+    )  # small texts would be overwritten soon
+    script = source + "import sys\nprint(sys.stdin.read(), ('OUTPUT' + '_MARK_2345 ') * 1000)"
+    function = source + "def f(x): return [x, ('OUTPUT' + '_MARK_2345 ') * 1000]"
+    secret = Job(source=script, inputs=(words,))
+    call = Job(source=function, entry="f", inputs=([words],))
+    for job in (secret, call) * 3:
+        assert "OUTPUT_MARK_2345" in str(sandbox.run(job)[0].value)
+    (result,) = sandbox.run(Job(source=SEARCH, inputs=("",)))
+    assert (result.status, result.value) == ("ok", "True [b'OWN']\n")

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from prorl.envs.sandbox.jobs import Job, Limits
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.verifiers.programs import Tests as HiddenTests
 from prorl.envs.verifiers.programs import judge_program
+from support.processes import eventually, family, state
 from support.sandbox_tiers import TIERS
 
 SUM = Job(source="print(1 + 1)", inputs=("",))
@@ -30,45 +30,24 @@ sandbox.run(Job(source="while True: pass", inputs=("",), limits=Limits(seconds=6
 """
 
 
-def descendants(pid: int) -> set[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
+def descendants(pid):
+    return set(family(pid))
 
 
-def eventually(condition) -> bool:
-    deadline = time.monotonic() + 120
-    while not (done := condition()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return done
-
-
-def running(pids: set[int]) -> set[int]:
+def running(pids):
     """Those that still execute: neither gone nor only waiting to be collected."""
-    states = {}
-    for pid in pids:
-        with suppress(OSError):
-            states[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return {pid for pid, state in states.items() if state not in "ZX"}
+    return {pid for pid in pids if state(pid) not in ("", "Z", "X")}
 
 
-def kill(pid: int) -> None:
+def kill(pid):
     """Kill a server, or the wall around one, and wait for all inside: they outlive the wall for a moment."""
-    family = {pid} | descendants(pid)
+    everybody = {pid} | descendants(pid)
     os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not running(family))
+    eventually(lambda: not running(everybody))
 
 
 @pytest.fixture(params=TIERS)
-def tier(request) -> str:
+def tier(request):
     return request.param
 
 
@@ -83,7 +62,7 @@ def test_a_killed_server_is_replaced_and_the_job_runs(tier):
 def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
     with Sandbox.open(Policy(tier=tier)) as sandbox:
         kill(sandbox.server_pid)
-        monkeypatch.setattr("prorl.envs.sandbox.wall.command", lambda tier, **_: ["/nonexistent/python"])
+        monkeypatch.setattr("prorl.envs.sandbox.sandbox.command", lambda tier, **_: ["/nonexistent/python"])
         (result,) = sandbox.run(SUM)
         assert result.status == "sandbox_error"
         assert "/nonexistent/python" in result.note
@@ -107,7 +86,7 @@ def test_a_program_killed_from_outside_runs_once_more_and_is_never_wrong(tier, n
         server, deadline = sandbox.server_pid, time.monotonic() + 20
         servers = descendants(server)
 
-        def kill_programs() -> None:
+        def kill_programs():
             killed: set[int] = set()
             while len(killed) < kills and time.monotonic() < deadline:
                 for pid in descendants(server) - servers - killed:
@@ -128,12 +107,11 @@ def test_time_in_which_sandbox_and_program_are_stopped_does_not_count(tier):
     """The limit is a second, they are stopped for two, and the program needs a little on either side."""
     with Sandbox.open(Policy(tier=tier)) as sandbox:
         server = sandbox.server_pid
-        family = {server, *descendants(server)}
+        servers = {server, *descendants(server)}
 
-        def freeze() -> None:
-            if not eventually(lambda: descendants(server) - family):
-                return
-            everybody = family | descendants(server)
+        def freeze():
+            eventually(lambda: descendants(server) - servers)
+            everybody = servers | descendants(server)
             for number, rest in ((signal.SIGSTOP, 2.0), (signal.SIGCONT, 0.0)):
                 for pid in everybody:
                     with suppress(ProcessLookupError):
@@ -151,11 +129,11 @@ def test_time_in_which_sandbox_and_program_are_stopped_does_not_count(tier):
 def test_closing_ends_every_process(tier):
     others = descendants(os.getpid())
     sandbox = Sandbox.open(Policy(tier=tier))
-    family = descendants(os.getpid()) - others
-    assert family
+    mine = descendants(os.getpid()) - others
+    assert mine
     sandbox.close()
     sandbox.close()
-    assert eventually(lambda: not descendants(os.getpid()) & family)
+    eventually(lambda: not descendants(os.getpid()) & mine)
 
 
 def test_everything_dies_with_a_parent_that_is_killed(tier):
@@ -164,7 +142,7 @@ def test_everything_dies_with_a_parent_that_is_killed(tier):
     )
     with opener:
         assert opener.stdout.readline() == b"open\n"
-        assert eventually(lambda: len(descendants(opener.pid)) >= 2)  # the server and the program
-        family = descendants(opener.pid)
+        eventually(lambda: len(descendants(opener.pid)) >= 2)  # the server and the program
+        everybody = descendants(opener.pid)
         opener.kill()
-    assert eventually(lambda: not running(family))
+    eventually(lambda: not running(everybody))

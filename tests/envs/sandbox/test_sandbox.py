@@ -1,8 +1,8 @@
 """What callers rely on: one result per input whatever the program does, by status, within the limits."""
 
-from __future__ import annotations
-
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prorl.envs.sandbox import wall
 from prorl.envs.sandbox.jobs import Job, Limits
-from prorl.envs.sandbox.link import SandboxError
+from prorl.envs.sandbox.link import SandboxError, find_numpy
+from prorl.envs.sandbox.probe import probe
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 
 PLAIN = st.recursive(
@@ -22,12 +22,12 @@ PLAIN = st.recursive(
 )
 
 
-def call(sandbox: Sandbox, source: str, *inputs: list[object], **limits: float) -> list[tuple[str, object]]:
+def call(sandbox, source, *inputs, **limits):
     job = Job(source=source, entry="f", inputs=inputs, limits=Limits(**limits))
     return [(result.status, result.value) for result in sandbox.run(job)]
 
 
-def script(sandbox: Sandbox, source: str, *inputs: str, **limits: float) -> list[tuple[str, object]]:
+def script(sandbox, source, *inputs, **limits):
     job = Job(source=source, inputs=inputs or ("",), limits=Limits(**limits))
     return [(result.status, result.value) for result in sandbox.run(job)]
 
@@ -73,16 +73,7 @@ def test_plain_data_survives_the_way_in_and_out(sandbox, value):
 
 @pytest.mark.parametrize(
     "expression",
-    [
-        "{1}",
-        "b'bytes'",
-        "{(1, 2): 3}",
-        "object()",
-        "1j",
-        "1 << 100_000",
-        "'\\ud800'",
-        "nest(5000)",
-    ],
+    ["{1}", "b'bytes'", "{(1, 2): 3}", "object()", "1j", "1 << 100_000", "'\\ud800'", "nest(5000)"],
 )
 def test_only_plain_data_of_bounded_size_is_a_result(sandbox, expression):
     source = f"def nest(n):\n    x = []\n    for _ in range(n): x = [x]\n    return x\ndef f(): return {expression}"
@@ -184,14 +175,14 @@ print(a.sum(), np.linalg.det(np.eye(2)), len(np.fft.fft(a)), np.random.randint(1
 """
 
 
-@pytest.mark.skipif(wall.find_numpy() is None, reason="numpy is not installed")
+@pytest.mark.skipif(find_numpy() is None, reason="numpy is not installed")
 def test_numpy_is_there_where_it_is_installed_and_brings_no_other_package(sandbox):
     assert script(sandbox, NUMPY, "3 1 2") == [("ok", "6 1.0 3 985772 [3 2 1]\n")]
     source = "import numpy\ndef f(x): return [numpy.float64(x) / 2, numpy.int64(x), numpy.bool_(x == 3)]"
     assert call(sandbox, source, [3]) == [("ok", [1.5, 3, 1.0])]
     source = "import numpy, sys\nprint([p for p in sys.path if 'packages' in p])\nimport pytest"
     assert script(sandbox, source) == [("runtime_error", None)]
-    folder = wall.find_numpy()
+    folder = find_numpy()
     for path in ("/packages/numpy", folder, f"{folder}/numpy"):
         source = f"import os, numpy\nprint(os.listdir('{path}'))"
         assert script(sandbox, source) == [("runtime_error", None)]
@@ -199,7 +190,7 @@ def test_numpy_is_there_where_it_is_installed_and_brings_no_other_package(sandbo
 
 @pytest.mark.parametrize("found", [None, Path("/nonexistent")])
 def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch, found):
-    monkeypatch.setattr(wall, "find_numpy", lambda: found)
+    monkeypatch.setattr("prorl.envs.sandbox.sandbox.find_numpy", lambda: found)
     with Sandbox.open(Policy(tier="B")) as opened:
         source = "try:\n    import numpy\nexcept ModuleNotFoundError as error:\n    print(error)"
         assert script(opened, source) == [("ok", "No module named 'numpy'\n")]
@@ -207,7 +198,7 @@ def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch,
 
 def test_a_server_with_numpy_that_cannot_be_started_leaves_the_other(monkeypatch):
     with Sandbox.open(Policy(tier="B")) as opened:
-        monkeypatch.setattr(wall, "command", lambda tier, **_: ["/nonexistent/python"])
+        monkeypatch.setattr("prorl.envs.sandbox.sandbox.command", lambda tier, **_: ["/nonexistent/python"])
         assert script(opened, "print('no numpy needed')") == [("ok", "no numpy needed\n")]
 
 
@@ -302,7 +293,7 @@ def test_the_best_tier_is_taken(sandbox):
 
 
 def test_a_machine_without_a_wall_falls_to_tier_b(monkeypatch, tmp_path):
-    monkeypatch.setattr("prorl.envs.sandbox.wall.find_bubblewrap", lambda: None)
+    monkeypatch.setattr("prorl.envs.sandbox.link.find_bubblewrap", lambda: None)
     with Sandbox.open() as opened:
         assert opened.tier == "B"
 
@@ -311,7 +302,7 @@ def test_a_wall_that_does_not_stand_falls_to_tier_b(monkeypatch, tmp_path):
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setattr("prorl.envs.sandbox.wall.find_bubblewrap", lambda: str(broken))
+    monkeypatch.setattr("prorl.envs.sandbox.link.find_bubblewrap", lambda: str(broken))
     with Sandbox.open() as opened:
         assert opened.tier == "B"
     with pytest.raises(SandboxError, match=r"No permissions.*apt-get install"):
@@ -323,3 +314,31 @@ def test_root_becomes_nobody(sandbox):
     assert script(sandbox, "import os; print(os.getresuid(), os.getgroups())") == [
         ("ok", "(65534, 65534, 65534) []\n")
     ]
+
+
+def test_the_tier_reported_is_the_tier_opened():
+    report = probe()
+    with Sandbox.open() as sandbox:
+        assert report.tier == sandbox.tier
+
+
+def test_what_is_missing_has_a_cost_and_what_works_has_none(monkeypatch):
+    monkeypatch.setattr("prorl.envs.sandbox.link.find_bubblewrap", lambda: None)
+    report = probe()
+    assert report.tier == "B"
+    findings = {finding.name: finding for finding in report.findings}
+    assert not findings["bubblewrap"].works
+    assert "apt-get install bubblewrap" in findings["bubblewrap"].cost
+    assert all(bool(finding.cost) != finding.works for finding in report.findings)
+
+
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "sandbox.py"
+
+
+@pytest.mark.parametrize("kind", ["script", "call"])
+def test_it_compares_every_tier_with_a_bare_interpreter(kind):
+    sizes = ["--programs", "2", "--repeats", "1", "--workers", "1", "--kind", kind]
+    done = subprocess.run([sys.executable, BENCHMARK, *sizes], capture_output=True, text=True, check=True)
+    assert "tier B" in done.stdout
+    assert "× bare" in done.stdout
+    assert "tier C" in done.stdout

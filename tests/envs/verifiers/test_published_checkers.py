@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from prorl.envs.datasets.catalogue import SourceRequest
 from prorl.envs.datasets.prepare import require_prepared
-from prorl.envs.datasets.records import SourceRequest
 from prorl.envs.verifiers import published_checkers
 from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionError, check
 from prorl.envs.verifiers.published_checkers import MissingCheckersError, validate, verify

@@ -21,7 +21,7 @@ from support.served import chromium, looking, served
 
 pytestmark = needs_chromium
 
-SLOW_RUN = Path(__file__).parents[1] / "support" / "slow_run.py"
+SLOW_RUN = Path(__file__).parents[2] / "support" / "slow_run.py"
 LONGEST = (
     "Math.max(...[...document.querySelectorAll('.plot[data-drawn]')]"
     ".flatMap((plot) => plot.data.map((curve) => (curve.x || []).length)))"
@@ -64,12 +64,13 @@ def test_a_run_is_watched_and_steered(browser, tmp_path):
     folder = tmp_path / "runs" / "nano"
     folder.parent.mkdir()
     with (
-        training(folder),
+        training(folder) as trainer,
         served(tmp_path / "runs", tmp_path / "log") as server,
         looking(browser) as (page, complaints),
     ):
         while len(journal(folder)) < 8:
             assert server.process.poll() is None
+            assert trainer.poll() is None
             time.sleep(0.05)
         page.goto(f"{server.address}#token={server.token}")
         page.get_by_role("link", name="nano").wait_for()

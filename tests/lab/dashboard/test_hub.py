@@ -1,15 +1,19 @@
-"""Who looks, how often, and who is told."""
+"""Who looks, how often, and what is sent to whom."""
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prorl.lab.dashboard.hub import Hub, Pace, Page
-from prorl.lab.report.section import Section
+from prorl.lab.dashboard.hub import Hub, Newest, Pace, Page
+from prorl.lab.report.page import section_json
+from prorl.lab.report.section import Figure, Section
 
 FAST = Pace(interval=0.01, share=1.0, linger=0.05, heartbeat=60.0)
 
@@ -34,8 +38,8 @@ async def messages(hub: Hub, page: Callable[[], Page], until: int) -> list[int]:
     async with asyncio.timeout(20), aclosing(hub.events("run", page)) as stream:
         async for event in stream:
             if event.startswith("data: "):
-                [part] = json.loads(event.removeprefix("data: "))["parts"]
-                found.append(int(part["html"]))
+                [one] = json.loads(event.removeprefix("data: "))["sections"]
+                found.append(int(one["html"]))
             if found and found[-1] >= until:
                 return found
     return found
@@ -169,3 +173,97 @@ def test_a_page_is_closed_after_its_last_look_when_the_server_is_cut_off():
 
     asyncio.run(main())  # cancels what is left
     assert (page.looks, page.closed, page.closed_meanwhile) == (1, 1, False)
+
+
+# -- what is sent
+
+
+KEYS = st.sampled_from(["a", "b", "c"])
+FIGURES = st.builds(
+    lambda key, value: (key, value), KEYS, st.sampled_from([0.0, 1.0, math.nan, "</script><b>"])
+)
+
+
+def section(key: str, html: str, figures: list[tuple[str, object]]) -> Section:
+    return Section(
+        key=key,
+        title=key.upper(),
+        html=html,
+        figures=tuple(
+            Figure(key=f"{key}-{name}", title=name, data=({"y": [value]},), layout={})
+            for name, value in dict(figures).items()
+        ),
+    )
+
+
+SECTIONS = st.lists(
+    st.builds(section, KEYS, st.sampled_from(["", "<p>x</p>"]), st.lists(FIGURES, max_size=3)),
+    max_size=3,
+    unique_by=lambda one: one.key,
+)
+
+
+class Reader:
+    """Does what the page's script does with messages."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.sections: dict[str, dict] = {}
+
+    def take(self, page: Newest) -> None:
+        text, self.version = page.since(self.version)
+        message = json.loads(text)
+        self.sections |= {one["key"]: one for one in message["sections"]}
+        self.sections = {key: self.sections[key] for key in message["outline"]}
+
+
+@given(st.lists(st.tuples(SECTIONS, st.booleans()), min_size=1, max_size=8))
+def test_who_follows_and_who_comes_late_see_the_newest_page(pages):
+    page, follower = Newest(), Reader()
+    for sections, reads in pages:
+        page.take(sections)
+        if reads:
+            follower.take(page)
+    follower.take(page)
+    newcomer = Reader()
+    newcomer.take(page)
+    assert (
+        list(follower.sections.values())
+        == list(newcomer.sections.values())
+        == [section_json(one) for one in pages[-1][0]]
+    )
+
+
+def test_only_the_sections_that_changed_are_sent():
+    page = Newest()
+    page.take([section("a", "old", [("a", 1.0)]), section("b", "same", [])])
+    page.take([section("a", "old", [("a", 2.0)]), section("b", "same", [])])
+    [sent] = json.loads(page.since(1)[0])["sections"]
+    assert sent["key"] == "a"
+
+
+def test_a_section_that_is_the_same_object_is_not_cut_again(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "prorl.lab.dashboard.hub.section_json", lambda one: made.append(one) or section_json(one)
+    )
+    page, still = Newest(), section("a", "x", [("a", 1.0)])
+    for step in range(3):
+        page.take([still, section("b", str(step), [])])
+    assert made.count(still) == 1
+    assert page.version == 3
+
+
+def test_the_same_page_is_no_new_version():
+    page = Newest()
+    page.take([section("a", "x", [("a", math.nan)])])
+    page.take([section("a", "x", [("a", math.nan)])])
+    assert page.version == 1
+
+
+def test_a_message_is_one_line_of_ascii():
+    page = Newest()
+    page.take([section("a", "two\nlines\u2028and </script>", [])])
+    text, _ = page.since(0)
+    assert text.isascii()
+    assert len(text.splitlines()) == 1

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from prorl.lab.dashboard.serve import ServeError, announcement, serve
+from prorl.envs.errors import ProrlError
+from prorl.lab.dashboard.app import announcement, serve
 from prorl.run.store import RunStore
 from support.served import served
 
@@ -53,15 +54,15 @@ def test_the_next_free_port_is_taken_unless_one_was_asked_for(root, tmp_path):
     with served(root, tmp_path / "one", "--host", "127.0.0.1") as one:
         with served(root, tmp_path / "two", "--host", "127.0.0.1") as two:
             ports = [urlsplit(server.address).port for server in (one, two)]
-        with pytest.raises(ServeError, match="choose others with --host and --port"):
+        with pytest.raises(ProrlError, match="choose others with --host and --port"):
             serve(root, host="127.0.0.1", port=ports[0], read_only=True)
     assert 8787 <= ports[0] < ports[1] < 8807
 
 
 def test_a_folder_or_host_that_is_not_there_is_one_sentence(root, tmp_path):
-    with pytest.raises(ServeError, match="there is no folder"):
+    with pytest.raises(ProrlError, match="there is no folder"):
         serve(tmp_path / "nowhere", host="127.0.0.1", port=None, read_only=True)
-    with pytest.raises(ServeError, match="nothing can be served on"):
+    with pytest.raises(ProrlError, match="nothing can be served on"):
         serve(root, host="no.such.host.invalid", port=0, read_only=True)
 
 
@@ -84,5 +85,5 @@ def test_an_address_can_be_clicked_for_version_six_too(tmp_path):
 
 
 def test_two_servers_do_not_share_a_port(root):
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ServeError, match="in use"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ProrlError, match="in use"):
         serve(root, host="127.0.0.1", port=taken.getsockname()[1], read_only=True)

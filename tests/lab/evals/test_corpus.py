@@ -1,4 +1,6 @@
-"""What counts as a word, and which documents files hold."""
+"""What counts as a word, which documents files hold, and the longest matches that looking everywhere finds."""
+
+from __future__ import annotations
 
 import json
 import unicodedata
@@ -9,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from prorl.lab.evals.corpus import CorpusError, corpus_of_files, corpus_of_texts, split_words
+from prorl.lab.evals import corpus as corpora
+from prorl.lab.evals.corpus import (
+    DEPTH,
+    CorpusError,
+    corpus_of_files,
+    corpus_of_texts,
+    longest_matches,
+    split_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,22 +71,6 @@ def test_a_folder_gives_the_documents_of_all_its_files(tmp_path):
     assert list(corpus_of_files([tmp_path]).documents()) == documents
 
 
-def test_the_key_follows_the_content_and_not_the_place(tmp_path):
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name)
-    here, there = (corpus_of_files([tmp_path / name]) for name in ("here", "there"))
-    assert here.key == there.key
-    with (tmp_path / "there" / "a.txt").open("a") as file:
-        file.write("!")
-    assert corpus_of_files([tmp_path / "there"]).key != here.key
-
-
-def test_texts_that_are_cut_differently_are_another_corpus():
-    keys = {corpus_of_texts("c", texts).key for texts in (["a b"], ["a", "b"], ["a", "b", ""], ["ab"])}
-    assert len(keys) == 4
-
-
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -109,3 +103,72 @@ def test_a_path_without_a_corpus_is_said_in_a_sentence(tmp_path):
         corpus_of_files([tmp_path])
     with pytest.raises(CorpusError, match="there is no corpus"):
         corpus_of_files([tmp_path / "missing.txt"])
+
+
+# -- the longest matches
+
+LETTERS = st.lists(st.sampled_from("abc"), max_size=40).map(" ".join)
+CORPORA = st.lists(LETTERS, min_size=1, max_size=6).filter(any)
+REPETITIVE = st.integers(1, 40).map(lambda size: " ".join("a" * size))
+
+
+def matches(documents: list[str], texts: list[str]) -> list[list[int]]:
+    return [found.tolist() for found in longest_matches(texts, corpus_of_texts("c", documents)).lengths]
+
+
+def look_everywhere(documents: list[str], text: str) -> list[int]:
+    """For every word the longest match, by definition."""
+    words, corpus = text.split(), [document.split() for document in documents]
+    lengths = range(1, min(DEPTH, len(words)) + 1)
+    grams = {tuple(d[i : i + n]) for d in corpus for n in lengths for i in range(len(d) - n + 1)}
+    return [
+        max((n for n in lengths if i + n <= len(words) and tuple(words[i : i + n]) in grams), default=0)
+        for i in range(len(words))
+    ]
+
+
+@pytest.mark.parametrize("batch", [1, 30, 1 << 20])
+@given(documents=CORPORA, texts=st.lists(LETTERS, max_size=4))
+def test_matches_are_those_of_looking_everywhere(documents, texts, batch):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpora, "AT_A_TIME", batch)
+        assert matches(documents, texts) == [look_everywhere(documents, text) for text in texts]
+
+
+@given(st.lists(REPETITIVE, min_size=1, max_size=3), REPETITIVE)
+def test_repetitions_longer_than_a_match_is_followed(documents, text):
+    assert matches(documents, [text]) == [look_everywhere(documents, text)]
+
+
+@given(
+    st.lists(st.text(max_size=20), min_size=1, max_size=4).filter(lambda texts: any(map(str.split, texts)))
+)
+def test_a_corpus_holds_every_one_of_its_texts(documents):
+    for found in matches(documents, documents):
+        assert found == [min(DEPTH, len(found) - i) for i in range(len(found))]
+
+
+@pytest.mark.parametrize(
+    ("documents", "texts", "found"),
+    [
+        (["one two three four"], ["one two three four"], [[4, 3, 2, 1]]),
+        (["one two", "three four"], ["one two three four"], [[2, 1, 2, 1]]),
+        (["one two three four"], ["one two", "three four"], [[2, 1], [2, 1]]),
+        (["one two", ""], ["one zzz two", "yyy xxx", ""], [[1, 0, 1], [0, 0], []]),
+        (["one two", ""], ["yyy xxx", ""], [[0, 0], []]),
+        (["zwei drei \ud800 Élan"], ["ÉLAN drei \ud800"], [[1, 2, 1]]),
+    ],
+)
+def test_a_match_stays_within_a_document_a_text_and_known_words(documents, texts, found):
+    assert matches(documents, texts) == found
+
+
+def test_documents_and_words_are_counted():
+    found = longest_matches(["one"], corpus_of_texts("c", ["one two, three", "", "one"]))
+    assert (found.documents, found.words) == (3, 5)
+
+
+@pytest.mark.parametrize("documents", [[], [""], [" ", "\n"]])
+def test_a_corpus_without_words_is_refused(documents):
+    with pytest.raises(CorpusError, match="no words"):
+        matches(documents, ["one"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
-from prorl.lab.evals.corpus_index import build_index
+from prorl.lab.evals.corpus import corpus_of_texts, longest_matches
 from prorl.lab.evals.creativity import (
     Estimate,
     Lengths,
@@ -21,7 +21,8 @@ from prorl.lab.evals.creativity import (
     uniqueness,
     write_creativity,
 )
-from prorl.lab.evals.study import Kept, ProblemResult, Study
+from prorl.lab.evals.evaluation_store import Study
+from prorl.rollout.validation import Kept, ProblemResult
 
 LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=20).map(" ".join)
 CORPORA = st.lists(LETTERS, min_size=1, max_size=5)
@@ -45,9 +46,13 @@ def by_definition(documents: list[str], text: str, length: int) -> float:
     return fmean(unique)
 
 
+def matches_of(documents: list[str], text: str):
+    (matches,) = longest_matches([text], corpus_of_texts("c", documents)).lengths
+    return matches
+
+
 def index_of(documents: list[str], text: str, lengths: Lengths = FEW) -> float:
-    (matches,) = build_index(documents).longest_matches([text])
-    return creativity_index(matches, lengths)
+    return creativity_index(matches_of(documents, text), lengths)
 
 
 # -- the definition
@@ -55,13 +60,13 @@ def index_of(documents: list[str], text: str, lengths: Lengths = FEW) -> float:
 
 @given(CORPORA, LETTERS, st.integers(1, 8))
 def test_uniqueness_is_what_its_definition_says(documents, text, length):
-    (matches,) = build_index(documents).longest_matches([text])
+    matches = matches_of(documents, text)
     assert uniqueness(matches, length) == pytest.approx(by_definition(documents, text, length))
 
 
 @given(CORPORA, LETTERS)
 def test_uniqueness_does_not_fall_with_the_length(documents, text):
-    (matches,) = build_index(documents).longest_matches([text])
+    matches = matches_of(documents, text)
     shares = [uniqueness(matches, length) for length in range(1, 17)]
     assert shares == sorted(shares)
 
@@ -79,7 +84,7 @@ def test_the_index_is_the_sum_of_uniqueness_over_the_lengths(documents, text):
 
 def test_a_worked_example():
     corpus = ["the cat sat on the mat"]
-    (matches,) = build_index(corpus).longest_matches(["A dog sat on the mat, the cat!"])
+    matches = matches_of(corpus, "A dog sat on the mat, the cat!")
     assert matches.tolist() == [0, 0, 4, 3, 2, 1, 0, 2, 1, 0]
     assert uniqueness(matches, 2) == pytest.approx(4 / 10)  # "sat on the mat" and "the cat" are found
     assert uniqueness(matches, 4) == pytest.approx(6 / 10)
@@ -138,11 +143,10 @@ def study(model: str, *problems: ProblemResult, step: int | None = None) -> Stud
 
 
 OLD, NEW, HALF = "a b c d", "w x y z", "a b y z"
-INDEX = build_index([OLD])
 
 
 def compared(*studies: Study, lengths: Lengths = FEW):
-    return compare_creativity(studies, INDEX, corpus="letters", lengths=lengths)
+    return compare_creativity(studies, corpus_of_texts("letters", [OLD]), lengths=lengths)
 
 
 def row(found, model, domain, part="test"):
@@ -192,10 +196,9 @@ def test_short_responses_are_counted_apart():
 
 
 def test_the_floor_is_the_index_of_responses_that_the_corpus_holds():
-    held = build_index([OLD, "a b c", "b c"])
     texts = (OLD, "a b c", "b c")
     problems = [problem("math", n, text) for n, text in enumerate(texts)]
-    found = compare_creativity([study("base", *problems)], held, corpus="letters", lengths=FEW)
+    found = compare_creativity([study("base", *problems)], corpus_of_texts("c", texts), lengths=FEW)
     assert found.models[0].floor == row(found, "base", "math").index.mean == (0 + 1 + 2) / 3
 
 

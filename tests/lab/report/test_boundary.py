@@ -8,12 +8,13 @@ from itertools import chain
 import pytest
 
 from prorl.algo.pass_at_k import pass_at_k
-from prorl.envs.families.math import LinearEquation
-from prorl.lab.evals.study import Kept, write_study
+from prorl.envs.families.numbers import LinearEquation
+from prorl.lab.evals.evaluation_store import write_study
 from prorl.lab.report.boundary import boundary_sections
 from prorl.lab.report.ladders import trained_levels
 from prorl.lab.report.measured import measured
 from prorl.lab.report.page import section_json
+from prorl.rollout.validation import Kept
 from support.studies import result, results, study, voted
 
 HOSTILE = '</script><img src=x onerror=alert(1)><a href="javascript:x">'

@@ -1,6 +1,6 @@
 """How models and panels are drawn."""
 
-from prorl.lab.evals.rates import curve
+from prorl.lab.evals.statistics import curve
 from prorl.lab.report.drawing import GREY, RAMP, curve_traces, drawn, panels
 from support.studies import results, study
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.evals.study import Kept
 from prorl.lab.report.markup import LONGEST
 from prorl.lab.report.rollouts import (
     EARLIER,
@@ -19,6 +18,7 @@ from prorl.lab.report.rollouts import (
     rollout_section,
     solvable_section,
 )
+from prorl.rollout.validation import Kept
 from support.studies import result, study
 
 HOSTILE = "</pre></script><img src=x onerror=alert(1)>\ud800"

@@ -5,12 +5,13 @@ import math
 import pytest
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.lab.evals.study import ProblemResult, Study, write_study
+from prorl.lab.evals.evaluation_store import Study, write_study
 from prorl.lab.report.findings import findings
 from prorl.lab.report.measured import measured
 from prorl.lab.report.reader import read_run
 from prorl.lab.report.recipe import changes, recipe_section
 from prorl.lab.report.summary import summary_section
+from prorl.rollout.validation import ProblemResult
 from support import events
 from support.journals import run_with
 

@@ -9,7 +9,7 @@ import pytest
 from prorl.envs.files import NoRoomError
 from prorl.lab.watch import interrupt as module
 from prorl.lab.watch.interrupt import ECHO, Interrupt
-from prorl.rollout.outage import WaitEnded
+from prorl.rollout.pipeline import WaitEnded
 from prorl.run.heartbeat import WAITING
 from prorl.stopwatch import BETWEEN
 from support.runs import quiet

@@ -10,29 +10,29 @@ Splits: an evaluation set is `test` and nothing else, since exams steer the run 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
 from prorl.envs.base import canonical
-from prorl.envs.datasets.catalogue import VERSION, Source, resolve
-from prorl.envs.datasets.clean import OVERLAP_WORDS, Duplicates, Overlap, check_gold
+from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, Prepared, Source, SourceRequest, resolve
 from prorl.envs.datasets.convert import convert
 from prorl.envs.datasets.read import local_files, published_at, read
-from prorl.envs.datasets.records import DataError, Drop, Prepared, SourceRequest
 from prorl.envs.datasets.store import (
     StoredRow,
     StoredRows,
     file_of,
     read_manifest,
-    sha256,
     write_manifest,
     write_rows,
 )
+from prorl.envs.files import sha256
+from prorl.envs.grading import check_gold
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
@@ -41,34 +41,38 @@ from prorl.envs.verifiers.published_checkers import require_installed
 BUCKETS = 20  # 5 % each
 PROGRESS_EVERY = 500  # rows
 EXAMPLE_CHARS = 160  # of a dropped row
+COUNTED = ("rows", "kept", "dropped", "examples")  # of a report, kept in the manifest
+OVERLAP_WORDS = 13  # as GPT-3's and most later decontaminations; 0 switches it off
+SHARED_BY = 4  # evaluation questions that may share a passage before it counts as boilerplate
+
+_WORD = re.compile(r"\w+")
 
 Progress = Callable[[str, int], None]
 """Told the name of a source and how many of its rows have been read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SourceReport:
-    """What became of one source."""
+    """What became of one source; counted while its rows pass."""
 
     name: str
     use: Literal["train", "evaluation"]
-    rows: int  # read
-    kept: Mapping[str, int]  # split → rows
-    dropped: Mapping[str, int]  # reason → rows
-    examples: Mapping[str, str]  # reason → number and beginning of the first row dropped for it
-    redone: bool  # False: it was prepared before and nothing has changed
+    redone: bool = True  # False: it was prepared before and nothing has changed
+    rows: int = 0  # read
+    kept: Counter[Split] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)  # reason → rows
+    examples: dict[str, str] = field(
+        default_factory=dict
+    )  # reason → number and beginning of the first such row
 
     def lines(self) -> list[str]:
         """The report in one line, and one for every reason to drop a row, with the first such row."""
-        return [self.line(), *(f"  {reason}: {self.examples[reason]}" for reason in sorted(self.dropped))]
-
-    def line(self) -> str:
-        """The report in one line."""
         kept = ", ".join(f"{split} {count:,}" for split, count in sorted(self.kept.items()))
         reasons = sorted(self.dropped.items(), key=lambda item: (-item[1], item[0]))
-        dropped = ", ".join(f"{reason} {count:,}" for reason, count in reasons)
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in reasons) or "none"
         state = "" if self.redone else " (unchanged)"
-        return f"{self.name}: {self.rows:,} rows; kept {kept}; dropped {dropped or 'none'}{state}"
+        line = f"{self.name}: {self.rows:,} rows; kept {kept}; dropped {dropped}{state}"
+        return [line, *(f"  {reason}: {self.examples[reason]}" for reason in sorted(self.dropped))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +85,7 @@ class Report:
     def lines(self) -> list[str]:
         """The report for people."""
         lines = [line for source in self.sources for line in source.lines()]
-        uses = {source.use for source in self.sources}
-        if uses == {"train"}:
+        if {source.use for source in self.sources} == {"train"}:
             lines.append("no evaluation set is listed: overlap with them was not looked for")
         return lines
 
@@ -95,7 +98,7 @@ def prepare(
     run: Runner | None = None,
     overlap_words: int = OVERLAP_WORDS,
 ) -> Report:
-    """Prepare every requested source into `folder`, evaluation sets first, and say what was kept and dropped.
+    """Prepare every requested source into `folder`, evaluation sets first, and report what was kept and dropped.
 
     `run` is a sandbox for rows that must be opened in one; by default one is opened when the first needs it.
     `overlap_words` is the length of a passage that a training question must not share with an evaluation set.
@@ -106,19 +109,23 @@ def prepare(
     folder.mkdir(parents=True, exist_ok=True)
     sandbox = run or OwnSandbox()
     sources = {request.name: resolve(request) for request in requests}
-    ordered = sorted(requests, key=lambda request: sources[request.name].use != "evaluation")
     reports: dict[str, SourceReport] = {}
     overlap = Overlap(overlap_words)
     beside: list[str] = []  # hashes of the evaluation sets
-    for request in ordered:
-        source = sources[request.name]
+    for request in sorted(requests, key=lambda request: sources[request.name].use != "evaluation"):
+        source, path = sources[request.name], file_of(folder, request.name)
         training = source.use == "train"
         fingerprint = _fingerprint(source, request, [str(overlap_words), *beside] if training else [])
-        rows = _Rows(source, request, sandbox, overlap if training else Overlap(0), progress)
-        reports[source.name] = _up_to_date(folder, source, fingerprint) or _store(folder, rows, fingerprint)
+        report = _up_to_date(folder, source, fingerprint)
+        if report is None:
+            report = SourceReport(name=source.name, use=source.use)
+            compared = overlap if training else Overlap(0)
+            rows = _usable_rows(source, request, sandbox, compared, progress, report)
+            _store(folder, source, rows, report, _asked(source, request), fingerprint)
+        reports[source.name] = report
         if not training:
-            beside.append(sha256(file_of(folder, source.name)))
-            for question in StoredRows(file_of(folder, source.name)).questions():
+            beside.append(sha256(path))
+            for question in StoredRows(path).questions():
                 overlap.add(question)
     return Report(folder=folder, sources=tuple(reports[request.name] for request in requests))
 
@@ -159,73 +166,95 @@ def split_of(source: Source, question: str) -> Split:
     return "exam" if bucket == 0 else "test" if bucket == 1 else "train"
 
 
-class _Rows:
-    """The usable rows of one source, counted while they pass."""
+class Overlap:
+    """The passages of the evaluation questions: every run of so many words."""
 
-    def __init__(
-        self, source: Source, request: SourceRequest, run: Runner, overlap: Overlap, progress: Progress
-    ) -> None:
-        self.source = source
-        self.kept: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
-        self.read = 0
-        self.request = request
-        self._run, self._overlap, self._progress = run, overlap, progress
+    def __init__(self, words: int) -> None:
+        """`words` is the length of a passage; 0 finds no overlap at all."""
+        self._words = words
+        self._owners: Counter[bytes] = Counter()
 
-    def __iter__(self) -> Iterator[StoredRow]:
-        duplicates = Duplicates()
-        for number, cells in read(self.source, self.request):
-            self.read += 1
-            if self.read % PROGRESS_EVERY == 0:
-                self._progress(self.source.name, self.read)
-            try:
-                row = self._row(cells, duplicates)
-            except Drop as drop:
-                self.dropped[str(drop)] += 1
-                shown = _beginning(drop.row or str(cells))
-                self.examples.setdefault(str(drop), f"row {number}, {shown}")
-                continue
-            self.kept[row.split] += 1
-            yield row
-        self._progress(self.source.name, self.read)
+    def add(self, question: str) -> None:
+        """Take note of an evaluation question."""
+        self._owners.update(set(self._passages(question)))
 
-    def _row(self, cells: Mapping[str, Any] | Drop, duplicates: Duplicates) -> StoredRow:
-        if isinstance(cells, Drop):
-            raise cells
-        prepared = convert(self.source.layout, cells, self._run)
-        key = _key(prepared)
-        duplicates.check(prepared.question)
-        self._overlap.check(prepared.question)
-        check_gold(prepared.payload, prepared.prompt)
-        return StoredRow(key=key, split=split_of(self.source, prepared.question), prepared=prepared)
+    def check(self, question: str) -> None:
+        """Drop a training question that shares a passage with an evaluation question.
+
+        A passage that more than `SHARED_BY` of them share is boilerplate ("The first line contains an integer …")
+        and proves nothing. Questions shorter than a passage must be the same as a whole.
+        """
+        if any(1 <= self._owners[passage] <= SHARED_BY for passage in self._passages(question)):
+            raise Drop("overlaps an evaluation set")
+
+    def _passages(self, question: str) -> Iterator[bytes]:
+        if not self._words:
+            return
+        words = _WORD.findall(question.lower())
+        for start in range(max(1, len(words) - self._words + 1)):
+            yield _digest(" ".join(words[start : start + self._words]))
 
 
-def _store(folder: Path, rows: _Rows, fingerprint: str) -> SourceReport:
-    name = rows.source.name
-    path = file_of(folder, name)
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _usable_rows(
+    source: Source,
+    request: SourceRequest,
+    run: Runner,
+    overlap: Overlap,
+    progress: Progress,
+    report: SourceReport,
+) -> Iterator[StoredRow]:
+    """The usable rows of one source, counted in `report` while they pass."""
+    seen: set[bytes] = set()
+    for number, cells in read(source, request):
+        report.rows += 1
+        if report.rows % PROGRESS_EVERY == 0:
+            progress(source.name, report.rows)
+        try:
+            if isinstance(cells, Drop):
+                raise cells
+            prepared = convert(source.layout, cells, run)
+            key, question = _key(prepared), _digest(canonical(prepared.question))
+            if question in seen:
+                raise Drop("duplicate")
+            seen.add(question)
+            overlap.check(prepared.question)
+            check_gold(prepared.payload, prepared.prompt)
+        except Drop as drop:
+            report.dropped[str(drop)] += 1
+            report.examples.setdefault(str(drop), f"row {number}, {_beginning(drop.row or str(cells))}")
+            continue
+        split = split_of(source, prepared.question)
+        report.kept[split] += 1
+        yield StoredRow(key=key, split=split, prepared=prepared)
+    progress(source.name, report.rows)
+
+
+def _store(
+    folder: Path,
+    source: Source,
+    rows: Iterator[StoredRow],
+    report: SourceReport,
+    asked: str,
+    fingerprint: str,
+) -> None:
+    path = file_of(folder, source.name)
     try:
-        count = write_rows(path, rows.source.domain, rows)
-        if not count:
-            reasons = ", ".join(f"{reason} ({times})" for reason, times in rows.dropped.most_common(3))
-            first = next((f"; {example}" for example in rows.examples.values()), "")
+        if not write_rows(path, source.domain, rows):
+            reasons = ", ".join(f"{reason} ({times})" for reason, times in report.dropped.most_common(3))
+            first = next((f"; {example}" for example in report.examples.values()), "")
             raise DataError(
-                f"{name}: none of its {rows.read} rows can be used: {reasons or 'it is empty'}{first}"
+                f"{source.name}: none of its {report.rows} rows can be used: {reasons or 'it is empty'}{first}"
             )
     except BaseException:
-        _forget(folder, name)
+        _forget(folder, source.name)
         raise
-    entry = {
-        "asked": _asked(rows.source, rows.request),
-        "fingerprint": fingerprint,
-        "sha256": sha256(path),
-        "rows": rows.read,
-        "kept": dict(rows.kept),
-        "dropped": dict(rows.dropped),
-        "examples": rows.examples,
-    }
-    write_manifest(folder, {**read_manifest(folder), name: entry})
-    return _report(rows.source, entry, redone=True)
+    counts = {name: getattr(report, name) for name in COUNTED}
+    entry = {"asked": asked, "fingerprint": fingerprint, "sha256": sha256(path), **counts}
+    write_manifest(folder, {**read_manifest(folder), source.name: entry})
 
 
 def _forget(folder: Path, name: str) -> None:
@@ -242,19 +271,10 @@ def _up_to_date(folder: Path, source: Source, fingerprint: str) -> SourceReport 
     path = file_of(folder, source.name)
     if entry is None or entry["fingerprint"] != fingerprint or not path.exists():
         return None
-    return _report(source, entry, redone=False) if sha256(path) == entry["sha256"] else None
-
-
-def _report(source: Source, entry: Mapping[str, Any], *, redone: bool) -> SourceReport:
-    return SourceReport(
-        name=source.name,
-        use=source.use,
-        rows=entry["rows"],
-        kept=entry["kept"],
-        dropped=entry["dropped"],
-        examples=entry["examples"],
-        redone=redone,
-    )
+    if sha256(path) != entry["sha256"]:
+        return None
+    counts = {name: entry[name] for name in COUNTED}
+    return SourceReport(name=source.name, use=source.use, redone=False, **counts)
 
 
 def _fingerprint(source: Source, request: SourceRequest, beside: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a source, from the hub or from local files, with the columns its layout needs.
+"""Rows of a source, from the hub or from local files, with the columns its layout needs; and loosely typed cells.
 
 Invariant: whatever goes wrong here, out of reach, gated, unreadable or laid out otherwise, is one `DataError` that
 says what to download or write and where.
@@ -14,8 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from prorl.envs.datasets.catalogue import Source
-from prorl.envs.datasets.records import DataError, Drop, SourceRequest
+from prorl.envs.datasets.catalogue import DataError, Drop, Source, SourceRequest
 
 PEEK = 100  # rows in which a column must appear at least once
 BATCH = 256  # rows decoded at a time
@@ -40,9 +39,19 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
     head = list(islice(raw, PEEK))
     found = {column for row in head if not isinstance(row, Drop) for column in row}
     columns = match_columns(source, request, found)
-    rows = (row if isinstance(row, Drop) else _fields(row, columns) for row in chain(head, raw))
-    numbered = enumerate(rows, start=1)
-    return islice((item for item in numbered if _belongs(item[1], source)), request.limit)
+    return islice(_chosen(chain(head, raw), columns, source), request.limit)
+
+
+def _chosen(
+    rows: Iterator[Row | Drop], columns: Mapping[str, str], source: Source
+) -> Iterator[tuple[int, Row | Drop]]:
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Drop):
+            cells = ((field, _cell(row, column)) for field, column in columns.items())
+            row = {field: cell for field, cell in cells if cell is not ABSENT}
+            if any(field in row and row[field] not in kept for field, kept in source.where.items()):
+                continue
+        yield number, row
 
 
 def match_columns(source: Source, request: SourceRequest, found: Collection[str]) -> dict[str, str]:
@@ -132,16 +141,6 @@ def published_at(source: Source) -> str:
     return f"{source.hub}{config}, split {source.split}"
 
 
-def _belongs(row: Row | Drop, source: Source) -> bool:
-    return isinstance(row, Drop) or all(
-        row[field] in kept for field, kept in source.where.items() if field in row
-    )
-
-
-def _fields(row: Row, columns: Mapping[str, str]) -> Row:
-    return {field: cell for field, column in columns.items() if (cell := _cell(row, column)) is not ABSENT}
-
-
 def _cell(row: Row, column: str) -> Any:
     """What stands in a column, where dots lead into nested ones; ABSENT if nothing does."""
     if column in row:
@@ -173,16 +172,12 @@ def _json_rows(path: Path) -> Iterator[Row | Drop]:
             return
         file.seek(0)
         for line in file:
-            if line.strip():
-                yield _parsed_line(line)
-
-
-def _parsed_line(line: bytes) -> Row | Drop:
-    text = line.decode("utf-8", "backslashreplace")
-    try:
-        return _object(json.loads(line), text)
-    except (ValueError, RecursionError):
-        return Drop("a line that is no JSON", text)
+            text = line.decode("utf-8", "backslashreplace")
+            try:
+                if line.strip():
+                    yield _object(json.loads(line), text)
+            except (ValueError, RecursionError):
+                yield Drop("a line that is no JSON", text)
 
 
 def _object(value: Any, text: str) -> Row | Drop:
@@ -213,3 +208,46 @@ def _reason(error: BaseException) -> str:
     """The first line of an error, short."""
     text = str(error).strip().partition("\n")[0] or type(error).__name__
     return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "…"
+
+
+def as_text(value: Any) -> str:
+    """A cell as stripped text; None is empty, and 142.0 is "142"."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def user_text(value: Any) -> str:
+    """What the user says: a text, the last user message of a chat, or of the chat under `input`.
+
+    System prompts are dropped on purpose: Eurus-2's names actions that nothing else here knows.
+
+    Raises:
+        Drop: nothing is said.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("input")
+    if isinstance(value, list | tuple):
+        spoken = [
+            turn.get("content") for turn in value if isinstance(turn, Mapping) and turn.get("role") == "user"
+        ]
+        value = spoken[-1] if spoken else None
+    if not isinstance(value, str) or not value.strip():
+        raise Drop("no prompt")
+    return value.strip()
+
+
+def parsed(value: Any) -> Any:
+    """Strict JSON where a cell holds it as text (else a `Drop`); anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise Drop("a cell that is no JSON") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,12 +1,13 @@
-"""Prepared rows on disk: one Parquet file per source, and a manifest of what is in the folder and why.
+"""Prepared rows on disk, one Parquet file per source and a manifest of the folder, and a data set as a task.
 
-Invariant: a file is whole or not there, and the manifest names it only afterwards. Prompts of a file fit into
-memory, its tests may not: payloads are read one row group at a time.
+Invariants: a file is whole or not there, and the manifest names it only afterwards. Prompts of a file fit into
+memory, its tests may not: payloads are read one row group at a time. A problem carries the number and the hash of
+its row, never its tests, which may be megabytes: every process reads the same file, and where that has changed, the
+verdict is an error and no score.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prorl.envs.datasets.records import DataError, Prepared
+from prorl.envs.datasets.catalogue import DataError, Prepared
 from prorl.envs.files import replacing
-from prorl.envs.types import Split, Witness
+from prorl.envs.grading import judge
+from prorl.envs.types import Problem, Split, Verdict, Witness
+from prorl.envs.verifiers.programs import OwnSandbox, Runner
 
 if TYPE_CHECKING:
     from pyarrow import Schema
@@ -61,11 +64,7 @@ class StoredRows:
     """The rows of one prepared file, opened when they are first asked for."""
 
     def __init__(self, path: Path) -> None:
-        """Take note of the file.
-
-        Raises:
-            DataError: there is none.
-        """
+        """`path` must exist, else a `DataError` says what to run."""
         if not path.exists():
             raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`")
         self._path = path
@@ -134,6 +133,70 @@ class StoredRows:
         return self._file.read(columns=["prompt", "witness"])
 
 
+class DatasetTask:
+    """The rows of one source that `prepare` has stored."""
+
+    pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
+    ladder: tuple[int, ...] = ()
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """The source called `name` among those prepared into `folder`; it is opened at first use.
+
+        Raises:
+            DataError: it has not been prepared.
+        """
+        self.name = name
+        self._stored = StoredRows(file_of(folder, name))
+        self._run: Runner = OwnSandbox()
+
+    @property
+    def domain(self) -> str:
+        """The domain it is averaged into."""
+        return self._stored.domain
+
+    @property
+    def splits(self) -> frozenset[Split]:
+        """The splits that have rows."""
+        return frozenset(self._stored.rows_of)
+
+    def use_sandbox(self, run: Runner) -> None:
+        """Run programs with `run` from now on, in place of a sandbox of its own."""
+        self._run = run
+
+    def row_count(self, split: Split) -> int:
+        """How many different problems a split has."""
+        return len(self._stored.rows_of.get(split, ()))
+
+    def problem(self, index: int, split: Split) -> Problem:
+        """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
+        rows = self._stored.rows_of.get(split)
+        if rows is None:
+            raise ValueError(f"task {self.name} has no {split} problems")
+        row = rows[index % len(rows)].as_py()
+        return Problem(
+            task=self.name,
+            domain=self.domain,
+            index=index,
+            split=split,
+            level=0,
+            prompt=self._stored.prompt(row),
+            payload={"row": row, "key": self._stored.key(row)},
+            witness=self._stored.witness(row),
+        )
+
+    def rung(self, index: int, level: int) -> Problem:
+        """Rows have no levels: always a `ValueError`."""
+        raise ValueError(f"task {self.name} has no level {level}: a data set has no ladder")
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Judge a response by the row that the problem came from."""
+        row = problem.payload["row"]
+        if self._stored.key(row) != problem.payload["key"]:
+            note = "the prepared data changed: prepare it again and start the run anew"
+            return Verdict(score=0.0, status="error", note=note)
+        return judge(self._stored.payload(row), problem.prompt, text, self._run)
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What is known of the prepared sources, by name; empty where nothing was prepared, or not readably."""
     try:
@@ -149,12 +212,6 @@ def write_manifest(folder: Path, sources: Mapping[str, Any]) -> None:
         temporary.write_text(
             json.dumps({"sources": sources}, indent=1, sort_keys=True) + "\n", encoding="utf-8"
         )
-
-
-def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _schema(domain: str) -> Schema:

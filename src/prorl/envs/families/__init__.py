@@ -1,1 +1,1 @@
-"""The compact families, one domain per file."""
+"""The generated families: three files of compact ones, and reasoning-gym."""

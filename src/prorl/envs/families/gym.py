@@ -1,314 +1,394 @@
-"""The reasoning-gym tasks with short questions and working: a level ladder by configuration, from level 1.
+"""The tasks of the reasoning-gym library (0.1.25): one row each, all data sets but the compositions of others.
 
-None has a scorer that evaluates the answer as code, none depends on the interpreter's hash seed, and none pays a
-constant answer well. Out-of-domain levels are larger sizes whose questions no level of the ladder can draw. Level
-0, the library's default configuration, is for runs that train on the library as ProRL did: it must be asked for.
+Level 0 is the library's default configuration, as in ProRL. Fourteen rows have trained levels of their own besides,
+with short questions and a working; of those level 0 must be asked for, and their last level is a larger size, out of
+domain, whose questions no other level can draw. ProRL trained on the 96 tasks that the library had in its first days;
+nine came later and are held out here, as three of them are in the paper.
+
+Four things of the library are kept out:
+- item i of a dataset is drawn from `Random(seed + i)`, so neighbouring seeds overlap: an item number is a hash here;
+- scorers that execute the answer, pay any text, or pay for listing candidates are replaced (`gym_scorers`), and
+  consolation scores below 0.1, which look like signal, count as 0;
+- metadata may hold today's date: a payload keeps only what the scorer reads;
+- some datasets draw from the global generators, change the decimal precision, warn or print (`careless`).
+The library takes seconds to import, so that happens at the first problem or verdict.
 """
 
 from __future__ import annotations
 
+import decimal
+import io
+import random
 import re
-from datetime import datetime
-from decimal import Decimal
-from itertools import accumulate
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any, ClassVar
+from pathlib import Path
+from random import Random
+from typing import Any
 
-from prorl.envs.families.gym_repairs import stop_large_sequences
-from prorl.envs.reasoning_gym import Entry, ReasoningGym
+from prorl.envs.base import Draft, ProceduralTask
+from prorl.envs.extract import MAX_ANSWER_CHARS
+from prorl.envs.families import gym_datasets as datasets
+from prorl.envs.families.gym_scorers import algebra, arithmetic, boards, formula, integral, numbers, text
+from prorl.envs.types import Problem, Split, Verdict, Witness
+
+PREFIX = "rg_"
+DEFAULTS = 0  # the level of the library's default configuration
+MIN_PARTIAL, MAX_PARTIAL = 0.1, 0.9  # the library's sums of partial credit can round to more than 1
+MAX_UNUSABLE = 1000  # items in a row
+
+Entry = Mapping[str, Any]
+Config = Mapping[str, Any]
+Scorer = Callable[[Entry, str], float]
+
+
+_LEVELS: Mapping[str, Mapping[str, Config]] = tomllib.loads(
+    Path(__file__).with_name("gym_levels.toml").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A dataset of the library, and how its answers are judged."""
+
+    name: str
+    domain: str = "logic"
+    scorer: Scorer | None = None  # None: the library's own
+    fields: tuple[str, ...] = ()  # metadata that the scorer reads
+    partial: bool = False  # whether a score below 1 means partly right
+    form: str | None = None  # what an answer must look like before the library's scorer sees it
+    malformed: tuple[
+        type[Exception], ...
+    ] = ()  # raised by the library's scorer on answers, which are then wrong
+    solution: Callable[[Entry], str | None] | None = None  # where it is not the entry's `answer`
+    usable: Callable[[Entry], Any] | None = None  # false for the library's rare wrong or degenerate entries
+    repair: Callable[[Any], None] | None = None  # changes a new dataset in place
+    size: int = sys.maxsize  # what the dataset is created with
+    item_bits: int = 63  # item numbers that the dataset can take
+    careless: bool = False  # whether drawing an item has effects outside the dataset
+    steps: Callable[[Entry], str] | None = None  # the working at trained levels from 1; None: none is trained
+    held_out: bool = False
+
+    @property
+    def levels(self) -> Mapping[int, Config]:
+        """The configurations besides level 0, by level."""
+        return {int(level): config for level, config in _LEVELS.get(self.name, {}).items()}
+
+
+class ReasoningGym(ProceduralTask):
+    """The dataset of one row. The row must see to it that item i depends on `seed + i` and the level alone."""
+
+    def __init__(self, row: Row, weights: Mapping[int, float] | None = None) -> None:
+        self.row = row
+        self.name, self.domain = PREFIX + row.name, row.domain
+        if row.steps is None:
+            self.levels, self.ood_levels = ((), (DEFAULTS,)) if row.held_out else ((DEFAULTS,), ())
+        else:
+            *trained, last = row.levels
+            self.levels, self.ood_levels = (DEFAULTS, *trained), (last,)
+        drawn = [level for level in self.levels if level != DEFAULTS] or self.levels
+        super().__init__(weights or dict.fromkeys(drawn, 1.0))
+        self._datasets: dict[int, Any] = {}
+
+    @property
+    def splits(self) -> frozenset[Split]:
+        """As for every task; but level 0 can draw what out-of-domain levels ask, so with it there are none."""
+        return super().splits - ({"ood"} if self.weights.get(DEFAULTS) else set())
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """The levels by size; the library's default configuration is none of them."""
+        return tuple(sorted(self.row.levels))
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """One entry of the level's dataset, at a random item number.
+
+        Raises:
+            ValueError: the dataset yields no usable entry.
+        """
+        dataset = self._dataset(level)
+        for _ in range(MAX_UNUSABLE):
+            entry = self._item(dataset, rng.getrandbits(self.row.item_bits))
+            solution = self._solution(entry)
+            if self._usable(entry, solution) and len(solution or "") <= MAX_ANSWER_CHARS:
+                break
+        else:
+            raise ValueError(f"task {self.name}: {MAX_UNUSABLE} items in a row are unusable")
+        steps = self.row.steps(entry) if self.row.steps is not None and level != DEFAULTS else ""
+        return Draft(
+            prompt=entry["question"].strip(),
+            payload=(level, self._kept(entry, solution)),
+            witness=None if solution is None else Witness(steps=steps, answer=solution),
+        )
+
+    def score(self, payload: Any, answer: str) -> float:
+        """The row's scorer, or the library's on an answer of the row's form.
+
+        Partial credit counts only where the row says so, and then from 0.1 to 0.9.
+
+        Raises:
+            Exception: whatever the library's scorer raises on this text; `verify` turns it into a verdict.
+        """
+        level, entry = payload
+        if self.row.scorer is not None:
+            score = self.row.scorer(entry, answer)
+        elif self.row.form is not None and not re.fullmatch(self.row.form, answer):
+            return 0.0
+        else:
+            scratch = {**entry, "metadata": dict(entry["metadata"])}  # some scorers write into their entry
+            with redirect_stdout(None):  # some print what they think of an answer
+                score = float(self._dataset(level).score_answer(answer, scratch))
+        if score == 1.0:
+            return 1.0
+        return min(score, MAX_PARTIAL) if self.row.partial and score >= MIN_PARTIAL else 0.0
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """As for every task; a scorer that fails in an undocumented way is an error, never a wrong answer."""
+        try:
+            return super().verify(problem, text)
+        except self.row.malformed as error:
+            return Verdict(score=0.0, status="wrong", note=f"malformed: {type(error).__name__}")
+        except Exception as error:
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+
+    def _solution(self, entry: Entry) -> str | None:
+        if self.row.solution is not None:
+            return self.row.solution(entry)
+        return None if entry["answer"] is None else str(entry["answer"])
+
+    def _usable(self, entry: Entry, solution: str | None) -> bool:
+        """Where no level besides 0 is trained, also false for an entry whose own solution is not right."""
+        if self.row.usable is not None and not self.row.usable(entry):
+            return False
+        if self.row.steps is not None or solution is None:
+            return True
+        return self.score((DEFAULTS, self._kept(entry, solution)), solution.strip()) == 1.0
+
+    def _kept(self, entry: Entry, solution: str | None) -> dict[str, Any]:
+        """What of an entry goes into the payload."""
+        return {"answer": solution, "metadata": {name: entry["metadata"][name] for name in self.row.fields}}
+
+    def _item(self, dataset: Any, item: int) -> Entry:
+        with _isolated(item) if self.row.careless else nullcontext():
+            entry: Entry = dataset[item]
+        return entry
+
+    def _dataset(self, level: int) -> Any:
+        if level not in self._datasets:
+            import reasoning_gym
+
+            config = self.row.levels.get(level, {})
+            with warnings.catch_warnings(action="ignore"):  # it leaves files open
+                made = reasoning_gym.create_dataset(self.row.name, seed=0, size=self.row.size, **config)
+            if self.row.repair is not None:
+                self.row.repair(made)
+            self._datasets[level] = made
+        return self._datasets[level]
+
+
+@contextmanager
+def _isolated(seed: int) -> Iterator[None]:
+    """Run library code that prints, warns, changes the decimal context, or draws from the global generators."""
+    import numpy
+
+    states = random.getstate(), numpy.random.get_state()
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    try:
+        with (
+            redirect_stdout(io.StringIO()),
+            decimal.localcontext(decimal.Context()),
+            warnings.catch_warnings(action="ignore"),
+        ):
+            yield
+    finally:
+        random.setstate(states[0])
+        numpy.random.set_state(states[1])
+
 
 _CLOCK = r"[0-9]+:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
-_DURATION = re.compile(rf"[0-9]+(?: days?)?|(?:[0-9]+ days?, ?)?{_CLOCK}")
-
-
-class ChainSum(ReasoningGym):
-    """Sums and differences of whole numbers; the working is the running total."""
-
-    name, domain = "rg_chain_sum", "math"
-    levels, ood_levels = (0, 1, 2, 3), (4,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
-        2: {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 2},
-        3: {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 2},
-        4: {"min_terms": 5, "max_terms": 6, "min_digits": 1, "max_digits": 2},
-    }
-
-    def steps(self, entry: Entry) -> str:
-        """Totals after each term but the first and the last."""
-        return _running_totals(entry["metadata"]["expression"])
-
-
-class DecimalChainSum(ReasoningGym):
-    """Sums and differences of decimal numbers; the working is the running total."""
-
-    name, domain = "rg_decimal_chain_sum", "math"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"max_terms": 2, "max_digits": 1, "max_decimal_places": 1},
-        2: {"min_terms": 3, "max_terms": 3, "max_digits": 1, "max_decimal_places": 1},
-        3: {"min_terms": 4, "max_terms": 4, "max_digits": 2, "max_decimal_places": 1},
-    }
-
-    def steps(self, entry: Entry) -> str:
-        """Totals after each term but the first and the last."""
-        return _running_totals(entry["metadata"]["expression"])
-
-
-class Products(ReasoningGym):
-    """Products of two numbers; the working is the partial products of long multiplication."""
-
-    name, domain = "rg_products", "math"
-    levels, ood_levels = (0, 1), (2,)
-    configs: ClassVar = {0: {}, 1: {"min_digits": 2, "max_digits": 2}, 2: {"min_digits": 3, "max_digits": 3}}
-
-    def steps(self, entry: Entry) -> str:
-        """The left factor times each digit of the right one, highest first: `47*23` gives `940+141`."""
-        left, right = entry["metadata"]["expression"].split(" * ")
-        places = range(len(right) - 1, -1, -1)
-        parts = (int(left) * int(digit) * 10**place for digit, place in zip(right, places, strict=True))
-        return "+".join(map(str, parts))
-
-
-class Lcm(ReasoningGym):
-    """Least common multiple of two numbers; the working names their greatest common divisor."""
-
-    name, domain = "rg_lcm", "math"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_value": 4, "max_value": 20},
-        2: {"min_value": 10, "max_value": 40},
-        3: {"min_value": 41, "max_value": 99},
-    }
-
-    def steps(self, entry: Entry) -> str:
-        """`24, 18` gives `gcd 6 4*18`."""
-        left, right = entry["metadata"]["numbers"]
-        divisor = gcd(left, right)
-        return f"gcd {divisor} {left // divisor}*{right}"
-
-
-class FractionSimplification(ReasoningGym):
-    """Fractions to lowest terms; the working is the common factor."""
-
-    name, domain = "rg_fraction_simplification", "math"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_value": 2, "max_value": 12, "min_factor": 2, "max_factor": 9, "styles": ("plain",)},
-        2: {"min_value": 2, "max_value": 20, "min_factor": 2, "max_factor": 20, "styles": ("plain",)},
-        3: {"min_value": 21, "max_value": 60, "min_factor": 2, "max_factor": 9, "styles": ("plain",)},
-    }
-    scored_fields = ("numerator", "denominator", "simplified_numerator", "simplified_denominator")
-
-    def usable(self, entry: Entry) -> bool:
-        """The library's last resort after ten bad draws does not reduce the answer."""
-        metadata = entry["metadata"]
-        return gcd(metadata["simplified_numerator"], metadata["simplified_denominator"]) == 1
-
-    def score(self, payload: Any, answer: str) -> float:
-        """The library's, which reads the first fraction anywhere: a list of candidates is wrong."""
-        return super().score(payload, answer) if len(re.findall(r"\d+", answer)) == 2 else 0.0
-
-    def steps(self, entry: Entry) -> str:
-        """`8/12` gives `/4`."""
-        return f"/{entry['metadata']['factor']}"
-
-
-class BaseConversion(ReasoningGym):
-    """Numbers from one base to another; the working is the number in base ten."""
-
-    name, domain = "rg_base_conversion", "code"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_base": 8, "max_base": 10, "min_value": 8, "max_value": 63},
-        2: {"min_base": 2, "max_base": 10, "min_value": 8, "max_value": 99},
-        3: {"min_base": 11, "max_base": 16, "min_value": 16, "max_value": 99},
-    }
-
-    def steps(self, entry: Entry) -> str:
-        """The value in base ten."""
-        return str(entry["metadata"]["decimal_value"])
-
-
-class SpellBackward(ReasoningGym):
-    """Words spelled backward, with credit for each letter in place; the working spells the word out."""
-
-    name, domain = "rg_spell_backward", "code"
-    levels, ood_levels = (0, 1, 2, 3), (4,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_word_len": 3, "max_word_len": 4},
-        2: {"min_word_len": 5, "max_word_len": 6},
-        3: {"min_word_len": 7, "max_word_len": 8},
-        4: {"min_word_len": 9, "max_word_len": 10},
-    }
-    partial_credit = True
-
-    def steps(self, entry: Entry) -> str:
-        """`sun` gives `s u n`."""
-        return " ".join(entry["metadata"]["word"])
-
-
-class NumberFiltering(ReasoningGym):
-    """The numbers of a list that lie above or below a bound; the working compares each one with it."""
-
-    name, domain = "rg_number_filtering", "code"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_numbers": 3, "max_numbers": 4, "max_decimals": 0, "min_value": 0, "max_value": 30},
-        2: {"min_numbers": 5, "max_numbers": 5, "max_decimals": 0, "min_value": -30, "max_value": 30},
-        3: {"min_numbers": 6, "max_numbers": 7, "max_decimals": 0, "min_value": -30, "max_value": 30},
-    }
-
-    def steps(self, entry: Entry) -> str:
-        """Each number with the sign of its comparison with the bound: `19> 6< 11=`."""
-        bound = float(entry["metadata"]["filter_value"])
-        numbers = entry["metadata"]["original_numbers"]
-        return " ".join(f"{text}{_sign(float(text), bound)}" for text in numbers)
-
-
-class TimeIntervals(ReasoningGym):
-    """How long something took; the working subtracts in minutes, seconds or days."""
-
-    name, domain = "rg_time_intervals", "stem"
-    levels, ood_levels = (0, 1, 2, 3), (4,)
-    configs: ClassVar = {
-        0: {},
-        1: {"task_types": ["time"], "max_time_difference_seconds": 2 * 3600},
-        2: {"task_types": ["time"], "max_time_difference_seconds": 12 * 3600},
-        3: {"task_types": ["time_seconds"], "max_time_difference_seconds": 3600},
-        4: {"task_types": ["date"], "max_date_difference_days": 60},
-    }
-    scored_fields = ("task_type",)
-    scorer_raises = (OverflowError,)  # a duration of hundreds of digits
-
-    def score(self, payload: Any, answer: str) -> float:
-        """The library's, which reads the first duration and no further: a list of candidates is wrong."""
-        return super().score(payload, answer) if _DURATION.fullmatch(answer) else 0.0
-
-    def steps(self, entry: Entry) -> str:
-        """`13:28 to 13:44` gives `824-808`, in minutes of the day; empty for dates."""
-        metadata = entry["metadata"]
-        if metadata["task_type"] == "date":
-            return ""
-        start, end = (datetime.fromisoformat(metadata[key]) for key in ("start_time", "end_time"))
-        midnight = start.replace(hour=0, minute=0, second=0)
-        unit = 60 if metadata["task_type"] == "time" else 1
-        since = [int((moment - midnight).total_seconds()) // unit for moment in (end, start)]
-        return f"{since[0]}-{since[1]}"
-
-
-class CalendarArithmetic(ReasoningGym):
-    """The weekday some days before or after a date; the working is the offset within the week."""
-
-    name, domain = "rg_calendar_arithmetic", "stem"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"tasks": ["weekday_offset"], "offset_upper_bound": 9},
-        2: {"tasks": ["weekday_offset"], "offset_upper_bound": 30},
-        3: {"tasks": ["weekday_offset"], "offset_upper_bound": 60, "year": 2023},
-    }
-    scored_fields = ("task",)
-
-    def steps(self, entry: Entry) -> str:
-        """The start and whole weeks taken off the offset: `Monday+3`."""
-        start = datetime.fromisoformat(entry["metadata"]["start_date"])
-        return f"{start:%A}{_within_week(entry['metadata']['offset_days']):+d}"
-
-
-class SimpleGeometry(ReasoningGym):
-    """The last angle of a polygon; the working is the angles' total and what it is taken from."""
-
-    name, domain = "rg_simple_geometry", "stem"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_sides": 3, "max_sides": 3},
-        2: {"min_sides": 4, "max_sides": 4},
-        3: {"min_sides": 5, "max_sides": 5},
-    }
-
-    def steps(self, entry: Entry) -> str:
-        """`86, 24` gives `180-110`."""
-        metadata = entry["metadata"]
-        return f"{metadata['total_interior_sum']}-{metadata['sum_of_known_angles']:g}"
-
-
-class NumberSequence(ReasoningGym):
-    """The next number of a sequence; the working is the rule. Out of domain are longer sequences."""
-
-    name, domain = "rg_number_sequence", "logic"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_terms": 4, "max_terms": 5, "max_complexity": 1},
-        2: {"min_terms": 4, "max_terms": 5, "max_complexity": 2},
-        3: {"min_terms": 6, "max_terms": 6, "max_complexity": 2},
-    }
-
-    def repair(self, dataset: Any) -> None:
-        """Without this, one item in a hundred takes most of a minute."""
-        stop_large_sequences(dataset)
-
-    def usable(self, entry: Entry) -> bool:
-        """Three in ten sequences have run into a fixed point, mostly 0, where repeating the last term is right."""
-        *_, last, answer = entry["metadata"]["sequence"]
-        return bool(last != answer)
-
-    def steps(self, entry: Entry) -> str:
-        """The library's words for the rule."""
-        return str(entry["metadata"]["rule"])
-
-
-class FamilyRelationships(ReasoningGym):
-    """What two people of a described family are to each other."""
-
-    name, domain = "rg_family_relationships", "logic"
-    levels, ood_levels = (0, 1, 2), (3,)
-    configs: ClassVar = {
-        0: {},
-        1: {"min_family_size": 4, "max_family_size": 4},
-        2: {"min_family_size": 5, "max_family_size": 6},
-        3: {"min_family_size": 7, "max_family_size": 8},
-    }
-
-    def steps(self, entry: Entry) -> str:
-        """None: the story is the working."""
-        return ""
-
-
-class KnightsKnaves(ReasoningGym):
-    """Who always lies: the one task here with questions of 400 characters and more."""
-
-    name, domain = "rg_knights_knaves", "logic"
-    levels, ood_levels = (0, 1), (2,)
-    configs: ClassVar = {0: {}, 1: {"n_people": 2}, 2: {"n_people": 3}}
-
-    def steps(self, entry: Entry) -> str:
-        """None: the answer already goes from person to person."""
-        return ""
-
-
-def _running_totals(expression: str) -> str:
-    first, *rest = expression.split(" ")
-    signed = [
-        Decimal(first),
-        *(Decimal(sign + term) for sign, term in zip(rest[::2], rest[1::2], strict=True)),
-    ]
-    return " ".join(str(total) for total in list(accumulate(signed))[1:-1])
-
-
-def _sign(value: float, bound: float) -> str:
-    if value == bound:
-        return "="
-    return ">" if value > bound else "<"
-
-
-def _within_week(days: int) -> int:
-    return days % 7 if days >= 0 else -(-days % 7)
+_DURATION = rf"[0-9]+(?: days?)?|(?:[0-9]+ days?, ?)?{_CLOCK}"
+_TURNS = r"(?:[LRDUBF]w?'?(?:\s+|$)){1,300}"
+_REDUCED = ("simplified_numerator", "simplified_denominator")
+
+_WITH_LEVELS = (
+    Row(name="chain_sum", domain="math", steps=datasets.running_totals),
+    Row(name="decimal_chain_sum", domain="math", steps=datasets.running_totals),
+    Row(name="products", domain="math", steps=datasets.partial_products),
+    Row(name="lcm", domain="math", steps=datasets.common_divisor),
+    Row(
+        name="fraction_simplification",
+        domain="math",
+        fields=("numerator", "denominator", *_REDUCED),
+        form=r"\D*\d+\D+\d+\D*",  # the scorer reads the first fraction anywhere: a list of candidates is wrong
+        usable=lambda entry: gcd(*map(entry["metadata"].get, _REDUCED)) == 1,  # not so after ten bad draws
+        steps=lambda entry: f"/{entry['metadata']['factor']}",
+    ),
+    Row(name="base_conversion", domain="code", steps=lambda entry: str(entry["metadata"]["decimal_value"])),
+    Row(
+        name="spell_backward",
+        domain="code",
+        partial=True,
+        steps=lambda entry: " ".join(entry["metadata"]["word"]),
+    ),
+    Row(name="number_filtering", domain="code", steps=datasets.comparisons),
+    Row(
+        name="time_intervals",
+        domain="stem",
+        fields=("task_type",),
+        form=_DURATION,  # the scorer reads the first duration and no further
+        malformed=(OverflowError,),  # a duration of hundreds of digits
+        steps=datasets.clock_difference,
+    ),
+    Row(name="calendar_arithmetic", domain="stem", fields=("task",), steps=datasets.weekday_offset),
+    Row(name="simple_geometry", domain="stem", steps=datasets.angles),
+    Row(
+        name="number_sequence",
+        # three in ten have run into a fixed point, mostly 0, where repeating the last term is right
+        usable=lambda entry: entry["metadata"]["sequence"][-1] != entry["metadata"]["sequence"][-2],
+        repair=datasets.stop_large_sequences,
+        steps=lambda entry: str(entry["metadata"]["rule"]),
+    ),
+    Row(name="family_relationships", steps=lambda entry: ""),
+    Row(name="knights_knaves", steps=lambda entry: ""),
+)
+
+_HELD_OUT = (
+    *("puzzle24", "modulo_grid", "game_of_life_halting", "acre", "boxnet", "survo", "kakurasu", "coin_flip"),
+    "path_star",
+)
+# datasets of which nothing need be said but how their answers are scored
+_PLAIN: Mapping[Scorer, str] = {
+    text.lines: """ab arc_1d arc_agi binary_matrix caesar_cipher futoshiki manipulate_matrix mini_sudoku modulo_grid
+        path_star rearc rotate_matrix spiral_matrix string_insertion string_splitting string_synthesis sudoku""",
+    text.folded: """color_cube_rotation course_schedule figlet_font game_of_life_halting mahjong_puzzle
+        needle_haystack syllogism tsumego zebra_puzzles""",
+    text.compact: "dice word_sequence_reversal",
+    text.same_json: "game_of_life",
+    numbers.number: """aiw basic_arithmetic binary_alternation circuit_logic count_bits count_primes gcd
+        largest_island leg_counting letter_counting maze rectangle_count rotten_oranges self_reference
+        simple_equations""",
+    numbers.to_the_last_place: "advanced_geometry",
+    numbers.hexadecimal: "bitwise_arithmetic",
+    numbers.probability: "coin_flip",
+    numbers.within(1e-2): "number_format",
+    numbers.number_list: "number_sorting",
+    numbers.roots: "polynomial_equations",
+    numbers.within_share(5e-3): "power_function",
+    numbers.factors: "prime_factorization",
+}
+_SPECIAL = (
+    Row(name="acre", scorer=text.folded, repair=datasets.draw_blickets, size=10),
+    Row(name="bf", scorer=text.lines, careless=True),
+    Row(
+        name="boxnet",
+        scorer=boards.box_net,
+        fields=("initial_state",),
+        partial=True,
+        solution=boards.box_net_plan,
+    ),
+    Row(
+        name="codeio",
+        scorer=text.same_json,
+        # the library gives two empty objects where the program failed
+        usable=lambda entry: entry["metadata"]["input_data"] and entry["metadata"]["output_data"] != {},
+        repair=datasets.keep_pure_programs,
+        careless=True,
+    ),
+    Row(name="complex_arithmetic", scorer=numbers.complex_number, fields=("result",)),
+    Row(name="countdown", scorer=arithmetic.countdown, fields=("numbers", "target")),
+    Row(name="cryptarithm", fields=("words_letters", "result_letters", "allow_leading_zero")),
+    Row(name="decimal_arithmetic", scorer=numbers.within(1e-6), careless=True),
+    Row(name="emoji_mystery", partial=True),
+    Row(
+        name="graph_color",
+        fields=("puzzle",),
+        solution=datasets.colouring,
+    ),
+    Row(name="group_anagrams", fields=("solution",)),
+    Row(name="gsm_symbolic", scorer=numbers.number, repair=datasets.draw_templates, size=10_000),
+    Row(
+        name="intermediate_integration",
+        scorer=integral.antiderivative,
+        fields=("integrand", "variable"),
+        solution=datasets.squared_sine,
+    ),
+    Row(name="isomorphic_strings", scorer=text.folded, repair=datasets.sort_letters),
+    Row(name="jugs", fields=("puzzle",)),
+    Row(name="kakurasu", fields=("row_sums", "col_sums", "n_rows", "n_cols"), form=r"[01\s]+"),
+    Row(
+        name="knight_swap",
+        fields=("board", "pieces", "start_turn", "solution", "is_possible"),
+        partial=True,
+        repair=datasets.order_knights,
+    ),
+    Row(name="letter_jumble", scorer=text.words, partial=True),
+    Row(
+        name="list_functions", scorer=text.compact, repair=datasets.draw_templates, size=10_000, careless=True
+    ),
+    Row(name="n_queens", scorer=text.listed, fields=("valid_answers",)),
+    Row(name="palindrome_generation", fields=("letters",)),
+    Row(name="palindrome_partitioning", fields=("solution",)),
+    Row(name="polynomial_multiplication", scorer=algebra.polynomial, repair=datasets.sort_monomials),
+    Row(name="pool_matrix", scorer=numbers.matrix, item_bits=31, careless=True),
+    Row(
+        name="propositional_logic",
+        scorer=formula.conclusion,
+        fields=("premises", "variables"),
+        solution=lambda entry: str(entry["metadata"]["example_answer"]),
+        usable=formula.consistent,
+    ),
+    Row(name="puzzle24", scorer=arithmetic.twenty_four, fields=("numbers",)),
+    Row(
+        name="quantum_lock",
+        fields=("buttons", "initial_state", "initial_value", "target_value"),
+        partial=True,
+        form=r"[ABC→>,\s-]+",
+    ),
+    Row(name="ransom_note", scorer=text.folded, repair=datasets.sort_letters),
+    Row(
+        name="rubiks_cube",
+        fields=("cube_size", "scramble_moves"),
+        form=_TURNS,
+        solution=lambda entry: str(entry["metadata"]["example_correct_answer"]),
+    ),
+    Row(name="rush_hour", scorer=boards.rush_hour, fields=("board_config",), solution=lambda entry: None),
+    Row(name="sentence_reordering", scorer=text.words, partial=True),
+    Row(name="shortest_path", fields=("matrix",), partial=True),
+    Row(name="simple_integration", scorer=integral.antiderivative, fields=("integrand", "variable")),
+    Row(name="sokoban", fields=("gamestr",), form=r"[LRUD]{1,1000}"),
+    Row(
+        name="string_manipulation",
+        scorer=text.lines,
+        # in a third of the library's items no rule applies, and repeating the question is right
+        usable=lambda entry: entry["answer"] != entry["metadata"]["string"],
+    ),
+    Row(name="survo", scorer=boards.survo, fields=("puzzle", "candidate_numbers")),
+    Row(
+        name="tower_of_hanoi",
+        fields=("num_disks", "num_pegs", "start_peg", "target_peg", "solution_length"),
+        partial=True,
+    ),
+    Row(name="word_ladder", fields=("start_word", "end_word"), repair=datasets.sort_neighbours, size=1),
+    Row(name="word_sorting", scorer=text.words, partial=True),
+)
+
+
+def _rows() -> Iterator[Row]:
+    yield from _WITH_LEVELS
+    plain = (Row(name=name, scorer=scorer) for scorer, names in _PLAIN.items() for name in names.split())
+    for row in sorted((*_SPECIAL, *plain), key=lambda row: row.name):
+        yield replace(row, held_out=row.name in _HELD_OUT)
+
+
+ROWS = {PREFIX + row.name: row for row in _rows()}
+"""Every task of the library by its name here."""
+
+HELD_OUT_9 = tuple(PREFIX + name for name in _HELD_OUT)
+TRAINED_96 = tuple(name for name in ROWS if name not in HELD_OUT_9)
+"""The tasks of reasoning-gym that ProRL trained on: all but `HELD_OUT_9`, which the library had not yet."""

@@ -1,29 +1,48 @@
-"""A fork server as its parent sees it: a process to talk to within a deadline, killed when it does not answer.
+"""A fork server as its parent sees it: how it is started at each tier, talked to within a deadline, and killed.
 
-Nothing that arrives is trusted beyond its framing: lengths are bounded by what the server was told to allow.
+Tier A puts a bubblewrap wall around it: own mount, process, network, IPC and host-name spaces, an empty file system
+but for the interpreter and the system's libraries, all read-only. Tiers B and C start it bare. Nothing that arrives
+from it is trusted beyond its framing: lengths are bounded by what the server was told to allow.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
+import sys
+import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, Literal, cast
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.sandbox.inside.frames import END, HEADER, HELLO, JOB, OUTPUT, RESULT
+from prorl.envs.sandbox.inside.protocol import END, HEADER, HELLO, JOB, OUTPUT, RESULT
 
 START_SECONDS = 30.0  # a fresh interpreter on a busy machine
 MAX_FRAME = 1 << 20
 CHUNK = 1 << 16
 # the order of a set of strings, and with it a verdict, must not differ between two servers
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+
+Tier = Literal["A", "B", "C"]
+
+SOURCE = Path(__file__).resolve().parents[3]  # the folder that holds prorl
+OWN_PARTS = ("prorl/__init__.py", "prorl/envs/__init__.py", "prorl/envs/sandbox")  # what the server imports
+INSIDE_SOURCE = "/code"  # where the server's own code lies behind the wall
+PACKAGES = "/packages"  # where numpy lies there
+SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_BOOT = (
+    "import json, sys; settings = json.loads(sys.argv[1]); sys.path.append(settings['source']); "
+    "from prorl.envs.sandbox.inside import server; server.main(settings)"
+)
 
 
 class SandboxError(ProrlError):
@@ -78,11 +97,7 @@ class Link:
     """One running fork server. Used by the thread that made it: the server dies when that thread ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start the server and wait until it is ready.
-
-        Raises:
-            ServerLost: it does not start; the text is what it said.
-        """
+        """Start the server and wait until it is ready; ServerLost, with what it said, if it does not start."""
         try:
             self._process = subprocess.Popen(
                 command,
@@ -96,6 +111,10 @@ class Link:
             )
         except OSError as error:
             raise ServerLost(f"{command[0]} cannot be executed: {error}") from error
+        self._stdin, self._stdout, self._stderr = (
+            cast(IO[bytes], stream)
+            for stream in (self._process.stdin, self._process.stdout, self._process.stderr)
+        )
         for stream in (self._stdin, self._stdout):
             os.set_blocking(stream.fileno(), False)
         try:
@@ -114,8 +133,7 @@ class Link:
     def request(self, order: Order, grace: float) -> Reply:
         """Have one child run; wait for its seconds and at most `grace` more.
 
-        Raises:
-            ServerLost: no complete answer in time; the server has been killed.
+        Raises ServerLost where there is no complete answer in time; the server has then been killed.
         """
         try:
             deadline = time.monotonic() + order.seconds + grace
@@ -127,39 +145,23 @@ class Link:
 
     def close(self) -> None:
         """Kill the server, with it every program, and collect it."""
+        self._kill()
+        self._process.wait()
+        for stream in (self._stdin, self._stdout, self._stderr):
+            stream.close()
+
+    def _kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
-
-    @property
-    def _stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    @property
-    def _stdout(self) -> IO[bytes]:
-        assert self._process.stdout is not None
-        return self._process.stdout
 
     def _reply(self, deadline: float) -> Reply:
         parts: dict[bytes, bytearray] = {RESULT: bytearray(), OUTPUT: bytearray()}
         while True:
             kind, payload = self._frame(deadline)
             if kind == END:
-                end = json.loads(payload)
-                return Reply(
-                    report=bytes(parts[RESULT]),
-                    output=bytes(parts[OUTPUT]),
-                    cause=end["cause"],
-                    signal=end["signal"],
-                    cpu_seconds=end["cpu"],
-                    peak_bytes=end["peak"],
-                    seconds=end["seconds"],
-                )
+                ended = json.loads(payload)
+                return Reply(report=bytes(parts[RESULT]), output=bytes(parts[OUTPUT]), **ended)
             if kind not in parts:
                 raise ServerLost(f"the sandbox server sent an unknown message {kind!r}")
             parts[kind] += payload
@@ -197,10 +199,101 @@ class Link:
 
     def _last_words(self) -> str:
         """The last line that a server which failed to start wrote to its standard error."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
-        assert self._process.stderr is not None
-        words = self._process.stderr.read().decode("utf-8", "replace").strip()
+        self._kill()
+        words = self._stderr.read().decode("utf-8", "replace").strip()
         self.close()
         return words.splitlines()[-1] if words else ""
+
+
+def command(tier: Tier, *, numpy: Path | None = None) -> list[str]:
+    """Arguments that start a fork server at this tier, with numpy loaded from a folder of packages if one is given.
+
+    Raises FileNotFoundError for tier A without bubblewrap.
+    """
+    if tier == "A":
+        packages = None if numpy is None else PACKAGES
+        server = _server(source=INSIDE_SOURCE, packages=packages, filtered=True, needs_landlock=False)
+        return [*_bubblewrap(numpy), "--", *server]
+    packages = None if numpy is None else str(numpy)
+    filtered = tier == "B"
+    return _server(source=str(SOURCE), packages=packages, filtered=filtered, needs_landlock=filtered)
+
+
+def find_numpy() -> Path | None:
+    """The folder of packages that this interpreter would import numpy from, None if it is not installed."""
+    spec = importlib.util.find_spec("numpy")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent.parent
+
+
+def find_bubblewrap() -> str | None:
+    """Path of the bwrap program, None if it is not installed."""
+    return shutil.which("bwrap", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/bin")
+
+
+def interpreter() -> Path:
+    """The real interpreter: that of a virtual environment is a link into folders that need not be reachable."""
+    return Path(getattr(sys, "_base_executable", None) or sys.executable).resolve()
+
+
+def _server(*, source: str, packages: str | None, filtered: bool, needs_landlock: bool) -> list[str]:
+    settings = {
+        "source": source,
+        "packages": packages,
+        "filtered": filtered,
+        "needs_landlock": needs_landlock,
+    }
+    # -I but for -E: the environment holds only the seed of string hashes, which -E would ignore
+    return [str(interpreter()), *["-P", "-s", "-S", "-B", "-X", "utf8", "-c"], _BOOT, json.dumps(settings)]
+
+
+def _bubblewrap(numpy: Path | None) -> list[str]:
+    program = find_bubblewrap()
+    if program is None:
+        raise FileNotFoundError("bubblewrap is not installed")
+    return [
+        program,
+        *["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
+        *["--die-with-parent", "--new-session", "--cap-drop", "ALL"],
+        *_user_flags(program),
+        *_mounts(numpy),
+        *["--remount-ro", "/", "--chdir", "/"],
+    ]
+
+
+def _user_flags(program: str) -> list[str]:
+    """A user namespace of its own, and none inside it; root instead becomes nobody inside the wall.
+
+    Root cannot first become nobody outside: the interpreter may lie where only root can enter.
+    """
+    if os.geteuid() == 0:
+        return ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+    disable = ["--disable-userns"] if "--disable-userns" in help_text else []  # since 0.8
+    return ["--unshare-user", *disable]
+
+
+def _mounts(numpy: Path | None) -> Iterator[str]:
+    yield from _bound("/usr")
+    for folder in SYSTEM_FOLDERS:
+        if os.path.islink(folder):
+            yield from ("--symlink", os.readlink(folder), folder)
+        elif os.path.isdir(folder):
+            yield from _bound(folder)
+    yield from ("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
+    for prefix in sorted({sys.base_prefix, str(interpreter().parent.parent), sysconfig.get_path("stdlib")}):
+        if not prefix.startswith("/usr/"):
+            yield from _bound(prefix)
+    for part in ("numpy", "numpy.libs"):  # its own C libraries lie beside it
+        if numpy is not None and (numpy / part).is_dir():
+            yield from _bound(str(numpy / part), f"{PACKAGES}/{part}")
+    yield from ("--dir", "/dev", "--dev-bind", os.devnull, os.devnull)
+    for part in OWN_PARTS:
+        yield from _bound(str(SOURCE / part), f"{INSIDE_SOURCE}/{part}")
+
+
+def _bound(source: str, target: str | None = None) -> Iterator[str]:
+    """A read-only view; folders above it are made here, because bubblewrap's own are for its user only."""
+    target = target or source
+    for parent in reversed(Path(target).parents[:-1]):
+        yield from ("--dir", str(parent))
+    yield from ("--ro-bind", source, target)

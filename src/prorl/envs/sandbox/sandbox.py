@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
-from prorl.envs.sandbox import results, wall
-from prorl.envs.sandbox.inside.values import NotPlain, require_plain
-from prorl.envs.sandbox.jobs import CaseResult, Job
-from prorl.envs.sandbox.link import Link, Order, Reply, SandboxError, ServerLost
-from prorl.envs.sandbox.wall import Tier
+from prorl.envs.sandbox import jobs
+from prorl.envs.sandbox.inside.protocol import NotPlain, require_plain
+from prorl.envs.sandbox.jobs import LINE_EXTRA, CaseResult, Job
+from prorl.envs.sandbox.link import Link, Order, Reply, SandboxError, ServerLost, Tier, command, find_numpy
 
 ATTEMPTS = 2
 GRACE_SECONDS = 10.0  # beyond a job's own limit, which the server enforces, before the server counts as hung
@@ -44,18 +42,14 @@ class Sandbox:
 
     def __init__(self, tier: Tier, link: Link, numpy: Path | None = None) -> None:
         """Use `open` instead. `numpy` is the folder that numpy is loaded from."""
-        self._tier = tier
+        self.tier = tier
         self._link: Link | None = link
         self._numpy = numpy
         self._for_numpy: Sandbox | None = self if numpy else None
 
     @classmethod
     def open(cls, policy: Policy = Policy()) -> Self:
-        """Start at the best tier that the policy allows and a trial program confirms.
-
-        Raises:
-            SandboxError: there is none; the sentence says how to get one.
-        """
+        """Start at the best tier that the policy allows and a trial program confirms; SandboxError if none does."""
         failures = []
         for tier in _candidates(policy):
             try:
@@ -68,14 +62,9 @@ class Sandbox:
         )
 
     @property
-    def tier(self) -> Tier:
-        """The tier reached: "A", "B" or "C"."""
-        return self._tier
-
-    @property
     def warning(self) -> str:
         """What the tier leaves open, for the user to read; empty at A and B."""
-        return NOT_CONTAINED_AT_C if self._tier == "C" else ""
+        return NOT_CONTAINED_AT_C if self.tier == "C" else ""
 
     @property
     def server_pid(self) -> int | None:
@@ -83,11 +72,7 @@ class Sandbox:
         return None if self._link is None else self._link.pid
 
     def run(self, job: Job) -> tuple[CaseResult, ...]:
-        """One result per input, in their order. Never raises for what the program does.
-
-        Raises:
-            SandboxError: the job is not plain data, which is its maker's mistake.
-        """
+        """One result per input, in their order. Raises SandboxError only where the job is not plain data."""
         if "numpy" in job.source and (beside := self._with_numpy()) is not self:
             return beside.run(job)
         if job.entry is None:
@@ -95,11 +80,11 @@ class Sandbox:
         if not job.inputs:
             return ()
         _require_arguments(job.inputs)
-        room = min(MAX_RESULT_BYTES, len(job.inputs) * (job.limits.output_bytes + results.LINE_EXTRA))
+        room = min(MAX_RESULT_BYTES, len(job.inputs) * (job.limits.output_bytes + LINE_EXTRA))
         reply = self._ask(_order(job, job.limits.seconds, stdin=None, result_bytes=room))
         if isinstance(reply, str):
             return (CaseResult(status="sandbox_error", note=reply),) * len(job.inputs)
-        return results.read(reply, len(job.inputs), job.limits)
+        return jobs.read(reply, len(job.inputs), job.limits)
 
     def close(self) -> None:
         """End the server and everything in it; the next `run` would start another."""
@@ -112,9 +97,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _with_numpy(self) -> Sandbox:
@@ -125,8 +108,8 @@ class Sandbox:
         if self._for_numpy is None:
             self._for_numpy = self
             with suppress(ServerLost):
-                if folder := wall.find_numpy():
-                    self._for_numpy = Sandbox(self._tier, _tried(self._tier, folder), folder)
+                if folder := find_numpy():
+                    self._for_numpy = Sandbox(self.tier, _tried(self.tier, folder), folder)
         return self._for_numpy
 
     def _run_scripts(self, job: Job) -> Iterator[CaseResult]:
@@ -138,15 +121,15 @@ class Sandbox:
                 yield CaseResult(status="time", note=f"the job's {job.limits.seconds:g} s are used up")
                 continue
             limits = replace(job.limits, output_bytes=min(job.limits.output_bytes, room))
-            order = _order(replace(job, limits=limits), left, stdin=text, result_bytes=results.LINE_EXTRA)
+            order = _order(replace(job, limits=limits), left, stdin=text, result_bytes=LINE_EXTRA)
             reply = self._ask(order)
             if isinstance(reply, str):
                 yield CaseResult(status="sandbox_error", note=reply)
                 continue
             begun = time.thread_time()
-            (result,) = results.read(reply, 1, limits)
+            (result,) = jobs.read(reply, 1, limits)
             if reply.cause == "output":  # even if the program ended before it could be ended, and said "ok"
-                result = results.ending(reply, limits)
+                result = jobs.ending(reply, limits)
             elif result.status == "ok":
                 result = replace(result, value=reply.output.decode("utf-8", "replace"))
             left -= reply.seconds + time.thread_time() - begun
@@ -159,13 +142,13 @@ class Sandbox:
         for _ in range(ATTEMPTS):
             try:
                 if self._link is None:
-                    self._link = Link(wall.command(self._tier, numpy=self._numpy))
+                    self._link = Link(command(self.tier, numpy=self._numpy))
                 reply = self._link.request(order, GRACE_SECONDS)
             except ServerLost as error:
                 reason = str(error)
                 self.close()
                 continue
-            if self._tier == "C" or not results.killed_from_outside(reply, order):
+            if self.tier == "C" or not jobs.killed_from_outside(reply, order):
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"
         return reason
@@ -180,19 +163,15 @@ def _candidates(policy: Policy) -> list[Tier]:
 
 
 def _tried(tier: Tier, numpy: Path | None = None) -> Link:
-    """A server that has shown, by a trial program, that it can confine a child.
-
-    Raises:
-        ServerLost: it cannot; the text says why.
-    """
+    """A server that has shown, by a trial program, that it can confine a child; ServerLost if it cannot."""
     try:
-        link = Link(wall.command(tier, numpy=numpy))
+        link = Link(command(tier, numpy=numpy))
     except FileNotFoundError as error:
         raise ServerLost(str(error)) from error
     trial = Job(source="print(6 * 7)", inputs=("",))
-    order = _order(trial, trial.limits.seconds, stdin="", result_bytes=results.LINE_EXTRA)
+    order = _order(trial, trial.limits.seconds, stdin="", result_bytes=LINE_EXTRA)
     reply = link.request(order, GRACE_SECONDS)
-    (result,) = results.read(reply, 1, trial.limits)
+    (result,) = jobs.read(reply, 1, trial.limits)
     if result.status != "ok" or reply.output != b"42\n":
         link.close()
         raise ServerLost(result.note or "a trial program printed something else than it should")

@@ -1,12 +1,20 @@
-"""The dashboard's addresses. All of it may be read; `/order` alone changes something, and asks for the token."""
+"""The dashboard's server: its addresses, where it listens, and how it ends.
+
+All pages may be read; `/order` alone changes something, and asks for the token.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+import logging
+import secrets
+import socket
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -16,15 +24,57 @@ from starlette.routing import Route
 
 from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.hub import Hub
-from prorl.lab.dashboard.looks import RunPage, RunsPage, stamp
-from prorl.lab.dashboard.runs import find_runs
-from prorl.lab.dashboard.security import Guard, refusal
+from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
+from prorl.lab.dashboard.security import Guard, numeric, refusal
 from prorl.lab.report.page import PLOTLY, asset_path, page
 from prorl.steering import UnconfirmedError, tell
 
 LIST = ""  # the name of the list of runs where others have that of a run
 OWN = Path(__file__).parent / "assets"
 MAX_ORDER = 16_384  # bytes of a request
+PORT, TRIED = 8787, 20  # the first port, and how many from there on are tried
+PATIENCE = 2  # seconds for requests that are being answered when the server ends
+
+
+def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
+    """Serve the dashboard of the runs below `root` until interrupted.
+
+    Without `port` it is 8787 or the next one that is free.
+
+    Raises:
+        ProrlError: there is no such folder, host or free port.
+    """
+    if not root.is_dir():
+        raise ProrlError(f"there is no folder {root}: say which one holds the runs")
+    token = None if read_only else secrets.token_urlsafe(24)
+    with _bound(host, port) as listening:
+        logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
+        app = dashboard(root, token=token, hosts=(host, socket.gethostname()))
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=PATIENCE,
+        )
+        said = announcement(root, host, listening.getsockname()[1], token)
+        _Server(config, app.state.hub, "\n".join(said)).run([listening])
+
+
+def announcement(root: Path, host: str, port: int, token: str | None) -> Iterator[str]:
+    """The lines printed at start. The token is in the fragment of the address, which browsers never send."""
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/"
+    yield f"dashboard of {root}: {address}{'' if token is None else f'#token={token}'}"
+    if token is not None:
+        yield "whoever has this address may give orders; without the token it is read only. Ctrl-C ends it"
+    known = numeric(host)
+    if host != "localhost" and (known is None or not known.is_loopback):
+        yield (
+            f"warning: {host} may be reached from other machines, unencrypted, and everybody there may read; "
+            "prefer 127.0.0.1 and `ssh -L`"
+        )
 
 
 def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> Starlette:
@@ -41,7 +91,7 @@ def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> St
             Route("/events/{name:path}", served.events),
             Route("/order/{name:path}", served.order, methods=["POST"]),
             Route("/assets/{name}", served.asset),
-            Route("/favicon.ico", served.icon),
+            Route("/favicon.ico", served.asset),
         ],
         middleware=[Middleware(Guard, hosts=hosts)],
     )
@@ -50,7 +100,7 @@ def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> St
 
 
 class _Dashboard:
-    """What the addresses answer."""
+    """The answer of each address."""
 
     def __init__(self, root: Path, token: str | None) -> None:
         self._root = root
@@ -61,16 +111,14 @@ class _Dashboard:
         self._assets |= {path.name: path for path in OWN.iterdir()}
 
     async def runs(self, _request: Request) -> Response:
-        """The list of runs."""
         return HTMLResponse(page("prorl", [], live=True))
 
     async def run(self, request: Request) -> Response:
-        """One run."""
         name, _ = await self._find(request)
         return HTMLResponse(page(name, [], live=True))
 
     async def events(self, request: Request) -> Response:
-        """What the page of a run, or the list, shows; as long as somebody listens."""
+        """The page of a run, or the list, as long as the connection stays."""
         if request.path_params["name"] == LIST:
             stream = self.hub.events(LIST, lambda: self._list)
         else:
@@ -86,33 +134,33 @@ class _Dashboard:
             return _said(*refused)
         _, folder = await self._find(request)
         body = await _body(request)
-        words = _words(body)
-        if words is None:
+        try:
+            given = json.loads(body)
+            words, confirmed = given["words"], given.get("yes") is True
+        except (ValueError, TypeError, KeyError, RecursionError):
+            words = None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             return _said(400, 'an order is {"words": ["pause"]}, the words that `prorl tell` takes')
         try:
-            given = await asyncio.to_thread(tell, folder, words, confirm=lambda _move: _confirmed(body))
+            order = await asyncio.to_thread(tell, folder, words, confirm=lambda _move: confirmed)
         except UnconfirmedError as error:
             return _said(409, str(error))  # the page asks, and sends it again with "yes"
         except ProrlError as error:
             return _said(422, str(error))
         except OSError as error:
             return _said(422, f"the inbox cannot be written: {error}")
-        return _said(200, f"order {given.id} is in the inbox: obeyed at the next boundary between two steps")
+        return _said(200, f"order {order.id} is in the inbox: obeyed at the next boundary between two steps")
 
     async def asset(self, request: Request) -> Response:
-        """A file of the page. Kept by the browser, which asks each time whether it still holds."""
-        path = self._assets.get(request.path_params["name"])
+        """A file of the page. The browser keeps it, and asks each time whether it is still the same."""
+        path = self._assets.get(request.path_params.get("name", "icon.svg"))
         if path is None:
             raise HTTPException(404)
-        etag = f'"{"-".join(map(str, stamp(path) or ()))}"'
-        headers = {"etag": etag, "cache-control": "no-cache"}
-        if request.headers.get("if-none-match") == etag:
-            return Response(status_code=304, headers=headers)
-        return FileResponse(path, headers=headers)
-
-    async def icon(self, _request: Request) -> Response:
-        """What browsers ask for unasked."""
-        return FileResponse(self._assets["icon.svg"])
+        answer = FileResponse(path, stat_result=path.stat(), headers={"cache-control": "no-cache"})
+        if request.headers.get("if-none-match") == answer.headers["etag"]:
+            kept = {name: answer.headers[name] for name in ("etag", "cache-control")}
+            return Response(status_code=304, headers=kept)
+        return answer
 
     async def _find(self, request: Request) -> tuple[str, Path]:
         """The run that an address names.
@@ -127,6 +175,39 @@ class _Dashboard:
         return name, folder
 
 
+class _Server(uvicorn.Server):
+    """Streams never end by themselves; when asked to end, this server ends them first."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub, announcement: str) -> None:
+        super().__init__(config)
+        self._hub = hub
+        self._announcement = announcement
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Print the address once it answers and hears signals: one that came earlier could be lost."""
+        await super().startup(sockets)
+        print(self._announcement, flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        asyncio.get_running_loop().call_soon_threadsafe(self._hub.close)
+        super().handle_exit(sig, frame)
+
+
+def _bound(host: str, port: int | None) -> socket.socket:
+    """A listening socket."""
+    problem = ""
+    for candidate in range(PORT, PORT + TRIED) if port is None else (port,):
+        try:
+            family = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((host, candidate), family=family)
+        except OSError as error:
+            problem = error.strerror or str(error)
+    ports = f"port {port}" if port is not None else f"ports {PORT} to {PORT + TRIED - 1}"
+    raise ProrlError(
+        f"nothing can be served on {host}, {ports}: {problem}; choose others with --host and --port"
+    )
+
+
 async def _body(request: Request) -> bytes:
     """The content of a request.
 
@@ -139,20 +220,6 @@ async def _body(request: Request) -> bytes:
         if len(body) > MAX_ORDER:
             raise HTTPException(413, "This is longer than any order.")
     return body
-
-
-def _words(body: bytes) -> Sequence[str] | None:
-    """The words of an order; None where the request holds none."""
-    try:
-        words = json.loads(body)["words"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    right = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    return words if right else None
-
-
-def _confirmed(body: bytes) -> bool:
-    return json.loads(body).get("yes") is True
 
 
 def _said(status: int, sentence: str) -> Response:

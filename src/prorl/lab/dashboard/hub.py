@@ -1,7 +1,7 @@
-"""One poll loop per page that somebody looks at, shared by all who do; none for pages that nobody looks at.
+"""One poll loop per page that is watched, shared by all its readers, which sends only what changed.
 
-Readers wait for versions and not in queues: who is slow skips versions, so nothing grows with the number of readers
-or with how long they stay.
+Readers wait for versions and not in queues: a slow one skips versions, so nothing grows with the number of readers or
+with how long they stay. A message lists the keys of all sections, in order, and holds the sections that changed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prorl.lab.dashboard.parts import Parts
+from prorl.lab.report.page import section_json, to_script_json
 from prorl.lab.report.section import Section
 
-RETRY = 2000  # milliseconds after which a browser that lost us asks again
+RETRY = 2000  # milliseconds after which a browser that lost the connection asks again
+
+log = logging.getLogger("prorl.lab.dashboard")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often pages are looked at, in seconds unless said otherwise."""
+    """How often pages are composed, in seconds unless said otherwise."""
 
     interval: float = 1.5  # between two looks, at least
     longest: float = 10.0  # between two looks at a page that takes long to compose
@@ -30,48 +32,79 @@ class Pace:
     linger: float = 30.0  # that a page is kept after its last reader left, who may only reload
     heartbeat: float = 15.0  # of silence before a comment is sent, so that dead connections are noticed
 
-    def pause(self, computed: float) -> float:
-        """Seconds until the next look after one that took so many seconds of a core."""
-        return min(max(self.interval, computed / self.share), self.longest)
-
-
-PACE = Pace()
-
-log = logging.getLogger("prorl.lab.dashboard")
-
 
 class Page(Protocol):
-    """What composes a page from files, again and again."""
+    """Composes a page from files, again and again."""
 
     def look(self) -> Sequence[Section]:
-        """The page by what the files say now. Called in a thread, one call at a time; does not raise."""
+        """The page as the files are now. Called in a thread, one call at a time; does not raise."""
 
     def close(self) -> None:
-        """Nobody looks any more. Called once, never during a look."""
+        """The page has no readers any more. Called once, never during a look."""
+
+
+class Newest:
+    """The newest page. One thread may replace it while others read the old or the new one."""
+
+    def __init__(self) -> None:
+        # By key: the section, the version of the page in which it last changed, and its JSON.
+        self._page: tuple[int, dict[str, tuple[Section, int, str]]] = 0, {}
+
+    @property
+    def version(self) -> int:
+        """Of the page; 0 before there is any."""
+        return self._page[0]
+
+    def take(self, sections: Sequence[Section]) -> None:
+        """Make these sections the newest page; a new version where it differs from the one before.
+
+        A section that is the same object as before is not made JSON again: many figures take long.
+        """
+        version, old = self._page
+        new = {}
+        for section in sections:
+            known, changed, text = old.get(section.key, (None, 0, ""))
+            if known is not section:
+                fresh = to_script_json(section_json(section))
+                changed, text = (changed, text) if fresh == text else (version + 1, fresh)
+            new[section.key] = section, changed, text
+        same = [(key, at) for key, (_, at, _) in new.items()] == [
+            (key, at) for key, (_, at, _) in old.items()
+        ]
+        self._page = version + (not same), new
+
+    def since(self, known: int) -> tuple[str, int]:
+        """The message, JSON in one line, for a reader who has version `known`, and the version that it leads to."""
+        version, page = self._page
+        changed = ",".join(text for _, at, text in page.values() if at > known)
+        return f'{{"outline":{to_script_json(list(page))},"sections":[{changed}]}}', version
 
 
 class Hub:
-    """The pages that are looked at, by name."""
+    """The pages that are watched, by name."""
 
-    def __init__(self, pace: Pace = PACE) -> None:
-        self._pace = pace
+    def __init__(self, pace: Pace | None = None) -> None:
+        self._pace = pace or Pace()
         self._pages: dict[str, _Watched] = {}
         self._closing = asyncio.Event()
 
     async def events(self, name: str, open_page: Callable[[], Page]) -> AsyncIterator[str]:
         """The page of that name as server-sent events: whole at first, then what changes; until `close`.
 
-        `open_page` makes what composes it, without touching a file, where nobody reads it yet. Should composing fail
-        after all, the stream ends, and a browser asks again.
+        `open_page` makes the page, without touching a file, where nobody reads it yet. Should composing fail after
+        all, the stream ends, and a browser asks again.
         """
-        page = self._pages.get(name) or self._open(name, open_page())
+        page = self._pages.get(name)
+        if page is None:
+            page = self._pages[name] = _Watched(open_page())
+            page.task = asyncio.create_task(self._keep(name, page))
         page.readers += 1
         try:
             yield f"retry: {RETRY}\n\n"
             version = 0
             while not (self._closing.is_set() or page.over):
-                if page.parts.version > version:
-                    message, version = page.parts.since(version)
+                if page.newest.version > version:
+                    message, version = page.newest.since(version)
                     yield f"data: {message}\n\n"
                 elif not await page.changed(self._pace.heartbeat):
                     yield ": nothing new\n\n"
@@ -85,32 +118,28 @@ class Hub:
         for page in self._pages.values():
             page.wake()
 
-    def _open(self, name: str, source: Page) -> _Watched:
-        page = self._pages[name] = _Watched(source)
-        page.task = asyncio.create_task(self._keep(name, page))
-        return page
-
     async def _keep(self, name: str, page: _Watched) -> None:
+        pace = self._pace
         try:
-            while page.wanted(self._pace.linger) and not self._closing.is_set():
-                version = page.parts.version
+            while page.wanted(pace.linger) and not self._closing.is_set():
+                version = page.newest.version
                 computed = await asyncio.to_thread(page.renew)
-                if page.parts.version > version:
+                if page.newest.version > version:
                     page.wake()
-                await asyncio.sleep(self._pace.pause(computed))
+                await asyncio.sleep(min(max(pace.interval, computed / pace.share), pace.longest))
         except Exception:
             log.exception("the page %r cannot be composed", name)
         finally:
-            del self._pages[name]  # with no await since `wanted`: nobody can have come in between
+            del self._pages[name]  # with no await since `wanted`: no reader can have come in between
             page.end()
 
 
 class _Watched:
-    """What is known of one page, and who reads it."""
+    """One page and its readers."""
 
     def __init__(self, source: Page) -> None:
         self.source = source
-        self.parts = Parts()
+        self.newest = Newest()
         self.over = False  # nothing will come any more
         self.readers = 0
         self.left = time.monotonic()  # when the last reader did
@@ -119,26 +148,24 @@ class _Watched:
         self._looking = threading.Lock()
 
     def wanted(self, linger: float) -> bool:
-        """Whether somebody reads it, or did a moment ago."""
         return self.readers > 0 or time.monotonic() - self.left < linger
 
     def renew(self) -> float:
-        """Compose the page, in a thread; returns the seconds of a core that it took, not those it waited for one."""
+        """Compose the page, in a thread; returns the CPU seconds that it took."""
         began = time.thread_time()
         with self._looking:
             if not self.over:
-                self.parts.take(self.source.look())
+                self.newest.take(self.source.look())
         return time.thread_time() - began
 
     def end(self) -> None:
-        """Compose it no more. A look whose loop was cancelled goes on in its thread: that one is waited for."""
+        """Compose it no more. A look whose task was cancelled goes on in its thread: wait for that one."""
         self.over = True
         self.wake()
         with self._looking:
             self.source.close()
 
     def wake(self) -> None:
-        """Let everybody look who waits."""
         self._news.set()
         self._news = asyncio.Event()
 

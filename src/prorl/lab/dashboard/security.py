@@ -1,15 +1,15 @@
 """Who may do what: any page of this server may be read, orders need the token, and other sites get nothing.
 
-The threats are web pages that the operator has open beside the dashboard (forged requests, framing, DNS
-rebinding) and text that a model wrote (script in a response). A browser keeps the first out by the headers checked
-here, and runs none of the second because the policy allows scripts from this server's files only.
+The threats are web pages that the operator has open beside the dashboard (forged requests, framing, DNS rebinding)
+and text that a model wrote (script in a response). The headers checked here keep the first out, and a browser runs
+none of the second because the policy allows scripts from this server's files only.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -39,16 +39,13 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(ANSWERS)
             await send(message)
 
-        allowed = self._knows(Headers(scope=scope).get("host", ""))
+        allowed = scope["type"] != "http" or self._knows(Headers(scope=scope).get("host", ""))
         refusal = PlainTextResponse("This server is not known by that name; see --host.\n", status_code=421)
         await (self._app if allowed else refusal)(scope, receive, answer)
 
@@ -58,11 +55,11 @@ class Guard:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        return name in self._hosts or _is_address(name)
+        return name in self._hosts or numeric(name) is not None
 
 
 def refusal(headers: Headers, token: str | None) -> tuple[int, str] | None:
-    """Why an order with these headers is not even looked at: status and sentence; None where nothing is wrong.
+    """Why an order with these headers is refused unread: status and sentence; None where nothing is wrong.
 
     What a page of another site can make a browser send lacks one of these: JSON and `Authorization` need a
     consent (CORS) that this server never gives, and the origin is told by the browser.
@@ -70,9 +67,8 @@ def refusal(headers: Headers, token: str | None) -> tuple[int, str] | None:
     if token is None:
         return 403, "this dashboard is read only"
     origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != headers.get("host"):
-        return 403, "orders are taken from this server's own pages only"
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    foreign = origin is not None and origin.partition("://")[2] != headers.get("host")
+    if foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return 403, "orders are taken from this server's own pages only"
     if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         return 415, "an order is JSON"
@@ -82,9 +78,9 @@ def refusal(headers: Headers, token: str | None) -> tuple[int, str] | None:
     return None
 
 
-def _is_address(name: str) -> bool:
+def numeric(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is if it is written in numbers."""
     try:
-        ipaddress.ip_address(name)
+        return ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None

@@ -1,37 +1,59 @@
-"""Reference corpora: what counts as a word of a text, and the documents that files hold.
+"""Reference corpora, and the longest word sequences that texts share with one, exactly.
 
-A corpus is named by a hash of its content, so what was computed from it once holds as long as it does not change.
+Every sequence of up to DEPTH words of the texts gets a number, by that of its beginning and its last word. One pass
+over the corpus follows these numbers from every position, in batches, so memory does not grow with the corpus.
+Invariant: words are compared and no hash of them, so there are no false matches and no missed ones. Array names end
+in their axes: Q words of the texts, N words of a batch of the corpus, M positions of it that still match.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import unicodedata
+from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from prorl.envs.errors import ProrlError
+
+DEPTH = 16  # words to which a match is followed
+AT_A_TIME = 1 << 20  # words of the corpus that are searched together: bounds the memory
+
+Ids = NDArray[np.int64]
+Advance = Callable[[str, int], None]
 
 # A tag such as <think> belongs to the format of a response: one word, or `</think><answer>` alone would be seven.
 _WORD = re.compile(r"</?\w+>|[^\W_]+|[^\w\s]|_")
 
 
 class CorpusError(ProrlError):
-    """A reference corpus that cannot be used, said in one sentence."""
+    """A reference corpus that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """Documents to compare with. Nothing that is found in a corpus reaches from one document into the next."""
+    """Documents to compare with. A match never reaches from one document into the next."""
 
-    name: str  # for people
-    key: str  # 16 hexadecimal digits, equal for equal content
+    name: str
     documents: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """What texts share with a corpus."""
+
+    documents: int  # of the corpus
+    words: int  # of the corpus
+    lengths: Sequence[
+        Ids
+    ]  # per text, for each of its words: how many from there on are in one document, up to DEPTH
 
 
 def split_words(text: str) -> Iterator[str]:
@@ -43,15 +65,13 @@ def split_words(text: str) -> Iterator[str]:
     ['<think>', '3', '*', '8', '=', '24', '</think>', 'done', '_', 'now', '!']
     """
     # No word spans two lines, and all words of a large document at once would take ten times its memory.
-    return chain.from_iterable(map(_words_of_line, text.splitlines()))
+    for line in text.splitlines():
+        yield from _WORD.findall(unicodedata.normalize("NFC", line.casefold()))
 
 
 def corpus_of_texts(name: str, texts: Sequence[str]) -> Corpus:
     """A corpus in which every text is a document."""
-    digest = hashlib.blake2b(digest_size=8)
-    for text in texts:
-        digest.update(json.dumps(text).encode())
-    return Corpus(name=name, key=digest.hexdigest(), documents=lambda: texts)
+    return Corpus(name=name, documents=lambda: texts)
 
 
 def corpus_of_files(paths: Sequence[Path]) -> Corpus:
@@ -63,20 +83,87 @@ def corpus_of_files(paths: Sequence[Path]) -> Corpus:
         CorpusError: a path is missing, of another kind, or holds no such file.
     """
     files = [file for path in paths for file in _files(path)]
-    digest = hashlib.blake2b(digest_size=8)
-    for file in files:
-        with file.open("rb") as content:
-            digest.update(file.suffix.encode() + hashlib.file_digest(content, "blake2b").digest())
-    name = ", ".join(path.name or str(path) for path in paths)
     return Corpus(
-        name=name,
-        key=digest.hexdigest(),
+        name=", ".join(path.name or str(path) for path in paths),
         documents=lambda: chain.from_iterable(_READERS[file.suffix](file) for file in files),
     )
 
 
-def _words_of_line(line: str) -> list[str]:
-    return _WORD.findall(unicodedata.normalize("NFC", line.casefold()))
+def longest_matches(
+    texts: Sequence[str], corpus: Corpus, advance: Advance = lambda _what, _done: None
+) -> Matches:
+    """Find the words of the texts in the corpus; `advance(what, done)` reports progress.
+
+    Raises:
+        CorpusError: the corpus cannot be read, or has not one word.
+    """
+    vocabulary: defaultdict[str, int] = defaultdict(count(1).__next__)
+    ids_Q, spans = array("q"), []
+    for text in texts:
+        begin = len(ids_Q)
+        ids_Q.extend(map(vocabulary.__getitem__, split_words(text)))
+        spans.append(slice(begin, len(ids_Q)))
+        ids_Q.append(0)
+    sequences = _Sequences(ids_Q, len(vocabulary) + 1)
+    batch, documents, words = array("q"), 0, 0
+    for document in corpus.documents():
+        before = len(batch)
+        batch.extend(vocabulary.get(word, 0) for word in split_words(document))
+        documents, words = documents + 1, words + len(batch) - before
+        batch.append(0)
+        advance("words read", words)
+        if len(batch) > AT_A_TIME:
+            sequences.find_in(batch)
+            batch = array("q")
+    sequences.find_in(batch)
+    if not words:
+        raise CorpusError("the corpus has no words: give one with text in it")
+    lengths_Q = sequences.longest()
+    return Matches(documents=documents, words=words, lengths=[lengths_Q[span] for span in spans])
+
+
+class _Sequences:
+    """The word sequences of texts, numbered from 1 for each length; 0 is none, as is a word of another text."""
+
+    def __init__(self, ids_Q: array[int], size: int) -> None:
+        self._size = size  # of the vocabulary
+        padded_Q = _padded(ids_Q)
+        names_Q = padded_Q[: len(ids_Q)]
+        self._names = [names_Q]  # by length: of the sequence that begins at each word
+        self._keys: list[
+            Ids
+        ] = []  # by length from 2 on: sorted, (number of its beginning, last word) as one number
+        for width in range(1, DEPTH):
+            next_Q = padded_Q[width : width + len(ids_Q)]
+            key_Q = np.where((names_Q > 0) & (next_Q > 0), names_Q * size + next_Q, 0)
+            self._keys.append(np.unique(np.append(key_Q, 0)))
+            names_Q = np.searchsorted(self._keys[-1], key_Q)
+            self._names.append(names_Q)
+        self._found = [np.zeros(size, bool), *(np.zeros(len(keys), bool) for keys in self._keys)]
+
+    def find_in(self, ids_N: array[int]) -> None:
+        """Mark the sequences that a part of the corpus holds, given as words of the texts or 0."""
+        padded_N = _padded(ids_N)
+        at_M = np.flatnonzero(padded_N)
+        names_M = padded_N[at_M]
+        self._found[0][names_M] = True
+        for width, keys in enumerate(self._keys, start=1):
+            key_M = names_M * self._size + padded_N[at_M + width]
+            place_M = np.minimum(np.searchsorted(keys, key_M), len(keys) - 1)
+            same_M = keys[place_M] == key_M
+            at_M, names_M = at_M[same_M], place_M[same_M]
+            self._found[width][names_M] = True
+
+    def longest(self) -> Ids:
+        """The length of the longest sequence found at each word: where one is found, so is its beginning."""
+        lengths_Q = np.zeros(len(self._names[0]), np.int64)
+        for found, names_Q in zip(self._found, self._names, strict=True):
+            lengths_Q += found[names_Q]
+        return lengths_Q
+
+
+def _padded(ids: array[int]) -> Ids:
+    return np.concatenate([np.asarray(ids, np.int64), np.zeros(DEPTH, np.int64)])
 
 
 def _files(path: Path) -> list[Path]:
@@ -103,18 +190,18 @@ def _read_text(path: Path) -> Iterator[str]:
 def _read_json_lines(path: Path) -> Iterator[str]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
             try:
-                if line.strip():
-                    yield _field(json.loads(line))
+                row = json.loads(line)
             except ValueError as error:
                 raise CorpusError(f"the corpus {path}, line {number}: {error}") from None
-
-
-def _field(row: Any) -> str:
-    text = row.get("text") if isinstance(row, Mapping) else None
-    if not isinstance(text, str):
-        raise ValueError("a line is a JSON object with a field `text` that is a string")
-    return text
+            text = row.get("text") if isinstance(row, dict) else None
+            if not isinstance(text, str):
+                raise CorpusError(
+                    f"the corpus {path}, line {number}: a line is a JSON object with a field `text` that is a string"
+                )
+            yield text
 
 
 def _read_parquet(path: Path) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 L-uniqueness of a text is the share of its words that lie in no sequence of L or more words that the corpus holds; the
 index is its sum over a range of L (Lu et al. 2024, "AI as Humanity's Salieri", https://arxiv.org/abs/2410.04265).
-Invariant: of the responses that a study keeps only the first ones count. The further one is kept because it
-passed, and models that pass at different rates would be compared by different choices.
+Invariant: of a problem's stored responses only the first ones count. A further one is stored because it passed, and
+models that pass at different rates would be compared by different choices.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,15 +23,14 @@ from prorl.algo.pass_at_k import bootstrap_means, percentiles
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
 from prorl.envs.seeds import derive
-from prorl.lab.evals.corpus_index import DEPTH, CorpusIndex
-from prorl.lab.evals.study import ProblemResult, Study
+from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, longest_matches
+from prorl.lab.evals.evaluation_store import Study
+from prorl.lab.evals.statistics import MEAN
+from prorl.rollout.validation import KEPT, ProblemResult
 
-UNBIASED = 2  # responses of a problem that a study keeps whatever their verdicts
-MEAN = "mean"  # the row over all domains, which count alike
-
-Key = tuple[str, str, int, int]
-Group = tuple[str, str]  # part and domain
-Values = Mapping[Group, Mapping[Key, float]]  # the mean index of the responses to a problem
+Values = Mapping[
+    tuple[str, str, int, int], tuple[ProblemResult, float]
+]  # by key: mean index of the responses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Responses:
-    """The responses of one model that an index was asked of."""
+    """The responses of one model that were counted."""
 
     model: str
     step: int | None
@@ -119,23 +119,39 @@ def creativity_index(matches: NDArray[np.int64], lengths: Lengths) -> float:
 
 
 def compare_creativity(
-    studies: Sequence[Study], index: CorpusIndex, *, corpus: str, lengths: Lengths, seed: int = 0
+    studies: Sequence[Study],
+    corpus: Corpus,
+    *,
+    lengths: Lengths,
+    seed: int = 0,
+    advance: Advance = lambda _what, _done: None,
 ) -> Creativity:
-    """Ask the index of the unbiased responses of every study, and compare the others with the first.
+    """The creativity index of every model, and the gains of the others over the first.
+
+    `advance(what, done)` reports progress in reading the corpus.
 
     Raises:
-        ProrlError: two studies of one name, or one without a response that is long enough.
+        ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
     names = [study.model for study in studies]
     for name in names:
         if names.count(name) > 1:
             raise ProrlError(f"two studies of {name} cannot be told apart: compare each with another model")
-    scored = [_score(study, index, lengths) for study in studies]
-    rows = _rows([(name, values) for name, (_, values) in zip(names, scored, strict=True)], seed)
+    asked = [
+        [(problem, kept.text) for problem in study.problems for kept in problem.kept if kept.sample < KEPT]
+        for study in studies
+    ]
+    found = longest_matches([text for of_study in asked for _, text in of_study], corpus, advance)
+    matches = iter(found.lengths)
+    scored = [
+        _score(study, [(problem, next(matches)) for problem, _ in of_study], lengths)
+        for study, of_study in zip(studies, asked, strict=True)
+    ]
+    rows = _rows([(responses.model, values) for responses, values in scored], seed)
     return Creativity(
-        corpus=corpus,
-        corpus_documents=index.documents,
-        corpus_words=index.words,
+        corpus=corpus.name,
+        corpus_documents=found.documents,
+        corpus_words=found.words,
         lengths=lengths,
         models=tuple(responses for responses, _ in scored),
         rows=tuple(rows),
@@ -160,7 +176,7 @@ def read_creativity(path: Path) -> Creativity:
     try:
         data = decode_json(path.read_bytes())
         models = tuple(Responses(**model) for model in data.pop("models"))
-        rows = tuple(_row_from(row) for row in data.pop("rows"))
+        rows = tuple(map(_row, data.pop("rows")))
         return Creativity(**{**data, "lengths": Lengths(**data["lengths"])}, models=models, rows=rows)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
@@ -168,60 +184,51 @@ def read_creativity(path: Path) -> Creativity:
         ) from error
 
 
-def _score(study: Study, index: CorpusIndex, lengths: Lengths) -> tuple[Responses, Values]:
-    """The responses of a study in numbers, and the mean index of every problem's responses."""
-    asked = [(problem, text) for problem in study.problems for text in _unbiased(problem)]
-    found = index.longest_matches([text for _, text in asked])
-    indices: dict[Group, dict[Key, list[float]]] = {}
-    sizes = []
-    for (problem, _), matches in zip(asked, found, strict=True):
-        if matches.size >= lengths.shortest:
-            sizes.append(matches.size)
-            of_group = indices.setdefault((problem.part, problem.domain), {})
-            of_group.setdefault(problem.key, []).append(creativity_index(matches, lengths))
-    if not sizes:
+def _score(
+    study: Study, matched: Sequence[tuple[ProblemResult, NDArray[np.int64]]], lengths: Lengths
+) -> tuple[Responses, Values]:
+    """What was counted of a model's responses, and the mean index of every problem's responses."""
+    counted = [(problem, matches) for problem, matches in matched if matches.size >= lengths.shortest]
+    if not counted:
         raise ProrlError(
             f"{study.model} has no kept response of {lengths.shortest} words or more, so it has no creativity index: "
             "look for shorter sequences"
         )
+    indices: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
+    for problem, matches in counted:
+        indices[problem.key].append(creativity_index(matches, lengths))
     responses = Responses(
         model=study.model,
         step=study.step,
-        counted=len(sizes),
-        short=len(asked) - len(sizes),
-        words=fmean(sizes),
-        floor=fmean(max(0, lengths.longest - size) for size in sizes),
+        counted=len(counted),
+        short=len(matched) - len(counted),
+        words=fmean(matches.size for _, matches in counted),
+        floor=fmean(max(0, lengths.longest - matches.size) for _, matches in counted),
     )
-    means = {
-        group: {key: fmean(several) for key, several in of_group.items()}
-        for group, of_group in indices.items()
-    }
-    return responses, means
-
-
-def _unbiased(problem: ProblemResult) -> list[str]:
-    return [response.text for response in problem.kept if response.sample < UNBIASED]
+    return responses, {problem.key: (problem, fmean(indices[problem.key])) for problem, _ in counted}
 
 
 def _rows(models: Sequence[tuple[str, Values]], seed: int) -> Iterator[Row]:
-    groups = dict.fromkeys(group for _, values in models for group in values)
+    groups = dict.fromkeys((one.part, one.domain) for _, values in models for one, _ in values.values())
     _, first = models[0]
     for part in dict.fromkeys(part for part, _ in groups):
-        domains = [group for group in groups if group[0] == part]
-        for name, chosen in [*((group[1], [group]) for group in domains), (MEAN, domains)]:
+        domains = [domain for of_part, domain in groups if of_part == part]
+        for name, chosen in [*((domain, [domain]) for domain in domains), (MEAN, domains)]:
             row_seed = derive(seed, "creativity", part, name)
             for position, (model, values) in enumerate(models):
-                index = _estimate([list(values.get(group, {}).values()) for group in chosen], row_seed)
-                gains = [_gains(values, first, group) for group in chosen] if position else []
+                found = [
+                    [
+                        (key, value)
+                        for key, (one, value) in values.items()
+                        if (one.part, one.domain) == (part, domain)
+                    ]
+                    for domain in chosen
+                ]
+                gains = [[value - first[key][1] for key, value in pairs if key in first] for pairs in found]
+                index = _estimate([[value for _, value in pairs] for pairs in found], row_seed)
+                gain = _estimate(gains, row_seed) if position else None
                 if index is not None:
-                    yield Row(
-                        part=part, domain=name, model=model, index=index, gain=_estimate(gains, row_seed)
-                    )
-
-
-def _gains(own: Values, first: Values, group: Group) -> list[float]:
-    before = first.get(group, {})
-    return [value - before[key] for key, value in own.get(group, {}).items() if key in before]
+                    yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
 def _estimate(domains: Sequence[Sequence[float]], seed: int) -> Estimate | None:
@@ -237,7 +244,7 @@ def _estimate(domains: Sequence[Sequence[float]], seed: int) -> Estimate | None:
     )
 
 
-def _row_from(record: Mapping[str, Any]) -> Row:
-    gain = record["gain"]
-    estimates = {"index": Estimate(**record["index"]), "gain": None if gain is None else Estimate(**gain)}
+def _row(record: Mapping[str, Any]) -> Row:
+    index, gain = record["index"], record["gain"]
+    estimates = {"index": Estimate(**index), "gain": None if gain is None else Estimate(**gain)}
     return Row(**{**record, **estimates})

@@ -19,7 +19,7 @@ from prorl import __version__
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.config.schema import RunConfig
 from prorl.control.events import Evaluated, Intervened, Ordered, StageEntered, Stepped
-from prorl.lab.evals.rates import MEAN
+from prorl.lab.evals.statistics import MEAN
 from prorl.lab.export.markdown import bullets, fenced, plain, table
 from prorl.lab.report.gains import Gain
 from prorl.lab.report.story import Story

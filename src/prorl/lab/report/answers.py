@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from prorl.lab.evals.rates import answered_only, by_domain, curve, grouped, unanswered_share
-from prorl.lab.evals.study import ProblemResult
+from prorl.lab.evals.statistics import answered_only, by_domain, curve, grouped
 from prorl.lab.report.drawing import GREY, Drawn, Trace, axis, panels
 from prorl.lab.report.markup import paragraph
 from prorl.lab.report.passing import majority_figure
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.style import PALETTE, faded, label
 from prorl.lab.report.words import PARTS, count, percent
+from prorl.rollout.validation import ProblemResult, unanswered_share
 
 OUTCOMES = (
     ("passed", PALETTE[2]),

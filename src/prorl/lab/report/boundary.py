@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prorl.envs.files import StorageError
-from prorl.lab.evals.boundary import paired
-from prorl.lab.evals.patterns import patterns
-from prorl.lab.evals.rates import powers_up_to
-from prorl.lab.evals.shelf import MEASUREMENT, studies
-from prorl.lab.evals.study import Study, read_study
+from prorl.lab.evals.comparison import paired, patterns
+from prorl.lab.evals.evaluation_store import MEASUREMENT, Study, read_study, studies
+from prorl.lab.evals.statistics import powers_up_to
 from prorl.lab.report.answers import answer_section
 from prorl.lab.report.creativity import creativity_section
 from prorl.lab.report.drawing import Drawn, drawn

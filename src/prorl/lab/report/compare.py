@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from prorl.algo.t_interval import t_interval
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
-from prorl.lab.evals.rates import MEAN
+from prorl.lab.evals.statistics import MEAN
 from prorl.lab.report.gains import Gain
 from prorl.lab.report.groups import told
 from prorl.lab.report.story import Story

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prorl.envs.files import StorageError
-from prorl.lab.evals.creativity import MEAN, Creativity, Estimate, Row, read_creativity
-from prorl.lab.evals.study import Part
+from prorl.lab.evals.creativity import Creativity, Estimate, Row, read_creativity
+from prorl.lab.evals.statistics import MEAN
 from prorl.lab.report.drawing import GREY, Drawn, Trace, axis, panels
 from prorl.lab.report.markup import paragraph, remark
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.style import label
 from prorl.lab.report.words import PARTS
+from prorl.rollout.validation import Part
 
 
 def creativity_section(path: Path, models: Sequence[Drawn], key: str, title: str) -> Section | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prorl.lab.evals.rates import Curve
-from prorl.lab.evals.shelf import BASE
-from prorl.lab.evals.study import Part, ProblemResult, Study
+from prorl.lab.evals.evaluation_store import BASE, Study
+from prorl.lab.evals.statistics import Curve
 from prorl.lab.report.style import PALETTE, faded, label
+from prorl.rollout.validation import Part, ProblemResult
 
 GREY = PALETTE[-1]
 RAMP = ("#23a3b5", "#2f74c0", "#7a52c7")  # first to last checkpoint; as legible on white as on the dark page

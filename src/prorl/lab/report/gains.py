@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prorl.lab.evals.boundary import Move, paired
-from prorl.lab.evals.compare import compare
-from prorl.lab.evals.shelf import BASE, step_of, studies
-from prorl.lab.evals.study import SLIM, Part, Study, read_study
+from prorl.lab.evals.comparison import Move, compare, paired
+from prorl.lab.evals.evaluation_store import BASE, SLIM, Study, read_study, step_of, studies
+from prorl.rollout.validation import Part
 from prorl.run.layout import EVALS
 
 

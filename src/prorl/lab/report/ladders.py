@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from prorl.envs.files import decode_json
-from prorl.envs.registry import TASKS
-from prorl.lab.evals.boundary import paired
-from prorl.lab.evals.compare import Difference, differences
-from prorl.lab.evals.rates import Curve, by_level, by_task, curve, grouped
-from prorl.lab.evals.study import ProblemResult
+from prorl.envs.registry import TASKS, make_task
+from prorl.lab.evals.comparison import Difference, differences, paired
+from prorl.lab.evals.statistics import Curve, by_level, by_task, curve, grouped
 from prorl.lab.report.drawing import GREY, Drawn, Trace, axis, curve_traces, panels, share_axis
 from prorl.lab.report.markup import paragraph
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.style import faded, label
 from prorl.lab.report.words import count, listing, points
+from prorl.rollout.validation import ProblemResult
 from prorl.run.layout import CONFIG
 
 Levels = Mapping[str, Sequence[int]]
@@ -44,7 +43,7 @@ def trained_levels(folder: Path) -> Levels:
     try:
         config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
         return {
-            name: tuple(map(int, asked["levels"])) or (TASKS[name].levels if name in TASKS else ())
+            name: tuple(map(int, asked["levels"])) or (make_task(name).levels if name in TASKS else ())
             for name, asked in config["tasks"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

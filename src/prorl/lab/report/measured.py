@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prorl.envs.files import StorageError
-from prorl.lab.evals.boundary import Move, paired
-from prorl.lab.evals.compare import Comparison, Difference, compare
-from prorl.lab.evals.shelf import BASE, step_of, studies
-from prorl.lab.evals.study import SLIM, Part, Study, read_study
+from prorl.lab.evals.comparison import Comparison, Difference, Move, compare, paired
+from prorl.lab.evals.evaluation_store import BASE, SLIM, Study, read_study, step_of, studies
 from prorl.lab.report.markup import fold, paragraph, remark, table
 from prorl.lab.report.moved import problems_moved
 from prorl.lab.report.words import percent, points
+from prorl.rollout.validation import Part
 
 TITLES: Sequence[tuple[Part, str]] = (("test", "held-out problems"), ("ood", "out-of-domain problems"))
 

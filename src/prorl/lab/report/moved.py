@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prorl.lab.evals.boundary import Boundary, Move, boundary, paired
-from prorl.lab.evals.patterns import TaskPattern
-from prorl.lab.evals.study import Part, ProblemResult
+from prorl.lab.evals.comparison import Boundary, Move, TaskPattern, boundary, paired
 from prorl.lab.report.drawing import GREY, Drawn, axis, panels
 from prorl.lab.report.markup import fold, paragraph, table
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.style import PALETTE, faded, label
 from prorl.lab.report.words import PARTS, count, listing, points
+from prorl.rollout.validation import Part, ProblemResult
 
 NEW, LOST, BOTH = PALETTE[2], PALETTE[1], PALETTE[0]
 ROW_PIXELS, HEAT_ROW_PIXELS, FRAME_PIXELS = 25, 34, 120

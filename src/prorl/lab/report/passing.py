@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from prorl.lab.evals.boundary import paired
-from prorl.lab.evals.compare import Difference, compare
-from prorl.lab.evals.majority import majority_rates, voting
-from prorl.lab.evals.rates import Curve, by_domain, curve, grouped
-from prorl.lab.evals.study import Part, ProblemResult
+from prorl.lab.evals.comparison import Difference, compare, paired
+from prorl.lab.evals.statistics import Curve, by_domain, curve, grouped, majority_rates, voting
 from prorl.lab.report.drawing import Drawn, Trace, curve_traces, k_axis, panels, share_axis
 from prorl.lab.report.markup import paragraph
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.style import label
 from prorl.lab.report.words import PARTS, percent, points
+from prorl.rollout.validation import Part, ProblemResult
 
 Draw = Callable[[Sequence[ProblemResult], Sequence[int]], Curve]
 

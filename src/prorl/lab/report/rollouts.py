@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from prorl.lab.evals.boundary import Move, paired
-from prorl.lab.evals.study import Kept, Study
+from prorl.lab.evals.evaluation_store import Study
 from prorl.lab.report.markup import escape, fold, heading, paragraph, shortened
 from prorl.lab.report.section import Section
 from prorl.lab.report.words import count
+from prorl.rollout.validation import Kept
 from prorl.run.layout import SAMPLES
+
+if TYPE_CHECKING:
+    from prorl.lab.evals.comparison import Move
 
 T = TypeVar("T")
 
@@ -127,6 +130,8 @@ def response(text: str, status: str, facts: Iterable[object]) -> str:
 
 def solvable_section(base: Study, trained: Study, key: str, title: str) -> Section:
     """Problems that the base never solved and the trained model did: a response of each side by side."""
+    from prorl.lab.evals.comparison import paired  # imports numpy, which the dashboard does without
+
     moves = [
         move for move in paired(base.problems, trained.problems) if move.fate == "new" and move.trained.kept
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from prorl.lab.evals.study import Part
+from prorl.rollout.validation import Part
 
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of a study that its averages are over, and what people call them; a ladder is a picture of its own."""

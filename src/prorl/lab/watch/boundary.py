@@ -6,21 +6,20 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from prorl.lab.evals.boundary import Move, boundary, paired
-from prorl.lab.evals.compare import Comparison, Difference, compare
-from prorl.lab.evals.majority import majority_rates, voting
-from prorl.lab.evals.patterns import patterns
-from prorl.lab.evals.rates import (
+from prorl.lab.evals.comparison import Comparison, Difference, Move, boundary, compare, paired, patterns
+from prorl.lab.evals.evaluation_store import Study
+from prorl.lab.evals.statistics import (
     MEAN,
     answered_only,
     by_task,
     curve,
     curves,
+    majority_rates,
     mean_over_domains,
-    unanswered_share,
+    voting,
 )
-from prorl.lab.evals.study import Part, ProblemResult, Study
 from prorl.lab.watch.console import Console
+from prorl.rollout.validation import Part, ProblemResult, unanswered_share
 
 TITLES: dict[Part, str] = {
     "test": "held-out problems",

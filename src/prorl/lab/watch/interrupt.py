@@ -10,7 +10,7 @@ from types import FrameType
 
 from prorl.envs.files import NoRoomError
 from prorl.lab.watch.console import Console
-from prorl.rollout.outage import WaitEnded
+from prorl.rollout.pipeline import WaitEnded
 from prorl.run.heartbeat import WAITING
 from prorl.run.supervise import INTERRUPTED, NO_MEMORY, WISHES, wishes
 from prorl.stopwatch import BETWEEN, Pulse, unheard

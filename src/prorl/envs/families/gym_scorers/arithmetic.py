@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from prorl.envs.families.expression import evaluate, tokenise
+from prorl.envs.families.numbers import evaluate, tokenise
 
 Entry = Mapping[str, Any]
 

@@ -1,25 +1,42 @@
 """What the fork server gives up once, and what each program's process gives up before it runs a line.
 
 In this order, because each step needs what a later one takes away: user, new privileges, limits, files (Landlock),
-system calls (seccomp).
+system calls (`seccomp`). With Landlock a process gives up every file, TCP port, foreign signal and abstract socket
+except what it names. Each version of the kernel's interface (ABI) can refuse more; what an old one cannot, `seccomp`
+refuses anyway.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import resource
 import signal
+import struct
 import sys
 from dataclasses import dataclass
 
-from prorl.envs.sandbox.inside import landlock, seccomp
-from prorl.envs.sandbox.inside.libc import SET_DUMPABLE, SET_NO_NEW_PRIVS, SET_PDEATHSIG, prctl
+from prorl.envs.sandbox.inside import seccomp
 
 NOBODY = 65534
 OPEN_FILES = 64
 STACK_BYTES = 64 << 20
 FIRST_KEPT = 16  # descriptors that children keep start here, out of the way of their own
+
+_LIBC = ctypes.CDLL(None, use_errno=True)  # opened once: each opening costs a child more than the call
+
+FILTER_MODE = 2  # of seccomp
+SET_PDEATHSIG, SET_DUMPABLE, GET_SECCOMP, SET_SECCOMP, SET_NO_NEW_PRIVS = 1, 4, 21, 22, 38  # options of prctl
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
+_VERSION_FLAG = 1
+_PATH_BENEATH = 1
+
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_FILE_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # number of rights, bits from 0
+_TCP_RIGHTS = 0b11  # bind, connect; from ABI 4
+_SCOPES = 0b11  # abstract Unix sockets, signals; from ABI 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +48,12 @@ class Confinement:
     keep: tuple[int, ...]  # descriptors through which the standard library stays readable
 
 
-def prepare(*, landlock_abi: int, filtered: bool) -> Confinement:
-    """Drop root, bind this process's life to its parent's and build the rules for the children.
+def prepare(*, landlock: int, filtered: bool) -> Confinement:
+    """Drop root, bind this process's life to its parent's and build the children's rules (Landlock ABI `landlock`).
 
     The standard library stays importable even where it lies in a directory that only root may enter: its
     folders are opened before, and imports go through these descriptors after.
-
-    Raises:
-        OSError: the kernel refuses something.
-        RuntimeError: root cannot be given up.
+    Raises OSError where the kernel refuses something, RuntimeError where root cannot be given up.
     """
     folders = [path for path in sys.path if os.path.isdir(path)]
     opened = [_high(os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in folders]
@@ -50,7 +64,7 @@ def prepare(*, landlock_abi: int, filtered: bool) -> Confinement:
     reachable = all(os.access(path, os.R_OK | os.X_OK) for path in folders)
     if not reachable:
         _import_through(dict(zip(folders, opened, strict=True)))
-    rules = _high(landlock.ruleset(landlock_abi, opened)) if landlock_abi else None
+    rules = _high(ruleset(landlock, opened)) if landlock else None
     if reachable:
         for descriptor in opened:
             os.close(descriptor)
@@ -64,18 +78,16 @@ def prepare(*, landlock_abi: int, filtered: bool) -> Confinement:
 def apply(confinement: Confinement) -> None:
     """Give up files and system calls for good; the last thing before a program's first line."""
     if confinement.rules is not None:
-        landlock.restrict(confinement.rules)
+        restrict(confinement.rules)
         os.close(confinement.rules)
     if confinement.filter is not None:
-        seccomp.install(confinement.filter)
+        code = ctypes.create_string_buffer(confinement.filter, len(confinement.filter))
+        header = struct.pack("@HP", len(confinement.filter) // 8, ctypes.addressof(code))
+        prctl(SET_SECCOMP, FILTER_MODE, header)  # needs PR_SET_NO_NEW_PRIVS
 
 
 def drop_root() -> None:
-    """Become nobody where the process is root.
-
-    Raises:
-        RuntimeError: the process may not change its user.
-    """
+    """Become nobody where the process is root; RuntimeError if it may not change its user."""
     if os.geteuid() != 0 and os.getuid() != 0:
         return
     try:
@@ -133,3 +145,46 @@ def _import_through(descriptors: dict[str, int]) -> None:
                     alias + path[len(folder) :] if path.startswith(folder) else path for path in paths
                 ]
     sys.path_importer_cache.clear()
+
+
+def landlock_abi() -> int:
+    """Version of Landlock in this kernel; 0 where there is none or it is switched off."""
+    try:
+        return syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
+    except OSError:
+        return 0
+
+
+def ruleset(version: int, readable: list[int]) -> int:
+    """A descriptor of Landlock rules that allow nothing but reading beneath these open directories."""
+    rights = (1 << _FILE_RIGHTS_BY_ABI[min(version, max(_FILE_RIGHTS_BY_ABI))]) - 1
+    tcp = _TCP_RIGHTS if version >= 4 else 0
+    scopes = _SCOPES if version >= 6 else 0
+    attributes = struct.pack("=QQQ", rights, tcp, scopes)
+    rules = syscall(_CREATE_RULESET, attributes, len(attributes), 0)
+    for directory in readable:
+        syscall(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", _READ_FILE | _READ_DIR, directory), 0)
+    return rules
+
+
+def restrict(rules: int) -> None:
+    """Put this process under Landlock rules for good; needs PR_SET_NO_NEW_PRIVS."""
+    syscall(_RESTRICT_SELF, rules, 0)
+
+
+def syscall(number: int, *arguments: int | bytes | None) -> int:
+    """Result of a system call that the standard library does not offer; OSError if the kernel refuses it."""
+    words = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+    return _checked(int(_LIBC.syscall(ctypes.c_long(number), *words)), f"system call {number}")
+
+
+def prctl(option: int, value: int, data: bytes | None = None) -> int:
+    """Change or read an attribute of this process; OSError if the kernel refuses it."""
+    return _checked(int(_LIBC.prctl(option, ctypes.c_ulong(value), data, None, None)), f"prctl {option}")
+
+
+def _checked(result: int, name: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name} refused: {os.strerror(code)}")
+    return result

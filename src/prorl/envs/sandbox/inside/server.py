@@ -1,26 +1,45 @@
 """The fork server: reads jobs from descriptor 0, runs each in a confined child, writes what happened to 1.
 
 It is executed in a fresh interpreter and has never seen the trainer's memory, nor does it see a program's text or
-results. It moves bytes, watches limits and says how a process ended. It ends when its parent does.
+results. It watches limits and says how a process ended. It ends when its parent does. Its memory is what the next
+program starts from, and freed memory keeps its content: a program could search it for another's solution to the same
+problem. So the kernel moves a program's text in and its words out between descriptors.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
 import math
 import os
+import select
+import signal
 import socket
+import struct
 import sys
+import termios
+import time
 from contextlib import suppress
 from typing import Any
 
-from prorl.envs.sandbox.inside import child, confine, landlock, seccomp, world
-from prorl.envs.sandbox.inside.frames import END, HELLO, OUTPUT, READY, RESULT, receive, send
-from prorl.envs.sandbox.inside.transfer import ANSWERS, PARENT, take
-from prorl.envs.sandbox.inside.watch import Pipe, watch
+from prorl.envs.sandbox.inside import confine, program, seccomp
+from prorl.envs.sandbox.inside.protocol import (
+    END,
+    HEADER,
+    HELLO,
+    OUTPUT,
+    READY,
+    RESULT,
+    receive,
+    send,
+    write_all,
+)
 
+PARENT = 0  # descriptor of jobs: hung up when the parent has ended
+ANSWERS = 1
+LOOK = 0.2  # seconds between two looks at a silent program; a look that comes much later found this process stopped
 # what programs import most: loaded once, and importable even where the library's files are out of reach
 PRELOADED = """
 abc array ast atexit base64 binascii bisect calendar cmath collections.abc contextlib copy ctypes dataclasses datetime
@@ -34,19 +53,19 @@ def main(settings: dict[str, Any]) -> None:
     """Prepare, say hello, serve until the parent goes; the settings are those of `wall.command`."""
     sys.path.remove(settings["source"])
     sys.stdin = sys.stdout = None
-    version = landlock.abi() if settings["filtered"] else 0
+    version = confine.landlock_abi() if settings["filtered"] else 0
     machine = os.uname().machine
     if settings["filtered"] and not seccomp.supported(machine):
         raise SystemExit(f"there is no system-call table for {machine}")
     if settings["needs_landlock"] and not version:
         raise SystemExit("this kernel has no Landlock")
     if settings["packages"]:
-        world.load_numpy(settings["packages"])
-    confinement = confine.prepare(landlock_abi=version, filtered=settings["filtered"])
+        program.load_numpy(settings["packages"])
+    confinement = confine.prepare(landlock=version, filtered=settings["filtered"])
     for name in PRELOADED.split():
         with suppress(ImportError):  # an interpreter may be built without some of them
             importlib.import_module(name)
-    world.furnish()
+    program.furnish()
     for name in [name for name in sys.modules if name.partition(".")[0] == "prorl"]:
         del sys.modules[name]  # a program's world holds no more than a plain interpreter's
     os.dup2(os.open(os.devnull, os.O_RDWR), 2)
@@ -60,14 +79,14 @@ def main(settings: dict[str, Any]) -> None:
 
 def _serve(limits: dict[str, Any], confinement: confine.Confinement) -> None:
     """Run one program. Its text, and what it says, never enter this process: the next child would inherit them."""
-    program = take(limits["program_length"])
+    text = take(limits["program_length"])
     given = take(limits["stdin_length"])
     results, results_end = _stream()
     outputs, outputs_end = _stream()
     pid = os.fork()
     if pid == 0:
-        _become_program(limits, confinement, (given, outputs_end, results_end, program))
-    for descriptor in (results_end, outputs_end, given, program):
+        _become_program(limits, confinement, (given, outputs_end, results_end, text))
+    for descriptor in (results_end, outputs_end, given, text):
         os.close(descriptor)
     pipes = [Pipe(results, RESULT, limits["result_bytes"]), Pipe(outputs, OUTPUT, limits["output_bytes"])]
     send(ANSWERS, END, json.dumps(watch(pid, pipes, limits["seconds"])).encode())
@@ -87,19 +106,17 @@ def _become_program(limits: dict[str, Any], confinement: confine.Confinement, en
     try:
         confine.die_with_parent()
         os.setsid()
-        given, output, results, program = ends
+        given, output, results, text = ends
         null = os.open(os.devnull, os.O_RDWR)  # its own: flags of a shared one would reach the next program
-        _keep_only((given, output if limits["script"] else null, null, results, program), confinement)
+        _keep_only((given, output if limits["script"] else null, null, results, text), confinement)
         filtered = confinement.filter is not None
         processor = math.ceil(limits["seconds"]) + 1
         confine.limit_resources(processor, limits["memory_bytes"], processes=not filtered)
         confine.apply(confinement)
-        os.write(child.RESULT, READY)
-        child.run(limits["output_bytes"])
-    except (
-        BaseException
-    ) as error:  # before READY: that is how the parent knows that no line of the program has run
-        os.write(child.RESULT, f"{type(error).__name__}: {error}".encode())
+        os.write(program.RESULT, READY)
+        program.run(limits["output_bytes"])
+    except BaseException as error:  # before READY, so the parent knows that no line of the program has run
+        os.write(program.RESULT, f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(1)
 
@@ -114,3 +131,99 @@ def _keep_only(ends: tuple[int, ...], confinement: confine.Confinement) -> None:
         os.closerange(low, descriptor)
         low = descriptor + 1
     os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+
+
+class Pipe:
+    """The reading end of what a program writes, and how many bytes more it may."""
+
+    def __init__(self, descriptor: int, kind: bytes, allowance: int) -> None:
+        self.descriptor = descriptor
+        self.kind = kind
+        self.left = allowance
+        self.overrun = False
+
+    def pass_on(self) -> bool:
+        """Move what is there now, within the allowance, to the parent; whether there was anything."""
+        (waiting,) = struct.unpack("@i", fcntl.ioctl(self.descriptor, termios.FIONREAD, bytes(4)))
+        moved = min(waiting, self.left)
+        if moved:
+            write_all(ANSWERS, HEADER.pack(self.kind, moved))
+            _move(self.descriptor, ANSWERS, moved)
+            self.left -= moved
+        self.overrun = waiting > moved
+        return bool(waiting)
+
+
+def watch(pid: int, pipes: list[Pipe], allowed: float) -> dict[str, Any]:
+    """How child `pid` ended: `cause` (exit, time or output), `signal` if one not of ours killed it, `cpu_seconds`,
+    `peak_bytes`, the memory that it held at most, and `seconds`, of the `allowed` ones, that it ran.
+
+    Time in which this process was stopped, or the machine asleep, does not count.
+    """
+    cause, seconds = _wait(pid, pipes, allowed)
+    os.kill(pid, signal.SIGKILL)  # it is ours until it is reaped, so this cannot hit another
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # where nothing forbids it, it may have children
+    _, status, usage = os.wait4(pid, 0)
+    for pipe in pipes:
+        pipe.pass_on()
+        os.close(pipe.descriptor)
+    if cause == "exit" and any(pipe.overrun for pipe in pipes):
+        cause = "output"
+    died = cause == "exit" and os.WIFSIGNALED(status)
+    return {
+        "cause": cause,
+        "signal": os.WTERMSIG(status) if died else 0,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss << 10,
+        "seconds": seconds,
+    }
+
+
+def _wait(pid: int, pipes: list[Pipe], allowed: float) -> tuple[str, float]:
+    """Pass bytes on until the child ends (exit) or breaks a limit (time, output); also the seconds that it took."""
+    exited = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(exited, select.POLLIN)
+    poll.register(PARENT, 0)  # hanging up is always reported
+    for pipe in pipes:
+        poll.register(pipe.descriptor, select.POLLIN)
+    spent, looked = 0.0, time.monotonic()
+    try:
+        while spent < allowed:
+            ready = {descriptor for descriptor, _ in poll.poll(min(LOOK, allowed - spent) * 1000)}
+            now = time.monotonic()
+            spent, looked = spent + min(now - looked, 2 * LOOK), now
+            if PARENT in ready:
+                raise SystemExit("the parent has gone")
+            if exited in ready:
+                return "exit", spent
+            for pipe in pipes:
+                if pipe.descriptor in ready:
+                    more = pipe.pass_on()
+                    if pipe.overrun:
+                        return "output", spent
+                    if not more:  # readable without a byte: the program has closed it
+                        poll.unregister(pipe.descriptor)
+        return "time", spent
+    finally:
+        os.close(exited)
+
+
+def take(length: int) -> int:
+    """A new descriptor to read the next `length` bytes from the parent; nobody can change what it holds."""
+    descriptor = os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    _move(PARENT, descriptor, length)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    # a script may not keep a file in its own standard input
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+def _move(source: int, target: int, length: int) -> None:
+    while length:
+        moved = os.splice(source, target, length)
+        if moved == 0:
+            raise EOFError("the sender ended in the middle of a message")
+        length -= moved

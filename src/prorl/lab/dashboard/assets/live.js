@@ -5,7 +5,6 @@
   const TOKEN = "prorl.token";
   const AGAIN = 5000; // milliseconds
   const page = location.pathname.replace(/^\/(run\/)?/, ""); // as in the address: still percent-encoded
-  const sections = new Map(); // key → section as last seen, whole
   let source = null;
 
   // The token comes in the fragment, which no server sees; from there it moves out of sight and out of the history.
@@ -16,43 +15,21 @@
     history.replaceState(null, "", location.pathname);
   }
 
-  function take({ outline, parts }) {
-    const touched = new Set();
-    for (const part of parts) {
-      const known = sections.get(part.key) || { figures: [] };
-      if (part.figure) {
-        const others = known.figures.filter((figure) => figure.key !== part.figure.key);
-        sections.set(part.key, { ...known, figures: [...others, part.figure] });
-      } else {
-        sections.set(part.key, { ...part, figures: known.figures });
-      }
-      touched.add(part.key);
-    }
-    for (const key of [...sections.keys()]) {
-      if (key in outline) continue;
-      prorl.remove(key);
-      sections.delete(key);
-    }
-    for (const [key, figures] of Object.entries(outline)) {
-      const section = sections.get(key);
-      const wanted = figures.map((name) => section.figures.find((figure) => figure.key === name));
-      if (wanted.length !== section.figures.length) touched.add(key);
-      sections.set(key, { ...section, figures: wanted });
-    }
-    prorl.apply([...touched].filter((key) => sections.has(key)).map((key) => sections.get(key)));
-    arrange(Object.keys(outline));
+  const shown = () => [...document.querySelectorAll("#sections > section")].map((element) => element.id);
+
+  function take({ outline, sections }) {
+    prorl.apply(sections);
+    for (const key of shown()) if (!outline.includes(key)) prorl.remove(key);
+    arrange(outline);
     unlock();
   }
 
   // Sections that came later than others may belong before them.
   function arrange(keys) {
-    const main = document.getElementById("sections");
-    const shown = [...main.children].map((element) => element.id).filter((id) => keys.includes(id));
-    if (shown.join() === keys.join()) return;
-    const links = document.getElementById("contents");
+    if (shown().join() === keys.join()) return;
     for (const key of keys) {
-      main.append(document.getElementById(key));
-      links.append(document.getElementById(`link-${key}`));
+      document.getElementById("sections").append(document.getElementById(key));
+      document.getElementById("contents").append(document.getElementById(`link-${key}`));
     }
   }
 

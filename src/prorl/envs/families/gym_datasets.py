@@ -1,0 +1,292 @@
+"""What single datasets of reasoning-gym need: repairs, workings, entries that are left out, other solutions.
+
+The repairs make an item depend on its number alone: the library leaves the order of sets to the interpreter's hash
+seed, or draws a whole dataset at once. Each changes one new dataset object in place.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import wraps
+from itertools import accumulate
+from math import gcd
+from random import Random
+from typing import Any
+
+Entry = Mapping[str, Any]
+Move = tuple[str, str, str]  # colour, from, to
+
+MAX_TERM = 1000  # of a number sequence, as in the library
+
+_PURE_MODULES = (
+    "abc bisect cmath collections collections.abc copy dataclasses decimal enum fractions functools heapq itertools "
+    "json math numbers numpy operator queue re statistics string types typing"
+)
+_IMPURE_NAMES = (
+    "set frozenset hash id object globals locals vars print input open exec eval compile __import__"
+)
+PURE_MODULES, IMPURE_NAMES = frozenset(_PURE_MODULES.split()), frozenset(_IMPURE_NAMES.split())
+
+
+class SortedSet(frozenset[str]):
+    """A set of strings whose order does not depend on the hash seed."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(super().__iter__()))
+
+    def __sub__(self, other: Any) -> SortedSet:
+        return SortedSet(super().__sub__(other))
+
+
+def sort_letters(dataset: Any) -> None:
+    """Isomorphic strings and ransom notes choose from a set of letters."""
+    dataset.letters = SortedSet(dataset.letters)
+
+
+def sort_monomials(dataset: Any) -> None:
+    """Polynomial multiplication chooses from a set of monomials."""
+    unsorted = dataset._get_monomials
+    dataset._get_monomials = lambda rng: sorted(unsorted(rng), key=str)
+
+
+def sort_neighbours(dataset: Any) -> None:
+    """A word ladder's example path depends on the order of neighbours; its size is limited without need."""
+    dataset.size = sys.maxsize
+    for graph in dataset.word_graphs.values():
+        for word, neighbours in graph.items():
+            graph[word] = SortedSet(neighbours)
+
+
+class _Drawn:
+    """Choices by item number, in place of a list of as many choices as the dataset has items."""
+
+    def __init__(self, choices: list[int]) -> None:
+        self._choices = choices
+
+    def __getitem__(self, item: int) -> int:
+        return Random(f"choice {item}").choice(self._choices)
+
+
+def draw_templates(dataset: Any) -> None:
+    """GSM symbolic and list functions choose the template of every item when the dataset is made."""
+    dataset.task_indices = _Drawn(sorted(set(dataset.task_indices)))
+
+
+class _Blickets:
+    """Question by item number: the first of a data set of ten, whose six, two and two of each kind are shuffled."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._class, self._config = type(dataset), dataset.config
+
+    def __getitem__(self, item: int) -> Any:
+        config = type(self._config)(train=self._config.train, seed=item, size=10)
+        return self._class(config).questions[0]
+
+
+def draw_blickets(dataset: Any) -> None:
+    """ACRE draws all of its questions when the dataset is made."""
+    dataset.questions = _Blickets(dataset)
+
+
+class _Knights:
+    """The library's puzzle logic with a solver that is faster and independent of the hash seed."""
+
+    def __init__(self, logic: Any) -> None:
+        self.generate_board = logic.generate_board
+        self._is_move = logic.is_knight_move
+
+    def solve_swap(self, board: Mapping[str, Any], pieces: Mapping[str, Any], turn: str) -> list[Move] | None:
+        """A shortest swap, or None. Every knight's move between two squares counts.
+
+        The library makes puzzles impossible by removing moves, which the question does not show.
+        """
+        squares = sorted(board)
+        reach = {
+            here: tuple(there for there in squares if there != here and self._is_move(here, there))
+            for here in squares
+        }
+        white, black = (
+            tuple(square for square in squares if pieces[square] == colour) for colour in ("w", "B")
+        )
+        return _swap(reach, white, black, turn)
+
+
+def _swap(
+    reach: Mapping[str, tuple[str, ...]], white: tuple[str, ...], black: tuple[str, ...], turn: str
+) -> list[Move] | None:
+    """Breadth-first search over (squares of the side to move, of the other side, side), squares in order."""
+    first, second = (white, black) if turn == "w" else (black, white)
+    start = (first, second, turn)
+    came: dict[Any, tuple[Any, Move] | None] = {start: None}
+    queue = deque([start])
+    while queue:
+        state = queue.popleft()
+        mine, theirs, side = state
+        if (mine, theirs) == ((black, white) if side == "w" else (white, black)):
+            return _way(came, state)
+        for here in mine:
+            for there in reach[here]:
+                if there in mine or there in theirs:
+                    continue
+                moved = tuple(sorted(there if square == here else square for square in mine))
+                after = (theirs, moved, "B" if side == "w" else "w")
+                if after not in came:
+                    came[after] = (state, (side, here, there))
+                    queue.append(after)
+    return None
+
+
+def _way(came: Mapping[Any, tuple[Any, Move] | None], state: Any) -> list[Move]:
+    moves: list[Move] = []
+    while (step := came[state]) is not None:
+        state, move = step
+        moves.append(move)
+    return moves[::-1]
+
+
+def order_knights(dataset: Any) -> None:
+    """Knight swap's example solution depends on the order of a set, and some of its impossible puzzles are not."""
+    dataset.game_logic = _Knights(dataset.game_logic)
+
+
+class _PurePrograms(Sequence[Mapping[str, Any]]):
+    """Codeio's programs, each impure one replaced by the next pure one; they are parsed as they are drawn."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: Any) -> Any:
+        while not _is_pure(self._rows[at]["code_sample"], self._rows[at]["input_generator"]):
+            at = (at + 1) % len(self._rows)
+        return self._rows[at]
+
+
+def keep_pure_programs(dataset: Any) -> None:
+    """Of codeio's programs, draw those whose output follows from their input: no sets, clocks, files or chance.
+
+    The programs are the library's, written by a language model; what is left out is also what could do harm.
+    """
+    type(dataset)._jsonl_data = _PurePrograms(type(dataset)._jsonl_data)
+
+
+def _is_pure(program: str, generator: str) -> bool:
+    """`generator` may use `random`, which it shares with the library's own stream and is seeded for each item."""
+    return _uses_only(program, PURE_MODULES) and _uses_only(generator, PURE_MODULES | {"random"})
+
+
+def _uses_only(source: str, modules: frozenset[str]) -> bool:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names) if not {name.name for name in names} <= modules:
+                return False
+            case ast.ImportFrom(module=module) if module not in modules:
+                return False
+            case ast.Set() | ast.SetComp():
+                return False
+            case ast.Name(id=name) if name in IMPURE_NAMES:
+                return False
+            case ast.Attribute(attr=attribute) if attribute.startswith("__") or (
+                attribute == "random" and "random" not in modules
+            ):
+                return False
+    return True
+
+
+def stop_large_sequences(dataset: Any) -> None:
+    """Number sequences: give up a rule at its first term beyond 1000, for which the library would reject it later.
+
+    It squares such terms on, for most of a minute in one item of a hundred; the items stay the same.
+    """
+    rule = sys.modules[type(dataset).__module__].PatternRule
+    if not hasattr(rule.apply, "__wrapped__"):
+        rule.apply = _stopping(rule.apply)
+
+
+def _stopping(apply: Callable[[Any, list[int], int], int]) -> Callable[[Any, list[int], int], int]:
+    @wraps(apply)
+    def stopping(rule: Any, sequence: list[int], position: int) -> int:
+        term = apply(rule, sequence, position)
+        if abs(term) > MAX_TERM:
+            raise OverflowError  # which the library takes for a rejected rule
+        return term
+
+    return stopping
+
+
+# workings
+
+
+def running_totals(entry: Entry) -> str:
+    """Totals after each term but the first and the last."""
+    first, *rest = entry["metadata"]["expression"].split(" ")
+    signed = (Decimal(sign + term) for sign, term in zip(rest[::2], rest[1::2], strict=True))
+    return " ".join(str(total) for total in list(accumulate(signed, initial=Decimal(first)))[1:-1])
+
+
+def partial_products(entry: Entry) -> str:
+    """The left factor times each digit of the right one, highest first: `47*23` gives `940+141`."""
+    left, right = entry["metadata"]["expression"].split(" * ")
+    places = range(len(right) - 1, -1, -1)
+    return "+".join(str(int(left) * int(digit) * 10**n) for digit, n in zip(right, places, strict=True))
+
+
+def common_divisor(entry: Entry) -> str:
+    """`24, 18` gives `gcd 6 4*18`."""
+    left, right = entry["metadata"]["numbers"]
+    divisor = gcd(left, right)
+    return f"gcd {divisor} {left // divisor}*{right}"
+
+
+def comparisons(entry: Entry) -> str:
+    """Each number with the sign of its comparison with the bound: `19> 6< 11=`."""
+    bound = float(entry["metadata"]["filter_value"])
+    numbers = ((text, float(text)) for text in entry["metadata"]["original_numbers"])
+    return " ".join(f"{text}{'=' if x == bound else '>' if x > bound else '<'}" for text, x in numbers)
+
+
+def clock_difference(entry: Entry) -> str:
+    """`13:28 to 13:44` gives `824-808`, in minutes (or seconds) of the day; empty for dates."""
+    metadata = entry["metadata"]
+    if metadata["task_type"] == "date":
+        return ""
+    start, end = (datetime.fromisoformat(metadata[key]) for key in ("start_time", "end_time"))
+    midnight = start.replace(hour=0, minute=0, second=0)
+    unit = 60 if metadata["task_type"] == "time" else 1
+    since = [int((moment - midnight).total_seconds()) // unit for moment in (end, start)]
+    return f"{since[0]}-{since[1]}"
+
+
+def weekday_offset(entry: Entry) -> str:
+    """The start and whole weeks taken off the offset: `Monday+3`."""
+    start, days = datetime.fromisoformat(entry["metadata"]["start_date"]), entry["metadata"]["offset_days"]
+    return f"{start:%A}{days % 7 if days >= 0 else -(-days % 7):+d}"
+
+
+def angles(entry: Entry) -> str:
+    """`86, 24` gives `180-110`."""
+    return f"{entry['metadata']['total_interior_sum']}-{entry['metadata']['sum_of_known_angles']:g}"
+
+
+# entries that are left out, and solutions that are not the entry's `answer`
+
+
+def colouring(entry: Entry) -> str:
+    """The colouring that the library found, as the question asks for it."""
+    return json.dumps({str(vertex): n for vertex, n in entry["metadata"]["possible_answer"].items()})
+
+
+def squared_sine(entry: Entry) -> str:
+    """Whether sympy finds sin² or -cos² for the integral of sin·cos depends on the hash seed: always sin²."""
+    written = r"(-?)((?:[0-9]+\*)?)cos(\([^()]*\)\*\*2(?:/[0-9]+)? \+ C)"
+    match = re.fullmatch(written, entry["answer"])
+    return f"{'' if match[1] else '-'}{match[2]}sin{match[3]}" if match else str(entry["answer"])

@@ -1,0 +1,401 @@
+"""Compact families whose answer is a number, an expression or a quantity: sums, equations, countdown, physical laws.
+
+An answer is checked by putting it into the problem, so whatever solves the problem scores 1 and everything else 0:
+a working, a list of candidates or, where one number is asked, an unevaluated expression is wrong. Arithmetic is in no
+recipe: its levels are the plainest ladder of dependent steps, from solvable to out of reach for a small model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from random import Random
+from typing import Any, NamedTuple
+
+from prorl.envs.base import Draft, ProceduralTask, draft
+from prorl.envs.verifiers.units import unit_of
+
+_INTEGER = re.compile(r"-?[0-9]{1,15}")
+
+
+def parse_integer(answer: str) -> int | None:
+    """The integer that is the whole answer, up to surrounding white space and 15 digits; None otherwise."""
+    text = answer.strip()
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+class Arithmetic(ProceduralTask):
+    """Sums and differences: `sum 16+67=?` asks for `83`. The working adds tens, then units: `16+60=76;76+7=83`."""
+
+    name = "arithmetic"
+    domain = "math"
+    levels = (1, 2, 3, 4)
+    ood_levels = (5, 6)
+    sizes = (
+        (2, 99),
+        (3, 99),
+        (4, 99),
+        (4, 999),
+        (5, 999),
+        (6, 999),
+    )  # terms and the largest of them, by level
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: the signed terms."""
+        count, largest = self.sizes[level - 1]
+        first, *rest = (rng.randint(1, largest) for _ in range(count))
+        terms = (first, *(rng.choice((1, -1)) * term for term in rest))
+        parts = [part for term in terms[1:] for part in _tens_and_units(term)]
+        totals = tuple(accumulate(parts, initial=first))
+        added = zip(pairwise(totals), parts, strict=True)
+        steps = ";".join(f"{before}{part:+d}={after}" for (before, after), part in added)
+        shown = str(first) + "".join(f"{term:+d}" for term in terms[1:])
+        return draft(f"sum {shown}=?", terms, steps, str(totals[-1]))
+
+    def score(self, payload: Any, answer: str) -> float:
+        """1 for the total."""
+        return float(parse_integer(answer) == sum(payload))
+
+
+def _tens_and_units(term: int) -> Iterator[int]:
+    """The parts of a term that are not zero, of its own sign."""
+    sign = 1 if term > 0 else -1
+    tens, units = divmod(abs(term), 10)
+    yield from (sign * part for part in (10 * tens, units) if part)
+
+
+class LinearEquation(ProceduralTask):
+    """One unknown: `solve 2x+16=-8 x=?` asks for `-12`; from level 3 on `x` stands on both sides."""
+
+    name = "linear_equation"
+    domain = "math"
+    levels = (1, 2, 3, 4)
+    ood_levels = (5, 6)
+    # largest absolute coefficient, root and constant, by level
+    sizes = ((9, 9, 9), (9, 30, 60), (9, 12, 30), (20, 60, 99), (50, 120, 300), (99, 300, 999))
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: (a, b, c, d) of ax+b=cx+d. Coefficients 0, 1 and -1 need no division: left out."""
+        coefficient, root, constant = self.sizes[level - 1]
+        two_sided = level >= 3
+        x = rng.randint(-root, root)
+        b = rng.choice((1, -1)) * rng.randint(1, constant)
+        a, c = rng.randint(2, coefficient), 0
+        while two_sided and (abs(c) < 2 or abs(a - c) < 2):
+            c = rng.randint(-coefficient, coefficient)
+        d = a * x + b - c * x
+        if two_sided:
+            right = f"{c}x{d:+d}" if d else f"{c}x"
+            steps = f"{a}x{-c:+d}x={d}{-b:+d};{a - c}x={d - b};x={x}"
+        else:
+            right = str(d)
+            steps = f"{a}x={d}{-b:+d}={d - b};x={x}"
+        return draft(f"solve {a}x{b:+d}={right} x=?", (a, b, c, d), steps, str(x))
+
+    def score(self, payload: Any, answer: str) -> float:
+        """1 for a number that makes both sides equal."""
+        a, b, c, d = payload
+        x = parse_integer(answer)
+        return float(x is not None and a * x + b == c * x + d)
+
+
+# countdown: expressions that a model wrote, by a tokeniser and an evaluator, never `eval`
+
+MAX_EXPRESSION_CHARS = 100
+_TOKEN = re.compile(r"\s*([1-9][0-9]{0,3}|[-+*/()])")
+
+
+def tokenise(text: str) -> list[str] | None:
+    """Numbers of one to four digits without leading zeros, operators and parentheses; None for anything else.
+
+    Also None for more than 100 characters, so that the work is bounded on any input.
+    """
+    if len(text) > MAX_EXPRESSION_CHARS:
+        return None
+    text = text.rstrip()
+    tokens, position = [], 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            return None
+        tokens.append(match[1])
+        position = match.end()
+    return tokens
+
+
+def evaluate(tokens: Sequence[str]) -> Fraction | None:
+    """The exact value of an infix expression; None if it is malformed or divides by zero.
+
+    Operators of equal rank go from left to right; there is no sign before a number.
+    """
+    values: list[Fraction] = []
+    pending: list[str] = []
+    want_number = True
+    for token in tokens:
+        if want_number != (token.isdigit() or token == "("):
+            return None
+        if token.isdigit():
+            values.append(Fraction(int(token)))
+            want_number = False
+        elif token == "(":
+            pending.append(token)
+        else:
+            while pending and pending[-1] != "(" and _RANK[pending[-1]] >= _RANK[token]:
+                if not _reduce(values, pending.pop()):
+                    return None
+            if token != ")":
+                pending.append(token)
+                want_number = True
+            elif not pending or pending.pop() != "(":
+                return None
+    if want_number:
+        return None
+    while pending:
+        if pending[-1] == "(" or not _reduce(values, pending.pop()):
+            return None
+    return values[0]
+
+
+_RANK = {")": 0, "+": 1, "-": 1, "*": 2, "/": 2}
+
+
+def _reduce(values: list[Fraction], operator: str) -> bool:
+    """Replace the two topmost values by their result; False when that would divide by zero."""
+    right, left = values.pop(), values.pop()
+    if operator == "/":
+        if right == 0:
+            return False
+        values.append(left / right)
+    else:
+        values.append({"+": left + right, "-": left - right, "*": left * right}[operator])
+    return True
+
+
+class Countdown(ProceduralTask):
+    """`make 26 from 4 6 8 3 once each` asks for an expression such as `(6-4)*(8+5)` with that value.
+
+    The rule, exactly: the four operations and parentheses, no sign before a number, every given number as
+    often as it is given and no other number, no rounding. The target by itself is therefore wrong.
+    """
+
+    name = "countdown"
+    domain = "logic"
+    levels = (1, 2, 3, 4)
+    ood_levels = (5, 6)
+    largest_total = 999
+    sizes = (
+        (2, 30),
+        (3, 12),
+        (4, 12),
+        (4, 30),
+        (5, 30),
+        (6, 30),
+    )  # numbers and the largest of them, by level
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: (numbers, target). Solvable: the target is the end of a chain of exact operations."""
+        count, largest = self.sizes[level - 1]
+        numbers = [rng.randint(2, largest) for _ in range(count)]
+        total, shown, last, steps = numbers[0], str(numbers[0]), "", []
+        for number in numbers[1:]:
+            operator = rng.choice(self._operators(total, number))
+            result = {"+": total + number, "-": total - number, "*": total * number, "/": total // number}
+            steps.append(f"{total}{operator}{number}={result[operator]}")
+            group = operator in "*/" and last in ("+", "-")
+            shown = f"({shown}){operator}{number}" if group else f"{shown}{operator}{number}"
+            total, last = result[operator], operator
+        rng.shuffle(numbers)
+        asked = f"make {total} from {' '.join(map(str, numbers))} once each"
+        return draft(asked, (tuple(numbers), total), ";".join(steps), shown)
+
+    def _operators(self, total: int, number: int) -> list[str]:
+        """What keeps the total a positive whole number; only `+`, always possible, can pass the bound."""
+        operators = ["+"]
+        if total > number:
+            operators.append("-")
+        if total * number <= self.largest_total:
+            operators.append("*")
+        if total % number == 0:
+            operators.append("/")
+        return operators
+
+    def score(self, payload: Any, answer: str) -> float:
+        """1 for an expression over exactly the given numbers whose exact value is the target."""
+        numbers, target = payload
+        tokens = tokenise(answer)
+        if tokens is None or sorted(int(token) for token in tokens if token.isdigit()) != sorted(numbers):
+            return 0.0
+        return float(evaluate(tokens) == target)
+
+
+# physical laws
+
+_QUANTITY = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9}|/[1-9][0-9]{0,8})?)\s*([^\s0-9]\S{0,7})")
+Values = Mapping[str, int]
+
+
+def convert(answer: str, unit: str) -> Fraction | None:
+    """The value of an answer such as `12 mV` in `unit`; None if it is no quantity of that kind."""
+    match = _QUANTITY.fullmatch(answer.strip())
+    written, wanted = (unit_of(match[2]) if match else None), unit_of(unit)
+    if match is None or written is None or wanted is None or written.dimension != wanted.dimension:
+        return None
+    return Fraction(match[1]) * written.factor / wanted.factor
+
+
+class Law(NamedTuple):
+    """A relation between named quantities."""
+
+    formula: str  # as the prompt shows it
+    units: Mapping[str, str]  # of each symbol, in the order in which problems are drawn
+    draw: Callable[
+        [Random, int], tuple[int, ...]
+    ]  # values that satisfy it; those chosen freely are 2..largest
+    holds: Callable[..., bool]  # whether the values of the symbols, in their order, satisfy it exactly
+    steps: Callable[[str, Values], str]  # the working that finds a symbol, ending with its number
+
+
+def _product(formula: str, **units: str) -> Law:
+    """whole = left * right, whichever way round the formula is written; `units` in this order."""
+    whole, left, right = units
+
+    def draw(rng: Random, largest: int) -> tuple[int, ...]:
+        a, b = rng.randint(2, largest), rng.randint(2, largest)
+        return a * b, a, b
+
+    def steps(unknown: str, values: Values) -> str:
+        """`V=I*R=3*4=12` or `I=V/R=12/4=3`."""
+        one, other = [symbol for symbol in (whole, left, right) if symbol != unknown]
+        sign = "*" if unknown == whole else "/"
+        return f"{unknown}={one}{sign}{other}={values[one]}{sign}{values[other]}={values[unknown]}"
+
+    return Law(formula, units, draw, lambda w, a, b: w == a * b, steps)
+
+
+def _draw_motion(rng: Random, largest: int) -> tuple[int, ...]:
+    u, a, t = (rng.randint(2, largest) for _ in range(3))
+    return u + a * t, u, a, t
+
+
+def _motion_steps(unknown: str, values: Values) -> str:
+    """The product first when a speed is asked, the difference first otherwise."""
+    v, u, a, t = (values[symbol] for symbol in "vuat")
+    if unknown == "v":
+        return f"v=u+a*t={u}+{a * t}={v}"
+    if unknown == "u":
+        return f"u=v-a*t={v}-{a * t}={u}"
+    other = "t" if unknown == "a" else "a"
+    return f"{unknown}=(v-u)/{other}={v - u}/{values[other]}={values[unknown]}"
+
+
+def _draw_decay(rng: Random, largest: int) -> tuple[int, ...]:
+    """One to four half-lives of 2..largest hours, which leave 2..largest grams."""
+    halvings, half_life, rest = rng.randint(1, 4), rng.randint(2, largest), rng.randint(2, largest)
+    return rest, rest << halvings, half_life * halvings, half_life
+
+
+def _decay_holds(n: Fraction, n0: Fraction, t: Fraction, half_life: Fraction) -> bool:
+    """N 2^(t/T) = N0. The masses differ by 2^4 at most: a huge exponent is not computed."""
+    halvings = t / half_life if half_life else Fraction(-1)
+    return halvings.denominator == 1 and 0 <= halvings <= 64 and n * (1 << halvings.numerator) == n0
+
+
+def _decay_steps(unknown: str, values: Values) -> str:
+    """The number of half-lives first, from the times or from the masses."""
+    n, n0, t, half_life = (values[symbol] for symbol in ("N", "N0", "t", "T"))
+    halvings, ratio = t // half_life, n0 // n
+    ends = {
+        "N": f"t/T={halvings};2^{halvings}={ratio};N={n0}/{ratio}={n}",
+        "N0": f"t/T={halvings};2^{halvings}={ratio};N0={n}*{ratio}={n0}",
+        "t": f"N0/N={ratio}=2^{halvings};t={halvings}*{half_life}={t}",
+        "T": f"N0/N={ratio}=2^{halvings};T={t}/{halvings}={half_life}",
+    }
+    return ends[unknown]
+
+
+def _draw_dilution(rng: Random, largest: int) -> tuple[int, ...]:
+    """A solution of 2..largest molar is diluted two- to ninefold from 2..largest millilitres."""
+    factor, concentration, volume = rng.randint(2, 9), rng.randint(2, largest), rng.randint(2, largest)
+    return concentration * factor, volume, concentration, volume * factor
+
+
+def _dilution_steps(unknown: str, values: Values) -> str:
+    """The product of the known side, divided by the partner of the unknown."""
+    kind, side = unknown[0], unknown[1]
+    partner = ("V" if kind == "C" else "C") + side
+    far = "2" if side == "1" else "1"
+    product = values["C" + far] * values["V" + far]
+    return f"{unknown}=C{far}*V{far}/{partner}={product}/{values[partner]}={values[unknown]}"
+
+
+def _draw_series(rng: Random, largest: int) -> tuple[int, ...]:
+    parts = [rng.randint(2, largest) for _ in range(3)]
+    return sum(parts), *parts
+
+
+def _series_steps(unknown: str, values: Values) -> str:
+    """A sum, or two differences."""
+    sign = "+" if unknown == "R" else "-"
+    known = [str(values[symbol]) for symbol in ("R", "R1", "R2", "R3") if symbol != unknown]
+    return f"{unknown}={sign.join(known)}={values[unknown]}"
+
+
+_MOTION = {"v": "m/s", "u": "m/s", "a": "m/s2", "t": "s"}
+_DILUTION = {"C1": "M", "V1": "mL", "C2": "M", "V2": "mL"}
+_SERIES = {"R": "ohm", "R1": "ohm", "R2": "ohm", "R3": "ohm"}
+TRAINED_LAWS = (
+    _product("V=I*R", V="V", I="A", R="ohm"),
+    _product("rho=m/V", m="g", rho="g/cm3", V="cm3"),
+    _product("n=m/M", m="g", n="mol", M="g/mol"),
+    _product("W=F*d", W="J", F="N", d="m"),
+    Law("v=u+a*t", _MOTION, _draw_motion, lambda v, u, a, t: v == u + a * t, _motion_steps),
+    Law("N=N0/2^(t/T)", {"N": "g", "N0": "g", "t": "h", "T": "h"}, _draw_decay, _decay_holds, _decay_steps),
+)
+HELD_OUT_LAWS = (
+    Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2, _dilution_steps),
+    Law("R=R1+R2+R3", _SERIES, _draw_series, lambda r, r1, r2, r3: r == r1 + r2 + r3, _series_steps),
+)
+_BY_FORMULA = {law.formula: law for law in (*TRAINED_LAWS, *HELD_OUT_LAWS)}
+
+
+class PhysicalLaw(ProceduralTask):
+    """`law V=I*R: I=3A R=4ohm V=?` asks for `12V`. Levels 5 and 6 ask about laws that are never trained.
+
+    An answer is a number and a unit; either alone is wrong. It is converted exactly to the unit of the problem and
+    put into the law, so `0.5kg` is as good as `500g`. The prompt states the formula because a small model cannot know
+    the laws by heart; all units can be read off the prompt.
+    """
+
+    name = "physical_law"
+    domain = "stem"
+    levels = (1, 2, 3, 4)
+    ood_levels = (5, 6)
+    largest = (12, 24, 50, 99, 24, 99)  # of the values chosen freely, by level
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: (formula, unknown, known values), each value in the unit of its symbol."""
+        law = rng.choice(TRAINED_LAWS if level in self.levels else HELD_OUT_LAWS)
+        units = law.units
+        values = dict(zip(units, law.draw(rng, self.largest[level - 1]), strict=True))
+        unknown = rng.choice(list(units))
+        known = [(symbol, value) for symbol, value in values.items() if symbol != unknown]
+        rng.shuffle(known)
+        shown = " ".join(f"{symbol}={value}{units[symbol]}" for symbol, value in known)
+        return draft(
+            f"law {law.formula}: {shown} {unknown}=?",
+            (law.formula, unknown, tuple(known)),
+            law.steps(unknown, values) + units[unknown],
+            f"{values[unknown]}{units[unknown]}",
+        )
+
+    def score(self, payload: Any, answer: str) -> float:
+        """1 for a number with a unit of the right kind that satisfies the law."""
+        formula, unknown, known = payload
+        law = _BY_FORMULA[formula]
+        value = convert(answer, law.units[unknown])
+        if value is None:
+            return 0.0
+        values = {symbol: Fraction(number) for symbol, number in known} | {unknown: value}
+        return float(law.holds(*(values[symbol] for symbol in law.units)))

@@ -1,0 +1,321 @@
+"""Compact coding families: a list program from three examples, and a one-line Python expression from four.
+
+List programs are run here, by a small interpreter. One-liners are Python, so they are run in the sandbox.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate, pairwise, product
+from operator import add, floordiv, mod, mul, sub
+from random import Random
+from typing import Any, NamedTuple
+
+from prorl.envs.base import NO_ANSWER, Draft, ProceduralTask, draft
+from prorl.envs.extract import extract_answer
+from prorl.envs.sandbox.jobs import Limits
+from prorl.envs.types import Problem, Verdict
+from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
+
+Program = tuple[str, ...]
+Values = tuple[int, ...]
+
+MAX_OPS = 16  # and no operator makes a list longer: whatever the program, it ends at once
+
+OPS: Mapping[str, Callable[[Values], Values]] = {
+    "neg": lambda xs: tuple(-x for x in xs),
+    "inc": lambda xs: tuple(x + 1 for x in xs),
+    "dbl": lambda xs: tuple(2 * x for x in xs),
+    "rev": lambda xs: xs[::-1],
+    "sort": lambda xs: tuple(sorted(xs)),
+    "uniq": lambda xs: tuple(dict.fromkeys(xs)),
+    "tail": lambda xs: xs[1:],
+    "init": lambda xs: xs[:-1],
+    "even": lambda xs: tuple(x for x in xs if x % 2 == 0),
+    "odd": lambda xs: tuple(x for x in xs if x % 2 == 1),
+    "head": lambda xs: xs[:1],
+    "max": lambda xs: (max(xs),) if xs else (),
+    "min": lambda xs: (min(xs),) if xs else (),
+    "sum": lambda xs: (sum(xs),),
+}
+
+
+def parse_program(text: str) -> Program | None:
+    """One to `MAX_OPS` operator names separated by white space; None for anything else."""
+    program = tuple(text.split())
+    return program if 1 <= len(program) <= MAX_OPS and set(program) <= OPS.keys() else None
+
+
+def trace(program: Program, values: Values) -> tuple[Values, ...]:
+    """The list after each operator; the last one is the result."""
+    return tuple(accumulate(program, lambda state, name: OPS[name](state), initial=values))[1:]
+
+
+_PAIRS = (
+    "neg-max rev-tail sort-init dbl-sum inc-even tail-min odd-neg uniq-rev even-dbl max-inc init-neg sum-dbl"
+)
+HELD_OUT_PAIRS = frozenset(tuple(pair.split("-")) for pair in _PAIRS.split())
+PAIRS_SHOWN, TESTS_HIDDEN = 3, 8
+MAX_SHOWN_VALUE = 99  # keeps prompts and working short
+INPUT_DRAWS = 300
+
+
+class ProgramLevel(NamedTuple):
+    """What a level draws from: program lengths, input lengths, and whether it needs a held-out pair or bans them."""
+
+    ops: tuple[int, ...]
+    lengths: tuple[int, ...]
+    held_out_pair: bool = False
+
+
+PROGRAM_LEVELS = (
+    *(ProgramLevel((1,), (3, 4)), ProgramLevel((2,), (3, 4)), ProgramLevel((3,), (4, 5))),
+    *(ProgramLevel((2, 3), (3, 4), held_out_pair=True), ProgramLevel((4,), (4, 5))),
+)
+
+
+class ListSynthesis(ProceduralTask):
+    """Three input and output pairs ask for a program; its score is the share of eight hidden tests that it passes.
+
+    Levels 1 to 3 have one to three operators and never a pair of `HELD_OUT_PAIRS` in a row; out of domain are
+    programs with such a pair (4) and longer programs (5). On every input every operator makes a list that was not
+    there before, so that no operator is idle, none undoes another, and the identity passes no test.
+    """
+
+    name = "list_synthesis"
+    domain = "code"
+    levels = (1, 2, 3)
+    ood_levels = (4, 5)
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """The payload is the hidden tests, whose inputs are distinct from the shown ones; the working traces one."""
+        program, inputs = _draw_examples(rng, PROGRAM_LEVELS[level - 1])
+        tests = tuple((values, trace(program, values)[-1]) for values in inputs)
+        shown = "; ".join(f"{_text(values)} => {_text(result)}" for values, result in tests[:PAIRS_SHOWN])
+        states = zip(program, trace(program, inputs[0]), strict=True)
+        steps = " ".join(f"{name}:{_text(state)}" for name, state in states)
+        return draft(f"{shown}; ops?", tests[PAIRS_SHOWN:], steps, " ".join(program))
+
+    def score(self, payload: Any, answer: str) -> float:
+        """The share of hidden tests passed; a text that is no program passes none."""
+        program = parse_program(answer)
+        if program is None:
+            return 0.0
+        passed = [trace(program, values)[-1] == result for values, result in payload]
+        return sum(passed) / len(passed)
+
+
+def _text(values: Values) -> str:
+    return " ".join(map(str, values))
+
+
+def _draw_program(rng: Random, level: ProgramLevel) -> tuple[Program, Values]:
+    """A program of the level and an input on which no operator is idle; draws again after a dead end."""
+    while True:
+        values = _draw_input(rng, level)
+        program = _grow(rng, values, rng.choice(level.ops), level)
+        if program and level.held_out_pair == any(pair in HELD_OUT_PAIRS for pair in pairwise(program)):
+            return program, values
+
+
+def _grow(rng: Random, values: Values, length: int, level: ProgramLevel) -> Program | None:
+    program: Program = ()
+    states = [values]
+    for _ in range(length):
+        after = {
+            name: OPS[name](states[-1])
+            for name in OPS
+            if level.held_out_pair or not program or (program[-1], name) not in HELD_OUT_PAIRS
+        }
+        choices = [name for name, state in after.items() if _is_new(state, states)]
+        if not choices:
+            return None
+        program = (*program, rng.choice(choices))
+        states.append(after[program[-1]])
+    return program
+
+
+def _draw_examples(rng: Random, level: ProgramLevel) -> tuple[Program, list[Values]]:
+    """A program and distinct inputs on which no operator is idle; drops a program for which these are rare."""
+    while True:
+        program, first = _draw_program(rng, level)
+        inputs = [first]
+        for _ in range(INPUT_DRAWS):
+            values = _draw_input(rng, level)
+            if values not in inputs and _has_no_idle_step(program, values):
+                inputs.append(values)
+            if len(inputs) == PAIRS_SHOWN + TESTS_HIDDEN:
+                return program, inputs
+
+
+def _draw_input(rng: Random, level: ProgramLevel) -> Values:
+    return tuple(rng.randint(0, 9) for _ in range(rng.choice(level.lengths)))
+
+
+def _has_no_idle_step(program: Program, values: Values) -> bool:
+    states = [values, *trace(program, values)]
+    return all(_is_new(state, states[:place]) for place, state in enumerate(states) if place)
+
+
+def _is_new(state: Values, earlier: list[Values]) -> bool:
+    return bool(state) and state not in earlier and all(abs(value) <= MAX_SHOWN_VALUE for value in state)
+
+
+# one-liners
+
+Step = tuple[str, int | None]  # an operator and its right operand; None stands for x
+Expression = tuple[Step, ...]
+Puzzle = tuple[Expression, int]  # an expression and the first of the inputs on which it is shown
+
+STARTS = range(10)
+SHOWN = (
+    0,
+    1,
+    2,
+    8,
+)  # inputs, from the start: neighbours give differences, the far one tells a line from a wave
+INPUTS = range(40)
+HIDDEN = 8
+MAX_EQUAL = 2  # hidden tests with the same output: what a constant can pass
+MIN_VALUES = 5  # that an expression has on all inputs: with fewer, constants would pass
+MAX_CHARS = 60
+REMEMBERED = 4096  # verdicts
+LIMITS = Limits(seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 16)
+
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "//": floordiv, "%": mod}
+_SCALES: tuple[Step, ...] = tuple(("*", number) for number in range(2, 10))
+_CURVES: tuple[Step, ...] = (
+    ("*", None),
+    *(("//", number) for number in range(2, 6)),
+    *(("%", number) for number in range(5, 10)),
+)
+_SHIFTS: tuple[Step, ...] = tuple((sign, number) for sign, number in product("+-", range(1, 10)))
+_SLOPES: tuple[Step, ...] = (("+", None), ("-", None))
+
+
+class OneLiner(ProceduralTask):
+    """`f(1)=3 f(2)=5 f(3)=7 f(9)=19 f=?` asks for `x*2+1`; its score is the share of eight hidden tests passed.
+
+    An expression is x followed by operators, factors before addends, so that it reads from left to right without
+    brackets. Its level is its number of operators. Only puzzles with one solution are asked: no other expression of
+    any level fits what is shown, so there is nothing to gain by guessing.
+    """
+
+    name = "one_liner"
+    domain = "code"
+    levels = (1, 2, 3)
+    ood_levels = (4,)
+
+    def __init__(self, weights: Mapping[int, float] | None = None) -> None:
+        super().__init__(weights)
+        self._run: Runner = OwnSandbox()
+        self._judged: dict[tuple[Any, str], Verdict] = {}
+
+    def use_sandbox(self, run: Runner) -> None:
+        """Run answers with `run` instead of a sandbox of this task's own."""
+        self._run = run
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """The payload is the hidden tests, on inputs that are not shown; the working takes differences."""
+        expression, start = rng.choice(puzzles()[level])
+        shown = [start + offset for offset in SHOWN]
+        examples = " ".join(f"f({x})={value(expression, x)}" for x in shown)
+        payload = _draw_tests(rng, expression, shown)
+        return draft(f"{examples} f=?", payload, _working(expression, shown), show(expression))
+
+    def score(self, payload: Any, answer: str) -> float:
+        """The share of hidden tests passed; a failure of the sandbox passes none."""
+        return self._judge(payload, answer).score
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Extract the expression and run it; a failure of the sandbox is an error, not a score."""
+        answer = extract_answer(text)
+        return NO_ANSWER if answer is None else self._judge(problem.payload, answer)
+
+    def _judge(self, payload: Any, answer: str) -> Verdict:
+        """The verdict on one answer, remembered, as rollouts of one problem often agree."""
+        known = self._judged.get((payload, answer))
+        if known is not None:
+            return known
+        if len(answer) > MAX_CHARS or len(answer.splitlines()) != 1:
+            return Verdict(score=0.0, status="wrong", note="not one short line")
+        inputs, expected = zip(*payload, strict=True)
+        tests = Tests(entry="f", inputs=tuple([x] for x in inputs), expected=expected)
+        verdict = judge_program(self._run, f"def f(x): return ({answer})", tests, LIMITS)
+        if verdict.status != "error":
+            if len(self._judged) >= REMEMBERED:
+                self._judged.clear()
+            self._judged[payload, answer] = verdict
+        return verdict
+
+
+def value(expression: Expression, x: int) -> int:
+    """What an expression gives at x.
+
+    >>> value((("*", 2), ("+", 1)), 5)
+    11
+    """
+    result = x
+    for operator, operand in expression:
+        result = _OPERATORS[operator](result, x if operand is None else operand)
+    return result
+
+
+def show(expression: Expression) -> str:
+    """An expression as Python.
+
+    >>> show((("*", None), ("-", 3)))
+    'x*x-3'
+    """
+    return "x" + "".join(f"{operator}{'x' if number is None else number}" for operator, number in expression)
+
+
+@cache
+def puzzles() -> Mapping[int, tuple[Puzzle, ...]]:
+    """By level, every expression at every start where what is shown fits this expression alone."""
+    fitting: dict[tuple[int, ...], list[Puzzle]] = {}
+    for expression in expressions():
+        values = [value(expression, x) for x in INPUTS]
+        if len(set(values)) < MIN_VALUES:
+            continue
+        for start in STARTS:
+            shown = (values[start + offset] for offset in SHOWN)
+            fitting.setdefault((start, *shown), []).append((expression, start))
+    found: dict[int, list[Puzzle]] = {}
+    for candidates in fitting.values():
+        if len(candidates) == 1:
+            found.setdefault(len(candidates[0][0]), []).append(candidates[0])
+    return {level: tuple(level_puzzles) for level, level_puzzles in found.items()}
+
+
+def expressions() -> Iterator[Expression]:
+    """The family, each function once: at most two factors, then at most one x and one number to add or take away."""
+    straight: list[Expression] = [(), *((scale,) for scale in _SCALES)]
+    curved: list[Expression] = [*((curve,) for curve in _CURVES), *product(_CURVES, _SCALES)]
+    shifts: list[Expression] = [(), *((shift,) for shift in _SHIFTS)]
+    for head, tail in product(straight, shifts):
+        if head or tail:
+            yield head + tail
+    slopes: list[Expression] = [(), *((slope,) for slope in _SLOPES)]
+    for head, slope, tail in product(curved, slopes, shifts):
+        yield head + slope + tail
+
+
+def _draw_tests(rng: Random, expression: Expression, shown: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Inputs that are not shown with their outputs, few of which are equal: a constant must not pay."""
+    unseen = [x for x in INPUTS if x not in shown]
+    while True:
+        tests = tuple((x, value(expression, x)) for x in sorted(rng.sample(unseen, HIDDEN)))
+        if max(Counter(result for _, result in tests).values()) <= MAX_EQUAL:
+            return tests
+
+
+def _working(expression: Expression, shown: Sequence[int]) -> str:
+    """The differences of what is shown, then what the factors alone give: the rest is what they lack."""
+    differences = " ".join(str(value(expression, x + 1) - value(expression, x)) for x in shown[:2])
+    factors = tuple(step for step in expression if step[0] not in "+-")
+    if factors in ((), expression):
+        return differences
+    return f"{differences}; {show(factors)}: {' '.join(str(value(factors, x)) for x in shown)}"

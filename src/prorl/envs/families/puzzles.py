@@ -1,0 +1,331 @@
+"""Compact families of rules: word lists under constraints, and box pushing and blickets, which no run ever trains."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, groupby, product
+from random import Random
+from typing import Any, NamedTuple
+
+from prorl.envs.base import Draft, ProceduralTask, draft
+
+_VOCABULARY = (
+    "ant ape arm axe bat bed bee bird boat bus cap cat corn cow cup dog door duck egg elk fan fig fish fox frog "
+    "goat gum hat hen ice ink jam jar key kid kite lamp leaf log map milk moon mug nest net nut oak owl pan pig "
+    "pot rain rat rope rug sea ship sun tea toad tree van wolf yak"
+)
+WORDS = tuple(_VOCABULARY.split())
+SEPARATORS = " ;,/-"
+AVOIDABLE = "abeginoprstu"  # letters so common in the vocabulary that a stock answer often breaks the rule
+
+NAMING = ("start", "end", "has")  # these name a word, so no stock answer satisfies them
+STYLING = ("no", "sorted", "caps", "sep")
+HELD_OUT = ("len", "desc")
+ORDERS = frozenset({"sorted", "desc"})
+
+Constraint = tuple[str, str]
+
+
+class Answer(NamedTuple):
+    """A well-formed answer: vocabulary words as written, and what stands between them."""
+
+    words: tuple[str, ...]
+    separator: str
+
+
+class WordLevel(NamedTuple):
+    """What a level draws from: word counts, and how many constraints of each sort."""
+
+    counts: tuple[int, ...]
+    naming: tuple[int, ...]
+    styling: tuple[int, ...]
+    held_out: tuple[int, ...] = (0,)
+
+
+WORD_LEVELS = (
+    WordLevel((2, 3), (1,), (0,)),
+    WordLevel((2, 3, 4), (1,), (1,)),
+    WordLevel((3, 4, 5), (1, 2), (1, 2)),
+    WordLevel((3, 4, 5), (2, 3), (3,)),
+    WordLevel((2, 3, 4), (1,), (0, 1), (1,)),
+)
+
+
+class WordList(ProceduralTask):
+    """`3 words: start dog, no e` asks for three words; the score is the share of the constraints that hold.
+
+    The number of words is the shape of the answer, not one of the constraints: another number of words, a word
+    outside the vocabulary or mixed separators score 0, so that a stock answer earns next to nothing. Constraints are
+    read off a known solution and so can all be satisfied at once. Two kinds appear out of domain only.
+    """
+
+    name = "word_list"
+    domain = "instruct"
+    levels = (1, 2, 3)
+    ood_levels = (4, 5)
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: (number of words, constraints). The working is the answer with only the named words in place."""
+        kinds = _draw_kinds(rng, WORD_LEVELS[level - 1])
+        words = _draw_words(rng, rng.choice(WORD_LEVELS[level - 1].counts), kinds)
+        constraints = tuple((kind, _read_off(rng, kind, words)) for kind in kinds)
+        named = {argument.split()[0] for kind, argument in constraints if kind in NAMING}
+        given = dict(constraints)
+        answer = given.get("sep", " ").join(words)
+        return draft(
+            f"{len(words)} words: {', '.join(' '.join(constraint).strip() for constraint in constraints)}",
+            (len(words), constraints),
+            " ".join(word if word in named else "_" for word in words),
+            answer.upper() if "caps" in given else answer,
+        )
+
+    def score(self, payload: Any, answer: str) -> float:
+        """The share of constraints satisfied; 0 unless the answer is the asked number of vocabulary words."""
+        count, constraints = payload
+        parsed = parse_answer(answer)
+        if parsed is None or len(parsed.words) != count:
+            return 0.0
+        return sum(holds(constraint, parsed) for constraint in constraints) / len(constraints)
+
+
+def parse_answer(text: str) -> Answer | None:
+    """Vocabulary words with the same single separator between all of them; None for anything else."""
+    gaps = {gap.strip() or " " for gap in re.findall(r"[^A-Za-z]+", text)}
+    separator = gaps.pop() if gaps else " "
+    words = tuple(re.split(r"[^A-Za-z]+", text))
+    if gaps or separator not in SEPARATORS or len(separator) != 1:
+        return None
+    if any(word.lower() not in WORDS for word in words):
+        return None
+    return Answer(words=words, separator=separator)
+
+
+def holds(constraint: Constraint, answer: Answer) -> bool:
+    """Whether a well-formed answer satisfies one constraint; the case of letters matters to `caps` only.
+
+    Raises:
+        ValueError: a kind of constraint that does not exist.
+    """
+    kind, argument = constraint
+    words = [word.lower() for word in answer.words]
+    match kind:
+        case "start":
+            return words[0] == argument
+        case "end":
+            return words[-1] == argument
+        case "has":
+            word, times = argument.split()
+            return words.count(word) == int(times)
+        case "no":
+            return all(argument not in word for word in words)
+        case "sorted":
+            return words == sorted(words)
+        case "desc":
+            return words == sorted(words, reverse=True)
+        case "caps":
+            return all(word.isupper() for word in answer.words)
+        case "sep":
+            return answer.separator == argument
+        case "len":
+            return all(len(word) == int(argument) for word in words)
+    raise ValueError(f"no constraint kind {kind!r}; there are {', '.join(NAMING + STYLING + HELD_OUT)}")
+
+
+def _draw_kinds(rng: Random, level: WordLevel) -> list[str]:
+    held_out = rng.sample(HELD_OUT, rng.choice(level.held_out))
+    orders = ORDERS.intersection(held_out)
+    styling = [kind for kind in STYLING if not (orders and kind in ORDERS)]
+    naming = rng.sample(NAMING, rng.choice(level.naming))
+    return naming + rng.sample(styling, rng.choice(level.styling)) + held_out
+
+
+def _draw_words(rng: Random, count: int, kinds: list[str]) -> list[str]:
+    vocabulary = WORDS
+    if "len" in kinds:
+        length = rng.choice((3, 4))
+        vocabulary = tuple(word for word in WORDS if len(word) == length)
+    while True:
+        words = [rng.choice(vocabulary) for _ in range(count)]
+        if "has" in kinds and rng.random() < 0.5:
+            words[0] = words[-1]
+        rng.shuffle(words)
+        if ORDERS.intersection(kinds):
+            words.sort(reverse="desc" in kinds)
+        if "no" not in kinds or _avoided(words):
+            return words
+
+
+def _avoided(words: list[str]) -> list[str]:
+    return [letter for letter in AVOIDABLE if not any(letter in word for word in words)]
+
+
+def _read_off(rng: Random, kind: str, words: list[str]) -> str:
+    """The argument with which the known solution satisfies a constraint of this kind."""
+    match kind:
+        case "start":
+            return words[0]
+        case "end":
+            return words[-1]
+        case "has":
+            word = max(words, key=words.count)
+            return f"{word} {words.count(word)}"
+        case "no":
+            return rng.choice(_avoided(words))
+        case "sep":
+            return rng.choice(SEPARATORS.strip())
+        case "len":
+            return str(len(words[0]))
+    return ""
+
+
+# box pushing
+
+Cell = tuple[int, int]  # row, column
+State = tuple[Cell, Cell]  # where the pusher and the box are
+
+MOVES: Mapping[str, Cell] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+
+
+class BoxPushing(ProceduralTask):
+    """`push o to x by UDLR: ..@.|.o..|.x..` asks for moves of `@` that bring o to x: `LD`.
+
+    Rows are separated by `|`; at level 1 there is one row. Every move must be possible: inside the grid, and
+    a box that is walked into must have room to move on. At the end the box must stand on the goal.
+    """
+
+    name = "box_pushing"
+    domain = "logic"
+    levels = ()
+    ood_levels = (1, 2, 3)
+    sizes = ((1, 16), (3, 6), (5, 5))  # rows and columns, by level
+    max_moves = 100
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: ((rows, columns), (pusher, box), goal)."""
+        size = rows, columns = self.sizes[level - 1]
+        cells = list(product(range(rows), range(columns)))
+        moves = None
+        while moves is None:
+            pusher, box, goal = rng.sample(cells, 3)
+            moves = _shortest(size, (pusher, box), goal)
+        marks = {pusher: "@", box: "o", goal: "x"}
+        lines = ("".join(marks.get((row, column), ".") for column in range(columns)) for row in range(rows))
+        payload = (size, (pusher, box), goal)
+        return draft(
+            f"push o to x by UDLR: {'|'.join(lines)}", payload, _narrate(size, (pusher, box), moves), moves
+        )
+
+    def score(self, payload: Any, answer: str) -> float:
+        """1 if all moves are possible and the last one leaves the box on the goal."""
+        size, start, goal = payload
+        text = answer.strip()
+        if len(text) > self.max_moves or not set(text) <= set(MOVES):
+            return 0.0
+        state: State | None = start
+        for letter in text:
+            if state is None:
+                return 0.0
+            state = move(size, state, letter)
+        return float(state is not None and state[1] == goal)
+
+
+def move(size: Cell, state: State, letter: str) -> State | None:
+    """The state after one move of the pusher, who pushes a box that stands in the way; None if impossible."""
+    (row, column), box = state
+    down, right = MOVES[letter]
+    target = (row + down, column + right)
+    pushed = (box[0] + down, box[1] + right) if target == box else box
+    inside = all(0 <= r < size[0] and 0 <= c < size[1] for r, c in (target, pushed))
+    return (target, pushed) if inside else None
+
+
+def _shortest(size: Cell, start: State, goal: Cell) -> str | None:
+    """A shortest solution by breadth-first search; None if there is none."""
+    paths: dict[State, str] = {start: ""}
+    queue = deque([start])
+    while queue:
+        state = queue.popleft()
+        if state[1] == goal:
+            return paths[state]
+        for letter in MOVES:
+            after = move(size, state, letter)
+            if after is not None and after not in paths:
+                paths[after] = paths[state] + letter
+                queue.append(after)
+    return None
+
+
+def _narrate(size: Cell, start: State, moves: str) -> str:
+    """`walk DR;push UU`: the moves of a solution, grouped by whether they push the box."""
+
+    kinds, state = [], start
+    for letter in moves:
+        after = move(size, state, letter) or state
+        kinds.append(("push" if after[1] != state[1] else "walk", letter))
+        state = after
+    grouped = groupby(kinds, key=lambda pair: pair[0])
+    return ";".join(f"{kind} {''.join(letter for _, letter in pairs)}" for kind, pairs in grouped)
+
+
+# blickets
+
+Trial = tuple[str, int]  # objects on the machine, 1 if it was on
+
+
+class Blicket(ProceduralTask):
+    """Blicket machine: on (1) if at least one of the objects on it is a blicket, otherwise off (0).
+
+    `blicket 1/0/?: AB=1 C=0 AD=0; A B D AC` shows three trials and asks about four sets of objects, one
+    character each: `0100`. `?` stands for what the trials leave open. Several questions at once, never all with
+    the same outcome, make guessing useless.
+    """
+
+    name = "blicket"
+    domain = "logic"
+    levels = ()
+    ood_levels = (1, 2, 3)
+    sizes = ((4, 3, 4), (5, 4, 5), (6, 5, 6))  # objects, trials and questions, by level
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: (objects, trials, questions). Consistent: trials are observed on hidden blickets."""
+        count, trial_count, question_count = self.sizes[level - 1]
+        objects = "ABCDEF"[:count]
+        answer = ""
+        while len(set(answer)) < 2:
+            blickets = set(rng.sample(objects, rng.randint(1, count // 2)))
+            sets = _distinct_sets(rng, objects, trial_count + question_count)
+            trials = tuple((chosen, lights(blickets, chosen)) for chosen in sets[:trial_count])
+            questions = tuple(sets[trial_count:])
+            answer = predict(objects, trials, questions)
+        shown = " ".join(f"{chosen}={on}" for chosen, on in trials)
+        singles = zip(objects, predict(objects, trials, objects), strict=True)
+        steps = ";".join(f"{name}={outcome}" for name, outcome in singles)
+        asked = f"blicket 1/0/?: {shown}; {' '.join(questions)}"
+        return draft(asked, (objects, trials, questions), steps, answer)
+
+    def score(self, payload: Any, answer: str) -> float:
+        """1 if every question is answered by what all consistent hypotheses agree on."""
+        return float(answer.strip() == predict(*payload))
+
+
+def _distinct_sets(rng: Random, objects: str, count: int) -> list[str]:
+    """Different sets of one to three objects, each written in alphabetical order."""
+    sets: dict[str, None] = {}
+    while len(sets) < count:
+        sets["".join(sorted(rng.sample(objects, rng.randint(1, 3))))] = None
+    return list(sets)
+
+
+def lights(blickets: set[str], chosen: str) -> int:
+    """What the machine does with the chosen objects on it."""
+    return int(not blickets.isdisjoint(chosen))
+
+
+def predict(objects: str, trials: Sequence[Trial], questions: Iterable[str]) -> str:
+    """For each question `1` or `0` if every hypothesis that explains the trials says so, `?` if they disagree."""
+    subsets = (set(names) for size in range(len(objects) + 1) for names in combinations(objects, size))
+    fitting = [guess for guess in subsets if all(lights(guess, chosen) == on for chosen, on in trials)]
+    outcomes = ({lights(guess, chosen) for guess in fitting} for chosen in questions)
+    return "".join("?" if len(outcome) > 1 else str(outcome.pop()) for outcome in outcomes)

@@ -1,0 +1,214 @@
+"""Grades a response against a gold answer, by kind: the rows of data sets, and whatever a caller brings.
+
+Invariant: the answer is extracted as in every other task (after the thinking; a box or an answer tag), only a
+program stands in a code block and only instructions concern the whole text. Math, multiple choice and quantities
+are right or wrong; programs and instructions score the fraction that holds, as in ProRL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from prorl.envs.base import NO_ANSWER
+from prorl.envs.datasets.catalogue import Drop, Kind, Layout
+from prorl.envs.datasets.convert import FLOAT_TOLERANCE, code_payload, convert, read_tests
+from prorl.envs.errors import ProrlError
+from prorl.envs.extract import (
+    ANSWER_CLOSE,
+    ANSWER_OPEN,
+    after_thinking,
+    extract_answer,
+    extract_code,
+    last_box,
+)
+from prorl.envs.sandbox.jobs import Limits
+from prorl.envs.types import Verdict
+from prorl.envs.verifiers import published_checkers
+from prorl.envs.verifiers.choice import choice_of
+from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionError, validate, verify
+from prorl.envs.verifiers.math import gold_verifies, math_equal
+from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
+from prorl.envs.verifiers.quantity import quantity_equal
+
+PROGRAM_SECONDS = (
+    5.0  # over all tests, as in ProRL; the judge's own limit is longer, as it covers the way there
+)
+
+Payload = Mapping[str, Any]
+
+_FORMS: Mapping[Kind, str] = {
+    "math": r"a text such as '\frac{1}{2}'",
+    "quantity": "a text such as '20 g/cm^3'",
+    "choice": "the letter of one of options=[text, …], or its text",
+    "code": "{'inputs': [text, …], 'outputs': [text, …]}, or, with 'fn_name': name, lists of arguments and results",
+    "instructions": "[{'id': name, 'kwargs': {…}}, …] with ids of IFEval and its successors",
+}
+_LAYOUTS: Mapping[Kind, Layout] = {"math": "short_answer", "quantity": "quantity", "choice": "options"}
+
+
+class GradeError(ProrlError, ValueError):
+    """Arguments of `grade` that cannot be graded; the message says which and what they should be."""
+
+
+def grade(
+    kind: Kind,
+    gold: Any,
+    response: str,
+    *,
+    prompt: str = "",
+    options: Sequence[str] | None = None,
+    tolerance: float | None = None,
+    checkers: str | None = None,
+    run: Runner | None = None,
+) -> Verdict:
+    """As `prorl.envs.grade`; `run` is the sandbox for programs, by default one that this process opens once."""
+    if kind not in _FORMS:
+        raise GradeError(f"no kind {kind!r}; the kinds are {', '.join(_FORMS)}")
+    if not isinstance(response, str):
+        raise GradeError(f"the response is a {type(response).__name__}; it must be a text")
+    for name, value, kinds in (
+        ("options", options, ("choice",)),
+        ("tolerance", tolerance, ("math", "code")),
+        ("checkers", checkers, ("instructions",)),
+    ):
+        if value is not None and kind not in kinds:
+            raise GradeError(f"{name} belongs to kind {' or '.join(kinds)}, not to {kind}")
+    if kind == "choice" and not options:
+        raise GradeError("kind choice needs options=[text, …], the options in the order of their letters")
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise GradeError(f"tolerance is {tolerance}; it must be at least 0 and below 1")
+    if checkers not in (None, "ifeval", "ifbench"):
+        raise GradeError(f"checkers is {checkers!r}; it must be 'ifeval' or 'ifbench', or be left out")
+    try:
+        payload = _payload(kind, gold, options, tolerance, checkers)
+        check_gold(payload, prompt)
+    except Drop as reason:
+        raise GradeError(
+            f"this gold cannot be graded as {kind} ({reason}); it must be {_FORMS[kind]}"
+        ) from None
+    except (TypeError, ValueError, AttributeError, KeyError):
+        raise GradeError(f"a gold of kind {kind} must be {_FORMS[kind]}, not {repr(gold)[:80]}") from None
+    return judge(payload, prompt, response, run or _own_sandbox())
+
+
+def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
+    """Judge a response by what was prepared for its problem; `run` is used for programs only."""
+    kind: Kind = payload["kind"]
+    if kind == "code":
+        source = extract_code(text)
+        if source is None:
+            return NO_ANSWER
+        return judge_program(run, source, tests_of(payload), Limits(seconds=PROGRAM_SECONDS))
+    if kind == "instructions":
+        tail = after_thinking(text)
+        if tail is None:
+            return NO_ANSWER
+        response = tail.strip().removeprefix(ANSWER_OPEN).removesuffix(ANSWER_CLOSE).strip()
+        instructions = instructions_of(payload)
+        if payload["checkers"] is not None:
+            return published_checkers.verify(payload["checkers"], instructions, response, prompt=prompt)
+        return verify(instructions, response, prompt=prompt)
+    answer = extract_answer(text)
+    if answer is None:
+        return NO_ANSWER
+    right = _is_right(payload, last_box(answer) or answer)
+    return Verdict(score=1.0, status="ok") if right else Verdict(score=0.0, status="wrong")
+
+
+def check_gold(payload: Payload, prompt: str) -> None:
+    """Check that the known answer of a row would be accepted, or that its instructions can be graded.
+
+    Raises:
+        Drop: it would not.
+    """
+    gold = payload.get("gold", "")
+    accepted = (
+        True  # programs come without a solution to try; that there are tests is checked as they are read
+    )
+    match payload["kind"]:
+        case "math":
+            accepted = gold_verifies(gold)
+        case "choice":
+            accepted = choice_of(gold, payload["options"]) == gold
+        case "quantity":
+            accepted = quantity_equal(gold, gold)
+        case "instructions":
+            try:
+                for instruction in instructions_of(payload):
+                    if payload["checkers"] is None:
+                        validate(instruction)
+                    else:
+                        published_checkers.validate(payload["checkers"], instruction, prompt)
+            except UnknownInstructionError as error:
+                raise Drop("an instruction that nobody can check") from error
+    if not accepted:
+        raise Drop("a gold that fails its own verifier")
+
+
+def tests_of(payload: Payload) -> Tests:
+    """The tests of a code payload.
+
+    Raises:
+        ValueError: they are none.
+    """
+    return Tests(
+        entry=payload["entry"],
+        inputs=tuple(payload["inputs"]),
+        expected=tuple(payload["expected"]),
+        tolerance=payload["tolerance"],
+        maybe_wrapped=payload["maybe_wrapped"],
+    )
+
+
+def instructions_of(payload: Payload) -> tuple[Instruction, ...]:
+    """The instructions of an instruction payload."""
+    return tuple(Instruction(id=given["id"], kwargs=given["kwargs"]) for given in payload["instructions"])
+
+
+def _payload(
+    kind: Kind, gold: Any, options: Sequence[str] | None, tolerance: float | None, checkers: str | None
+) -> Payload:
+    """What is stored for a row with this gold.
+
+    Raises:
+        Drop: there is no such row.
+    """
+    if kind == "code":
+        entry, pairs = read_tests(gold)
+        return code_payload(entry, pairs, FLOAT_TOLERANCE if tolerance is None else tolerance, apps=True)
+    fields: dict[str, Any] = {"answer": gold, "options": options, "tolerance": tolerance}
+    layout: Layout = "instructions" if kind == "instructions" else _LAYOUTS[kind]
+    if kind == "instructions":
+        fields = {
+            "ids": [given["id"] for given in gold],
+            "arguments": [given.get("kwargs") for given in gold],
+        }
+        if checkers is not None:
+            layout = "ifeval" if checkers == "ifeval" else "ifbench"
+    return convert(layout, {"prompt": "?", **fields}, _own_sandbox()).payload
+
+
+def _is_right(payload: Payload, answer: str) -> bool:
+    gold: str = payload["gold"]
+    match payload["kind"]:
+        case "choice":
+            return choice_of(answer, payload["options"]) == gold
+        case "quantity":
+            return quantity_equal(answer, gold)
+    tolerance = payload["tolerance"]
+    return math_equal(answer, gold) or (tolerance is not None and _near(answer, gold, tolerance))
+
+
+def _near(answer: str, gold: str, tolerance: float) -> bool:
+    """Whether two plain numbers are within an absolute tolerance (OlympiadBench's `error`)."""
+    try:
+        return abs(float(answer.strip("$ ")) - float(gold)) <= tolerance
+    except ValueError:
+        return False
+
+
+@cache
+def _own_sandbox() -> Runner:
+    return OwnSandbox()

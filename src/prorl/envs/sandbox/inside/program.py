@@ -1,0 +1,216 @@
+"""Runs one program in a process that has just been confined, and what the program finds there.
+
+A program finds what the field's graders give it, and threads: `furnish` changes the server's interpreter once, before
+the first fork, so that no program pays for it. It is reported on a descriptor of its own, by lines, each the JSON
+array [index of the input, status, value, note]; an index of -1 speaks for all inputs not yet reported. A program can
+write to that descriptor too: it can only claim results, and whether they are right is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import gc
+import importlib
+import io
+import json
+import os
+import random
+import site
+import sys
+import threading
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from prorl.envs.sandbox.inside.protocol import ALL_INPUTS, NOTE_CHARS, NotPlain, encode, write_all
+
+RESULT = 3  # descriptor of the report
+PROGRAM = 4  # descriptor of the program and the inputs of a function: JSON, read before the program begins
+Report = Callable[..., None]
+
+# bound here, before a program can replace them
+_dumps = json.dumps
+_write = write_all
+_leave = os._exit
+
+# what LiveCodeBench's and PRIME's graders import above a program, `from module import *` and `import module`
+PRELUDE = """
+string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json
+typing
+"""
+RECURSION_LIMIT = 50_000  # LiveCodeBench's
+NUMPY = "numpy numpy.linalg numpy.fft numpy.random numpy.polynomial numpy.ma"
+# a wall without /dev and /proc cannot open these by name
+_DEVICES = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2, os.devnull: 2}
+
+_open = open
+
+
+def run(output_bytes: int) -> None:
+    """Run the program behind descriptor PROGRAM on 0, 1 and 2 as its standard streams, report; never returns."""
+
+    def report(index: int, status: str, value: str = "null", note: str = "") -> None:
+        _write(RESULT, f"[{index},{_dumps(status)},{value},{_dumps(note[:NOTE_CHARS])}]\n".encode())
+
+    try:
+        with os.fdopen(PROGRAM, "rb") as file:
+            job = json.load(file)
+        if job["entry"] is None:
+            _run_script(job["source"], report)
+        else:
+            _call(job, output_bytes, report)
+    except MemoryError:
+        report(ALL_INPUTS, "memory")
+    except BaseException as error:
+        report(ALL_INPUTS, "runtime_error", note=_describe(error))
+    finally:
+        _leave(0)
+
+
+def _run_script(source: str, report: Report) -> None:
+    namespace = enter("__main__")
+    code = _compile(source, report)
+    if code is None:
+        return
+
+    def leave(status: int) -> NoReturn:
+        report(0, "ok")
+        _leave(status)
+
+    os._exit = leave
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    with suppress(SystemExit):  # how a script ends says nothing; what it printed does
+        exec(code, namespace)
+    with suppress(SystemExit):
+        atexit._run_exitfuncs()
+    streams: list[Any] = [sys.stdout, sys.__stdout__]  # a program may have put anything there
+    for stream in streams:
+        with suppress(AttributeError, OSError, ValueError):  # or closed it
+            stream.flush()
+    report(0, "ok")
+
+
+def _call(job: dict[str, Any], output_bytes: int, report: Report) -> None:
+    namespace = enter("solution")
+    code = _compile(job["source"], report)
+    if code is None:
+        return
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    exec(code, namespace)
+    find = _finder(namespace, job["entry"])
+    if find is None:
+        report(ALL_INPUTS, "runtime_error", note=f"no function {job['entry']}")
+        return
+    for index, arguments in enumerate(job["inputs"]):
+        try:
+            text = encode(find()(*arguments), output_bytes)
+        except MemoryError:
+            report(index, "memory")
+        except NotPlain as error:
+            report(index, "runtime_error", note=f"returned {error}")
+        except BaseException as error:
+            report(index, "runtime_error", note=_describe(error))
+        else:
+            report(index, "output") if text is None else report(index, "ok", text)
+
+
+def _finder(namespace: dict[str, Any], name: str) -> Callable[[], Any] | None:
+    """How to get the function for one input: itself, or the method of a new Solution; None if there is none."""
+    if callable(namespace.get(name)):
+        return lambda: namespace[name]
+    solution: Any = namespace.get("Solution")
+    if callable(getattr(solution, name, None)):
+        return lambda: getattr(solution(), name)
+    return None
+
+
+def _compile(source: str, report: Report) -> types.CodeType | None:
+    try:
+        return compile(source, "<program>", "exec", dont_inherit=True)
+    except MemoryError:  # also what the parser says of thousands of brackets
+        report(ALL_INPUTS, "memory")
+    except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
+        report(ALL_INPUTS, "compile_error", note=_describe(error))
+    return None
+
+
+def _describe(error: BaseException) -> str:
+    """The error in a few words; what the program makes of its own exceptions must not matter."""
+    try:
+        return f"{type(error).__name__}: {error}"[:NOTE_CHARS]
+    except BaseException:
+        return "an exception that cannot be printed"
+
+
+def furnish() -> None:
+    """Give all programs to come the prelude's names, `exit` and `quit`, standard streams by name, and threads.
+
+    The names stand among the builtins, where a program's own definitions hide them, and never replace one.
+    """
+    names: dict[str, Any] = {}
+    for module in PRELUDE.split():
+        exec(f"from {module} import *", names)
+    names |= {module: sys.modules[module] for module in PRELUDE.split()}
+    vars(builtins).update({name: value for name, value in names.items() if not hasattr(builtins, name)})
+    site.setquit()
+    builtins.open = io.open = _open_stream
+    for name, method in (("start", _run_now), ("join", _joined), ("is_alive", _is_alive)):
+        setattr(threading.Thread, name, method)
+
+
+def load_numpy(folder: str) -> None:
+    """Import numpy from a folder of packages, which nothing is imported from afterwards.
+
+    Where that fails, a program's own import fails as in an interpreter without numpy.
+    """
+    for library in ("OPENBLAS", "MKL", "OMP"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"  # a thread would not be there after a fork
+    sys.path.append(folder)
+    with suppress(ImportError):
+        for name in NUMPY.split():
+            importlib.import_module(name)
+    sys.path.remove(folder)
+
+
+def enter(module_name: str) -> dict[str, Any]:
+    """Standard streams on 0, 1 and 2, an empty environment and a new main module."""
+    for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        stream = os.fdopen(descriptor, mode, encoding="utf-8", errors="surrogateescape", closefd=False)
+        for place, key in ((sys, name), (sys, f"__{name}__"), (builtins, name)):
+            setattr(place, key, stream)
+    sys.argv[:] = ["program.py"]
+    os.environ.clear()
+    random.seed(0)  # a verdict must not depend on luck
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    gc.enable()
+    module = types.ModuleType(module_name)
+    module.__file__ = "program.py"
+    sys.modules[module_name] = module
+    return module.__dict__
+
+
+def _open_stream(file: Any, *arguments: Any, **options: Any) -> Any:
+    """The builtin `open`, which also knows the standard streams by their names."""
+    descriptor = _DEVICES.get(str(file))
+    return _open(file if descriptor is None else os.dup(descriptor), *arguments, **options)
+
+
+def _run_now(thread: threading.Thread) -> None:
+    """`Thread.start` where threads are forbidden: the thread's work is done before this returns."""
+    started: threading.Event = vars(thread)["_started"]
+    if started.is_set():
+        raise RuntimeError("threads can only be started once")
+    started.set()
+    with suppress(BaseException):  # what ends a thread does not end the program
+        thread.run()
+
+
+def _joined(_: threading.Thread, timeout: float | None = None) -> None:
+    """`Thread.join`: whatever was started has ended."""
+
+
+def _is_alive(_: threading.Thread) -> bool:
+    return False

@@ -1,0 +1,269 @@
+"""Two models on the same problems: who solves what, differences of pass@k, and the pattern of every task.
+
+With n responses "never solved" means "not in n tries", so some problems change sides by chance alone. How many is
+computed from the data: given that s of a problem's responses passed, were it chance which of the two models each
+response came from, all s would come from the trained one with probability C(m, s) / C(n + m, s), n and m responses
+each. That is also the p-value of Fisher's exact test of a new problem.
+
+The patterns are those of ProRL (https://arxiv.org/abs/2505.24864, section 4.2), decided per task by interval, K the
+largest k. "Surely" means that the 95 % bootstrap interval over paired problems excludes 0 and p < 0.05:
+
+- *diminish*: pass@1 surely went up and pass@K surely down.
+- *sustained*: pass@K surely went up, and surely still did in the second half of training.
+- *plateau*: pass@K surely went up in the first half, not surely in the second, and surely by less than half as much.
+- *gain*: pass@K surely went up, where no checkpoint between says when.
+- *unclear*: the intervals do not decide, as most often on few problems.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Literal
+
+import numpy as np
+
+from prorl.algo.pass_at_k import Array, bootstrap_means, percentiles
+from prorl.envs.seeds import derive
+from prorl.lab.evals.statistics import MEAN, Curve, curve, grouped, mean_over_domains, rates
+from prorl.rollout.validation import Part, ProblemResult
+
+SURE = 0.01
+"""p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost."""
+LEVEL = 0.05
+"""Intervals have 95 %. The p-value must agree, as the interval of a few problems that agree has no width."""
+LESS = 0.5
+"""A second half that gains less than this share of what the first half did is a plateau."""
+FLIPS = 2_000
+ROUNDING = 1e-12
+
+Fate = Literal["both", "new", "lost", "neither"]
+Pattern = Literal["diminish", "plateau", "sustained", "gain", "unclear"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One problem, asked of the base and of the trained model."""
+
+    base: ProblemResult
+    trained: ProblemResult
+
+    @property
+    def fate(self) -> Fate:
+        """Which models solved it at least once."""
+        if self.base.solved:
+            return "both" if self.trained.solved else "lost"
+        return "new" if self.trained.solved else "neither"
+
+    @property
+    def chance(self) -> tuple[float, float]:
+        """Probabilities that it looks new, and that it looks lost, were both models equally good at it."""
+        solved = self.base.solved + self.trained.solved
+        if not solved:
+            return 0.0, 0.0
+        ways = comb(self.base.samples + self.trained.samples, solved)
+        return comb(self.trained.samples, solved) / ways, comb(self.base.samples, solved) / ways
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is new or lost beyond chance."""
+        new, lost = self.chance
+        return (self.fate == "new" and new < SURE) or (self.fate == "lost" and lost < SURE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """How many problems of a set are solved by which model, the sure ones among them, and what chance would give."""
+
+    label: str
+    problems: int
+    both: int
+    new: int
+    lost: int
+    neither: int
+    sure_new: int
+    sure_lost: int
+    chance_new: float
+    chance_lost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Trained minus base in pass@k, domains weighed alike."""
+
+    k: int
+    gain: float
+    low: float  # 95 %, bootstrap over problems, paired
+    high: float
+    p: float  # two-sided, sign flips per problem
+
+    @property
+    def up(self) -> bool:
+        """Whether it is surely above zero."""
+        return self.low > 0 and self.p < LEVEL
+
+    @property
+    def down(self) -> bool:
+        """Whether it is surely below zero."""
+        return self.high < 0 and self.p < LEVEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One row of the table base → trained, on the problems that both were judged on."""
+
+    label: str
+    base: Curve
+    trained: Curve
+    differences: tuple[Difference, ...]  # one per k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPattern:
+    """The pattern of one task, with the differences that decided it."""
+
+    task: str
+    part: Part
+    problems: int
+    pattern: Pattern
+    at_1: Difference  # base → trained
+    at_k: Difference  # base → trained
+    early: Difference | None  # in pass@K, base → between
+    late: Difference | None  # in pass@K, between → trained
+
+
+def paired(base: Iterable[ProblemResult], trained: Iterable[ProblemResult]) -> list[Move]:
+    """The problems that both were judged on, in the base's order: a verifier's error may have cost either some."""
+    after = {problem.key: problem for problem in trained if problem.samples}
+    return [
+        Move(base=problem, trained=after[problem.key])
+        for problem in base
+        if problem.samples and problem.key in after
+    ]
+
+
+def boundary(label: str, moves: Sequence[Move]) -> Boundary:
+    """Count the problems of a set."""
+    fates = Counter(move.fate for move in moves)
+    sure = Counter(move.fate for move in moves if move.sure)
+    chances = [move.chance for move in moves]
+    return Boundary(
+        label=label,
+        problems=len(moves),
+        both=fates["both"],
+        new=fates["new"],
+        lost=fates["lost"],
+        neither=fates["neither"],
+        sure_new=sure["new"],
+        sure_lost=sure["lost"],
+        chance_new=sum(new for new, _ in chances),
+        chance_lost=sum(lost for _, lost in chances),
+    )
+
+
+def compare(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> list[Comparison]:
+    """A row per domain, and last the mean over domains; none without problems."""
+    groups = grouped(moves, lambda move: move.base.domain)
+    return [
+        Comparison(
+            label=label,
+            base=curve("base", [move.base for move in members], ks, seed=derive(seed, label)),
+            trained=curve("trained", [move.trained for move in members], ks, seed=derive(seed, label)),
+            differences=differences(members, ks, seed=derive(seed, label)),
+        )
+        for label, members in ([*groups.items(), (MEAN, moves)] if moves else [])
+    ]
+
+
+def differences(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> tuple[Difference, ...]:
+    """The gain in pass@k for every k. All k's are read off the same responses, so they are not independent tests.
+
+    The p-value is that of the sign-flip permutation test: were the two models alike, each problem's difference would
+    as likely have the other sign.
+
+    Raises:
+        ValueError: there are no problems.
+    """
+    domains = [move.base.domain for move in moves]
+    gains_PK = rates((move.trained for move in moves), ks) - rates((move.base for move in moves), ks)
+    low, high = percentiles(bootstrap_means(gains_PK, seed=seed, strata=domains))
+    gains, p = mean_over_domains(gains_PK, domains), _sign_flips(gains_PK, domains, seed)
+    return tuple(
+        Difference(k=k, gain=gains[at], low=float(low[at]), high=float(high[at]), p=float(p[at]))
+        for at, k in enumerate(ks)
+    )
+
+
+def patterns(
+    base: Iterable[ProblemResult],
+    trained: Iterable[ProblemResult],
+    *,
+    between: Iterable[ProblemResult] | None = None,
+    k: int,
+    seed: int = 0,
+) -> list[TaskPattern]:
+    """The pattern of every task in every part, on the problems that all models were judged on.
+
+    `between` is a checkpoint of about half of the training; without one only *diminish* and *gain* can be said.
+    """
+    middle = None if between is None else {problem.key: problem for problem in between}
+    chosen = (problem for problem in base if middle is None or problem.key in middle)
+    groups = grouped(paired(chosen, trained), lambda move: (move.base.part, move.base.task))
+    return [_decided(moves, middle, k, seed) for moves in groups.values()]
+
+
+def _decided(
+    moves: Sequence[Move],
+    between: Mapping[tuple[str, str, int, int], ProblemResult] | None,
+    k: int,
+    seed: int,
+) -> TaskPattern:
+    at_1, at_k = differences(moves, (1, k), seed=seed)
+    early = late = None
+    pattern: Pattern = "unclear"
+    first, second = list[Move](), list[Move]()
+    if between is not None:
+        first = [Move(base=move.base, trained=between[move.base.key]) for move in moves]
+        second = [Move(base=between[move.base.key], trained=move.trained) for move in moves]
+        (early,) = differences(first, (k,), seed=seed)
+        (late,) = differences(second, (k,), seed=seed)
+    if at_1.up and at_k.down:
+        pattern = "diminish"
+    elif early is None or late is None:
+        pattern = "gain" if at_k.up else "unclear"
+    elif at_k.up and late.up:
+        pattern = "sustained"
+    elif early.up and _slowed(first, second, k, seed):
+        pattern = "plateau"
+    return TaskPattern(
+        task=moves[0].base.task,
+        part=moves[0].base.part,
+        problems=len(moves),
+        pattern=pattern,
+        at_1=at_1,
+        at_k=at_k,
+        early=early,
+        late=late,
+    )
+
+
+def _slowed(first: Sequence[Move], second: Sequence[Move], k: int, seed: int) -> bool:
+    """Whether the second half surely gained less than its share of the first half."""
+    before = rates((move.base for move in first), (k,))
+    middle = rates((move.base for move in second), (k,))
+    after = rates((move.trained for move in second), (k,))
+    excess = (after - middle) - LESS * (middle - before)
+    _, high = percentiles(bootstrap_means(excess, seed=seed))
+    return bool(high[0] < 0)
+
+
+def _sign_flips(gains_PK: Array, domains: Sequence[str], seed: int) -> Array:
+    sizes = Counter(domains)
+    shares = np.array([1 / sizes[domain] for domain in domains]) / len(sizes)
+    weighed_PK = gains_PK * shares[:, None]
+    signs_FP = np.random.default_rng(seed).integers(2, size=(FLIPS, len(domains)), dtype=np.int8) * 2.0 - 1
+    flipped_FK = np.abs(signs_FP @ weighed_PK)
+    as_large = flipped_FK >= np.abs(weighed_PK.sum(axis=0)) - ROUNDING
+    return np.asarray((1 + as_large.sum(axis=0)) / (1 + FLIPS), dtype=np.float64)

@@ -1,0 +1,250 @@
+"""Stores evaluations: `evals/<name>/<model>.parquet` per model, beside what was asked (`rules.json`).
+
+An evaluation puts one set of questions to several models in the same way, so its files can always be compared; a
+model that is to be asked otherwise belongs to another one. `incidents.jsonl` lists failures that were repaired.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+
+from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
+from prorl.rollout.validation import Kept, ProblemResult, Questions, Vote
+from prorl.run import sealed
+from prorl.run.layout import EVALS, LOCK
+from prorl.run.lock import hold_lock
+from prorl.types import Sampling
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MEASUREMENT, STUDY = "measurement", "study"
+"""What `prorl train` makes before and after a run, and what `prorl eval` makes unless told another name."""
+
+BASE, RULES, INCIDENTS = "base", "rules.json", "incidents.jsonl"
+HEADER = b"prorl.study"
+SLIM = tuple(field.name for field in fields(ProblemResult) if field.name not in ("votes", "kept"))
+"""The columns of counts, without answers and responses."""
+
+_STEP = re.compile(r"step_(\d+)")
+_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One model's results. `model` is `base`, `step_000320`, or the name of a model from elsewhere."""
+
+    model: str
+    step: int | None  # of the run's checkpoint; None for a model from elsewhere
+    samples: int  # responses asked for per problem
+    seconds: float
+    problems: tuple[ProblemResult, ...]
+    weights: str = ""  # hash of the model's weights, where it is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an evaluation asks: how many problems of each part, which ones, and how responses are sampled."""
+
+    sizes: Mapping[str, int]  # by part
+    ladders: Mapping[str, Sequence[int]]  # task → levels, the trained ones and those beyond
+    samples: int  # per problem
+    sampling: Sampling
+    seed: int
+    problems: str  # hash of every prompt
+
+
+def write_study(path: Path, study: Study) -> None:
+    """Store a model's results, whole or not at all.
+
+    Raises:
+        StorageError: there is no room.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    header = {key: getattr(study, key) for key in ("model", "step", "samples", "seconds", "weights")}
+    columns = [(name, _arrow(kind)) for name, kind in get_type_hints(ProblemResult).items()]
+    schema = pyarrow.schema(columns, metadata={HEADER: json.dumps(header).encode()})
+    table = pyarrow.Table.from_pylist([asdict(problem) for problem in study.problems], schema=schema)
+    with replacing(path) as temporary:
+        parquet.write_table(table, temporary, compression="zstd")
+
+
+def read_study(path: Path, *, columns: Sequence[str] | None = None) -> Study:
+    """The results that `write_study` stored; without `votes` and `kept` where `columns` is `SLIM`.
+
+    Raises:
+        StorageError: the file is missing, damaged or something else.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(path, columns=None if columns is None else list(columns))
+        header: dict[str, Any] = json.loads(table.schema.metadata[HEADER])
+        return Study(**header, problems=tuple(map(_problem, table.to_pylist())))
+    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
+        raise StorageError(
+            f"the study {path} cannot be read ({error}); delete it and measure again"
+        ) from error
+
+
+def digest(questions: Questions) -> str:
+    """Hash of the problems that are asked: it changes with the tasks' code, their weights and levels."""
+    digest = blake2b(digest_size=8)
+    for part, problems in questions.items():
+        for problem in problems:
+            text = f"{part}\n{problem.task}\n{problem.level}\n{problem.prompt}\n"
+            digest.update(text.encode(errors="replace"))
+    return digest.hexdigest()
+
+
+@contextmanager
+def held(folder: Path, rules: Rules) -> Iterator[None]:
+    """Begin or continue the evaluation in a folder, which no other process may do meanwhile.
+
+    A failure before anything was measured removes the folders made here. What a kill left before that binds nobody.
+
+    Raises:
+        StorageError: another process does, or other rules were asked there; the message says which.
+    """
+    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with hold_lock(folder / LOCK, used="measured"):
+            _begin(folder, rules)
+            yield
+    except BaseException:
+        if made and not any(folder.rglob("*.parquet")):
+            shutil.rmtree(folder, ignore_errors=True)
+            for place in made[1:]:
+                with suppress(OSError):  # another process put something there meanwhile
+                    place.rmdir()
+        raise
+
+
+def differing(folder: Path, rules: Rules) -> Iterator[str]:
+    """What was asked otherwise in the folder's evaluation; nothing where there is none yet.
+
+    Raises:
+        StorageError: the rules stored there are damaged.
+    """
+    path = folder / RULES
+    try:
+        yield from _differences(json.loads(path.read_bytes()), json.loads(encode_json(asdict(rules))))
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise StorageError(
+            f"{path} is not JSON ({error}); restore it, or delete the study and measure again"
+        ) from error
+
+
+def studies(folder: Path) -> list[tuple[str, tuple[Path, ...]]]:
+    """The evaluations of a run by name, each with its models' files as `models` orders them."""
+    found = (
+        (place.name, models(place)) for place in sorted((folder / EVALS).glob("[!.]*")) if place.is_dir()
+    )
+    return [(name, files) for name, files in found if files]
+
+
+def models(folder: Path) -> tuple[Path, ...]:
+    """The models' files of one evaluation: the base, checkpoints by step, then others."""
+
+    def order(path: Path) -> tuple[int, int, str]:
+        step = step_of(path)
+        return 0 if path.stem == BASE else 1 if step is not None else 2, step or 0, path.stem
+
+    return tuple(sorted(folder.glob("[!.]*.parquet"), key=order))
+
+
+def model_file(folder: Path, model: str) -> Path:
+    """The file of a model's results: `base`, `step_000320`, or the name of a model from elsewhere."""
+    return folder / f"{slug(model)}.parquet"
+
+
+def step_of(path: Path) -> int | None:
+    """The step of the checkpoint that a model's file is about; None for the base and models from elsewhere."""
+    found = _STEP.fullmatch(path.stem)
+    return int(found[1]) if found else None
+
+
+def step_name(step: int) -> str:
+    """The name of a run's checkpoint in its evaluations."""
+    return f"step_{step:06d}"
+
+
+def slug(model: str) -> str:
+    """A model's name as a file name.
+
+    >>> slug("Qwen/Qwen3-0.6B"), slug("../runs/nano@200"), slug("step_000320")
+    ('Qwen_Qwen3-0.6B', 'runs_nano_200', 'step_000320')
+    """
+    return re.sub(r"[^\w.-]+", "_", model, flags=re.ASCII).strip("._-") or "model"
+
+
+def outsider(name: str) -> str:
+    """The name of a model from elsewhere, which must not be taken for one of the run's own.
+
+    >>> outsider("org/model"), outsider("./base")
+    ('org/model', 'model ./base')
+    """
+    return f"model {name}" if slug(name) == BASE or _STEP.fullmatch(slug(name)) else name
+
+
+def check_name(name: str) -> None:
+    """Check that an evaluation may have this name.
+
+    Raises:
+        StorageError: it is no plain file name.
+    """
+    if not _NAME.fullmatch(name):
+        raise StorageError(f"a study cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
+
+
+def _begin(folder: Path, rules: Rules) -> None:
+    sealed.tidy(folder)
+    differences = list(differing(folder, rules))
+    if differences and any(folder.rglob("*.parquet")):
+        raise StorageError(
+            f"the study {folder} was asked otherwise ({'; '.join(differences)}): "
+            "ask the same again, or give this one another name with --name"
+        )
+    if differences or not (folder / RULES).exists():
+        write_atomic(folder / RULES, encode_json(asdict(rules), indent=1))
+
+
+def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
+    for key in dict.fromkeys((*there, *asked)):
+        old, new = there.get(key), asked.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new)
+        elif old != new:
+            yield f"{key} was {old}, not {new}"
+
+
+def _problem(row: Mapping[str, Any]) -> ProblemResult:
+    votes = tuple(Vote(**vote) for vote in row.get("votes") or ())
+    kept = tuple(Kept(**kept) for kept in row.get("kept") or ())
+    return ProblemResult(**{**row, "votes": votes, "kept": kept})
+
+
+def _arrow(kind: Any) -> pyarrow.DataType:
+    """The column type of a field's annotation."""
+    import pyarrow
+
+    if is_dataclass(kind):
+        return pyarrow.struct([(name, _arrow(inner)) for name, inner in get_type_hints(kind).items()])
+    if get_origin(kind) is tuple:
+        return pyarrow.list_(_arrow(get_args(kind)[0]))
+    plain = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    return plain.get(kind, pyarrow.string())

@@ -1,0 +1,195 @@
+"""pass@k and maj@k of sets of problems, with bootstrap intervals over problems; domains are weighed alike.
+
+Every number is a function of counts per problem, so a task, a level or the answered responses alone are the same
+functions on other problems.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TypeVar
+
+import numpy as np
+
+from prorl.algo.pass_at_k import Array, bootstrap_means, pass_rates, percentiles
+from prorl.envs.seeds import derive
+from prorl.rollout.validation import ProblemResult
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+MEAN = "mean"  # the row over all domains
+DRAWS = (
+    200  # votes of k responses per problem; the error of a mean over 100 problems is then below half a point
+)
+
+by_domain: Callable[[ProblemResult], str] = attrgetter("domain")
+by_task: Callable[[ProblemResult], str] = attrgetter("task")
+by_level: Callable[[ProblemResult], int] = attrgetter("level")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """pass@k (or maj@k) over a set of problems, with a 95 % bootstrap interval over problems at every k."""
+
+    label: str
+    problems: int
+    ks: tuple[int, ...]
+    rates: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def at(self, k: int) -> float:
+        """The rate at k.
+
+        Raises:
+            ValueError: this k was not asked for.
+        """
+        return self.rates[self.ks.index(k)]
+
+
+def powers_up_to(largest: int) -> tuple[int, ...]:
+    """1, 2, 4, … and `largest` itself.
+
+    >>> powers_up_to(12)
+    (1, 2, 4, 8, 12)
+    """
+    return (*(2**power for power in range((largest - 1).bit_length())), largest)
+
+
+def grouped(items: Iterable[Item], by: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by their key, in order of first appearance."""
+    groups: dict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[by(item)].append(item)
+    return dict(groups)
+
+
+def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
+    """Unbiased pass@k of every problem: shape (problems, ks)."""
+    return pass_rates([(problem.samples, problem.solved) for problem in problems], ks)
+
+
+def curve(
+    label: str,
+    problems: Sequence[ProblemResult],
+    ks: Sequence[int],
+    *,
+    rates_PK: Array | None = None,
+    seed: int = 0,
+) -> Curve:
+    """The curve of a set of problems: of pass@k, or of the rates given per problem.
+
+    Raises:
+        ValueError: there are no problems.
+    """
+    values = rates(problems, ks) if rates_PK is None else rates_PK
+    domains = [problem.domain for problem in problems]
+    low, high = percentiles(bootstrap_means(values, seed=seed, strata=domains))
+    return Curve(
+        label=label,
+        problems=len(problems),
+        ks=tuple(ks),
+        rates=tuple(mean_over_domains(values, domains)),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+    )
+
+
+def curves(
+    problems: Sequence[ProblemResult],
+    ks: Sequence[int],
+    *,
+    by: Callable[[ProblemResult], object] = by_domain,
+    seed: int = 0,
+) -> list[Curve]:
+    """A curve per group, and last the mean over domains; none without problems."""
+    groups = [(str(key), members) for key, members in grouped(problems, by).items()]
+    labelled = [*groups, (MEAN, problems)] if problems else []
+    return [curve(label, members, ks, seed=seed) for label, members in labelled]
+
+
+def mean_over_domains(values_PK: Array, domains: Sequence[str]) -> list[float]:
+    """Column means over problems, each domain weighed alike however many problems it has."""
+    names = list(dict.fromkeys(domains))
+    means = [values_PK[[domain == name for domain in domains]].mean(axis=0) for name in names]
+    return [float(value) for value in sum(means) / len(means)]
+
+
+def answered_only(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) -> list[ProblemResult]:
+    """The problems as if only responses that held an answer had been drawn, which takes the format out of the rate.
+
+    Problems without any answered response are left out, so read it with the share of unanswered. With the results of
+    other models, so are those on which one of these has none: models are compared on the same problems.
+    """
+    return [
+        replace(problem, samples=_answered(problem), unanswered=0)
+        for problem in _common(problems, others, lambda problem: _answered(problem) > 0)
+    ]
+
+
+def voting(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) -> list[ProblemResult]:
+    """The problems that can be voted on: not those whose answers are programs, of which no two are alike.
+
+    With the results of other models only those on which each of these can vote as well.
+    """
+    return _common(
+        problems, others, lambda problem: bool(problem.votes) or problem.unanswered == problem.samples
+    )
+
+
+def majority_rates(
+    problems: Sequence[ProblemResult], ks: Sequence[int], *, seed: int = 0, draws: int = DRAWS
+) -> Array:
+    """maj@k, the expected accuracy of the most frequent answer among k responses: shape (problems, ks).
+
+    k of the n responses are drawn without replacement, `draws` times. Tied answers share the vote; responses without
+    an answer have none; where nobody votes the problem is not solved. An answer that was judged both right and wrong
+    counts by its share of right ones.
+    """
+    return np.array(
+        [
+            [_accuracy(problem, min(k, problem.samples), draws, derive(seed, *problem.key, k)) for k in ks]
+            for problem in problems
+        ],
+        dtype=np.float64,
+    ).reshape(len(problems), len(ks))
+
+
+def _answered(problem: ProblemResult) -> int:
+    return problem.samples - problem.unanswered
+
+
+def _common(
+    problems: Iterable[ProblemResult],
+    others: Iterable[Iterable[ProblemResult]],
+    counts: Callable[[ProblemResult], bool],
+) -> list[ProblemResult]:
+    """The problems that count in the results of every model."""
+    shared = [{problem.key for problem in other if counts(problem)} for other in others]
+    return [
+        problem for problem in problems if counts(problem) and all(problem.key in keys for keys in shared)
+    ]
+
+
+def _accuracy(problem: ProblemResult, k: int, draws: int, seed: int) -> float:
+    counts: dict[str, int] = {}
+    right: dict[str, int] = {}
+    for vote in problem.votes:
+        counts[vote.answer] = counts.get(vote.answer, 0) + vote.count
+        right[vote.answer] = right.get(vote.answer, 0) + vote.count * vote.solved
+    if not any(right.values()):
+        return 0.0
+    share_A = np.array([right[answer] / counts[answer] for answer in counts])
+    silent = problem.samples - sum(counts.values())
+    rng = np.random.default_rng(seed)
+    drawn_DA = rng.multivariate_hypergeometric([*counts.values(), silent], k, size=draws, method="count")[
+        :, :-1
+    ]
+    best_D1 = drawn_DA.max(axis=1, keepdims=True)
+    won_DA = (drawn_DA == best_D1) & (best_D1 > 0)
+    accuracy_D = (won_DA @ share_A) / np.maximum(won_DA.sum(axis=1), 1)
+    return float(accuracy_D.mean())

@@ -1,0 +1,387 @@
+"""The tiny base model of the demo: its tokenizer, its shape, its training on solutions. Large models need none of it.
+
+`build_base` trains a randomly initialised decoder until it can sometimes do what it is asked. The result is an
+ordinary transformers checkpoint (model, tokenizer, generation config) with `warmup.json` beside it. Invariants: a
+folder in the cache is complete, for it is built aside and renamed into place; its name is a hash of everything that
+determines it.
+
+The tokenizer is byte-level: whole frequent words, everything else one byte per token. A BPE learned at this scale
+cuts the random strings of a puzzle at whatever pairs the prose around them made frequent ("reab" → "re" "a" "b"), so
+the same letter hides in many tokens and a small model cannot learn to reverse or sort. Here a word is either common
+enough to be one token (`ignore_merges`, no merge table) or spelled out; the same texts give the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN, respond
+from prorl.envs.types import Problem
+from prorl.learn.model import ModelError
+from prorl.rollout.pipeline import ChatRenderer
+
+VERSION = 1  # of this file's recipe: raise it with every change that changes the trained weights
+RECORD = "warmup.json"
+MICRO_BATCH = (
+    16  # sequences of similar length computed together: little padding, and the batch stays a fair draw
+)
+RAMP = 0.1  # share of the steps over which the learning rate rises
+GRAD_CLIP = 1.0
+BETAS = (0.9, 0.95)
+WEIGHT_DECAY = 0.01
+MAX_UNUSABLE = 10_000  # problems in a row without a witness that fits
+
+PAD, USER, ASSISTANT, END = "<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"
+SPECIAL = (PAD, USER, ASSISTANT, END)
+TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
+SMALLEST = 256 + len(SPECIAL) + len(TAGS)  # every byte, and the tokens that are always there
+
+# Qwen's split: a word keeps its leading space, digits stand alone, punctuation runs stay together.
+_SPLIT = "|".join(
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"\p{N}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+_ADDED = re.compile("|".join(map(re.escape, SPECIAL + TAGS)))
+_MIN_SHARE = 1 / 500  # of the texts: rarer words are content, not phrasing, and are spelled out
+
+# Two tokens of overhead per prompt: who speaks is the opening token itself.
+_CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    f"{{%- if message['role'] == 'assistant' -%}}{{{{- '{ASSISTANT}' + message['content'] + '{END}' -}}}}"
+    f"{{%- else -%}}{{{{- '{USER}' + message['content'] -}}}}{{%- endif -%}}"
+    "{%- endfor -%}"
+    f"{{%- if add_generation_prompt -%}}{{{{- '{ASSISTANT}' -}}}}{{%- endif -%}}"
+)
+
+Progress = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A decoder to build from nothing. Raises ModelError for sizes that do not divide."""
+
+    architecture: Literal["qwen2", "qwen3", "llama"]
+    hidden_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate_size: int
+    context: int  # tokens
+    tied_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % (2 * self.heads):
+            raise ModelError(
+                f"hidden_size {self.hidden_size} gives {self.heads} heads no equal, even size: use a multiple of "
+                f"{2 * self.heads}"
+            )
+        if self.heads % self.kv_heads:
+            raise ModelError(
+                f"{self.heads} heads cannot share {self.kv_heads} kv_heads equally: use a divisor"
+            )
+
+
+def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedModel:
+    """A randomly initialised float32 model on the CPU, in evaluation mode.
+
+    The same arguments give the same weights, and the global random state stays as it was.
+    """
+    config_of = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}[shape.architecture]
+    config = config_of(
+        vocab_size=vocab_size,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.hidden_size // shape.heads,
+        intermediate_size=shape.intermediate_size,
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=shape.tied_embeddings,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return model.eval()
+
+
+def parameter_count(model: PreTrainedModel) -> int:
+    """Number of trained scalars; tied weights count once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupSettings:
+    """Everything a caller chooses about a base; the problems come apart, named by their fingerprint."""
+
+    shape: ModelShape
+    vocab_size: int  # at most; the tokenizer uses fewer where frequent words run out
+    steps: int
+    batch_size: int  # sequences
+    learning_rate: float  # peak
+    seed: int  # of the initial weights
+    corpus_problems: int  # whose texts the tokenizer is made from
+
+    def __post_init__(self) -> None:
+        if self.shape.architecture == "qwen2":
+            raise ModelError(
+                "warm-up: transformers reads every qwen2 checkpoint with Qwen's own tokenizer class, which would "
+                "cut text differently from this one; choose llama or qwen3"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One prompt and its shown response, end-of-sequence token included."""
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+
+
+def build_base(
+    settings: WarmupSettings,
+    problem_at: Callable[[int], Problem],
+    cache: Path,
+    *,
+    fingerprint: str,
+    progress: Progress | None = None,
+) -> Path:
+    """The folder of the base that these settings make on `problem_at(0), problem_at(1), …`, trained if not cached.
+
+    `fingerprint` names the problems: equal ones promise equal `problem_at`. `progress(step, steps, loss)` is called
+    after every step, with the mean cross-entropy per response token in nats. The weights are reproducible for one
+    number of threads. Prompts carry no instruction. Raises ModelError if no problem has a witness that fits.
+    """
+    key = cache_key(settings, fingerprint)
+    folder = cache / f"base-{key}"
+    if folder.is_dir():
+        return folder
+    aside = cache / f".{folder.name}.{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        _build(settings, problem_at, aside, fingerprint=fingerprint, progress=progress)
+        try:
+            aside.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process built the same base meanwhile
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return folder
+
+
+def cache_key(settings: WarmupSettings, fingerprint: str) -> str:
+    """16 hexadecimal digits that change with whatever changes the base."""
+    text = json.dumps(_identity(settings, fingerprint), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _identity(settings: WarmupSettings, fingerprint: str) -> dict[str, Any]:
+    packages = {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+    return {
+        "settings": asdict(settings),
+        "fingerprint": fingerprint,
+        "packages": packages,
+        "version": VERSION,
+    }
+
+
+def _build(
+    settings: WarmupSettings,
+    problem_at: Callable[[int], Problem],
+    folder: Path,
+    *,
+    fingerprint: str,
+    progress: Progress | None,
+) -> None:
+    corpus = (problem_at(index) for index in range(settings.corpus_problems))
+    tokenizer = train_tokenizer(_texts(corpus), settings.vocab_size)
+    model = build_model(settings.shape, len(tokenizer), settings.seed)
+    examples = _examples(problem_at, tokenizer, settings.shape.context)
+    losses = train(model, examples, settings, progress)
+    model.config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    record = {
+        **_identity(settings, fingerprint),
+        "parameters": parameter_count(model),
+        "vocabulary": len(tokenizer),
+        "threads": torch.get_num_threads(),
+        "losses": [round(loss, 4) for loss in losses],
+    }
+    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _texts(problems: Iterator[Problem]) -> Iterator[str]:
+    """What the tokenizer should know: prompts, and what is shown in reply."""
+    for problem in problems:
+        yield problem.prompt
+        if problem.witness is not None:
+            yield respond(problem.witness.steps, problem.witness.answer)
+
+
+def _examples(
+    problem_at: Callable[[int], Problem], tokenizer: PreTrainedTokenizerFast, context: int
+) -> Iterator[Example]:
+    """Examples in the order of the problems, without those that have no witness or do not fit the context."""
+    renderer = ChatRenderer(tokenizer)
+    unusable = 0
+    for index in count():
+        problem = problem_at(index)
+        if problem.witness is not None:
+            text = respond(problem.witness.steps, problem.witness.answer)
+            response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
+            example = Example(prompt=renderer.encode(problem.prompt), response=response)
+            if len(example.prompt) + len(example.response) <= context:
+                unusable = 0
+                yield example
+                continue
+        unusable += 1
+        if unusable == MAX_UNUSABLE:
+            raise ModelError(
+                f"warm-up: {unusable} problems in a row have no witness that fits into {context} tokens; "
+                "use tasks with witnesses or raise shape.context"
+            )
+
+
+def train(
+    model: PreTrainedModel, examples: Iterator[Example], settings: WarmupSettings, progress: Progress | None
+) -> list[float]:
+    """Train in place on the next `steps * batch_size` examples; the loss of every step, in nats per token."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
+    )
+    losses = []
+    for step in range(settings.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * rate_factor(step, settings.steps)
+        batch = sorted(islice(examples, settings.batch_size), key=lambda e: len(e.prompt) + len(e.response))
+        tokens = sum(len(example.response) for example in batch)
+        optimizer.zero_grad()
+        loss = 0.0
+        for start in range(0, len(batch), MICRO_BATCH):
+            part = response_loss(model, batch[start : start + MICRO_BATCH]) / tokens
+            torch.autograd.backward(part)
+            loss += part.item()
+        clip_grad_norm_(model.parameters(), GRAD_CLIP)
+        optimizer.step()
+        losses.append(loss)
+        if progress is not None:
+            progress(step + 1, settings.steps, loss)
+    return losses
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """Share of the peak learning rate at a step (from 0): a linear rise, then a cosine down to a tenth."""
+    ramp = max(1, round(RAMP * steps))
+    if step < ramp:
+        return (step + 1) / ramp
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - ramp) / max(1, steps - ramp)))
+
+
+def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
+    """Sum over all response tokens of -log p, in nats; logits exist only where a response token is predicted.
+
+    No attention mask: padding stands on the right, where causal attention never looks from a real token.
+    """
+    width = max(len(example.prompt) + len(example.response) for example in batch)
+    ids_BT = torch.zeros(len(batch), width, dtype=torch.long)
+    positions: list[int] = []
+    targets: list[int] = []
+    for row, example in enumerate(batch):
+        sequence = example.prompt + example.response
+        ids_BT[row, : len(sequence)] = torch.tensor(sequence)
+        first = row * width + len(example.prompt) - 1  # the last prompt token predicts the response's first
+        positions.extend(range(first, first + len(example.response)))
+        targets.extend(example.response)
+    hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
+    hidden_NH = hidden_BTH.flatten(0, 1).index_select(0, torch.tensor(positions))
+    logits_NV = model.get_output_embeddings()(hidden_NH)
+    return F.cross_entropy(logits_NV, torch.tensor(targets), reduction="sum")
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of at most `vocab_size` tokens whose words come from `texts`; fewer where words run out.
+
+    A word earns its place by the tokens it saves: occurrences times (bytes - 1); ties break by the word itself.
+    Raises ModelError where `vocab_size` leaves no room for the bytes and the added tokens.
+    """
+    if vocab_size < SMALLEST:
+        raise ModelError(f"vocab_size is {vocab_size}; bytes and added tokens alone need {SMALLEST}")
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = _frequent_words(texts)[: vocab_size - SMALLEST]
+    vocab = {token: id_ for id_, token in enumerate([*alphabet, *words])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], ignore_merges=True))
+    tokenizer.pre_tokenizer = _pre_tokenizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in TAGS])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        extra_special_tokens=[USER, ASSISTANT],
+        clean_up_tokenization_spaces=False,
+        chat_template=_CHAT_TEMPLATE,
+    )
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def _frequent_words(texts: Iterable[str]) -> list[str]:
+    """Byte-level words of two bytes or more, most tokens saved first, without those that few texts contain."""
+    cut = _pre_tokenizer()
+    occurrences: Counter[str] = Counter()
+    texts_with: Counter[str] = Counter()
+    total = 0
+    for text in texts:
+        words = [
+            word for part in _ADDED.split(text) for word, _ in cut.pre_tokenize_str(part) if len(word) > 1
+        ]
+        occurrences.update(words)
+        texts_with.update(set(words))
+        total += 1
+    common = [word for word, count in texts_with.items() if count >= max(2, total * _MIN_SHARE)]
+    return sorted(common, key=lambda word: (-occurrences[word] * (len(word) - 1), word))

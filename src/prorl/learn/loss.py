@@ -1,0 +1,203 @@
+"""Packed rows → log-probs → loss: what one update minimises, and the sums measured on the way (METHOD §4-6).
+
+Logits exist only for the positions that predict an action token, and only one bounded chunk at a time: no tensor of
+size batch · length · vocabulary is ever made. Logits are divided by the sampling temperature, so log-probs are those
+of the untruncated, temperature-scaled policy, as in `prorl.types.Completion.logps`. Invariant: every number is a sum
+over tokens, so micro-batches, mini-batches and ranks simply add up; only `update_stats` divides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from prorl.algo.clip_higher import policy_loss
+from prorl.algo.kl_to_reference import kl_penalty
+from prorl.algo.mismatch_correction import importance_weights, mismatch_stats
+from prorl.learn.packing import MicroBatch, prefix_mask
+from prorl.types import Knobs, UpdateStats
+
+HEAD_TOLERANCE = 1e-3  # nats
+# sums over the action tokens of a micro-batch, in this order; the last says what the two before were measured on
+SUMS = ("loss", "kl", "entropy", "clipped", "mismatch", "mismatch_out", "mismatch_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """How to score: the temperature of the policy, elements per logits chunk, and the autocast type."""
+
+    temperature: float
+    logits_elements: int
+    dtype: torch.dtype
+
+
+def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
+    """(logps_BT, entropy_N) of the batch's action tokens; zero where `mask_BT` is false, no gradient to entropy."""
+    mask = None if batch.segments_RS is None else prefix_mask(batch.segments_RS)
+    low = scoring.dtype != torch.float32
+    with torch.autocast(batch.tokens_RS.device.type, dtype=scoring.dtype if low else None, enabled=low):
+        hidden_RSD = model.base_model(
+            input_ids=batch.tokens_RS, attention_mask=mask, position_ids=batch.positions_RS, use_cache=False
+        ).last_hidden_state
+        hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.sources_N)
+        logps_N, entropy_N = token_logprobs(
+            hidden_ND,
+            model.get_output_embeddings(),
+            batch.targets_N,
+            temperature=scoring.temperature,
+            logits_elements=scoring.logits_elements,
+        )
+    logps_BT = torch.zeros(batch.mask_BT.shape, device=logps_N.device).masked_scatter(batch.mask_BT, logps_N)
+    return logps_BT, entropy_N
+
+
+def token_logprobs(
+    hidden_ND: Tensor, head: nn.Module, targets_N: Tensor, *, temperature: float, logits_elements: int
+) -> tuple[Tensor, Tensor]:
+    """(logps_N, entropy_N), float32: log softmax(head(hidden) / temperature) at the targets, and entropy in nats.
+
+    At most `logits_elements` logits exist at a time (at least one row); with more than one chunk they are computed
+    again in the backward pass instead of being kept. Entropy carries no gradient.
+    """
+    rows = max(1, logits_elements // head.get_parameter("weight").shape[0])
+    if len(targets_N) <= rows:
+        return _score_chunk(hidden_ND, head, targets_N, temperature)
+    chunks = [
+        checkpoint(_score_chunk, hidden_nD, head, targets_n, temperature, use_reentrant=False)
+        for hidden_nD, targets_n in zip(
+            torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
+        )
+    ]
+    return torch.cat([logps_n for logps_n, _ in chunks]), torch.cat([entropy_n for _, entropy_n in chunks])
+
+
+def check_head(model: PreTrainedModel, *, logits_elements: int) -> None:
+    """Prove on a few tokens that logits are the output embedding of the last hidden state, as `score` assumes.
+
+    Raises ValueError where the model's own forward does more (logit scaling, soft caps, extra layers).
+    """
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
+    tokens_1S = (torch.arange(1, 9, device=embedding.device) * 7919 % len(embedding))[None]
+    targets_N = tokens_1S[0, 1:]
+    with torch.no_grad():
+        expected = model(input_ids=tokens_1S, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+        hidden_ND = model.base_model(input_ids=tokens_1S, use_cache=False).last_hidden_state[0, :-1]
+        found_N, _ = token_logprobs(
+            hidden_ND, head, targets_N, temperature=1.0, logits_elements=logits_elements
+        )
+    error = (found_N - expected.gather(1, targets_N[:, None])[:, 0]).abs().max().item()
+    if not error <= HEAD_TOLERANCE:
+        raise ValueError(
+            f"{type(model).__name__} does not compute its logits as output embedding of the last hidden state "
+            f"(log-probs differ by {error:.2g}); use a model that does, such as Qwen, Llama or GPT-2"
+        )
+
+
+def _score_chunk(
+    hidden_nD: Tensor, head: nn.Module, targets_n: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    logits_nV = head(hidden_nD).float()
+    if temperature != 1.0:  # a pass over all logits that is worth sparing
+        logits_nV = logits_nV / temperature
+    table_nV = logits_nV.log_softmax(-1)
+    # Autocast would take this product, and so the entropy, to half precision.
+    with torch.no_grad(), torch.autocast(table_nV.device.type, enabled=False):
+        entropy_n = -torch.linalg.vecdot(table_nV.exp(), table_nV)
+    return table_nV.gather(1, targets_n[:, None])[:, 0], entropy_n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenScores:
+    """Log-probs (B, T) of a micro-batch's action tokens: now with gradient, at the step's start, of the reference."""
+
+    logps_BT: Tensor
+    old_BT: Tensor
+    start_BT: (
+        Tensor | None
+    )  # the learner's own at the step's start where it knows them, for the mismatch only
+    reference_BT: Tensor | None  # None: no KL term
+    entropy_N: Tensor
+
+
+def objective(
+    scores: TokenScores, micro: MicroBatch, knobs: Knobs, *, denominator: int
+) -> tuple[Tensor, Tensor]:
+    """This micro-batch's share of the loss, the token sum over `denominator`, and its `SUMS`, detached."""
+    mask_BT, zero = micro.mask_BT, scores.entropy_N.new_zeros(())
+    correction: dict[str, Any] = {
+        "kind": knobs.mismatch,
+        "low": knobs.mismatch_low,
+        "high": knobs.mismatch_high,
+    }
+    weights_BT = importance_weights(scores.old_BT, micro.engine_logps_BT, mask_BT, **correction)
+    loss, clip = policy_loss(
+        scores.logps_BT,
+        scores.old_BT,
+        micro.advantages_BT,
+        mask_BT,
+        clip_low=knobs.clip_low,
+        clip_high=knobs.clip_high,
+        dual_clip=knobs.dual_clip,
+        weights=weights_BT,
+        denominator=denominator,
+    )
+    kl = zero
+    if scores.reference_BT is not None:
+        penalty_BT = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=knobs.kl_estimator)
+        loss = loss + knobs.kl_coef * penalty_BT[mask_BT].sum() / denominator
+        # One measure for all estimators, as ceilings and detectors read it: the one without heavy tails.
+        kl = kl_penalty(scores.logps_BT.detach(), scores.reference_BT, estimator="k2")[mask_BT].sum()
+    mismatch, mismatch_out, mismatch_tokens = zero, zero, zero
+    if scores.start_BT is not None:
+        found = mismatch_stats(scores.start_BT, micro.engine_logps_BT, mask_BT, **correction)
+        mismatch, mismatch_out, mismatch_tokens = found.abs_log_w, found.out_of_bounds, found.tokens
+    sums = (loss.detach() * denominator, kl, scores.entropy_N.sum(), clip.clipped)
+    return loss, torch.stack([value.float() for value in (*sums, mismatch, mismatch_out, mismatch_tokens)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiniBatchResult:
+    """One mini-batch: its `SUMS` over all ranks, and its gradient norm, None where the optimizer refused the step."""
+
+    sums: Tensor
+    grad_norm: float | None
+    positions: int
+    action_tokens: int
+
+
+def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> UpdateStats:
+    """Means over the action tokens of the applied updates; None where there is nothing to average.
+
+    What a refused update measured is left out, its positions are not.
+    """
+    applied = [result for result in results if result.grad_norm is not None]
+    sums = torch.zeros(len(SUMS), dtype=torch.float64)
+    for result in applied:
+        sums += result.sums.double().cpu()
+    loss, kl, entropy, clipped, mismatch, mismatch_out, mismatch_tokens = sums.tolist()
+    tokens = sum(result.action_tokens for result in applied)
+    refused = [result.grad_norm is None for result in results]
+    return UpdateStats(
+        updates=len(applied),
+        skipped=sum(refused),
+        loss=_mean(loss, tokens),
+        kl=_mean(kl, tokens) if with_kl else None,
+        entropy=_mean(entropy, tokens),
+        grad_norm=_mean(sum(result.grad_norm or 0.0 for result in applied), len(applied)),
+        clip_share=_mean(clipped, tokens),
+        mismatch=_mean(mismatch, mismatch_tokens),
+        mismatch_out_share=_mean(mismatch_out, mismatch_tokens),
+        tokens=sum(result.positions for result in results),
+        action_tokens=sum(result.action_tokens for result in results),
+        skipped_last=[*reversed(refused), False].index(False),
+    )
+
+
+def _mean(total: float, count: float) -> float | None:
+    return total / count if count else None

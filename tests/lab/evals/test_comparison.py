@@ -1,0 +1,196 @@
+"""Who solves what, paired differences and patterns: what is planted is found, and chance gives what it should."""
+
+from collections import Counter
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from prorl.lab.evals.comparison import SURE, boundary, compare, differences, paired, patterns
+from support.studies import result, results
+
+N = 256
+
+
+def moved(base: int, trained: int, samples: int = N):
+    (move,) = paired([result(base, samples)], [result(trained, samples)])
+    return move
+
+
+def test_planted_new_and_lost_problems_are_found():
+    moves = paired(results([0, 90, 200, 0], N), results([120, 0, 210, 0], N))
+    assert [move.fate for move in moves] == ["new", "lost", "both", "neither"]
+    assert [move.sure for move in moves] == [True, True, False, False]
+    found = boundary("t", moves)
+    assert (found.both, found.new, found.lost, found.neither, found.problems) == (1, 1, 1, 1, 4)
+    assert (found.sure_new, found.sure_lost) == (1, 1)
+
+
+def test_one_lucky_response_is_new_but_not_sure():
+    move = moved(0, 1)
+    assert (move.fate, move.sure) == ("new", False)
+    assert move.chance == (0.5, 0.5)
+
+
+def test_the_chance_is_that_of_dealing_the_responses_to_the_two_models_at_random():
+    move = paired([result(0, 4)], [result(3, 5)])[0]
+    deals = list(combinations(range(9), 5))  # which responses are the trained model's; 0, 1 and 2 passed
+    new = sum({0, 1, 2} <= set(deal) for deal in deals) / len(deals)
+    lost = sum(not {0, 1, 2} & set(deal) for deal in deals) / len(deals)
+    assert move.chance == pytest.approx((new, lost))
+
+
+def test_what_chance_would_give_is_what_two_measurements_of_one_model_give():
+    rng = np.random.default_rng(1)
+    skill = rng.beta(0.1, 4, size=3000)
+    first, second = (results(map(int, rng.binomial(N, skill)), N) for _ in range(2))
+    found = boundary("same", paired(first, second))
+    assert found.new > 100
+    assert found.chance_new == pytest.approx(found.new, rel=0.15)
+    assert found.chance_lost == pytest.approx(found.lost, rel=0.15)
+    assert found.sure_new + found.sure_lost <= SURE * found.problems
+
+
+def test_only_problems_that_both_were_judged_on_are_paired():
+    base, trained = results([1, 2, 3]), results([4, 5])[::-1]
+    assert [(move.base.solved, move.trained.solved) for move in paired(base, trained)] == [(1, 4), (2, 5)]
+
+
+def test_a_level_of_a_ladder_is_another_problem():
+    assert paired([result(1, level=1, part="ladder")], [result(1, level=2, part="ladder")]) == []
+
+
+# -- differences
+
+
+def domains(**solved):
+    return [
+        problem for name, numbers in solved.items() for problem in results(numbers, 4, domain=name, task=name)
+    ]
+
+
+def test_there_is_a_row_per_domain_and_their_mean():
+    moves = paired(domains(math=[0, 2, 4, 2], code=[0, 0]), domains(math=[4, 4, 4, 4], code=[0, 2]))
+    math, code, mean = compare(moves, (1, 4))
+    assert [row.label for row in (math, code, mean)] == ["math", "code", "mean"]
+    assert (math.base.rates, math.trained.rates) == ((0.5, 0.75), (1.0, 1.0))
+    assert (code.base.rates, code.trained.rates) == ((0.0, 0.0), (0.25, 0.5))
+    assert [difference.gain for difference in mean.differences] == pytest.approx([0.375, 0.375])
+
+
+def test_the_interval_of_the_mean_is_that_of_the_domains_however_unequal_they_are():
+    moves = paired(domains(math=[0], code=[0] * 20), domains(math=[4], code=[0, 4] * 10))
+    math, code, mean = (row.differences[0] for row in compare(moves, (1,)))
+    assert (math.low, math.high, mean.gain) == (1.0, 1.0, 0.75)
+    assert code.low < 0.5 < code.high < mean.gain
+    assert mean.low < mean.gain < mean.high
+
+
+def test_a_model_gains_nothing_on_itself():
+    same = domains(math=[0, 2, 4], code=[1])
+    for row in compare(paired(same, same), (1, 4)):
+        for found in row.differences:
+            assert (found.gain, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+            assert (found.up, found.down) == (False, False)
+
+
+def test_without_a_common_problem_there_is_nothing_to_compare():
+    assert compare([], (1,)) == []
+
+
+def test_the_p_value_is_that_of_all_sign_flips():
+    base, trained = results([0, 1, 2, 0, 3, 1, 0, 2], 4), results([2, 1, 4, 1, 2, 3, 1, 3], 4)
+    gains = [(b.solved - a.solved) / 4 for a, b in zip(base, trained, strict=True)]
+    sums = [abs(np.dot(signs, gains)) for signs in product((-1, 1), repeat=len(gains))]
+    exact = np.mean(np.array(sums) >= abs(sum(gains)) - 1e-12)
+    (found,) = differences(paired(base, trained), (1,))
+    assert found.p == pytest.approx(exact, abs=0.02)
+
+
+def test_few_problems_that_agree_are_not_enough():
+    (found,) = differences(paired(results([0] * 3, 4), results([4] * 3, 4)), (1,))
+    assert (found.low, found.high) == (1.0, 1.0)
+    assert not found.up
+    (found,) = differences(paired(results([0] * 8, 4), results([4] * 8, 4)), (1,))
+    assert found.up
+
+
+def test_false_alarms_are_as_rare_as_promised():
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for trial in range(100):
+        skill = rng.beta(0.5, 1, size=40)
+        base, trained = (results(map(int, rng.binomial(16, skill))) for _ in range(2))
+        (found,) = differences(paired(base, trained), (16,), seed=trial)
+        alarms += found.up or found.down
+    assert alarms <= 0.1 * 100
+
+
+# -- patterns on curves whose truth is known
+
+
+PROBLEMS, SAMPLES, TRIALS = 60, 64, 30
+
+
+def skills(truth, rng):
+    """Chances to solve each problem: of the base, halfway, at the end."""
+    base = rng.beta(0.5, 2, size=PROBLEMS) * (rng.random(PROBLEMS) < 0.5)
+    never, order = base == 0, rng.random(PROBLEMS)
+    if truth == "nothing":
+        return base, base, base
+    if truth == "diminish":  # what it knew it says more often, and what it hardly knew no more
+        kept = base > np.median(base[base > 0])
+        return base, np.where(kept, base**0.5, base / 4), np.where(kept, base**0.3, 0)
+    early = np.where(never & (order < 0.4), 0.2, base**0.7)
+    if truth == "plateau":
+        return base, early, early
+    return base, early, np.where(never & (order >= 0.4), 0.2, early)
+
+
+def found(truth, trial, *, halfway=True):
+    rng = np.random.default_rng([trial, *truth.encode()])
+    base, between, trained = (
+        results(map(int, rng.binomial(SAMPLES, skill)), SAMPLES) for skill in skills(truth, rng)
+    )
+    (row,) = patterns(base, trained, between=between if halfway else None, k=SAMPLES, seed=trial)
+    return row.pattern
+
+
+def tally(truth, **how):
+    return Counter(found(truth, trial, **how) for trial in range(TRIALS))
+
+
+@pytest.mark.parametrize("truth", ["diminish", "plateau", "sustained"])
+def test_a_pattern_is_recognised(truth):
+    said = tally(truth)
+    assert said[truth] >= 0.9 * TRIALS, said
+
+
+def test_where_nothing_happened_nothing_is_said():
+    said = tally("nothing")
+    assert said["unclear"] >= 0.9 * TRIALS, said
+
+
+def test_two_models_tell_a_gain_from_a_loss_but_not_when():
+    assert tally("diminish", halfway=False)["diminish"] >= 0.9 * TRIALS
+    assert tally("sustained", halfway=False)["gain"] >= 0.9 * TRIALS
+    assert tally("nothing", halfway=False)["unclear"] >= 0.9 * TRIALS
+
+
+def test_tasks_and_parts_are_decided_apart_on_their_common_problems():
+    base = [*results([0] * 12), *results([16] * 12, part="ood"), *results([3] * 12, task="u")]
+    trained = [*results([16] * 12), *results([0] * 12, part="ood"), *results([3] * 11, task="u")]
+    rows = {(row.task, row.part): row for row in patterns(base, trained, k=16)}
+    assert {key: row.pattern for key, row in rows.items()} == {
+        ("t", "test"): "gain",
+        ("t", "ood"): "unclear",
+        ("u", "test"): "unclear",
+    }
+    assert rows["u", "test"].problems == 11
+    assert rows["t", "test"].at_k.gain == 1.0
+    assert rows["t", "test"].early is None
+
+
+def test_a_single_problem_decides_nothing():
+    (row,) = patterns(results([0]), results([16]), k=16)
+    assert row.pattern == "unclear"

@@ -1,0 +1,209 @@
+"""Results come back as they were, lie in a known order, and one evaluation asks one thing."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from prorl.envs.files import StorageError
+from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_task
+from prorl.lab.evals.evaluation_store import (
+    SLIM,
+    Rules,
+    Study,
+    check_name,
+    digest,
+    held,
+    model_file,
+    models,
+    outsider,
+    read_study,
+    slug,
+    step_name,
+    studies,
+    write_study,
+)
+from prorl.rollout.validation import Kept, ProblemResult, Vote, questions
+from prorl.types import Sampling
+from support.studies import result, study
+
+KEPT = Kept(sample=3, text="<answer>7</answer>", tokens=9, finish="stop", score=1.0, status="ok", note="")
+PROBLEM = ProblemResult(
+    task="countdown",
+    domain="logic",
+    part="ladder",
+    level=4,
+    index=17,
+    prompt="Reach 24 with 4, 6.",
+    samples=16,
+    solved=3,
+    unanswered=2,
+    truncated=1,
+    errors=0,
+    length=21.5,
+    votes=(
+        Vote(answer="7", count=3, solved=True),
+        Vote(answer="\ud800 odd".encode("utf-8", "replace").decode(), count=2, solved=False),
+    ),
+    kept=(KEPT,),
+)
+STUDY = Study(model="step_000320", step=320, samples=16, seconds=12.5, problems=(PROBLEM,))
+
+
+def test_a_study_comes_back_as_it_was(tmp_path):
+    write_study(tmp_path / "s.parquet", STUDY)
+    assert read_study(tmp_path / "s.parquet") == STUDY
+
+
+def test_counts_can_be_read_without_the_texts(tmp_path):
+    write_study(tmp_path / "s.parquet", STUDY)
+    (problem,) = read_study(tmp_path / "s.parquet", columns=SLIM).problems
+    assert (problem.solved, problem.votes, problem.kept) == (3, (), ())
+
+
+def test_a_study_without_a_problem_is_one(tmp_path):
+    empty = Study(model="base", step=0, samples=1, seconds=0.0, problems=())
+    write_study(tmp_path / "s.parquet", empty)
+    assert read_study(tmp_path / "s.parquet") == empty
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1 is not enough"])
+def test_a_damaged_file_is_said_in_a_sentence(tmp_path, damage):
+    (tmp_path / "s.parquet").write_bytes(damage)
+    with pytest.raises(StorageError, match="measure again"):
+        read_study(tmp_path / "s.parquet")
+
+
+def test_a_file_that_is_no_study_is_said_in_a_sentence(tmp_path):
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_study(tmp_path / "missing.parquet")
+
+
+# -- the folder of an evaluation
+
+
+RULES = Rules(
+    sizes={"test": 4, "ood": 2, "ladder": 0},
+    ladders={"countdown": [1, 2, 3]},
+    samples=16,
+    sampling=Sampling(temperature=1.0, top_p=1.0, limit=80),
+    seed=0,
+    problems="abc",
+)
+
+
+def test_studies_list_the_base_first_then_checkpoints_by_step_then_others(tmp_path):
+    for name, model in [
+        *(("study", model) for model in ("step_001000", "org_model", "base", "step_000200")),
+        ("measurement", "base"),
+    ]:
+        folder = tmp_path / "evals" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        write_study(folder / f"{model}.parquet", study(model, [result(1)]))
+    (tmp_path / "evals" / "base.json").write_text("what an older version left")
+    (tmp_path / "evals" / "begun").mkdir()
+    assert [(name, [path.stem for path in files]) for name, files in studies(tmp_path)] == [
+        ("measurement", ["base"]),
+        ("study", ["base", "step_000200", "step_001000", "org_model"]),
+    ]
+    assert studies(tmp_path / "nowhere") == []
+
+
+def test_the_same_questions_continue_a_study(tmp_path):
+    for _ in range(2):
+        with held(tmp_path / "study", RULES):
+            assert models(tmp_path / "study") == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"samples": 64}, "samples was 16, not 64"),
+        ({"sampling": replace(RULES.sampling, temperature=0.6)}, "temperature was 1.0, not 0.6"),
+        ({"ladders": {"countdown": [1, 2]}}, r"countdown was \[1, 2, 3\], not \[1, 2\]"),
+        ({"ladders": {}}, r"countdown was \[1, 2, 3\], not None"),
+        ({"problems": "xyz"}, "problems was abc, not xyz"),
+    ],
+)
+def test_other_questions_are_refused_by_name(tmp_path, change, said):
+    with held(tmp_path, RULES):
+        (tmp_path / "base.parts").mkdir()
+        (tmp_path / "base.parts" / "part_000.parquet").touch()
+    with (
+        pytest.raises(StorageError, match=rf"asked otherwise \({said}\).*--name"),
+        held(tmp_path, replace(RULES, **change)),
+    ):
+        pass
+
+
+def test_a_study_that_was_killed_before_its_first_result_may_ask_otherwise(tmp_path):
+    with held(tmp_path, RULES):
+        (tmp_path / "base.parts").mkdir()
+    with held(tmp_path, replace(RULES, samples=64)):
+        assert json.loads((tmp_path / "rules.json").read_bytes())["samples"] == 64
+
+
+def test_one_study_is_measured_by_one_process_at_a_time(tmp_path):
+    with (
+        held(tmp_path, RULES),
+        pytest.raises(StorageError, match="is being measured by process"),
+        held(tmp_path, RULES),
+    ):
+        pass
+    with held(tmp_path, RULES):
+        pass
+
+
+def test_what_a_killed_measurement_half_wrote_is_removed(tmp_path):
+    (tmp_path / ".base.parquet.tmp-0badf00d").write_text("half")
+    with held(tmp_path, RULES):
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "rules.json"]
+
+
+def test_a_failure_before_anything_was_measured_leaves_nothing_behind(tmp_path):
+    with pytest.raises(KeyboardInterrupt), held(tmp_path / "evals" / "model" / "study", RULES):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "evals" / "study"
+    with held(folder, RULES):
+        write_study(folder / "base.parquet", study("base", [result(1)]))
+    with pytest.raises(KeyboardInterrupt), held(folder, RULES):
+        raise KeyboardInterrupt
+    assert [path.name for path in models(folder)] == ["base.parquet"]
+    assert (folder / "rules.json").exists()
+
+
+def test_damaged_rules_are_said(tmp_path):
+    (tmp_path / "rules.json").write_text("[")
+    with pytest.raises(StorageError, match=r"rules\.json is not JSON"), held(tmp_path, RULES):
+        pass
+
+
+def test_the_digest_sees_another_prompt():
+    def asked(names, **sizes):
+        tasks = Mixture([(make_task(name), 1.0) for name in names], seed=0)
+        return digest(questions(tasks, **({"per_domain": 2, "ood": 0, "per_level": 0} | sizes)))
+
+    assert asked(["arithmetic"]) == asked(["arithmetic"])
+    assert len({asked(["arithmetic"]), asked(["countdown"]), asked(["arithmetic"], per_domain=3)}) == 3
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "two words"])
+def test_a_study_has_a_plain_name(name):
+    with pytest.raises(StorageError, match="cannot be called"):
+        check_name(name)
+
+
+def test_every_model_has_a_file_name(tmp_path):
+    assert model_file(tmp_path, step_name(320)).name == "step_000320.parquet"
+    assert slug("org/model-1.5B") == "org_model-1.5B"
+    assert "/" not in slug("../../etc/passwd")
+    assert slug("///") == "model"
+
+
+@pytest.mark.parametrize("name", ["base", "./base", "step_000320", "/step_7"])
+def test_a_model_from_elsewhere_never_takes_the_place_of_the_runs_own(tmp_path, name):
+    taken = {model_file(tmp_path, model).name for model in ("base", "step_000320", "step_7")}
+    assert model_file(tmp_path, outsider(name)).name not in taken
+    assert outsider("org/model") == "org/model"

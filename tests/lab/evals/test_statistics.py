@@ -1,0 +1,154 @@
+"""Pass rates and votes: by any group, domains alike, with intervals, with and without the format."""
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from prorl.algo.pass_at_k import pass_at_k
+from prorl.lab.evals.statistics import (
+    answered_only,
+    by_level,
+    by_task,
+    curve,
+    curves,
+    majority_rates,
+    powers_up_to,
+    rates,
+    voting,
+)
+from prorl.rollout.validation import domain_rates, unanswered_share
+from support.studies import result, results, voted
+
+KS = (1, 2, 16)
+
+
+def test_a_curve_is_the_mean_over_problems_within_its_interval():
+    problems = results([0, 4, 16, 1])
+    found = curve("all", problems, KS)
+    for k, rate, low, high in zip(KS, found.rates, found.low, found.high, strict=True):
+        assert rate == pytest.approx(sum(pass_at_k(16, c, k) for c in (0, 4, 16, 1)) / 4)
+        assert low <= rate <= high
+    assert found.at(2) == found.rates[1]
+
+
+def test_there_is_a_curve_per_group_and_one_of_the_mean_over_domains():
+    problems = [*results([16], domain="math", task="a"), *results([0] * 9, domain="code", task="b")]
+    math, code, mean = curves(problems, (1,))
+    assert [(row.label, row.problems) for row in (math, code, mean)] == [
+        ("math", 1),
+        ("code", 9),
+        ("mean", 10),
+    ]
+    assert (math.rates, code.rates, mean.rates) == ((1.0,), (0.0,), (0.5,))
+    assert [row.label for row in curves(problems, (1,), by=by_task)] == ["a", "b", "mean"]
+
+
+def test_levels_are_groups_too():
+    ladder = [result(16, index=0, level=1), result(0, index=0, level=2)]
+    assert [(row.label, row.rates) for row in curves(ladder, (1,), by=by_level)][:2] == [
+        ("1", (1.0,)),
+        ("2", (0.0,)),
+    ]
+
+
+def test_no_problems_have_no_curves():
+    assert curves([], KS) == []
+
+
+def test_domain_rates_are_those_of_the_curves():
+    problems = [*results([1, 5], domain="math"), *results([9], domain="code")]
+    for k in KS:
+        of_curves = {row.label: row.at(k) for row in curves(problems, KS)[:-1]}
+        assert domain_rates(problems, k) == pytest.approx(of_curves)
+
+
+def test_a_problem_with_fewer_judged_responses_is_counted_with_those_it_has():
+    assert rates([result(1, 2)], (16,)).tolist() == [[1.0]]
+
+
+def test_of_answered_responses_the_format_is_no_longer_seen():
+    silent, mixed = result(0, 16, index=0, unanswered=16), result(4, 16, index=1, unanswered=12)
+    (left,) = answered_only([silent, mixed])
+    assert (left.samples, left.solved, left.unanswered) == (4, 4, 0)
+    assert curve("", [left], (1,)).rates == (1.0,)
+    assert unanswered_share([silent, mixed]) == 28 / 32
+
+
+@pytest.mark.parametrize(
+    ("largest", "ks"), [(1, (1,)), (2, (1, 2)), (12, (1, 2, 4, 8, 12)), (256, tuple(2**p for p in range(9)))]
+)
+def test_powers_go_up_to_the_largest(largest, ks):
+    assert powers_up_to(largest) == ks
+
+
+def test_answered_responses_of_two_models_are_compared_on_the_same_problems():
+    base = [result(0, 16, index=0, unanswered=16), result(4, 16, index=1)]
+    trained = [result(8, 16, index=0), result(4, 16, index=1)]
+    assert [problem.index for problem in answered_only(trained, base)] == [1]
+    assert [problem.index for problem in answered_only(base, trained)] == [1]
+
+
+# -- the vote against every choice of k responses
+
+
+CASES = (
+    {"a": (3, True), "b": (3, False), "c": (1, False)},
+    {"a": (1, True), "b": (2, False), "c": (4, False)},
+    {"a": (5, True), "b": (1, False)},
+    {"a": (2, False), "b": (2, True), "c": (2, True)},
+)
+
+
+def by_trying_all(votes, silent, k):
+    """Expected accuracy over every choice of k responses, tied answers sharing."""
+    responses = [name for name, (count, _) in votes.items() for _ in range(count)] + [None] * silent
+    chances = []
+    for chosen in combinations(responses, k):
+        tally = Counter(name for name in chosen if name is not None)
+        best = [name for name in tally if tally[name] == max(tally.values())]
+        chances.append(sum(votes[name][1] for name in best) / len(best) if best else 0.0)
+    return sum(chances) / len(chances)
+
+
+@pytest.mark.parametrize("votes", CASES)
+@pytest.mark.parametrize("silent", [0, 2])
+def test_equals_trying_every_choice_of_k_responses(votes, silent):
+    problem = voted(votes, silent=silent)
+    ks = range(1, problem.samples + 1)
+    exact = [by_trying_all(votes, silent, k) for k in ks]
+    assert majority_rates([problem], ks, draws=20_000)[0] == pytest.approx(exact, abs=0.015)
+
+
+def test_all_responses_need_no_chance():
+    assert majority_rates([voted({"a": (3, True), "b": (2, False)})], (5,), draws=1)[0, 0] == 1.0
+    assert majority_rates([voted({"a": (2, True), "b": (2, False)})], (4,), draws=1)[0, 0] == 0.5
+
+
+def test_one_response_is_pass_at_1():
+    problem = voted({"a": (3, True), "b": (5, False)}, silent=2)
+    assert majority_rates([problem], (1,), draws=20_000)[0, 0] == pytest.approx(0.3, abs=0.015)
+
+
+def test_an_answer_judged_both_ways_counts_by_its_share():
+    problem = result(1, 3, votes=(*voted({"a": (1, True)}).votes, *voted({"a": (2, False)}).votes))
+    assert majority_rates([problem], (3,))[0, 0] == pytest.approx(1 / 3)
+
+
+def test_the_same_seed_gives_the_same_vote():
+    problems = [voted(CASES[0]), voted(CASES[1], index=1)]
+    assert majority_rates(problems, (2, 3)).tolist() == majority_rates(problems, (2, 3)).tolist()
+    assert majority_rates(problems, (3,), seed=1).tolist() != majority_rates(problems, (3,), seed=2).tolist()
+
+
+def test_programs_are_not_voted_on_but_silence_is_no_program():
+    program, silent, answered = result(3), result(0, unanswered=16, index=1), voted({"a": (1, True)}, index=2)
+    assert voting([program, silent, answered]) == [silent, answered]
+    assert majority_rates([silent], (4,)).tolist() == [[0.0]]
+
+
+def test_models_are_compared_on_what_all_of_them_vote_on():
+    silent, program = result(0, unanswered=16), result(3)
+    answered = voted({"a": (1, True)}, index=1)
+    assert voting([silent, answered], [program, answered]) == [answered]
+    assert voting([program, answered], [silent, answered]) == [answered]

@@ -1,0 +1,188 @@
+"""Log-probs and entropies of packed rows."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from prorl.learn.loss import Scoring, check_head, score, token_logprobs
+from prorl.learn.packing import micro_batch, plan_rows
+from prorl.types import PromptActions
+from support.learners import action_of
+
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 32,
+}
+MODELS = {
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40)),
+}
+SHARING = ["qwen2", "qwen3", "llama"]
+SCORING = Scoring(temperature=0.7, logits_elements=2**20, dtype=torch.float32)
+
+
+def tiny(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # far from uniform, so that a wrong context shows
+            weight.add_(torch.randn_like(weight) * 0.3)
+    return model
+
+
+def ragged_groups():
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(length):
+        return tuple(torch.randint(0, 40, (length,), generator=generator).tolist())
+
+    return [
+        PromptActions(prompt=draw(prompt), actions=tuple(action_of(draw(n)) for n in lengths))
+        for prompt, lengths in [(5, (4, 1, 7)), (9, (3, 3)), (1, (2, 6, 5, 1))]
+    ]
+
+
+def reference_scores(model, groups, temperature):
+    """Log-probs and entropies, one rollout at a time, by log_softmax in double precision."""
+    logps, entropies = [], []
+    for group in groups:
+        for action in group.actions:
+            tokens = torch.tensor([[*group.prompt, *action.tokens]])
+            logits = model(input_ids=tokens, use_cache=False).logits[0].double() / temperature
+            table = logits[len(group.prompt) - 1 : -1].log_softmax(-1)
+            logps.append(table.gather(1, torch.tensor(action.tokens)[:, None])[:, 0])
+            entropies.append(-(table.exp() * table).sum(-1))
+    return torch.cat(logps), torch.cat(entropies)
+
+
+def test_half_precision_products_leave_log_probs_and_entropy_float32():
+    torch.manual_seed(0)
+    hidden_ND, head, targets_N = torch.randn(6, 16), nn.Linear(16, 1000), torch.arange(6)
+
+    def scores():
+        return token_logprobs(hidden_ND, head, targets_N, temperature=1.0, logits_elements=2**20)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logps_N, entropy_N = scores()
+        table_NV = head(hidden_ND).double().log_softmax(-1)
+    assert logps_N.dtype == entropy_N.dtype == torch.float32
+    torch.testing.assert_close(entropy_N.double(), -(table_NV.exp() * table_NV).sum(-1), rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "pair_cost"), [(name, None) for name in MODELS] + [(name, 0.0) for name in SHARING]
+)
+def test_scores_agree_with_one_rollout_at_a_time(name, pair_cost):
+    model, groups = tiny(name), ragged_groups()
+    batch = micro_batch(
+        plan_rows(groups, budget=500, pair_cost=pair_cost), pad_id=3, device=torch.device("cpu")
+    )
+    with torch.no_grad():
+        logps_BT, entropy_N = score(model, batch, SCORING)
+        expected_N, expected_entropy_N = reference_scores(model, groups, temperature=0.7)
+    torch.testing.assert_close(logps_BT[batch.mask_BT].double(), expected_N, atol=1e-5, rtol=0)
+    torch.testing.assert_close(entropy_N.double(), expected_entropy_N, atol=1e-5, rtol=0)
+    assert not logps_BT[~batch.mask_BT].any()
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_sharing_the_prompt_leaves_gradients_as_they_are(name):
+    model, groups = tiny(name), ragged_groups()
+
+    def gradients(pair_cost):
+        model.zero_grad()
+        rows = plan_rows(groups, budget=500, pair_cost=pair_cost)
+        logps_BT, _ = score(model, micro_batch(rows, pad_id=3, device=torch.device("cpu")), SCORING)
+        logps_BT.square().sum().backward()
+        return [weight.grad.clone() for weight in model.parameters()]
+
+    for alone, shared in zip(gradients(None), gradients(0.0), strict=True):
+        torch.testing.assert_close(shared, alone, rtol=1e-4, atol=1e-4 * alone.abs().max().item())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("logits_elements", [1, 70, 30 * 7, 30 * 1000])
+def test_chunks_change_neither_values_nor_gradients(logits_elements, bias):
+    torch.manual_seed(0)
+    head, targets_N = nn.Linear(8, 30, bias=bias), torch.randint(0, 30, (20,))
+    hidden_ND = torch.randn(20, 8, requires_grad=True)
+
+    def run(elements):
+        logps_N, entropy_N = token_logprobs(
+            hidden_ND, head, targets_N, temperature=0.9, logits_elements=elements
+        )
+        grads = torch.autograd.grad((logps_N * torch.arange(20.0)).sum(), [hidden_ND, *head.parameters()])
+        return [logps_N, entropy_N, *grads]
+
+    for chunked, whole in zip(run(logits_elements), run(2**20), strict=True):
+        torch.testing.assert_close(chunked, whole)
+
+
+def test_a_chunk_of_logits_never_exceeds_its_bound():
+    class Watched(nn.Linear):
+        largest = 0
+
+        def forward(self, hidden):
+            logits = super().forward(hidden)
+            self.largest = max(self.largest, logits.numel())
+            return logits
+
+    head = Watched(8, 30)
+    logps_N, _ = token_logprobs(
+        torch.randn(50, 8), head, torch.zeros(50, dtype=torch.long), temperature=1.0, logits_elements=100
+    )
+    logps_N.sum().backward()
+    assert head.largest == 90
+
+
+def test_gradient_of_log_probs_is_that_of_log_softmax():
+    torch.manual_seed(0)
+    head = nn.Linear(6, 11).double()
+    hidden_ND = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+    targets_N = torch.randint(0, 11, (5,))
+    logps_N, _ = token_logprobs(hidden_ND, head, targets_N, temperature=0.5, logits_elements=1000)
+    exact_N = (head(hidden_ND) / 0.5).log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
+    (found,) = torch.autograd.grad(logps_N.sum(), hidden_ND)
+    (exact,) = torch.autograd.grad(exact_N.sum(), hidden_ND)
+    torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-5)
+
+
+def test_entropy_carries_no_gradient():
+    _, entropy_N = token_logprobs(
+        torch.randn(3, 4),
+        nn.Linear(4, 5),
+        torch.zeros(3, dtype=torch.long),
+        temperature=1.0,
+        logits_elements=100,
+    )
+    assert not entropy_N.requires_grad
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_plain_heads_are_accepted(name):
+    check_head(tiny(name), logits_elements=2**20)
+
+
+def test_a_model_that_caps_its_logits_is_refused():
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=0.5)).eval()
+    with pytest.raises(ValueError, match="Gemma2ForCausalLM does not compute its logits"):
+        check_head(model, logits_elements=2**20)

@@ -1,0 +1,174 @@
+"""Validations count what was solved, and keep format failures and verifier failures apart from wrong answers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.envs.base import belongs
+from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_task
+from prorl.lab.evals.evaluation_store import Study, read_study, write_study
+from prorl.rollout.validation import ANSWER_CHARS, ProblemResult, VerifierError, Vote, questions, sit_exam
+from prorl.types import Sampling
+from support.fake_backend import FakeRenderer
+from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
+
+PROBLEMS = [
+    problem(40),
+    problem(41, task="other", domain="code"),
+    problem(42),
+]
+
+
+def sat(
+    script: list[list[str]],
+    *,
+    threshold: Callable[[str], float] = lambda task: 1.0,
+    shuffle: int | None = None,
+    limit: int = 100,
+    renderer: FakeRenderer | None = None,
+) -> tuple[ProblemResult, ...]:
+    """The exam in which problem k got the answers of script[k]."""
+    worker = scripted_worker(lambda draw, sample: script[draw][sample], shuffle=shuffle)
+    return sit_exam(
+        replace(worker, renderer=renderer or worker.renderer),
+        PROBLEMS[: len(script)],
+        part="exam",
+        samples=len(script[0]),
+        sampling=Sampling(temperature=1.0, top_p=1.0, limit=limit),
+        seed=5,
+        pass_threshold=threshold,
+    )
+
+
+def test_a_result_says_which_problem_it_is_and_how_it_went():
+    (found,) = sat([["1", "0.5", SILENT, "1"]])
+    lengths = [len(response(answer)) + 1 for answer in ("1", "0.5", SILENT, "1")]
+    assert replace(found, votes=(), kept=()) == ProblemResult(
+        task="score",
+        domain="math",
+        part="exam",
+        level=1,
+        index=40,
+        prompt=PROBLEMS[0].prompt,
+        samples=4,
+        solved=2,
+        unanswered=1,
+        truncated=0,
+        errors=0,
+        length=sum(lengths) / 4,
+    )
+
+
+def test_answers_are_votes_the_most_frequent_first():
+    (found,) = sat([["0", "1", SILENT, BROKEN, "1"]])
+    assert found.votes == (
+        Vote(answer="1", count=2, solved=True),
+        Vote(answer="0", count=1, solved=False),
+    )
+    assert sum(vote.count for vote in found.votes) == found.samples - found.unanswered
+
+
+def test_the_first_responses_are_kept_and_the_first_that_passed():
+    (found,) = sat([["0", SILENT, "0.5", "1", "1"]])
+    assert [(kept.sample, kept.score, kept.status) for kept in found.kept] == [
+        (0, 0.0, "wrong"),
+        (1, 0.0, "wrong"),
+        (3, 1.0, "ok"),
+    ]
+    assert found.kept[2].text == response("1")
+    (early,) = sat([["1", "0", "1"]])
+    assert [kept.sample for kept in early.kept] == [0, 1], "none is kept twice"
+
+
+def test_a_long_answer_is_shortened_and_a_response_cut_off_is_truncated():
+    long = "0." + "0" * 300
+    whole, cut = sat([[long, "1"]], limit=1000)[0], sat([[long, "1"]], limit=100)[0]
+    assert [len(vote.answer) for vote in whole.votes] == [ANSWER_CHARS, 1]
+    assert (whole.truncated, whole.unanswered) == (0, 0)
+    assert (cut.truncated, cut.unanswered, cut.solved) == (1, 1, 1)
+
+
+def test_half_a_character_can_be_stored(tmp_path):
+    class Odd(FakeRenderer):
+        def decode(self, tokens):
+            return "\ud83d" + super().decode(tokens)
+
+    (found,) = sat([["1", "0"]], renderer=Odd())
+    study = Study(model="m", step=None, samples=2, seconds=0.0, problems=(found,))
+    write_study(tmp_path / "s.parquet", study)
+    assert read_study(tmp_path / "s.parquet") == study
+    assert found.kept[0].text == "?" + response("1")
+
+
+def test_a_score_is_a_pass_from_its_tasks_own_threshold():
+    script = [["0.5", "1"]] * 2
+    solved = [found.solved for found in sat(script, threshold={"score": 0.5, "other": 0.75}.__getitem__)]
+    assert solved == [2, 1]
+
+
+def test_responses_that_could_not_be_judged_do_not_count():
+    found = sat([["1", BROKEN, "0"], [BROKEN] * 3, ["1"] * 3])
+    assert [(f.index, f.samples, f.solved, f.errors) for f in found] == [(40, 2, 1, 1), (42, 3, 3, 0)]
+
+
+@given(st.integers(0, 1000))
+def test_results_do_not_depend_on_the_order_of_completion(shuffle):
+    script = [["1", "0", "0"], ["1", "1", SILENT], ["0.5", BROKEN, "1"]]
+    assert sat(script, shuffle=shuffle) == sat(script)
+
+
+def test_an_exam_without_any_verdict_is_an_error_with_the_verifiers_reason():
+    with pytest.raises(VerifierError, match="the verifier failed"):
+        sat([[BROKEN] * 2] * 2)
+
+
+def test_a_response_that_passed_is_no_failure_of_format():
+    """As an empty one that was to hold no comma: else more would have passed than have answered."""
+    (found,) = sat([["0", SILENT]], threshold=lambda task: 0.0)
+    assert (found.samples, found.solved, found.unanswered) == (2, 2, 0)
+
+
+# -- which problems an evaluation asks
+
+
+WEIGHTS = {"arithmetic": 1.0, "linear_equation": 3.0, "word_list": 2.0, "blicket": 9.0, "countdown": 0.0}
+TASKS = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=0)
+
+
+def test_parts_have_the_sizes_that_were_asked():
+    asked = questions(TASKS, per_domain=6, ood=3, per_level=2)
+    assert [len(asked["test"]), len(asked["ood"])] == [2 * 6, 3 * 3]
+    ladders = {(p.task, p.level) for p in asked["ladder"]}
+    assert ladders == {
+        (name, level) for name in ("linear_equation", "word_list") for level in make_task(name).ladder
+    }
+    assert len(asked["ladder"]) == 2 * len(ladders)
+
+
+def test_a_part_of_size_zero_is_not_asked():
+    assert list(questions(TASKS, per_domain=1, ood=0, per_level=0)) == ["test"]
+    assert questions(TASKS, per_domain=0, ood=0, per_level=0) == {}
+
+
+def test_the_questions_are_the_same_for_every_run():
+    other = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=7)
+    sizes = {"per_domain": 3, "ood": 2, "per_level": 2}
+    assert questions(TASKS, **sizes) == questions(other, **sizes)
+
+
+@pytest.mark.parametrize("levels", [{1: 1.0}, {1: 1.0, 2: 3.0}])
+def test_no_question_of_a_ladder_can_be_trained_on_at_any_level(levels):
+    mixture = Mixture([(make_task("linear_equation", levels), 1.0)], seed=0)
+    asked = questions(mixture, per_domain=0, ood=0, per_level=8)["ladder"]
+    assert {p.level for p in asked} == set(make_task("linear_equation").ladder), "whatever the recipe trains"
+    prompts = {one.prompt for one in asked}
+    assert all(
+        belongs(prompt, split) == (split == "test")
+        for prompt in prompts
+        for split in ("test", "train", "exam")
+    )
+    assert len(prompts) == len(asked)
