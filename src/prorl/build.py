@@ -11,6 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prorl.config.checks import heads_problem
+from prorl.config.recipe import RecipeError
+from prorl.config.schema import RunConfig
+from prorl.control.plan import Plan, make_plan
 from prorl.data import (
     cache_folder,
     check_sandbox,
@@ -20,10 +24,6 @@ from prorl.data import (
     verifier_spec,
     warmup_mixture,
 )
-from prorl.config.checks import heads_problem
-from prorl.config.recipe import RecipeError
-from prorl.config.schema import RunConfig
-from prorl.control.plan import Plan, make_plan
 from prorl.envs.datasets.prepare import require_prepared
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_verifier
