@@ -26,8 +26,8 @@ from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped, from_record
 from prorl.control.state import RunState
 from prorl.lab.watch.console import Console
+from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import read_journal
-from prorl.run.keeper import Keeper
 from prorl.session import start_run
 
 FEW = (
@@ -48,15 +48,15 @@ class Timed:
 
     def watch(self) -> None:
         """From now on every boundary is timed."""
-        keep, timed = Keeper.keep, self
+        keep, timed = Checkpointer.keep, self
 
-        def timing(keeper: Keeper, state: RunState, *, due: bool, **rest: Any) -> None:
+        def timing(keeper: Checkpointer, state: RunState, *, due: bool, **rest: Any) -> None:
             begin = time.perf_counter()
             keep(keeper, state, due=due, **rest)
             if state.step and state.stopped is None:
                 (timed.saving if due else timed.others).append(time.perf_counter() - begin)
 
-        Keeper.keep = timing
+        Checkpointer.keep = timing
 
 
 def steps_of(run: Path) -> list[float]:

@@ -15,9 +15,8 @@ from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
 from prorl.control.state import fold, from_json
 from prorl.envs.files import encode_json, write_atomic
-from prorl.run.inbox import INBOX, new_order, send
-from prorl.run.keeper import KeepRules
-from prorl.run.retention import Retention
+from prorl.run.checkpoint import SaveRules
+from prorl.run.inbox import INBOX, new_command, send
 from prorl.run.store import RunStore
 from prorl.steering import OrderError, UnconfirmedError, next_order, parse_order, tell
 from support.defaults import some_resets
@@ -55,7 +54,7 @@ def test_the_data_mixture_and_the_size_of_a_step_follow_orders(tmp_path):
 
 
 def test_an_exam_a_reset_and_a_checkpoint_on_demand(tmp_path):
-    keep = KeepRules(retention=Retention(keep_last=9))
+    keep = SaveRules(keep_last=9)
     run_in(tmp_path / "run", QUIET, orders={2: "exam", 5: "reset-reference", 7: "save"}, keep=keep)
     assert [exam.step for exam in of(tmp_path / "run", Evaluated)] == [0, 2, 4, 8, 12]
     (reset,) = of(tmp_path / "run", ReferenceReset)
@@ -104,7 +103,7 @@ def test_pausing_changes_nothing(alone, tmp_path):
         folder,
         QUIET,
         orders={5: "pause"},
-        wait=lambda reason, seconds: send(folder / INBOX, new_order("resume")),
+        wait=lambda reason, seconds: send(folder / INBOX, new_command("resume")),
     )
     told = [event for event in timeless(events(folder)) if event.kind != "ordered"]
     assert told == timeless(events(alone))
@@ -117,7 +116,7 @@ def test_a_paused_run_that_is_stopped_is_still_paused_when_it_is_taken_up_again(
         folder, QUIET, orders={5: "pause"}, wait=lambda r, s: waits.append(r), until=lambda s: len(waits) == 3
     )
     assert (stopped.stopped, stopped.step, stopped.paused) == ("interrupted", 5, "told to pause")
-    resumed = run_in(folder, QUIET, wait=lambda r, s: send(folder / INBOX, new_order("stop")))
+    resumed = run_in(folder, QUIET, wait=lambda r, s: send(folder / INBOX, new_command("stop")))
     assert (resumed.stopped, resumed.step) == (TOLD_TO_STOP, 5)
     assert run_in(folder, QUIET).stopped == "done"  # a told stop ends the pause
 

@@ -8,7 +8,7 @@ from prorl.config.schema import KNOBS
 from prorl.control.events import Ordered
 from prorl.control.plan import make_plan
 from prorl.control.state import Reference, RunState, evolve
-from prorl.run.inbox import Letter, Order
+from prorl.run.inbox import Command
 from prorl.steering import UNDONE, WORDS, OrderError, far_moves, judge, parse_order
 from support.recipes import recipe
 
@@ -19,8 +19,8 @@ STATE = RunState(step=7, reference=BASE)
 def judged(order: str = "set", *, state=STATE, config=None, context=None, **settings) -> Ordered:
     """Settings are recipe keys with the dot written as two underscores."""
     keys = {key.replace("__", "."): value for key, value in settings.items()}
-    letter = Letter(order=Order(id="ab", order=order, settings=keys), end=99)
-    return judge(config or recipe(), state, letter, context=context)
+    command = Command(id="ab", order=order, settings=keys, end=99)
+    return judge(config or recipe(), state, command, context=context)
 
 
 @pytest.mark.parametrize(

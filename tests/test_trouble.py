@@ -14,12 +14,10 @@ from prorl.control.detectors import degraded
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.types import Verdict
-from prorl.lab.watch.lines import line
-from prorl.run import checkpoints
-from prorl.run.branch import copy_to
+from prorl.run.checkpoint import SaveRules
+from prorl.run.history import describe
 from prorl.run.inbox import INBOX, send
-from prorl.run.keeper import KeepRules
-from prorl.run.retention import Retention
+from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
 from prorl.steering import parse_order
 from support.defaults import some_detectors, some_exams, some_resets
@@ -186,7 +184,7 @@ def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path)
 def test_of_the_time_that_was_undone_knobs_and_a_stop_are_refused_and_other_orders_are_obeyed_again(tmp_path):
     folder = tmp_path / "run"
     script = {4: "note before", 6: "note after", 7: "kl.coef=0.5", 8: "stop"}
-    steered = {"sabotage": SICK, "keep": KeepRules(retention=Retention(keep_last=9))}
+    steered = {"sabotage": SICK, "keep": SaveRules(keep_last=9)}
     assert run_in(folder, STRICT, **steered, orders=script).stopped == TOLD_TO_STOP
     assert run_in(folder, STRICT, **steered).stopped == "done"
     told = [(o.step, o.order, bool(o.refused)) for o in of(folder, Ordered)]
@@ -208,13 +206,13 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
 def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_path):
     run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
     parent = RunStore.open(tmp_path / "parent")
-    copy_to(parent, tmp_path / "branch", parent.checkpoint(8), {})
+    branch(parent, tmp_path / "branch", parent.checkpoint(8), {})
     with RunStore.open(tmp_path / "branch") as store:
         learner = FakeLearner(0.1)
         told = {"config_hash": "d", "branched_from": "parent@8"}
-        recorder = checkpoints.resume(store, learner, store.checkpoint(8), **told)
+        recorder = resume(store, learner, store.checkpoint(8), **told)
         recorder.record(replace(of(tmp_path / "parent", Stepped)[-1], step=9))
-        checkpoints.roll_back(store, learner, recorder, up_to=8)
+        roll_back(store, learner, recorder, up_to=8)
         assert (recorder.state.step, recorder.state.config_hash) == (8, "d")
     assert [(event.config_hash, event.branched_from) for event in of(tmp_path / "branch", Resumed)] == [
         ("d", "parent@8")
@@ -385,7 +383,7 @@ def test_the_journal_and_its_lines_tell_what_happened(killed):
     asked = [(r["detector"], r["action"], r["step"]) for r in given_up if r.get("action") == "exam"]
     assert asked == [("truncated_share", "exam", 17), ("unanswered_share", "exam", 17)]
     (back,) = of(folder, Intervened)
-    assert line(back, 40).endswith("; rolled back from step 17 to the checkpoint of step 10")
+    assert describe(back, 40).endswith("; rolled back from step 17 to the checkpoint of step 10")
 
 
 def test_a_dead_policy_is_never_made_the_reference(killed):
@@ -445,11 +443,11 @@ def test_interrupting_a_run_that_collapses_changes_nothing(killed, tmp_path, sto
 def test_an_operator_rolls_back_once_and_what_was_ordered_after_it_holds(tmp_path, words, landed):
     folder = tmp_path / "run"
     watch_for = {13: "kl.coef=0.5", 17: words}
-    keep = KeepRules(retention=Retention(keep_last=9))
+    keep = SaveRules(keep_last=9)
     state, _ = steered(folder, orders=watch_for, keep=keep)
     (back,) = of(folder, Intervened)
     assert (back.detector, back.from_step, back.step, back.lr_scale) == ("order", 17, landed, 1.0)
-    assert line(back, 40) == (
+    assert describe(back, 40) == (
         "ORDER at step 17: told to roll back, and the knobs ordered since then are undone; "
         f"rolled back from step 17 to the checkpoint of step {landed}"
     )

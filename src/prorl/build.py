@@ -30,8 +30,9 @@ from prorl.envs.registry import make_verifier
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
-from prorl.run.guards import machine_memory
-from prorl.run.surroundings import PROBLEMS, TOKENIZER, hash_files
+from prorl.run.layout import TOKENIZER
+from prorl.run.process import machine_memory
+from prorl.run.resume import PROBLEMS, hash_files
 from prorl.types import Backend, Renderer
 
 if TYPE_CHECKING:

@@ -43,10 +43,10 @@ from prorl.envs.seeds import derive
 from prorl.rollout.batch import Harvest, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded
 from prorl.rollout.validation import domain_rates, sit_exam, unanswered_share
-from prorl.run import checkpoints
+from prorl.run.checkpoint import Checkpointer
 from prorl.run.inbox import INBOX
-from prorl.run.keeper import Keeper
-from prorl.run.recorder import Recorder
+from prorl.run.journal import EventLog
+from prorl.run.resume import roll_back
 from prorl.run.store import RunStore
 from prorl.steering import next_order
 from prorl.stopwatch import Pulse, Stopwatch
@@ -61,8 +61,8 @@ class Run:
 
     session: Session  # recipe, plan, tasks, backend
     store: RunStore
-    recorder: Recorder
-    keeper: Keeper
+    recorder: EventLog
+    keeper: Checkpointer
     interrupted: Callable[[], bool]  # whether somebody asked to stop
     wait: Wait
     pulse: Pulse
@@ -252,7 +252,7 @@ def perform(decision: Decision, run: Run) -> Event:
 
 def _roll_back(decision: Intervene, run: Run) -> Intervened:
     state = run.state
-    checkpoints.roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
+    roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
     run.backend.sync(run.state.version)
     return intervened(decision, state, landed=run.state)
 

@@ -32,18 +32,13 @@ from prorl.lab.measurement import (
     newest,
 )
 from prorl.lab.watch.console import Console
-from prorl.lab.watch.interrupt import Interrupt
-from prorl.lab.watch.life import alive
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
-from prorl.run import checkpoints
-from prorl.run.branch import copy_to
-from prorl.run.guards import GuardRules
-from prorl.run.heartbeat import Deadlines, Heart
-from prorl.run.keeper import Keeper, KeepRules
+from prorl.run.checkpoint import Checkpointer, SaveRules
+from prorl.run.journal import EventLog
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
-from prorl.run.recorder import Recorder
-from prorl.run.retention import Retention
+from prorl.run.process import Deadlines, Heartbeat, Interrupt, alive
+from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
 
 
@@ -57,7 +52,7 @@ def start_run(
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
-    interrupt = interrupt or Interrupt(console)
+    interrupt = interrupt or Interrupt(console.say)
     config = build.settled(config)
     require_memory(config, make_plan(config))
     tasks = checked_tasks(config, console)
@@ -75,8 +70,8 @@ def start_run(
         measure_base(store, session, console, heart)
         with explain_no_room(folder):
             session.tokenizer.save_pretrained(folder / TOKENIZER)
-        begin = partial(checkpoints.start, with_reference=session.plan.needs_reference)
-        return _run(session, store, begin, console, interrupt, heart)
+        born = partial(begin, with_reference=session.plan.needs_reference)
+        return _run(session, store, born, console, interrupt, heart)
 
 
 def resume_run(
@@ -95,8 +90,8 @@ def resume_run(
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
-    interrupt = interrupt or Interrupt(console)
-    with RunStore.open(folder, report=console.say, hold=interrupt.hold) as store:
+    interrupt = interrupt or Interrupt(console.say)
+    with RunStore.open(folder, report=console.say, interrupt=interrupt) as store:
         before = check(store.config, str(folder))
         config = _with_runtime_settings(folder, before, overrides)
         checkpoint = newest(store)
@@ -123,7 +118,7 @@ def branch_run(
     Raises:
         RecipeError, ModelError, StorageError: with one sentence that says what to do; then there is no new directory.
     """
-    interrupt = interrupt or Interrupt(console)
+    interrupt = interrupt or Interrupt(console.say)
     parent = RunStore.open(folder, report=console.say)
     config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
     require_new(target, to_json(config))
@@ -131,9 +126,9 @@ def branch_run(
     session = _session_at(parent, checkpoint, config, console)
     with ExitStack() as stack:
         stack.enter_context(closing(session.backend))
-        copy_to(parent, target, checkpoint, to_json(config))
+        branch(parent, target, checkpoint, to_json(config))
         forget_other_questions(target, session)
-        store = stack.enter_context(RunStore.open(target, report=console.say, hold=interrupt.hold))
+        store = stack.enter_context(RunStore.open(target, report=console.say, interrupt=interrupt))
         origin = f"{folder.name}@{checkpoint.step}"
         return _go_on(session, store, newest(store), console, interrupt, branched_from=origin)
 
@@ -168,38 +163,30 @@ def _go_on(
     after: str = "",
 ) -> RunState:
     with alive(store.folder, _deadlines(session.config), step=checkpoint.step) as heart:
-        begin = partial(checkpoints.resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
-        return _run(session, store, begin, console, interrupt, heart)
+        taken_up = partial(resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
+        return _run(session, store, taken_up, console, interrupt, heart)
 
 
 def _run(
     session: Session,
     store: RunStore,
-    begin: Callable[..., Recorder],
+    start: Callable[..., EventLog],
     console: Console,
     interrupt: Interrupt,
-    heart: Heart,
+    heart: Heartbeat,
 ) -> RunState:
     """Train, and conclude: a finished run is compared with its base, an unfinished one says how to go on."""
     config, plan, learner = session.config, session.plan, session.backend.learner
     with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
-        recorder = begin(
+        recorder = start(
             store,
             learner,
             config_hash=config_hash(config),
-            surroundings=build.environment(config, session.tasks, store.folder / TOKENIZER),
+            environment=build.environment(config, session.tasks, store.folder / TOKENIZER),
             watchers=[partial(heart.follow, plan), live, scalars],
         )
-        interrupt.pulse = heart
-        keeper = Keeper(
-            store,
-            learner,
-            recorder,
-            _keep_rules(config),
-            alarm=interrupt.out_of_memory,
-            incidents=session.backend.incidents,
-            pulse=heart,
-        )
+        interrupt.heartbeat = heart
+        keeper = Checkpointer(store, session.backend, recorder, _save_rules(config), heartbeat=heart)
         run = Run(
             session=session,
             store=store,
@@ -224,7 +211,7 @@ def _created(folder: Path, config: RunConfig, console: Console, interrupt: Inter
     """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
     made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     try:
-        with RunStore.create(folder, to_json(config), report=console.say, hold=interrupt.hold) as store:
+        with RunStore.create(folder, to_json(config), report=console.say, interrupt=interrupt) as store:
             console.say(f"run directory: {folder}")
             yield store
     except BaseException:
@@ -253,10 +240,5 @@ def _deadlines(config: RunConfig) -> Deadlines:
     return Deadlines(factor=least.pop("factor"), least=least)
 
 
-def _keep_rules(config: RunConfig) -> KeepRules:
-    kept = {"keep_last", "keep_every", "keep_references"}
-    return KeepRules(
-        minutes=config.save.minutes,
-        retention=Retention(**config.save.model_dump(include=kept)),
-        guard=GuardRules(**config.guards.model_dump()),
-    )
+def _save_rules(config: RunConfig) -> SaveRules:
+    return SaveRules(**config.save.model_dump(exclude={"every"}), **config.guards.model_dump())

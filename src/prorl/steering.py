@@ -7,6 +7,7 @@ with the stages still to come. Judging is pure and never raises for what a comma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,8 @@ from prorl.control.events import Ordered
 from prorl.control.plan import Plan, apply_stage, knobs_at, knobs_now, make_plan
 from prorl.control.state import RunState, evolve, fold
 from prorl.envs.errors import ProrlError
-from prorl.run.inbox import INBOX, UNREADABLE, Letter, Order, new_order, next_letter, send
-from prorl.run.journal import read_events
-from prorl.run.layout import JOURNAL
+from prorl.run.history import read_events
+from prorl.run.inbox import INBOX, UNREADABLE, Command, new_command, next_command, send
 from prorl.run.store import RunStore
 
 WORDS = ("pause", "resume", "stop", "save", "exam", "reset-reference", "roll-back")
@@ -40,7 +40,7 @@ class UnconfirmedError(OrderError):
     """A command that moves a hyperparameter far, and that nobody has confirmed."""
 
 
-def parse_order(words: Sequence[str]) -> Order:
+def parse_order(words: Sequence[str]) -> Command:
     """The command that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `roll-back=100`, `note some text`.
 
     Raises:
@@ -52,18 +52,20 @@ def parse_order(words: Sequence[str]) -> Order:
     if first == "note":
         if not rest:
             raise OrderError('a note needs its text, as in: note "new verifier from here on"')
-        return new_order("note", text=" ".join(rest))
+        return new_command("note", text=" ".join(rest))
     if first in WORDS and not rest:
-        return new_order(first)
+        return new_command(first)
     if first.startswith("roll-back=") and not rest:
-        return new_order("roll-back", settings={"step": _setting(first)[1]})
+        return new_command("roll-back", settings={"step": _setting(first)[1]})
     if any("=" not in word for word in words):
         odd = next((word for word in words if "=" not in word and word not in WORDS), " ".join(words))
         raise OrderError(f"{odd!r} is no order{_nearest(odd, (*WORDS, 'note', *KNOBS))}")
-    return new_order("set", settings=dict(map(_setting, words)))
+    return new_command("set", settings=dict(map(_setting, words)))
 
 
-def tell(folder: Path, words: Sequence[str], *, confirm: Callable[[str], bool] = lambda move: False) -> Order:
+def tell(
+    folder: Path, words: Sequence[str], *, confirm: Callable[[str], bool] = lambda move: False
+) -> Command:
     """Give a command to the run in `folder`, judged as the trainer would judge it now.
 
     `confirm` is asked about a command that moves a hyperparameter far, with what it moves from where to where.
@@ -75,12 +77,12 @@ def tell(folder: Path, words: Sequence[str], *, confirm: Callable[[str], bool] =
     """
     config = check(RunStore.open(folder).config, str(folder))
     order = parse_order(words)
-    state = fold(read_events(folder / JOURNAL)[0])
+    state = fold(read_events(folder))
     if state.stopped == "done":
         raise OrderError(f"{folder} is done and obeys nothing more; branch it to go on")
     while (pending := next_order(config, folder / INBOX, state)) is not None:
         state = evolve(state, pending)
-    judged = judge(config, state, Letter(order=order, end=state.inbox + 1))
+    judged = judge(config, state, replace(order, end=state.inbox + 1))
     if judged.refused is not None:
         raise OrderError(judged.refused)
     far = far_moves(make_plan(config), state, evolve(state, judged))
@@ -96,16 +98,15 @@ def next_order(
     """The next command of an inbox that a run in this state has not taken in; `context` is the model's, in tokens."""
     if "roll-back" in state.asked:  # what comes after it is obeyed where the run goes on
         return None
-    letter = next_letter(inbox, state.inbox, state.last_order)
-    return None if letter is None else judge(config, state, letter, context=context)
+    command = next_command(inbox, state.inbox, state.last_order)
+    return None if command is None else judge(config, state, command, context=context)
 
 
-def judge(config: RunConfig, state: RunState, letter: Letter, *, context: int | None = None) -> Ordered:
+def judge(config: RunConfig, state: RunState, order: Command, *, context: int | None = None) -> Ordered:
     """The event that a command becomes at the boundary of `state`: taken in, or refused with the reason."""
-    order = letter.order
     refused, overrides = None, state.overrides
     try:
-        if order.order in UNDONE and letter.end <= state.obeyed:
+        if order.order in UNDONE and order.end <= state.obeyed:
             raise OrderError("a roll back has undone it: give it again if it is still wanted")
         _require_sense(config, state, order)
         if order.order == "set":
@@ -120,7 +121,7 @@ def judge(config: RunConfig, state: RunState, letter: Letter, *, context: int | 
         text=order.text,
         refused=refused,
         overrides=overrides,
-        inbox=letter.end,
+        inbox=order.end,
     )
 
 
@@ -140,7 +141,7 @@ def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
     return ", ".join(told)
 
 
-def _require_sense(config: RunConfig, state: RunState, order: Order) -> None:
+def _require_sense(config: RunConfig, state: RunState, order: Command) -> None:
     to = order.settings.get("step", 0) if order.order == "roll-back" else 0
     resets = order.order == "reset-reference"
     if order.order == UNREADABLE:

@@ -44,15 +44,15 @@ def points() -> dict[str, tuple[Any, str, int]]:
     from prorl.learn import optim
     from prorl.learn.learner import TorchLearner
     from prorl.local.judge import LocalJudge
-    from prorl.run import retention, sealed
+    from prorl.run import checkpoint
     from prorl.run.journal import Journal
     from prorl.run.store import RunStore
 
     return {
         "optimizer written, weights not": (optim.torch, "save", 3),
-        "checkpoint or reference not yet synced": (sealed, "fsync_tree", 4),
-        "checkpoint or reference in place, folder not synced": (sealed, "fsync", 4),
-        "old checkpoint half deleted": (retention.sealed.shutil, "rmtree", 3),
+        "checkpoint or reference not yet synced": (checkpoint, "fsync_tree", 4),
+        "checkpoint or reference in place, folder not synced": (checkpoint, "fsync", 4),
+        "old checkpoint half deleted": (checkpoint.shutil, "rmtree", 3),
         "reset": (TorchLearner, "reset_reference", 2),
         "reference being stored": (RunStore, "write_reference", 2),
         "exam": (loop, "sit_exam", 2),
@@ -375,7 +375,7 @@ def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
 
 def held(run: Path) -> bool:
     """Whether a trainer that lost its supervisor is still dying."""
-    from prorl.run.status import holder
+    from prorl.run.layout import holder
 
     return holder(run) is not None
 

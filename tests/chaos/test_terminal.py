@@ -11,8 +11,7 @@ from contextlib import suppress
 import pytest
 
 from prorl.control.events import Stepped, Stopped
-from prorl.run.layout import JOURNAL
-from prorl.run.status import holder
+from prorl.run.layout import JOURNAL, holder
 from prorl.session import resume_run
 from support.processes import eventually, family, shell, state
 from support.runs import contents, of_kind, quiet, timeless

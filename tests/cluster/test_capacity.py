@@ -228,7 +228,7 @@ def test_engines_in_float32_need_twice_as_much():
     assert whole.cache_needed == 2 * half.cache_needed
 
 
-def test_a_cache_that_is_told_is_planned_with_and_must_fit():
+def test_a_cache_of_a_given_size_is_planned_with_and_must_fit():
     told = place(QWEN_1_5B, replace(LONG, cache_gib=20.0), EIGHT)
     assert (told.cache, told.rows, told.problems) == (20 * GIB, 43, ())
     (large,) = place(QWEN_1_5B, replace(LONG, cache_gib=64.0), EIGHT).problems
@@ -345,7 +345,7 @@ def test_the_description_says_all_of_it():
     assert "does not fit: learning" in "\n".join(few.describe())
 
 
-def test_told_how_many_learn_all_others_sample():
+def test_with_a_number_of_learners_all_other_gpus_sample():
     told = arrange(QWEN_1_5B, LONG, EIGHT, learners=2)
     assert (told.engines, told.tensor_parallel, told.learner_ranks, told.colocated) == (6, 1, 2, False)
     assert told == place(QWEN_1_5B, LONG, EIGHT, separate=True)  # a quarter of them

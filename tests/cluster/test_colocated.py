@@ -1,4 +1,4 @@
-"""Learner ranks and engines that share their places: whole runs on real Ray and vLLM, and whose turn it was."""
+"""Learner ranks and engines that share their places: whole runs on real Ray and vLLM, and who computed when."""
 
 import shutil
 from itertools import groupby, pairwise
@@ -52,7 +52,7 @@ def test_a_colocated_run_is_the_run_that_it_is_apart(shared, apart):
         assert mine.update.mismatch < 1e-4
 
 
-def test_nobody_computes_while_it_is_not_his_turn(shared):
+def test_learner_and_engines_never_compute_at_the_same_time(shared):
     from support.watched import calls
 
     log = calls(shared.parent / "calls")
@@ -92,7 +92,7 @@ def sampled(engine):
     return {key: completion.tokens for key, completion in answers(engine, requests).items()}
 
 
-def test_any_order_of_turns(backend, tmp_path):
+def test_learner_and_engines_in_any_order(backend, tmp_path):
     """Weights that were published once serve after every turn of the learner, also when engines die asleep."""
     engine, learner = backend.engine, backend.learner
     expected = sampled(engine)

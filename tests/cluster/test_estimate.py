@@ -113,7 +113,7 @@ def test_a_dry_run_is_yaml_and_comments():
     assert sum(line.startswith("# ") for line in lines) == len(said().splitlines())
 
 
-def test_a_backend_on_a_cluster_is_told_where_everything_goes():
+def test_a_dry_run_for_a_cluster_prints_the_placement():
     config = recipe(**SMALL).model_copy(update={"backend": "ray"})
     text = "\n".join(estimates(config, make_plan(config)))
     assert "placement on 8 GPUs of 80 GiB in 1 node" in text

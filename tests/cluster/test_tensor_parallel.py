@@ -1,4 +1,4 @@
-"""An engine of two processes on real vLLM: the same weights, the same answers, and one life."""
+"""An engine of two processes on real vLLM: the same weights, the same answers, and they fail together."""
 
 import time
 
@@ -29,7 +29,7 @@ psutil = pytest.importorskip("psutil")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 PROBE = tuple(range(0, 264, 33))
-DEADLINE = 120.0  # seconds; an engine of two processes starts in half a minute on a busy machine
+DEADLINE = 400.0  # seconds; never reached, as a death is seen at once
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def engine_actor():
 
     class EngineActor(engine.EngineActor):
         def hang(self):
-            """As in a collective that not everybody has come to."""
+            """As in a collective that some ranks never enter."""
             self._engine._engine.collective_rpc(forever)
 
     return EngineActor
@@ -110,7 +110,7 @@ def running(process):
         return False
 
 
-def test_heads_that_no_recipe_told_of_are_counted_before_an_engine_starts(model, tmp_path):
+def test_heads_that_the_recipe_does_not_say_are_counted_before_an_engine_starts(model, tmp_path):
     cluster = {"tensor_parallel": 3, "cache_gib": 0.0625}
     recipe = write_recipe(tmp_path, model, backend="ray", cluster=cluster)
     with pytest.raises(
@@ -138,21 +138,21 @@ def test_a_stale_head_is_caught_in_any_of_them(engine, policy):
 def test_a_worker_that_is_killed_is_an_engine_that_died(engine, policy):
     engine.publish(published(policy, 3))
     expected = {key: completion.tokens for key, completion in sampled(engine).items()}
-    everybody, workers = family(actors("EngineActor")[-1])
+    processes, workers = family(actors("EngineActor")[-1])
     workers[1].kill()
     begun = time.monotonic()
     assert {key: completion.tokens for key, completion in sampled(engine).items()} == expected
     assert time.monotonic() - begun < DEADLINE
     (incident,) = engine.incidents()
     assert "has died and is replaced" in incident
-    assert_gone(everybody)
+    assert_gone(processes)
 
 
 def test_workers_that_hang_go_with_their_engine(engine, policy):
     engine.publish(published(policy, 4))
-    everybody, _ = family(actors("EngineActor")[-1])
+    processes, _ = family(actors("EngineActor")[-1])
     (slot,) = engine._slots
     hanging = slot.actor.hang.remote()
     assert ray.wait([hanging], timeout=2.0) == ([], [hanging])
-    everybody[0].kill()
-    assert_gone(everybody)
+    processes[0].kill()
+    assert_gone(processes)

@@ -13,13 +13,13 @@ pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-DEADLINE = 300.0  # seconds; nobody waits for it, as what dies is seen at once
+DEADLINE = 300.0  # seconds; never reached, as a death is seen at once
 MEETING = ["shutdown_weight_transfer_engine", "init_weight_transfer_engine{}"]
 TRANSFER = ["start_weight_update", "receive_weights", "finish_weight_update"]
 
 
 class Bench:
-    """Two real ranks and two real engines behind one backend; what the engines were told; and what befalls them."""
+    """Two real ranks and two real engines behind one backend; what the engines were told; and what fails."""
 
     def __init__(self, model, folder):
         from prorl.cluster.backend import RayBackend

@@ -9,11 +9,11 @@ import pytest
 from prorl.config.recipe import to_json
 from prorl.data import warmup_texts
 from prorl.lab.evals.creativity import read_creativity
-from prorl.lab.evals.evaluation_store import Study, write_study
-from prorl.rollout.validation import Kept, ProblemResult
+from prorl.lab.evals.evaluation_store import write_study
 from prorl.run.layout import prepare
 from support.commands import done, refused
 from support.recipes import recipe
+from support.studies import kept, result, study
 
 CONFIG = recipe(
     model={"warmup": {"steps": 5, "batch_size": 4}},
@@ -24,28 +24,11 @@ NEW = "nobody ever wrote these seven odd words"
 
 
 def write(path: Path, step: int | None, text: str) -> None:
-    kept = Kept(sample=0, text=text, tokens=9, finish="stop", score=0.0, status="wrong", note="")
     problems = [
-        ProblemResult(
-            task="countdown",
-            domain="logic",
-            part="test",
-            level=1,
-            index=index,
-            prompt="?",
-            samples=2,
-            solved=0,
-            unanswered=0,
-            truncated=0,
-            errors=0,
-            length=9.0,
-            kept=(kept,),
-        )
-        for index in range(3)
+        result(0, 2, index=index, task="countdown", domain="logic", kept=kept(text)) for index in range(3)
     ]
-    study = Study(model=path.stem, step=step, samples=2, seconds=1.0, problems=tuple(problems))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_study(path, study)
+    write_study(path, study(path.stem, problems, step=step))
 
 
 @pytest.fixture

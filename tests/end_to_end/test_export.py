@@ -18,7 +18,7 @@ from prorl.control.events import Evaluated
 from prorl.learn.model import eos_ids, load_tokenizer
 from prorl.local.engine import LocalEngine
 from prorl.rollout.pipeline import ChatRenderer
-from prorl.run import sealed
+from prorl.run.checkpoint import verify
 from prorl.run.store import RunStore
 from prorl.types import Request, Sampling
 from support.commands import done, prorl, refused, tree
@@ -153,7 +153,7 @@ def test_it_holds_what_is_needed_and_nothing_of_the_trainer(trained, exported):
         "tokenizer_config.json",
     ]
     assert (exported / "prorl_config.json").read_bytes() == (trained / "config.json").read_bytes()
-    assert sealed.verify(exported).about["step"] == 3
+    assert verify(exported).about["step"] == 3
 
 
 def test_the_card_tells_the_exams_of_the_journal(trained, exported):

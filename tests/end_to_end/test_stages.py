@@ -10,7 +10,7 @@ import torch
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Ordered, ReferenceReset, StageEntered, Stepped
 from prorl.control.state import fold
-from prorl.run.inbox import INBOX, new_order, send
+from prorl.run.inbox import INBOX, new_command, send
 from prorl.session import resume_run, start_run
 from support.runs import CtrlC, events, of_kind, quiet, timeless
 
@@ -87,8 +87,8 @@ def test_orders_in_the_inbox_are_obeyed_by_a_real_run(recipe, tmp_path):
     run = tmp_path / "run"
     assert start_run(config, run, CtrlC(1)).stopped == "interrupted"
     orders = [
-        new_order("set", settings={"kl.coef": 0.5, "optimizer.lr": 1e-3}),
-        new_order("set", settings={"sampling.response_limit": 10_000}),
+        new_command("set", settings={"kl.coef": 0.5, "optimizer.lr": 1e-3}),
+        new_command("set", settings={"sampling.response_limit": 10_000}),
     ]
     for order in orders:
         send(run / INBOX, order)

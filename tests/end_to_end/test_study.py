@@ -18,9 +18,8 @@ from prorl.lab import measurement
 from prorl.lab.evals import evaluation as measuring
 from prorl.lab.evals.evaluation_store import BASE, Study, model_file, read_study, write_study
 from prorl.lab.evals.evaluation_store import models as models_of
-from prorl.run.layout import LOCK
-from prorl.run.lock import hold_lock
-from prorl.run.status import status
+from prorl.run.history import read_history
+from prorl.run.layout import LOCK, hold_lock
 from support.commands import done, prorl, refused, tree
 
 FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--ladder-per-level", 1)
@@ -189,7 +188,7 @@ def test_training_that_is_done_does_not_fail_by_its_measurement(trained, tmp_pat
     assert "training is done, but step 3 was not compared with its base" in said
     assert "asked otherwise (samples was 9" in said
     assert (run / "report.html").exists()
-    assert status(run).health == "done"
+    assert read_history(run).health == "done"
 
 
 def test_a_model_is_asked_the_problems_of_a_recipe(recipe, models, workplace):

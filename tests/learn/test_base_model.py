@@ -177,26 +177,21 @@ def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_pa
     assert record["settings"]["shape"]["hidden_size"] == 32
 
 
-def test_the_second_call_finds_the_first_ones_folder_and_trains_nothing(tmp_path):
-    calls: list[int] = []
+def test_the_same_settings_give_the_same_files_and_are_trained_once_per_cache(tmp_path):
+    calls = []
     folders = [
         build_base(
             SHORT,
             copy_problem,
-            tmp_path,
+            tmp_path / name,
             fingerprint="copy",
             progress=lambda step, steps, loss: calls.append(step),
         )
-        for _ in range(2)
+        for name in ("one", "one", "two")
     ]
-    assert folders[0] == folders[1]
-    assert calls == [1, 2]
-
-
-def test_the_same_settings_give_the_same_files(tmp_path):
-    one, two = (
-        build_base(SHORT, copy_problem, tmp_path / name, fingerprint="copy") for name in ("one", "two")
-    )
+    one, again, two = folders
+    assert one == again
+    assert calls == [1, 2] * 2
     assert sorted(file.name for file in one.iterdir()) == sorted(file.name for file in two.iterdir())
     for file in one.iterdir():
         assert file.read_bytes() == (two / file.name).read_bytes()

@@ -79,11 +79,9 @@ def test_a_wait_with_an_end_ends_without_a_verdict_too(judge):
     begun = time.monotonic()
     assert judge.poll(wait=True, within=0.05) == []
     assert 0.05 <= time.monotonic() - begun < 0.3
-    assert [ticket for ticket, _ in judge.poll(wait=True, within=DEADLINE)] == [0]
-
-
-def test_seconds_are_those_of_the_verifier(judge):
-    assert 0.05 <= judged(judge, ["sleep 0.05"])[0].seconds < DEADLINE
+    ((ticket, verdict),) = judge.poll(wait=True, within=DEADLINE)
+    assert ticket == 0
+    assert verdict.seconds >= 0.3
 
 
 @pytest.mark.parametrize(

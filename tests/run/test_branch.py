@@ -1,12 +1,14 @@
-"""A branch is what led to its checkpoint and nothing that came later."""
+"""A branch is what led to its checkpoint and nothing later; a run goes on only in the environment it needs."""
 
 import json
 
 import pytest
 
 from prorl.envs.files import StorageError
-from prorl.run.branch import copy_to
+from prorl.run.resume import branch, changes, hash_files, require_same
 from prorl.run.store import RunStore
+
+THEN = {"torch": "2.13.0", "processor": "AVX2", "tokenizer": "aa", "problems": "bb"}
 
 
 def save(text):
@@ -39,16 +41,16 @@ def names(folder):
 
 
 def test_it_holds_what_led_to_its_checkpoint(parent, tmp_path):
-    copy_to(parent, tmp_path / "branch", parent.checkpoint(2), {"name": "branch"})
-    branch = tmp_path / "branch"
-    assert names(branch / "checkpoints") == ["step_000000", "step_000001", "step_000002"]
-    assert names(branch / "references") == ["ref_0"]
-    assert names(branch / "evals" / "measurement") == ["base.parquet", "rules.json"]
-    assert names(branch / "samples") == []
-    assert names(branch / "tokenizer") == ["tokenizer.json"]
-    assert not (branch / "inbox.jsonl").exists()
-    assert json.loads((branch / "config.json").read_bytes()) == {"name": "branch"}
-    with RunStore.open(branch) as store:
+    branch(parent, tmp_path / "branch", parent.checkpoint(2), {"name": "branch"})
+    made = tmp_path / "branch"
+    assert names(made / "checkpoints") == ["step_000000", "step_000001", "step_000002"]
+    assert names(made / "references") == ["ref_0"]
+    assert names(made / "evals" / "measurement") == ["base.parquet", "rules.json"]
+    assert names(made / "samples") == []
+    assert names(made / "tokenizer") == ["tokenizer.json"]
+    assert not (made / "inbox.jsonl").exists()
+    assert json.loads((made / "config.json").read_bytes()) == {"name": "branch"}
+    with RunStore.open(made) as store:
         assert [record["step"] for record in store.journal.read() if "step" in record] == [0, 1, 2]
         assert store.latest_checkpoint().step == 2
 
@@ -56,7 +58,7 @@ def test_it_holds_what_led_to_its_checkpoint(parent, tmp_path):
 def test_a_best_checkpoint_that_is_gone_is_not_missed(parent, tmp_path):
     for file in parent.checkpoint_folder(1).iterdir():
         file.unlink()
-    copy_to(parent, tmp_path / "branch", parent.checkpoint(4), {})
+    branch(parent, tmp_path / "branch", parent.checkpoint(4), {})
     assert names(tmp_path / "branch" / "checkpoints") == ["step_000000", "step_000004"]
 
 
@@ -67,7 +69,7 @@ def test_a_step_without_checkpoint_is_refused_with_those_there_are(parent):
 
 def test_the_parent_may_be_training(parent, tmp_path):
     reader = RunStore.open(parent.folder)  # `parent` holds the lock
-    copy_to(reader, tmp_path / "branch", reader.checkpoint(2), {})
+    branch(reader, tmp_path / "branch", reader.checkpoint(2), {})
     assert RunStore.open(tmp_path / "branch").latest_checkpoint().step == 2
 
 
@@ -75,5 +77,39 @@ def test_what_vanishes_meanwhile_is_said_and_leaves_nothing(parent, tmp_path, mo
     checkpoint = parent.checkpoint(2)
     (parent.folder / "journal.jsonl").rename(parent.folder / "elsewhere")
     with pytest.raises(StorageError, match="try again"):
-        copy_to(parent, tmp_path / "branch", checkpoint, {})
+        branch(parent, tmp_path / "branch", checkpoint, {})
     assert names(tmp_path) == ["parent"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("tokenizer", "restore them"), ("problems", "restore the code or data")]
+)
+def test_a_run_does_not_go_on_without_its_tokenizer_and_its_problems(name, said):
+    with pytest.raises(StorageError, match=said) as error:
+        require_same(THEN, THEN | {name: "other"})
+    assert "--branch" in str(error.value)
+
+
+def test_what_was_never_recorded_is_not_missed():
+    require_same({}, THEN)
+    require_same(THEN, {})
+    assert list(changes({}, THEN)) == []
+
+
+def test_another_version_is_told_and_not_refused():
+    now = THEN | {"torch": "2.13.1", "processor": "AVX512"}
+    require_same(THEN, now)
+    first, second = changes(THEN, now)
+    assert first.startswith("processor was AVX2 and is now AVX512")
+    assert second.startswith("torch was 2.13.0 and is now 2.13.1")
+
+
+def test_a_hash_sees_names_and_contents(tmp_path):
+    seen = set()
+    for name, content in (("a", "1"), ("a", "2"), ("b", "2")):
+        folder = tmp_path / str(len(seen))
+        folder.mkdir()
+        (folder / name).write_text(content)
+        assert hash_files(folder) == hash_files(folder)
+        seen.add(hash_files(folder))
+    assert len(seen) == 3

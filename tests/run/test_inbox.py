@@ -2,13 +2,14 @@
 
 import json
 import multiprocessing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.envs.files import StorageError
-from prorl.run.inbox import MAX_LINE, UNREADABLE, Order, new_order, next_letter, send
+from prorl.run.inbox import MAX_LINE, UNREADABLE, Command, new_command, next_command, send
 from support.commands import files_limited_to
 
 
@@ -19,26 +20,26 @@ def inbox(tmp_path):
 
 def read_all(inbox, position=0, last=""):
     """Everything behind a position, as a trainer takes it in."""
-    letters = []
-    while (letter := next_letter(inbox, position, last)) is not None:
-        letters.append(letter)
-        position, last = letter.end, letter.order.id or last
-    return letters
+    commands = []
+    while (command := next_command(inbox, position, last)) is not None:
+        commands.append(command)
+        position, last = command.end, command.id or last
+    return commands
 
 
 def orders(inbox, *position):
-    return [letter.order for letter in read_all(inbox, *position)]
+    return [replace(command, end=0) for command in read_all(inbox, *position)]
 
 
 def test_no_inbox_is_an_empty_one(inbox):
-    assert next_letter(inbox, 0, "") is None
+    assert next_command(inbox, 0, "") is None
 
 
 def test_orders_arrive_as_sent_and_in_order(inbox):
     sent = [
-        new_order("pause"),
-        new_order("set", settings={"kl.coef": 5e-4, "clip.dual": None}),
-        new_order("note", text="a “quoted” word, half a pair \ud800"),
+        new_command("pause"),
+        new_command("set", settings={"kl.coef": 5e-4, "clip.dual": None}),
+        new_command("note", text="a “quoted” word, half a pair \ud800"),
     ]
     for order in sent:
         send(inbox, order)
@@ -47,18 +48,18 @@ def test_orders_arrive_as_sent_and_in_order(inbox):
 
 
 def test_what_was_read_is_not_read_again(inbox):
-    send(inbox, new_order("pause"))
+    send(inbox, new_command("pause"))
     (first,) = read_all(inbox)
-    assert next_letter(inbox, first.end, first.order.id) is None
-    send(inbox, second := new_order("resume"))
-    assert orders(inbox, first.end, first.order.id) == [second]
+    assert next_command(inbox, first.end, first.id) is None
+    send(inbox, second := new_command("resume"))
+    assert orders(inbox, first.end, first.id) == [second]
 
 
 @given(st.integers(1, 200))
 def test_a_torn_last_line_waits_until_it_is_whole(tmp_path_factory, missing):
     inbox = tmp_path_factory.mktemp("torn") / "inbox.jsonl"
-    send(inbox, first := new_order("pause"))
-    send(inbox, second := new_order("note", text="x" * 200))
+    send(inbox, first := new_command("pause"))
+    send(inbox, second := new_command("note", text="x" * 200))
     whole = inbox.read_bytes()
     inbox.write_bytes(whole[:-missing])
     assert orders(inbox) == [first]
@@ -68,7 +69,7 @@ def test_a_torn_last_line_waits_until_it_is_whole(tmp_path_factory, missing):
 
 def test_a_sender_that_died_in_the_middle_of_a_line_costs_only_its_own_order(inbox):
     inbox.write_bytes(b'{"id": "ab", "ord')
-    send(inbox, order := new_order("pause"))
+    send(inbox, order := new_command("pause"))
     assert [found.order for found in orders(inbox)] == [UNREADABLE, "pause"]
     assert orders(inbox)[1] == order
 
@@ -97,7 +98,7 @@ def test_a_sender_that_died_in_the_middle_of_a_line_costs_only_its_own_order(inb
 )
 def test_nonsense_is_one_unreadable_order_and_what_follows_is_read(inbox, line):
     inbox.write_bytes(line + b"\n")
-    send(inbox, order := new_order("pause"))
+    send(inbox, order := new_command("pause"))
     nonsense, good = orders(inbox)
     assert (nonsense.order, nonsense.id) == (UNREADABLE, "")
     assert len(nonsense.text) <= 80
@@ -108,54 +109,54 @@ def test_nonsense_is_one_unreadable_order_and_what_follows_is_read(inbox, line):
 def test_no_bytes_break_the_reader(tmp_path_factory, data):
     inbox = tmp_path_factory.mktemp("bytes") / "inbox.jsonl"
     inbox.write_bytes(data)
-    letters = read_all(inbox)
-    assert len(letters) <= data.count(b"\n")
-    assert all(letter.order.order == UNREADABLE for letter in letters)
+    commands = read_all(inbox)
+    assert len(commands) <= data.count(b"\n")
+    assert all(command.order == UNREADABLE for command in commands)
 
 
 def test_a_text_is_one_line(inbox):
     inbox.write_bytes(json.dumps({"id": "ab", "order": "note", "text": "a\n b\t c"}).encode() + b"\n\n")
-    assert orders(inbox) == [Order(id="ab", order="note", text="a b c")]
+    assert orders(inbox) == [Command(id="ab", order="note", text="a b c")]
 
 
 def test_an_inbox_that_was_edited_goes_on_behind_the_last_order_that_was_read(inbox):
-    sent = [new_order(word) for word in ("pause", "resume", "save")]
+    sent = [new_command(word) for word in ("pause", "resume", "save")]
     for order in sent:
         send(inbox, order)
     *_, second, third = read_all(inbox)
     inbox.write_bytes(inbox.read_bytes().split(b"\n", 1)[1])  # somebody deletes the first line
-    assert orders(inbox, second.end, second.order.id) == [third.order]
+    assert orders(inbox, second.end, second.id) == [replace(third, end=0)]
 
 
 def test_an_inbox_that_was_replaced_is_not_obeyed_twice(inbox):
     for word in ("pause", "resume"):
-        send(inbox, new_order(word))
+        send(inbox, new_command(word))
     *_, last = read_all(inbox)
     inbox.unlink()
-    assert next_letter(inbox, last.end, last.order.id) is None
-    send(inbox, new_order("stop"))
-    (lost,) = read_all(inbox, last.end, last.order.id)
-    assert lost.order.order == UNREADABLE
-    send(inbox, again := new_order("stop"))
-    assert orders(inbox, lost.end, last.order.id) == [again]
+    assert next_command(inbox, last.end, last.id) is None
+    send(inbox, new_command("stop"))
+    (lost,) = read_all(inbox, last.end, last.id)
+    assert lost.order == UNREADABLE
+    send(inbox, again := new_command("stop"))
+    assert orders(inbox, lost.end, last.id) == [again]
 
 
 def test_an_order_that_is_too_long_is_not_sent(inbox):
     with pytest.raises(StorageError, match="say it shorter"):
-        send(inbox, new_order("note", text="x" * MAX_LINE))
+        send(inbox, new_command("note", text="x" * MAX_LINE))
     assert not inbox.exists()
 
 
 def test_a_full_disk_leaves_the_inbox_as_it_was(inbox):
-    send(inbox, first := new_order("pause"))
+    send(inbox, first := new_command("pause"))
     with files_limited_to(inbox.stat().st_size + 10), pytest.raises(StorageError, match="free some space"):
-        send(inbox, new_order("resume"))
+        send(inbox, new_command("resume"))
     assert orders(inbox) == [first]
 
 
 def _send_many(path, number):
     for _ in range(number):
-        send(path, new_order("note", text="x" * 50))
+        send(path, new_command("note", text="x" * 50))
 
 
 def test_many_senders_at_once_lose_nothing(inbox):

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.control.events import to_record
-from prorl.envs.files import StorageError, encode_json
-from prorl.run.journal import UNFINISHED, Journal, read_events, read_journal, verify_lines
+from prorl.envs.files import StorageError
+from prorl.run.history import UNFINISHED, RunHistory, read_events
+from prorl.run.journal import Journal, read_journal, verify_lines
 from support.events import one_of_each, stepped
 from support.journals import chained, lines
 
@@ -18,6 +19,13 @@ from support.journals import chained, lines
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "journal.jsonl"
+
+
+def read_by_history(path):
+    """The events that readers get, and their notes about the journal."""
+    history = RunHistory(path.parent)
+    history.refresh()
+    return list(read_events(path.parent)), tuple(note for note in history.notes if "config" not in note)
 
 
 def records(path):
@@ -115,7 +123,7 @@ def test_any_flipped_bit_is_found_with_its_place_and_costs_readers_two_lines_at_
         said = rf"damaged at line {number} \(byte {starts[number - 1]}\)"
         with pytest.raises(StorageError, match=said):
             verify_lines(path)
-        events, notes = read_events(path)
+        events, notes = read_by_history(path)
         assert len(events) >= 2
         assert notes[-1] == UNFINISHED if place == len(whole) - 1 else f"damaged at line {number}" in notes[0]
 
@@ -131,21 +139,11 @@ def test_lines_that_are_missing_or_in_another_order_are_damage(path, spoil):
     assert Journal(path).size < len(path.read_bytes())
 
 
-def test_a_journal_without_hashes_is_said_to_be_older(path):
-    path.write_bytes(b"".join(encode_json(to_record(event)) for event in one_of_each()))
-    with pytest.raises(StorageError, match=r"line 1 .* written by an older prorl, without hashes"):
-        verify_lines(path)
-    events, notes = read_events(path)
-    assert (events, len(notes)) == ([], 1)
-    assert "older prorl" in notes[0]
-    assert f"{len(one_of_each()) - 1} more lines" in notes[0]
-
-
 def test_a_reader_ignores_new_fields_and_counts_new_kinds(path):
     newer = [to_record(event) | {"novelty": 3} for event in one_of_each()]
     newer[3]["tally"] |= {"mood": 0.5}
     path.write_bytes(chained([*newer, {"kind": "teleported"}, {"kind": "teleported"}, {"kind": ["odd"]}]))
-    assert read_events(path) == (
+    assert read_by_history(path) == (
         list(one_of_each()),
         ("events that a newer prorl wrote are left out: 2 of kind 'teleported', 1 of kind ['odd']",),
     )
@@ -153,7 +151,7 @@ def test_a_reader_ignores_new_fields_and_counts_new_kinds(path):
 
 def test_a_line_that_is_being_written_is_no_event_yet(path):
     path.write_bytes(lines([stepped(1), stepped(2)])[:-3])
-    assert read_events(path) == ([stepped(1)], (UNFINISHED,))
+    assert read_by_history(path) == ([stepped(1)], (UNFINISHED,))
 
 
 def test_truncate_moves_the_rest_aside(path):

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prorl.control.state import RunState
 from prorl.envs.files import StorageError
-from prorl.run import sealed
-from prorl.run.lock import hold_lock
-from prorl.run.retention import Retention, prune_checkpoints
+from prorl.run.checkpoint import SaveRules, commit, prune, read_manifest
+from prorl.run.layout import hold_lock
 from prorl.run.store import RunStore
 
 CONFIG = {"seed": 1, "model": {"layers": 2}}
@@ -129,7 +129,7 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
     for write in (
         lambda: reader.write_checkpoint(2, {}, refuse),
         lambda: reader.write_reference("r", refuse),
-        lambda: prune_checkpoints(reader, Retention(keep_last=1), keep=()),
+        lambda: prune(reader, SaveRules(), RunState(), position=0, good=0),
         lambda: reader.rewind(None),
         lambda: reader.write_samples(1, []),
     ):
@@ -188,9 +188,9 @@ def test_a_full_disk_leaves_nothing_and_says_so(store, files_limited_to):
 def test_what_a_killed_trainer_left_is_removed_under_the_lock_only(folder, store):
     train(store, 1)
     code = (
-        "import os, sys; from pathlib import Path; from prorl.run.sealed import seal\n"
+        "import os, sys; from pathlib import Path; from prorl.run.checkpoint import commit\n"
         "def write(folder): (folder / 'model').write_text('half'); os._exit(9)\n"
-        "seal(Path(sys.argv[1]) / 'checkpoints' / 'step_000002', write, {})"
+        "commit(Path(sys.argv[1]) / 'checkpoints' / 'step_000002', write, {})"
     )
     subprocess.run([sys.executable, "-c", code, folder], check=False)
     assert len(hidden(store)) == 1
@@ -239,8 +239,8 @@ def test_a_kill_between_the_renames_of_a_replacement_keeps_the_old_one(folder, s
         assert hidden(again) == []
 
 
-def test_the_name_of_the_seal_is_taken(store):
-    with pytest.raises(ValueError, match=r"manifest\.json is the seal"):
+def test_the_name_of_the_manifest_is_taken(store):
+    with pytest.raises(ValueError, match=r"manifest\.json is the manifest"):
         store.write_checkpoint(1, {}, lambda folder: (folder / "manifest.json").write_text("{}"))
 
 
@@ -307,7 +307,7 @@ def test_rewind_sets_aside_all_that_came_later(store, reports):
     train(store, 1)
     store.write_reference("ref_001", save("one"))
     train(store, 2)
-    first = sealed_state(store)
+    first = content_of(store)
     train(store, 3)
     store.write_reference("ref_002", save("two"))
     train(store, 4)
@@ -315,7 +315,7 @@ def test_rewind_sets_aside_all_that_came_later(store, reports):
     (store.checkpoint_path(3) / "state.json").unlink()
 
     store.rewind(store.latest_checkpoint())
-    assert sealed_state(store) == first
+    assert content_of(store) == first
     assert [record["step"] for record in store.journal.read()] == [1, 2]
     discarded = sorted(
         path.relative_to(store.folder).as_posix() for path in (store.folder / "discarded").glob("*/*")
@@ -329,7 +329,7 @@ def test_rewind_sets_aside_all_that_came_later(store, reports):
     assert store.latest_checkpoint().step == 4
 
 
-def sealed_state(store):
+def content_of(store):
     names = [path.name for kind in ("checkpoints", "references") for path in (store.folder / kind).iterdir()]
     return sorted(names), store.journal.size
 
@@ -391,9 +391,9 @@ def test_rewind_to_the_start(store):
 def test_rewind_to_the_newest_changes_nothing(store, reports):
     store.write_reference("ref_000", save("base"))
     train(store, 1, 2)
-    before = sealed_state(store)
+    before = content_of(store)
     store.rewind(store.latest_checkpoint())
-    assert sealed_state(store) == before
+    assert content_of(store) == before
     assert reports == []
 
 
@@ -491,23 +491,23 @@ def with_reference(store, step, name):
     store.write_checkpoint(step, {"reference": reference}, save(f"weights {step}"))
 
 
-@pytest.mark.parametrize("sealed_anew", [False, True])
+@pytest.mark.parametrize("written_anew", [False, True])
 def test_swapped_references_are_refused_for_an_older_checkpoint_whose_reference_is_whole(
-    store, reports, sealed_anew
+    store, reports, written_anew
 ):
     for step in range(3):
         with_reference(store, step, f"ref_00{step}")
     first, second = (store.reference_folder(f"ref_00{number}") for number in (1, 2))
-    if sealed_anew:
+    if written_anew:
         for path, text in ((first, "ref_002"), (second, "ref_001")):
-            about = sealed.read_manifest(path).about
-            sealed.seal(path, save(text), about)
+            about = read_manifest(path).about
+            commit(path, save(text), about)
     else:
         first.rename(first.with_name("aside"))
         second.rename(first)
         first.with_name("aside").rename(second)
     assert store.latest_checkpoint().step == 0
-    word = "is not the reference that" if sealed_anew else "is a copy of ref_00"
+    word = "is not the reference that" if written_anew else "is a copy of ref_00"
     assert [word in said for said in reports] == [True, True]
 
 
@@ -545,10 +545,3 @@ def test_samples_of_a_repeated_step_replace_the_first(store):
     path = store.write_samples(3, ({"text": text} for text in "bc"))
     assert path == store.folder / "samples" / "step_000003.jsonl"
     assert [json.loads(line)["text"] for line in path.read_text().splitlines()] == ["b", "c"]
-
-
-def test_importing_the_store_does_not_import_torch():
-    code = (
-        "import sys, prorl.run.store, prorl.run.journal, prorl.envs.files; sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from prorl.run.heartbeat import Beat
 from prorl.run.layout import CHECKPOINTS, HEARTBEAT, LOG, STACKS
-from prorl.run.supervise import CRASH_LOOP, Ending, Patience, Supervisor
+from prorl.run.supervise import CRASH_LOOP, Beat, Ending, Patience, Supervisor
 from support.processes import eventually, shell, state
 
 QUICK = Patience(first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
@@ -20,12 +19,12 @@ QUICK = Patience(first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
 TRAINER = """
 import faulthandler, os, signal, sys, time
 from pathlib import Path
-from prorl.run.heartbeat import Deadlines, Heart
+from prorl.run.process import Deadlines, Heartbeat
 folder = Path({folder!r})
 life = len(list(folder.glob("life-*")))
 (folder / f"life-{{life}}").write_text(" ".join([str(os.getpid()), *sys.argv[1:]]))
 def heart(step, deadline=60.0):
-    beating = Heart(folder / "heartbeat.json", Deadlines(least={{"learn": deadline}}), step=step)
+    beating = Heartbeat(folder / "heartbeat.json", Deadlines(least={{"learn": deadline}}), step=step)
     beating("learn")
     return beating
 def die(number=signal.SIGKILL):
@@ -281,7 +280,7 @@ def test_a_hangup_is_ignored_under_nohup(apart, folder):
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, folder, send):
     code = """
-        from prorl.lab.watch.life import alive
+        from prorl.run.process import alive
         with alive(folder, Deadlines(least={}), step=3):
             time.sleep(60)
     """

@@ -18,11 +18,10 @@ from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
 from prorl.loop import Run, train
 from prorl.rollout.pipeline import wait_silently
-from prorl.run import checkpoints
+from prorl.run.checkpoint import Checkpointer, SaveRules
 from prorl.run.inbox import INBOX, send
-from prorl.run.journal import read_journal
-from prorl.run.keeper import Keeper, KeepRules
-from prorl.run.recorder import Watcher
+from prorl.run.journal import Watcher, read_journal
+from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
 from prorl.steering import parse_order
 from prorl.stopwatch import unheard
@@ -99,7 +98,7 @@ def run_in(
     orders: Mapping[int, str] = MappingProxyType({}),
     sabotage: Callable[[FakeBackend], None] = lambda backend: None,
     watch: Watcher = lambda event, state: None,
-    keep: KeepRules | None = None,
+    keep: SaveRules | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> RunState:
     """Start or resume a run in `folder`.
@@ -137,7 +136,7 @@ def run_in(
     new = not folder.exists()
     with RunStore.create(folder, {}, report=report) if new else RunStore.open(folder, report=report) as store:
         if new:
-            recorder = checkpoints.start(
+            recorder = begin(
                 store,
                 backend.learner,
                 config_hash="c",
@@ -147,10 +146,8 @@ def run_in(
         else:
             checkpoint = store.latest_checkpoint()
             assert checkpoint is not None
-            recorder = checkpoints.resume(
-                store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_order]
-            )
-        keeper = Keeper(store, backend.learner, recorder, keep, incidents=backend.incidents)
+            recorder = resume(store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_order])
+        keeper = Checkpointer(store, backend, recorder, keep)
         run = Run(
             session=session,
             store=store,

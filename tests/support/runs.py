@@ -16,8 +16,8 @@ from prorl.control.events import Evaluated, Event, Stepped, from_record
 from prorl.control.state import RunState
 from prorl.lab.evals.evaluation_store import read_study
 from prorl.lab.watch.console import Console
-from prorl.lab.watch.interrupt import ECHO
 from prorl.run.journal import read_journal
+from prorl.run.process import ECHO
 
 
 def quiet() -> Console:

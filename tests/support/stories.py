@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import Event, Started, Stopped
 from prorl.envs.files import encode_json
 from prorl.lab.evals.evaluation_store import Study, write_study
-from prorl.lab.report.story import Story
 from prorl.rollout.validation import ProblemResult
+from prorl.run.history import RunHistory, read_history
 from support.events import evaluated, reset, stepped
 from support.journals import lines
 
@@ -36,8 +37,10 @@ def history(steps: int = 4) -> tuple[Event, ...]:
     )
 
 
-def story(events: Iterable[Event] = (), *, name: str = "nano", **settings: Any) -> Story:
-    return Story(folder=Path("runs") / name, config=recipe(**settings), events=tuple(events))
+def story(events: Iterable[Event] = (), *, name: str = "nano", **settings: Any) -> RunHistory:
+    """A run read from files that are gone again."""
+    with TemporaryDirectory() as place:
+        return read_history(write_run(Path(place) / name, events, **settings))
 
 
 def write_run(folder: Path, events: Iterable[Event] | None = None, /, **settings: Any) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from prorl.lab.evals.evaluation_store import Study
-from prorl.rollout.validation import ProblemResult, Vote
+from prorl.rollout.validation import Kept, ProblemResult, Vote
 
 
 def result(solved: int, samples: int = 16, *, index: int = 0, **about: Any) -> ProblemResult:
@@ -23,6 +23,14 @@ def result(solved: int, samples: int = 16, *, index: int = 0, **about: Any) -> P
         "length": 9.0,
     }
     return ProblemResult(samples=samples, solved=solved, index=index, **{**plain, **about})
+
+
+def kept(*texts: str) -> tuple[Kept, ...]:
+    """Responses as they are stored."""
+    return tuple(
+        Kept(sample=sample, text=text, tokens=9, finish="stop", score=0.0, status="wrong", note="")
+        for sample, text in enumerate(texts)
+    )
 
 
 def results(solved: Iterable[int], samples: int = 16, **about: Any) -> list[ProblemResult]:

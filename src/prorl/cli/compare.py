@@ -43,18 +43,16 @@ def compare(
         from prorl.lab.report.compare import rows
         from prorl.lab.report.gains import run_gains
         from prorl.lab.report.groups import repetitions
-        from prorl.lab.report.story import read_story
-        from prorl.run.status import status
+        from prorl.run.history import read_history
 
         folders = [run_folder(run) for run in runs]
-        stories = [read_story(folder, up_to=step) for folder in folders]
+        stories = [read_history(folder, up_to=step) for folder in folders]
         for story in stories:
             if step is not None and story.step < step:
                 raise ProrlError(
                     f"{story.folder} has only {story.step} steps: give --step {story.step} or less"
                 )
-        health = [status(folder).health for folder in folders]
-        table = list(rows(stories, [run_gains(folder, up_to=step) for folder in folders], health))
+        table = list(rows(stories, [run_gains(folder, up_to=step) for folder in folders]))
         together = repetitions([story.config for story in stories])
         names = _names([story.name for story in stories], folders)
         if as_json:

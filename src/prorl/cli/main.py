@@ -21,12 +21,11 @@ from prorl.cli.places import Address, Backend, RunFolder, changes_to, run_at
 from prorl.cli.report import report_at_the_end
 from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS, is_born, run_folder
-from prorl.stopwatch import unheard
 
 if TYPE_CHECKING:
     from prorl.control.state import RunState
     from prorl.lab.watch.console import Console
-    from prorl.lab.watch.interrupt import Interrupt
+    from prorl.run.process import Interrupt
 
 STATUSES = (
     "Exit status: 0 done · 1 failed, with a sentence · 70 crashed again and again · 75 stopped by SIGUSR1, saved: "
@@ -158,15 +157,13 @@ def status(
     """Show how runs are doing, from their files: progress, last exam, last decisions, health."""
 
     def work() -> int:
-        from prorl.lab.watch.overview import decisions, overview
-        from prorl.run.layout import JOURNAL
-        from prorl.run.status import runs_below
-        from prorl.run.status import status as look
+        from prorl.lab.watch.console import decisions, overview
+        from prorl.run.history import RunHistory, read_history
+        from prorl.run.layout import runs_below
 
-        folder = None if run is None else run_folder(run)
-        if folder is not None and not (folder / JOURNAL).exists():
-            raise ProrlError(f"{run} is no run: it has no {JOURNAL}; check the name")
-        found = [look(path) for path in (runs_below(RUNS) if folder is None else [folder])]
+        found = [read_history(run_folder(run))] if run else [RunHistory(path) for path in runs_below(RUNS)]
+        for one in found:
+            one.refresh()
         if not found:
             typer.echo(f"there are no runs below {RUNS}/")
             return 0
@@ -185,9 +182,9 @@ def lineage(run: RunFolder) -> None:
     """Print where a run's references come from: birth, reason, parent, optimizer; and the run's own parent."""
 
     def work() -> int:
-        from prorl.lab.watch.overview import lineage_lines
+        from prorl.run.history import lineage_lines, read_history
 
-        for text in lineage_lines(run_folder(run)):
+        for text in lineage_lines(read_history(run_folder(run))):
             typer.echo(text)
         return 0
 
@@ -286,14 +283,14 @@ def _trained(folder: Path, trainer: Trainer) -> int:
     """Train in this process and report on a run that is over; returns the exit status for how it ended."""
     from prorl.control.decide import TOLD_TO_STOP
     from prorl.lab.watch.console import Console
-    from prorl.lab.watch.interrupt import Interrupt
+    from prorl.run.process import Interrupt
 
     console = Console()
-    interrupt = Interrupt(console)
+    interrupt = Interrupt(console.say)
     try:
         stopped = trainer(console, interrupt).stopped
     except OSError as error:
-        if interrupt.pulse is not unheard or error.errno not in LASTING:
+        if interrupt.heartbeat is not None or error.errno not in LASTING:
             raise
         raise ProrlError(f"the system refused: {error}; mend this, then run the command again") from error
     except (MemoryError, RuntimeError) as error:  # the latter from torch, on a CPU as on a GPU

@@ -22,7 +22,7 @@ from prorl.cluster.settings import ClusterSettings
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
 from prorl.envs.sandbox.probe import probe
-from prorl.run.guards import machine_memory
+from prorl.run.process import machine_memory
 
 RANGES: Mapping[str, str] = {
     "ray": "==2.60.*",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from prorl.algo.unusual import above_usual, divergence, lasts, times_usual
 from prorl.config.schema import READINGS, Action, DetectorConfig, DetectorsConfig, is_hot
 from prorl.control.events import Evaluated, Intervened, Stepped
+from prorl.control.metrics import WATCHED
 
 if TYPE_CHECKING:
     from prorl.control.plan import Plan
@@ -32,14 +33,6 @@ CONDITION: tuple[str, ...] = ("exam_collapse", "truncated_share", "unanswered_sh
 HISTORY = 32  # steps a usual value is the median of
 LEAST = 8  # of them, before anything can be unusual
 EXAMS = 8  # pairs of training and exam score kept
-
-FLOORS: Mapping[str, float] = MappingProxyType(
-    {"kl": 0.1, "entropy": 0.05, "grad_norm": 1e-3, "length": 8.0}  # nats, nats, norm, tokens
-)
-"""What a usual value counts as at least: ten times next to nothing is still next to nothing.
-
-After a reset the KL climbs from zero, many times its recent median; a floor far above that keeps the climb silent.
-"""
 
 SIGMAS = 4.0  # of an exam's score, by which chance alone is taken to move it at most
 
@@ -82,7 +75,8 @@ class Signals:
 
 def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
     """Take in a step; `skipped` counts the refused updates in a row, those of this step included."""
-    measures = {n: value for n, value in _measures(event) if value is not None and math.isfinite(value)}
+    found = ((name, metric.value(event)) for name, metric in WATCHED)  # None without updates or verdicts
+    measures = {n: value for n, value in found if value is not None and math.isfinite(value)}
     total, number = signals.scores or (0.0, 0.0)
     score = event.tally.score
     read = _with_readings(
@@ -215,23 +209,16 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
     )
 
 
-def _measures(event: Stepped) -> Iterator[tuple[str, float | None]]:
-    """What a step measured; a step without updates or verdicts says nothing about what they would have been."""
-    yield "entropy", event.update.entropy
-    yield "grad_norm", event.update.grad_norm
-    yield "kl", event.update.kl
-    yield "length", event.tally.length
-    yield "truncated", event.tally.truncated
-
-
 def _step_readings(
     event: Stepped, history: Mapping[str, tuple[float, ...]], measures: Mapping[str, float], skipped: int
 ) -> Iterator[tuple[str, float | None]]:
+    floors = {name: metric.usual or 0.0 for name, metric in WATCHED}
+
     def times(measure: str) -> float | None:
         if measure not in measures:
             return None
         earlier = history.get(measure, ())
-        return times_usual(measures[measure], earlier, floor=FLOORS[measure], least=LEAST)
+        return times_usual(measures[measure], earlier, floor=floors[measure], least=LEAST)
 
     tally = event.tally
     yield "non_finite", float(skipped)

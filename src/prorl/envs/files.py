@@ -13,14 +13,12 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from prorl.envs.errors import ProrlError
-
-T = TypeVar("T")
 
 TEMPORARY = ".tmp-"  # part of the name of everything unfinished; such names also begin with a dot
 
@@ -35,24 +33,6 @@ class StorageError(ProrlError):
 
 class NoRoomError(StorageError):
     """There is no room for a write; nothing of it stays behind, and it can be tried again."""
-
-
-Hold = Callable[[NoRoomError], None]
-"""Waits until a write without room may be tried again, or raises."""
-
-
-def give_up(error: NoRoomError) -> NoReturn:
-    """The `Hold` of whoever cannot wait."""
-    raise error
-
-
-def insist(write: Callable[[], T], hold: Hold) -> T:
-    """Write, again and again as long as there is no room and `hold` is willing to wait."""
-    while True:
-        try:
-            return write()
-        except NoRoomError as error:
-            hold(error)
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prorl import build
-from prorl.build import Session, check_sandbox
+from prorl.build import Session
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
+from prorl.data import check_sandbox
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
@@ -42,13 +43,11 @@ from prorl.lab.evals.evaluation_store import (
 )
 from prorl.lab.watch.boundary import show_boundary, show_gains, show_rates
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import Part, Questions, questions
-from prorl.run import sealed
-from prorl.run.checkpoints import FIRST_REFERENCE
+from prorl.rollout.validation import Questions, questions
+from prorl.run.checkpoint import has_all_files, verify
 from prorl.run.journal import Journal
-from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, TOKENIZER
-from prorl.run.status import holder
-from prorl.run.store import Checkpoint, RunStore
+from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, TOKENIZER, holder
+from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend, Sampling
 
@@ -230,7 +229,7 @@ def base_of(store: RunStore) -> Source:
         StorageError: both are gone.
     """
     for path in (store.checkpoint_folder(0), store.folder / REFERENCES / FIRST_REFERENCE):
-        if sealed.has_all_files(path):
+        if has_all_files(path):
             return _held(store, path, BASE, 0)
     raise StorageError(
         f"the base of {store.folder} is gone ({CHECKPOINTS}/step_000000 and {REFERENCES}/{FIRST_REFERENCE}): "
@@ -265,7 +264,7 @@ def require_free_gpus(source: Source, config: RunConfig) -> None:
 
 
 def _held(store: RunStore, path: Path, model: str, step: int) -> Source:
-    weights = sealed.verify(path).files.get(WEIGHTS, {}).get("sha256", "")
+    weights = verify(path).files.get(WEIGHTS, {}).get("sha256", "")
     subject = Subject(model=model, step=step, weights=weights)
     return Source(subject=subject, model=path, tokenizer=store.folder / TOKENIZER, run=store)
 
@@ -332,7 +331,7 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
     levels: dict[str, set[int]] = {}
     for problem in chosen.get("ladder", ()):
         levels.setdefault(problem.task, set()).add(problem.level)
-    sizes: dict[Part, int] = {
+    sizes = {
         "test": section.per_domain,
         "ood": section.ood_per_domain,
         "ladder": section.ladder_per_level,

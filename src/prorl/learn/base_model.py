@@ -187,15 +187,30 @@ def build_base(
     after every step, with the mean cross-entropy per response token in nats. The weights are reproducible for one
     number of threads. Prompts carry no instruction. Raises ModelError if no problem has a witness that fits.
     """
-    key = cache_key(settings, fingerprint)
-    folder = cache / f"base-{key}"
+    folder = cache / f"base-{cache_key(settings, fingerprint)}"
     if folder.is_dir():
         return folder
     aside = cache / f".{folder.name}.{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        _build(settings, problem_at, aside, fingerprint=fingerprint, progress=progress)
+        tokenizer = train_tokenizer(_corpus(problem_at, settings.corpus_problems), settings.vocab_size)
+        model = build_model(settings.shape, len(tokenizer), settings.seed)
+        examples = _examples(problem_at, tokenizer, settings.shape.context)
+        losses = train(model, examples, settings, progress)
+        model.config.eos_token_id = tokenizer.eos_token_id
+        model.generation_config = GenerationConfig(
+            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+        )
+        model.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+        record = _identity(settings, fingerprint) | {
+            "parameters": parameter_count(model),
+            "vocabulary": len(tokenizer),
+            "threads": torch.get_num_threads(),
+            "losses": [round(loss, 4) for loss in losses],
+        }
+        (aside / RECORD).write_text(json.dumps(record, indent=1) + "\n")
         try:
             aside.rename(folder)
         except OSError:
@@ -222,38 +237,9 @@ def _identity(settings: WarmupSettings, fingerprint: str) -> dict[str, Any]:
     }
 
 
-def _build(
-    settings: WarmupSettings,
-    problem_at: Callable[[int], Problem],
-    folder: Path,
-    *,
-    fingerprint: str,
-    progress: Progress | None,
-) -> None:
-    corpus = (problem_at(index) for index in range(settings.corpus_problems))
-    tokenizer = train_tokenizer(_texts(corpus), settings.vocab_size)
-    model = build_model(settings.shape, len(tokenizer), settings.seed)
-    examples = _examples(problem_at, tokenizer, settings.shape.context)
-    losses = train(model, examples, settings, progress)
-    model.config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    record = {
-        **_identity(settings, fingerprint),
-        "parameters": parameter_count(model),
-        "vocabulary": len(tokenizer),
-        "threads": torch.get_num_threads(),
-        "losses": [round(loss, 4) for loss in losses],
-    }
-    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
-
-
-def _texts(problems: Iterator[Problem]) -> Iterator[str]:
+def _corpus(problem_at: Callable[[int], Problem], count: int) -> Iterator[str]:
     """What the tokenizer should know: prompts, and what is shown in reply."""
-    for problem in problems:
+    for problem in map(problem_at, range(count)):
         yield problem.prompt
         if problem.witness is not None:
             yield respond(problem.witness.steps, problem.witness.answer)
@@ -265,8 +251,7 @@ def _examples(
     """Examples in the order of the problems, without those that have no witness or do not fit the context."""
     renderer = ChatRenderer(tokenizer)
     unusable = 0
-    for index in count():
-        problem = problem_at(index)
+    for problem in map(problem_at, count()):
         if problem.witness is not None:
             text = respond(problem.witness.steps, problem.witness.answer)
             response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)

@@ -31,7 +31,12 @@ class AttentionCache:
         self._block_kv: list[Tensor] = []  # per layer, 2(BK)LD
         self._own_kv: list[Tensor] = []  # per layer, 2(BKW)CD
         self._heads, longest, self._head_width = prompt_kv[0].shape[2:]
-        self._pad_bias_PL = _pad_bias(prompt_lengths, longest, like=prompt_kv[0])
+        self._pad_bias_PL: Tensor | None = None  # minus infinity on padding, zero elsewhere
+        if min(prompt_lengths) < longest:
+            lengths_P = torch.tensor(prompt_lengths, device=prompt_kv[0].device)
+            padded_PL = torch.arange(longest, device=lengths_P.device) >= lengths_P[:, None]
+            zeros_PL = prompt_kv[0].new_zeros(padded_PL.shape)
+            self._pad_bias_PL = zeros_PL.masked_fill_(padded_PL, -torch.inf)
         self._pad_bias: Tensor | None = None  # (BK)1L, None where no prompt is padded
         self._width = 1
         self._blocks = 0
@@ -108,15 +113,6 @@ class AttentionCache:
         head_K = torch.arange(self._heads, device=slots_S.device)
         first_SK = (block_S[:, None] * self._heads + head_K) * self._width + (slots_S % self._width)[:, None]
         return first_SK.view(-1, new_width, self._heads).transpose(1, 2).reshape(-1)
-
-
-def _pad_bias(lengths: Sequence[int], longest: int, *, like: Tensor) -> Tensor | None:
-    """Minus infinity on padding, zero elsewhere, shape PL; None where there is no padding."""
-    if min(lengths) == longest:
-        return None
-    columns = torch.arange(longest, device=like.device)
-    padded = columns >= torch.tensor(lengths, device=like.device)[:, None]
-    return torch.zeros(padded.shape, dtype=like.dtype, device=like.device).masked_fill_(padded, -torch.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,20 +90,16 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
     attention = model.model.layers[0].self_attn
     if 2 * model.model.rotary_emb.inv_freq.numel() != attention.head_dim:
         return "its rotary embedding covers only a part of each head"
-    if any(type(linear) is not torch.nn.Linear for linear in _projections(model)):
-        return "some of its projections are not plain linear layers"
-    if len({(weight.device, weight.dtype) for weight in model.parameters()}) > 1:
-        return "its parameters differ in device or dtype"
-    return None
-
-
-def _projections(model: PreTrainedModel) -> list[torch.nn.Module]:
-    projections: list[torch.nn.Module] = [model.lm_head]
+    projections = [model.lm_head]
     for layer in model.model.layers:
         attention, mlp = layer.self_attn, layer.mlp
         projections += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
         projections += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    return projections
+    if any(type(linear) is not torch.nn.Linear for linear in projections):
+        return "some of its projections are not plain linear layers"
+    if len({(weight.device, weight.dtype) for weight in model.parameters()}) > 1:
+        return "its parameters differ in device or dtype"
+    return None
 
 
 class LlamaDecoder:

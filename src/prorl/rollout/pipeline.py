@@ -194,7 +194,13 @@ def heal(
     seconds = 0.0
     while failed:
         if seconds:
-            wait(_describe(items, healed, failed, seconds), seconds)
+            tasks = sorted({items[ticket][0].task for ticket in failed})
+            asked = sum(problem.task in tasks for problem, _ in items)
+            wait(
+                f"paused: the verifiers of {', '.join(tasks)} fail on {len(failed)} of {asked} responses "
+                f"({healed[failed[0]].note}); trying again in {seconds:.0f} s; Ctrl-C saves and stops",
+                seconds,
+            )
         healed |= judge_all(judge, {ticket: items[ticket] for ticket in failed}, wait)
         failed = failures(items, healed)
         seconds = min(2 * seconds or FIRST_WAIT, LONGEST_WAIT)
@@ -212,14 +218,3 @@ def failures(items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> list[int
         if len(tickets) >= OUTAGE_VERDICTS and len(errors) >= OUTAGE_SHARE * len(tickets):
             failed += errors
     return failed
-
-
-def _describe(
-    items: Sequence[Item], verdicts: Mapping[int, Verdict], failed: Sequence[int], seconds: float
-) -> str:
-    tasks = sorted({items[ticket][0].task for ticket in failed})
-    of = sum(problem.task in tasks for problem, _ in items)
-    return (
-        f"paused: the verifiers of {', '.join(tasks)} fail on {len(failed)} of {of} responses "
-        f"({verdicts[failed[0]].note}); trying again in {seconds:.0f} s; Ctrl-C saves and stops"
-    )

@@ -1,16 +1,14 @@
 """The journal: one JSON object per line, only ever appended, on disk before `append` returns.
 
-It is the truth about a run, so nothing in it vanishes silently. Each line carries a running hash of itself and all
-lines before it: damage anywhere is found and told with its place, and a checkpoint remembers length and hash of the
-journal that led to it. Whatever is cut off (damage, or what lies behind the checkpoint a run resumes from) is first
-kept in `journal.discarded.jsonl`.
+Each line carries a running hash of itself and all lines before it: damage anywhere is found and reported with its
+place, and a checkpoint stores length and hash of the journal that led to it. Whatever is cut off (damage, or what
+lies behind the checkpoint a run resumes from) is first kept in `journal.discarded.jsonl`.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
@@ -18,10 +16,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from prorl.control.events import Event, from_record
+from prorl.control.events import Event, to_record
+from prorl.control.state import RunState, evolve
 from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, fsync
+from prorl.run.process import Interrupt, insist
 
-UNFINISHED = "the last line of the journal is not whole: it is being written, or a crash tore it"
+Watcher = Callable[[Event, RunState], None]
 
 _KEY = b',"chain":"'
 _DIGITS = 16  # of the running hash: 64 bits find damage, and are not meant against forgery
@@ -64,10 +64,7 @@ class Chain:
         self.hash = line[-_DIGITS - 3 : -3].decode("latin-1")
         self.lines, self.size = self.lines + 1, start + len(line)
         if not whole:
-            text = f"{self._name} is damaged at line {self.lines} (byte {start})"
-            if self.lines == 1 and _KEY not in line:
-                text += ", or was written by an older prorl, without hashes"
-            raise DamagedLineError(text, start)
+            raise DamagedLineError(f"{self._name} is damaged at line {self.lines} (byte {start})", start)
         record: dict[str, Any] = decode_json(body + b"}")
         return record
 
@@ -106,56 +103,6 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
                 yield chain.take(line)
 
 
-class EventReader:
-    """A tolerant reader's way through a journal: what it cannot understand it passes over, and says in `notes`."""
-
-    def __init__(self) -> None:
-        self._chain = Chain()
-        self._damaged: list[str] = []
-        self._newer: Counter[str] = Counter()  # kind of event → how many are not understood
-
-    def take(self, line: bytes) -> Event | None:
-        """The event of the next whole line, without fields that this version does not know."""
-        try:
-            record = self._chain.take(line)
-        except DamagedLineError as error:
-            self._damaged.append(str(error))
-            return None
-        try:
-            return from_record(record, strict=False)
-        except ValueError:
-            self.leave_out(record.get("kind"))
-            return None
-
-    def leave_out(self, kind: object) -> None:
-        """Note an event that is not understood."""
-        self._newer[repr(kind)] += 1
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was passed over, a sentence for each cause."""
-        more = f", and {len(self._damaged) - 1:,} more lines" if self._damaged[1:] else ""
-        newer = ", ".join(f"{number:,} of kind {kind}" for kind, number in sorted(self._newer.items()))
-        return (
-            *(text + more for text in self._damaged[:1]),
-            *([f"events that a newer prorl wrote are left out: {newer}"] if newer else []),
-        )
-
-
-def read_events(path: Path) -> tuple[list[Event], tuple[str, ...]]:
-    """What a journal tells whoever only reads, beside a trainer or not; and notes of what was passed over.
-
-    Raises:
-        OSError: it cannot be read at all.
-    """
-    reader = EventReader()
-    with path.open("rb") as file:
-        lines = file.readlines()
-    unfinished = [UNFINISHED] if lines and not lines[-1].endswith(b"\n") else []
-    events = [reader.take(line) for line in lines[: len(lines) - len(unfinished)]]
-    return [event for event in events if event is not None], (*reader.notes, *unfinished)
-
-
 class Journal:
     """The one writer of a journal. Opening it creates the file; what is damaged in it is no part of it."""
 
@@ -192,13 +139,7 @@ class Journal:
         line = self._chain.encode(record)
         if self.damage is not None:
             self._cut(self._chain)
-        try:
-            with explain_no_room(self.path):
-                _write(self._descriptor, line)
-                os.fsync(self._descriptor)
-        except BaseException:
-            os.ftruncate(self._descriptor, self.size)
-            raise
+        append_bytes(self._descriptor, line, self.path)
         self._chain.take(line)
 
     def read(self) -> Iterator[dict[str, Any]]:
@@ -248,6 +189,53 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         fsync(self.path.parent)
+
+
+class EventLog:
+    """Owns the journal and the current state, which changes only here: an event is journalled, folded in, shown.
+
+    Watchers (console, TensorBoard, heartbeat) see each event with the state after it, and change nothing.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: RunState,
+        watchers: Sequence[Watcher] = (),
+        *,
+        interrupt: Interrupt | None = None,
+    ) -> None:
+        """With `interrupt`, an event for which the disk has no room waits until there is some."""
+        self._journal, self._watchers, self._interrupt = journal, tuple(watchers), interrupt
+        self.state = state
+
+    def record(self, event: Event) -> RunState:
+        """Journal an event (it is on disk when this returns), fold it into the state and show it.
+
+        Raises:
+            NoRoomError: the disk is full and nobody waits; nothing happened.
+        """
+        insist(lambda: self._journal.append(to_record(event)), self._interrupt)
+        self.state = evolve(self.state, event)
+        for watch in self._watchers:
+            watch(event, self.state)
+        return self.state
+
+
+def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
+    """Append to a file and wait until it is on disk; if that fails, the file is as it was.
+
+    Raises:
+        NoRoomError: no room.
+    """
+    size = os.fstat(descriptor).st_size
+    try:
+        with explain_no_room(path):
+            _write(descriptor, data)
+            os.fsync(descriptor)
+    except BaseException:
+        os.ftruncate(descriptor, size)
+        raise
 
 
 def _write(descriptor: int, data: bytes) -> None:

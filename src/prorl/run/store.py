@@ -1,15 +1,17 @@
-"""The run directory: config, journal, checkpoints, references, samples; who may write to it, and what survives.
+"""The run directory: checkpoints, references, samples and journal; who may write to it, and what survives.
 
-One trainer at a time holds the lock and only it writes; readers need no lock. Everything sealed (`sealed.py`)
-remembers length and hash of the journal that led to it, so a run that returns to a checkpoint checks that journal
-and sets aside all that came later: journal and weights never tell two different stories.
+One trainer at a time holds the lock and only it writes; readers need no lock. Every checkpoint and reference stores
+length and hash of the journal that led to it, so a run that returns to a checkpoint checks that journal and sets
+aside all that came later: journal and weights never tell two different stories.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,37 +19,38 @@ from types import TracebackType
 from typing import Any, Self
 
 from prorl.envs.files import (
-    Hold,
     NoRoomError,
     StorageError,
     decode_json,
     encode_json,
-    give_up,
-    insist,
     write_atomic,
 )
-from prorl.run import sealed
+from prorl.run.checkpoint import commit, has_all_files, is_committed, is_older, read_manifest, tidy, verify
 from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import (
     CHECKPOINTS,
     CONFIG,
+    DISCARDED,
+    EVALS,
     JOURNAL,
     LOCK,
     REFERENCES,
     SAMPLES,
     STATE,
+    hold_lock,
     prepare,
+    require_run,
 )
-from prorl.run.lock import hold_lock
-from prorl.run.rewind import discard_measured, discard_sealed
-from prorl.run.writer import Writer
+from prorl.run.process import Interrupt, insist
 
 Report = Callable[[str], None]
 Fill = Callable[[Path], None]
 
 MAY_REDO = 250  # steps that may be computed again without anybody's asking
+FIRST_REFERENCE = "ref_000"
 
 _STEP = re.compile(r"step_(\d+)")
+_MEASURED = re.compile(r"step_(\d+)\.(?:parquet|parts)")
 _REFERENCE = re.compile(r"\w[\w.-]*", re.ASCII)
 _LOG = logging.getLogger(__name__)
 
@@ -66,22 +69,30 @@ class Checkpoint:
 class RunStore:
     """One run directory. Use it as a context manager to hold the lock; everything that writes needs that.
 
-    `report` receives one sentence about each thing that went wrong but could be worked around; `hold` waits for
-    room on a full disk, or raises.
+    `report` receives one sentence about each thing that went wrong but could be worked around; with `interrupt`, what
+    the run cannot go on without waits for room on a full disk.
     """
 
-    def __init__(self, folder: Path, *, report: Report = _LOG.warning, hold: Hold = give_up) -> None:
+    def __init__(
+        self, folder: Path, *, report: Report = _LOG.warning, interrupt: Interrupt | None = None
+    ) -> None:
         """Prefer `create` and `open`, which check the folder."""
-        self.folder = folder
-        self.report = report
-        self.hold = hold
-        self._writer = Writer()
+        self.folder, self.report, self.interrupt = folder, report, interrupt
+        # A thread, not a process: it dies with the trainer, so that no orphan can put a checkpoint in place behind
+        # the back of whoever resumed the run.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="prorl-writer")
+        self._writing: Future[None] | None = None
         self._journal: Journal | None = None
         self._release = ExitStack()
 
     @classmethod
     def create(
-        cls, folder: Path, config: Mapping[str, Any], *, report: Report = _LOG.warning, hold: Hold = give_up
+        cls,
+        folder: Path,
+        config: Mapping[str, Any],
+        *,
+        report: Report = _LOG.warning,
+        interrupt: Interrupt | None = None,
     ) -> Self:
         """Make the directory of a new run and store its resolved config.
 
@@ -91,19 +102,17 @@ class RunStore:
             StorageError: the folder already holds a run, or there is no room.
         """
         prepare(folder, config)
-        return cls(folder, report=report, hold=hold)
+        return cls(folder, report=report, interrupt=interrupt)
 
     @classmethod
-    def open(cls, folder: Path, *, report: Report = _LOG.warning, hold: Hold = give_up) -> Self:
+    def open(cls, folder: Path, *, report: Report = _LOG.warning, interrupt: Interrupt | None = None) -> Self:
         """Open the directory of an existing run.
 
         Raises:
             StorageError: there is no run in this folder.
         """
-        for name in (CONFIG, JOURNAL):
-            if not (folder / name).is_file():
-                raise StorageError(f"{folder} holds no run (it has no {name}): check the name")
-        return cls(folder, report=report, hold=hold)
+        require_run(folder)
+        return cls(folder, report=report, interrupt=interrupt)
 
     def __enter__(self) -> Self:
         """Take the lock, clean up after a killed trainer, open the journal.
@@ -114,7 +123,7 @@ class RunStore:
         with ExitStack() as stack:
             stack.enter_context(hold_lock(self.folder / LOCK))
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
-                sealed.tidy(self.folder / name)
+                tidy(self.folder / name)
             self._journal = Journal(self.folder / JOURNAL)
             stack.callback(self._journal.close)
             self._release = stack.pop_all()
@@ -130,19 +139,18 @@ class RunStore:
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config that the run was created with."""
+        path = self.folder / CONFIG
         try:
-            config = decode_json((self.folder / CONFIG).read_bytes())
+            config = decode_json(path.read_bytes())
         except ValueError as error:
-            raise StorageError(
-                f"{self.folder / CONFIG} is not JSON ({error}): undo what was changed in it"
-            ) from error
+            raise StorageError(f"{path} is not JSON ({error}): undo what was changed in it") from error
         if not isinstance(config, dict):
-            raise StorageError(f"{self.folder / CONFIG} holds no recipe: undo what was changed in it")
+            raise StorageError(f"{path} holds no recipe: undo what was changed in it")
         return config
 
     @property
     def journal(self) -> Journal:
-        """The journal, open for appending. Readers without the lock use `journal.read_journal`."""
+        """The journal, open for appending. Readers without the lock use `RunHistory`."""
         if self._journal is None:
             raise RuntimeError("this run is not locked: write inside `with store:`")
         return self._journal
@@ -165,8 +173,8 @@ class RunStore:
             write(folder)
             write_atomic(folder / STATE, encode_json(state, indent=1))
 
-        if not sealed.stands(target, about):
-            sealed.seal(target, fill, about)
+        if not is_committed(target, about):
+            commit(target, fill, about)
         return target
 
     def begin_checkpoint(
@@ -177,20 +185,27 @@ class RunStore:
         Waits for the write before. What goes wrong is said by `failed_write`.
         """
         position = self._position()
+        self.finish_writing()
 
         def job() -> None:
             self.write_checkpoint(step, state, write, position=position)
             then()
 
-        self._writer.begin(job)
+        self._writing = self._writer.submit(job)
 
     def finish_writing(self) -> None:
         """Wait until no write is under way."""
-        self._writer.finish()
+        if self._writing is not None:
+            self._writing.exception()
 
     def failed_write(self) -> Exception | None:
         """What made the last write beside the training fail; told once, and not before it has ended."""
-        return self._writer.take_error()
+        if self._writing is None or not self._writing.done():
+            return None
+        failure, self._writing = self._writing.exception(), None
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure
+        return failure
 
     def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
@@ -203,18 +218,18 @@ class RunStore:
                 go further back would throw weeks away without asking.
         """
         self.finish_writing()
-        paths = [path for path in self.checkpoints() if up_to is None or step_of(path) <= up_to]
-        candidates = [path for path in paths if step_of(paths[-1]) - step_of(path) <= MAY_REDO]
-        for path in reversed(candidates):
+        steps = [step for step in self.checkpoints() if up_to is None or step <= up_to]
+        candidates = [step for step in steps if steps[-1] - step <= MAY_REDO]
+        for step in reversed(candidates):
             try:
-                checkpoint = _load(path)
+                checkpoint = self.checkpoint(step)
                 if self._journal is not None:
                     self.require_history(checkpoint)
                 return checkpoint
             except StorageError as error:
                 reason = error
                 self.report(f"checkpoint passed over: {error}")
-        if paths:
+        if steps:
             raise StorageError(
                 f"none of the last {len(candidates)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the "
                 f"oldest of them: {reason}); restore the damaged file from a copy, start a new run, or branch one "
@@ -233,7 +248,7 @@ class RunStore:
             raise StorageError(f"{self.folder / JOURNAL} is not the journal that led to {checkpoint.path}")
         if reference := checkpoint.state.get("reference"):
             path = self.reference_folder(reference["name"])
-            if sealed.verify(path).digest != reference["hash"]:
+            if verify(path).digest != reference["hash"]:
                 raise StorageError(f"{path} is not the reference that {checkpoint.path} goes on with")
 
     def checkpoint(self, step: int) -> Checkpoint:
@@ -245,14 +260,15 @@ class RunStore:
         self.finish_writing()
         path = self.checkpoint_folder(step)
         if not path.exists():
-            steps = ", ".join(str(step_of(path)) for path in self.checkpoints()) or "none"
+            steps = ", ".join(map(str, self.checkpoints())) or "none"
             raise StorageError(f"{self.folder} has no checkpoint of step {step}; it has those of: {steps}")
-        return _load(path)
+        about = verify(path).about
+        return Checkpoint(path=path, state=decode_json((path / STATE).read_bytes()), **about)
 
     def has_checkpoint(self, step: int) -> bool:
         """Whether the files of one step's checkpoint are all there; a full disk may have cost it."""
         self.finish_writing()
-        return sealed.has_all_files(self.checkpoint_folder(step))
+        return has_all_files(self.checkpoint_folder(step))
 
     def checkpoint_path(self, step: int) -> Path:
         """Where the files of one step's checkpoint are, every hash checked.
@@ -266,8 +282,8 @@ class RunStore:
         """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.
 
         The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
-        references, and what studies measured of later steps, move to `discarded/`, where a later one of the same
-        name replaces an earlier one.
+        references, and what evaluations measured of later steps, move to `discarded/`, where a later one of the same
+        name replaces an earlier one. So no file under its own name is of training that the journal does not tell of.
 
         Raises:
             StorageError: the journal does not reach the checkpoint.
@@ -279,8 +295,12 @@ class RunStore:
             )
         position = checkpoint.journal_size if checkpoint else 0
         discarded = self.journal.truncate(position)
-        discard_sealed(self.folder, position, self.report)
-        discard_measured(self.folder, checkpoint.step if checkpoint else 0, self.report)
+        for kind in (CHECKPOINTS, REFERENCES):
+            for path in sorted((self.folder / kind).glob("[!.]*")):
+                if not is_older(path, position):
+                    self._discard(path)
+        for evaluation in sorted((self.folder / EVALS).glob("[!.]*")):
+            self._discard_measured(evaluation, checkpoint.step if checkpoint else 0)
         return discarded
 
     def write_reference(self, name: str, write: Fill) -> str:
@@ -291,12 +311,12 @@ class RunStore:
 
         Raises:
             ValueError: the name is no plain file name.
-            NoRoomError: from `hold`.
+            NoRoomError: the disk is full, and nobody waits.
         """
         target, about = self.reference_folder(name), self._position()
-        if sealed.stands(target, about):
-            return sealed.read_manifest(target).digest
-        return insist(lambda: sealed.seal(target, write, about).digest, self.hold)
+        if is_committed(target, about):
+            return read_manifest(target).digest
+        return insist(lambda: commit(target, write, about).digest, self.interrupt)
 
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
         """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file.
@@ -315,10 +335,10 @@ class RunStore:
         """Where the checkpoint of a step lies if there is one."""
         return self.folder / CHECKPOINTS / f"step_{step:06d}"
 
-    def checkpoints(self) -> list[Path]:
-        """Folders of all checkpoints, whole or damaged, by step."""
-        found = (path for path in (self.folder / CHECKPOINTS).iterdir() if _STEP.fullmatch(path.name))
-        return sorted(found, key=step_of)
+    def checkpoints(self) -> dict[int, Path]:
+        """Folders of all checkpoints, whole or damaged, by step in ascending order."""
+        paths = (self.folder / CHECKPOINTS).iterdir()
+        return dict(sorted((int(found[1]), path) for path in paths if (found := _STEP.fullmatch(path.name))))
 
     def reference_folder(self, name: str) -> Path:
         """Where the reference of a name lies if there is one.
@@ -331,15 +351,27 @@ class RunStore:
         return self.folder / REFERENCES / name
 
     def _position(self) -> dict[str, Any]:
-        """What a sealed folder remembers of the journal."""
+        """What a checkpoint or reference remembers of the journal."""
         return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
 
+    def _discard_measured(self, evaluation: Path, step: int) -> None:
+        """Set aside what was measured, or begun to be, of checkpoints later than `step`."""
+        found = ((_MEASURED.fullmatch(path.name), path) for path in sorted(evaluation.glob("step_*")))
+        later = [path for match, path in found if match and int(match[1]) > step]
+        if not later:
+            return
+        try:
+            with hold_lock(evaluation / LOCK, used="measured"):
+                for path in later:
+                    self._discard(path)
+        except StorageError as error:  # somebody measures it at this moment: it is left whole
+            names = ", ".join(path.name for path in later)
+            self.report(f"{error}, and delete {names}: the run gave up the training that this is of")
 
-def step_of(path: Path) -> int:
-    """The step that a checkpoint's folder is named after."""
-    return int(path.name.removeprefix("step_"))
-
-
-def _load(path: Path) -> Checkpoint:
-    about = sealed.verify(path).about
-    return Checkpoint(path=path, state=decode_json((path / STATE).read_bytes()), **about)
+    def _discard(self, path: Path) -> None:
+        target = self.folder / DISCARDED / path.relative_to(self.folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            shutil.rmtree(target)
+        path.replace(target)
+        self.report(f"{path} is not part of what the run continues from; moved to {target}")

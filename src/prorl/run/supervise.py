@@ -7,6 +7,7 @@ all that the parent decides is whether to start it again. The trainer dies with 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from prorl.run.heartbeat import Beat, Vigil, read_beat
 from prorl.run.layout import HEARTBEAT, LOG, STACKS, is_born
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -40,9 +40,51 @@ ENDED = "PRORL_ENDED"  # in the environment of a trainer that was started again:
 WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
 
 _STATUS = {**WISHES, AT_ONCE: QUIT}  # of a supervisor that was asked to stop
+WAITING = (
+    "waiting"  # phase of a trainer that waits for verifiers, an operator or the disk; it has no deadline
+)
+
 _FINAL = {DONE, FAILED, USAGE, *WISHES.values()}
 _FROM_TERMINAL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the whole process group has heard
 _PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """The last sign of life of a trainer."""
+
+    pid: int
+    count: int  # of phases so far: two equal beats are one
+    phase: str
+    deadline: float  # seconds
+    step: int  # completed steps
+    at: float  # wall clock, for people
+    trouble: str = ""  # what says that the policy no longer works
+
+
+def read_beat(folder: Path) -> Beat | None:
+    """The last beat in a run directory; None where there is none to read."""
+    try:
+        return Beat(**json.loads((folder / HEARTBEAT).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class Watchdog:
+    """Tells a hang from work: how long one beat has been the last, in time during which we were awake ourselves.
+
+    Time is what the caller saw pass, so neither a jump of the clock nor a machine that slept condemns a trainer.
+    """
+
+    def __init__(self) -> None:
+        self._last: Beat | None = None
+        self._quiet = 0.0
+
+    def overdue(self, beat: Beat, passed: float) -> bool:
+        """Take in what is the last beat after `passed` more seconds."""
+        self._quiet = self._quiet + passed if beat == self._last else 0.0
+        self._last = beat
+        return self._quiet > beat.deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +191,7 @@ class Supervisor:
 
     def _watch(self, trainer: subprocess.Popen[bytes]) -> Ending:
         """Pass signals on and look at the heartbeat until the trainer has ended."""
-        vigil, beat, hung = Vigil(), None, False
+        watchdog, beat, hung = Watchdog(), None, False
         seen = time.monotonic()
         while trainer.poll() is None:
             self._hear(self._patience.tick, trainer)
@@ -157,7 +199,7 @@ class Supervisor:
             # More than a tick or two: it was this process that did not run, stopped or on a sleeping machine.
             passed, seen = min(now - seen, 2 * self._patience.tick), now
             beat = self._beat(trainer.pid) or beat
-            if beat is not None and vigil.overdue(beat, passed):
+            if beat is not None and watchdog.overdue(beat, passed):
                 hung = True
                 self._end(trainer, beat)
         return Ending(status=trainer.returncode, beat=self._beat(trainer.pid) or beat, hung=hung)
@@ -174,16 +216,16 @@ class Supervisor:
         if heard.si_signo not in _STATUS:
             return
         self._asked = signal.Signals(heard.si_signo)
-        if (
-            trainer is not None and self._asked == AT_ONCE
-        ):  # a second one would cut off the stacks of the first
+        if trainer is None:
+            return
+        if self._asked == AT_ONCE:  # a second one would cut off the stacks of the first
             with suppress(subprocess.TimeoutExpired):
                 trainer.wait(self._patience.dump)
-        if trainer is not None and (heard.si_code != _FROM_TERMINAL or self._asked != signal.SIGINT):
+        if heard.si_code != _FROM_TERMINAL or self._asked != signal.SIGINT:
             trainer.send_signal(self._asked)  # but not a second Ctrl-C: to stop at once
 
     def _beat(self, pid: int) -> Beat | None:
-        beat = read_beat(self._folder / HEARTBEAT)
+        beat = read_beat(self._folder)
         return beat if beat is not None and beat.pid == pid else None
 
     def _end(self, trainer: subprocess.Popen[bytes], beat: Beat) -> None:

@@ -17,9 +17,8 @@ from prorl.envs.datasets.prepare import (
     prepare,
     require_prepared,
 )
-from prorl.envs.datasets.store import StoredRows, file_of, read_manifest
+from prorl.envs.datasets.store import DatasetTask, file_of, read_manifest
 from prorl.envs.files import sha256
-from prorl.envs.grading import check_gold
 from support.data_rows import AMC, DEEPSCALER, OLYMPIAD, ROWS, USABLE, write_jsonl, write_parquet
 
 
@@ -154,10 +153,6 @@ def test_where_no_row_can_be_used_the_first_one_is_shown(source, folder):
         )
 
 
-def test_without_an_evaluation_set_the_report_says_that_overlap_was_not_looked_for(source, folder):
-    assert "overlap" in prepare([source("deepscaler")], folder, silent).lines()[-1]
-
-
 def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
     path = write_jsonl(
         tmp_path / "rows.jsonl", [{"q": f"{n} N on 2 kg?", "gold": f"{n / 2} m/s^2"} for n in range(9)]
@@ -167,13 +162,14 @@ def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
     )
     done = only(prepare([request], folder, silent))
     assert done.rows == sum(done.kept.values()) == 5
-    assert StoredRows(file_of(folder, "laws")).domain == "stem"
+    assert DatasetTask("laws", folder).domain == "stem"
 
 
-def test_progress_is_told_at_the_end_at_least(source, folder):
+def test_progress_is_told_and_overlap_needs_an_evaluation_set(source, folder):
     told = []
-    prepare([source("deepscaler")], folder, lambda name, rows: told.append((name, rows)))
+    report = prepare([source("deepscaler")], folder, lambda name, rows: told.append((name, rows)))
     assert told[-1] == ("deepscaler", 60)
+    assert "overlap" in report.lines()[-1]
 
 
 def test_what_has_not_changed_is_not_redone(source, folder):
@@ -184,6 +180,8 @@ def test_what_has_not_changed_is_not_redone(source, folder):
     assert [done.redone for done in (*first.sources, *second.sources)] == [True, True, False, False]
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*.parquet")} == stamps
     assert [done.kept for done in second.sources] == [done.kept for done in first.sources]
+    entry = json.loads((folder / "manifest.json").read_text())["sources"]["deepscaler"]
+    assert (entry["sha256"], entry["rows"]) == (sha256(file_of(folder, "deepscaler")), 60)
     assert second.lines()[0].endswith("(unchanged)")
 
 
@@ -208,16 +206,16 @@ def test_the_same_rows_at_another_place_are_not_redone(source, folder, tmp_path)
     assert not only(prepare([SourceRequest(name="deepscaler", path=moved)], folder, silent)).redone
 
 
-def test_a_damaged_file_is_redone(source, folder):
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("deepscaler.parquet", "damaged"),
+        *(("manifest.json", text) for text in ("", "[]", '{"sources": []}', "{")),
+    ],
+)
+def test_a_damaged_file_is_redone_and_an_unreadable_manifest_counts_as_none(file, content, source, folder):
     prepare([source("deepscaler")], folder, silent)
-    file_of(folder, "deepscaler").write_bytes(b"damaged")
-    assert only(prepare([source("deepscaler")], folder, silent)).redone
-
-
-@pytest.mark.parametrize("manifest", ["", "[]", '{"sources": []}', "{"])
-def test_an_unreadable_manifest_counts_as_none(manifest, source, folder):
-    prepare([source("deepscaler")], folder, silent)
-    (folder / "manifest.json").write_text(manifest)
+    (folder / file).write_text(content)
     assert only(prepare([source("deepscaler")], folder, silent)).redone
 
 
@@ -238,13 +236,6 @@ def test_a_source_that_cannot_be_redone_is_not_left_stale(source, folder):
     assert read_manifest(folder) == {}
 
 
-def test_the_manifest_holds_the_hash_of_each_file(source, folder):
-    prepare([source("deepscaler")], folder, silent)
-    entry = json.loads((folder / "manifest.json").read_text())["sources"]["deepscaler"]
-    assert entry["sha256"] == sha256(file_of(folder, "deepscaler"))
-    assert entry["rows"] == 60
-
-
 def test_training_can_see_that_what_it_needs_is_prepared_without_the_original_data(source, folder, tmp_path):
     request = source("deepscaler")
     with pytest.raises(DataError, match=r"deepscaler: not prepared .*prorl data prepare"):
@@ -256,7 +247,11 @@ def test_training_can_see_that_what_it_needs_is_prepared_without_the_original_da
         require_prepared([SourceRequest(name="deepscaler", path=request.path, limit=3)], folder)
 
 
-def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_licence(source, folder):
+def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_licence(
+    source, folder, monkeypatch
+):
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("asked the hub"))
+    assert len(describe_needs([SourceRequest(name=name) for name in SOURCES], folder)) == len(SOURCES)
     requests = [
         SourceRequest(name="deepscaler", limit=100),
         SourceRequest(name="gpqa_diamond"),
@@ -273,48 +268,9 @@ def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_lice
     assert "; prepared" in amc
 
 
-def test_needs_are_said_without_touching_the_hub(monkeypatch, folder):
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("asked the hub"))
-    assert len(describe_needs([SourceRequest(name=name) for name in SOURCES], folder)) == len(SOURCES)
-
-
 # what makes a row unfit
 
 PLANTED = "a lighthouse keeper counts seven ships and then nine more before the fog hides all of them"
-
-
-def instructions(name, **kwargs):
-    return {"kind": "instructions", "instructions": [{"id": name, "kwargs": kwargs}], "checkers": None}
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        {"kind": "math", "gold": "\\frac{1}{2}", "tolerance": None},
-        {"kind": "math", "gold": "3, -3", "tolerance": None},
-        {"kind": "choice", "gold": "B", "options": ["one", "two"]},
-        {"kind": "quantity", "gold": "20 g/cm^3"},
-        instructions("punctuation:no_comma"),
-        {"kind": "code", "entry": None, "inputs": ["1"], "expected": ["1"], "tolerance": None},
-    ],
-)
-def test_a_good_gold_passes(payload):
-    check_gold(payload, "")
-
-
-@pytest.mark.parametrize(
-    ("payload", "reason"),
-    [
-        ({"kind": "quantity", "gold": "about three"}, "own verifier"),
-        ({"kind": "math", "gold": "", "tolerance": None}, "own verifier"),
-        ({"kind": "choice", "gold": "C", "options": ["one", "two"]}, "own verifier"),
-        (instructions("keywords:unheard_of"), "nobody can check"),
-        (instructions("keywords:existence"), "nobody can check"),
-    ],
-)
-def test_a_gold_that_its_verifier_refuses_is_dropped(payload, reason):
-    with pytest.raises(Drop, match=reason):
-        check_gold(payload, "")
 
 
 def overlap(*questions, words=13):

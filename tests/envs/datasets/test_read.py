@@ -59,14 +59,10 @@ def test_the_fields_of_every_source_are_found_in_its_own_schema(name, write, tmp
     assert set(SOURCES[name].columns) <= set(found[0])
 
 
-def test_csv_is_read_too(tmp_path):
+def test_csv_is_read_too_and_a_limit_is_the_number_of_rows_read(tmp_path):
     (tmp_path / "rows.csv").write_text('problem,answer\n"one, two",3\n')
     assert rows(path=str(tmp_path / "rows.csv")) == [{"prompt": "one, two", "answer": "3"}]
-
-
-def test_a_limit_is_the_number_of_rows_read(tmp_path):
-    path = write_jsonl(tmp_path / "rows.jsonl", DEEPSCALER)
-    assert len(rows(path=path, limit=7)) == 7
+    assert len(rows(path=write_jsonl(tmp_path / "rows.jsonl", DEEPSCALER), limit=7)) == 7
 
 
 def test_rows_of_a_file_that_belong_to_something_else_are_passed_over_and_use_up_no_limit(tmp_path):
@@ -80,20 +76,13 @@ def test_columns_of_other_names_are_named_by_the_recipe(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", [{"q": "1+1?", "gold": "2", "answer": "3"}])
     (row,) = rows(path=path, columns={"prompt": "q", "answer": "gold"})
     assert row == {"prompt": "1+1?", "answer": "2"}
-
-
-def test_a_missing_column_says_which_there_are_and_how_to_name_it(tmp_path):
-    path = write_jsonl(tmp_path / "rows.jsonl", [{"frage": "1+1?", "answer": "2"}])
-    with pytest.raises(DataError, match=r"no column problem or .*only answer, frage.*columns\.prompt=COLUMN"):
-        rows(path=path)
-    with pytest.raises(DataError, match="no column fraage"):
-        rows(path=path, columns={"prompt": "fraage"})
-
-
-def test_an_override_of_a_field_that_does_not_exist_names_those_that_do(tmp_path):
-    path = write_jsonl(tmp_path / "rows.jsonl", DEEPSCALER)
-    with pytest.raises(DataError, match="no field promt; the fields are prompt, answer"):
-        rows(path=path, columns={"promt": "problem"})
+    for columns, sentence in (
+        ({}, r"no column problem or .*only answer, gold, q.*columns\.prompt=COLUMN"),
+        ({"prompt": "fraage"}, "no column fraage"),
+        ({"promt": "problem"}, "no field promt; the fields are prompt, answer"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            rows(path=path, columns=columns)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +100,6 @@ def test_an_unreadable_file_is_one_sentence(name, content, sentence, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=sentence):
         rows(path=str(tmp_path / name))
-
-
-def test_a_path_that_is_not_there_says_so(tmp_path):
     with pytest.raises(DataError, match="is no file or is empty"):
         rows(path=str(tmp_path / "absent.jsonl"))
 

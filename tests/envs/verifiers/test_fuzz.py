@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prorl.envs.verifiers.choice import choice_of
-from prorl.envs.verifiers.instructions import Instruction, score
+from prorl.envs.verifiers.instructions import Instruction
+from prorl.envs.verifiers.instructions import verify as verify_instructions
 from prorl.envs.verifiers.math import gold_verifies, math_equal
 from prorl.envs.verifiers.programs import same_output
 from prorl.envs.verifiers.quantity import quantity_equal
@@ -44,7 +45,7 @@ VERIFIERS = {
     "quantity": lambda answer: max(
         quantity_equal(answer, gold) for gold in ("12 m/s", "25 °C", "3.5", "50 %")
     ),
-    "instructions": lambda answer: score(RULES, answer, mode="loose"),
+    "instructions": lambda answer: verify_instructions(RULES, answer).score,
     "program": lambda answer: same_output(answer, "12\n3.5 0.25\n", 1e-6),
 }
 MOST_SECONDS = 2.0

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from prorl.envs.extract import last_box
 from prorl.envs.verifiers.latex import normalised
-from prorl.envs.verifiers.math import gold_verifies, math_equal
-from prorl.envs.verifiers.symbolic import is_harmless
+from prorl.envs.verifiers.math import gold_verifies, is_harmless, math_equal
 
 rationals = st.fractions(min_value=-1000, max_value=1000, max_denominator=60)
 FORMULAS = [

@@ -10,11 +10,11 @@ from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
-from prorl.lab.evals.evaluation_store import Study, write_study
-from prorl.rollout.validation import ProblemResult
+from prorl.lab.evals.evaluation_store import write_study
 from prorl.run.store import RunStore
 from support.events import reset, stepped
 from support.recipes import recipe
+from support.studies import result, study
 
 
 def append(folder, *events) -> None:
@@ -40,24 +40,6 @@ def page(run):
     page = RunPage(run, orders=True)
     yield page
     page.close()
-
-
-def study(model: str, solved: int) -> Study:
-    problem = ProblemResult(
-        task="arithmetic",
-        domain="math",
-        part="test",
-        level=1,
-        index=0,
-        prompt="<b>1+1</b>",
-        samples=4,
-        solved=solved,
-        unanswered=0,
-        truncated=0,
-        errors=0,
-        length=3.0,
-    )
-    return Study(model=model, step=0 if model == "base" else 2, samples=4, seconds=1.0, problems=(problem,))
 
 
 def composed(page: RunPage, found) -> dict[str, str]:
@@ -94,8 +76,8 @@ def test_rollouts_come_as_they_are_written(page, run):
 def test_measurements_come_from_another_process_and_are_renewed(page, run):
     before = composed(page, lambda seen: "Not measured" in seen["summary"])
     (run / "evals" / "study").mkdir(parents=True)
-    write_study(run / "evals" / "study" / "base.parquet", study("base", 0))
-    write_study(run / "evals" / "study" / "step_000002.parquet", study("step_000002", 4))
+    write_study(run / "evals" / "study" / "base.parquet", study("base", [result(0, 4)], step=0))
+    write_study(run / "evals" / "study" / "step_000002.parquet", study("step_000002", [result(4, 4)], step=2))
     after = composed(page, lambda seen: seen["summary"] != before["summary"])
     assert "Not measured" not in after["summary"]
 

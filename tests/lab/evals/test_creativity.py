@@ -22,7 +22,9 @@ from prorl.lab.evals.creativity import (
     write_creativity,
 )
 from prorl.lab.evals.evaluation_store import Study
-from prorl.rollout.validation import Kept, ProblemResult
+from prorl.rollout.validation import ProblemResult
+from support.studies import kept, result
+from support.studies import study as study_of
 
 LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=20).map(" ".join)
 CORPORA = st.lists(LETTERS, min_size=1, max_size=5)
@@ -117,29 +119,11 @@ def test_lengths_that_cannot_be_looked_for_are_refused(shortest, longest):
 
 
 def problem(domain: str, number: int, *texts: str, part: str = "test") -> ProblemResult:
-    kept = [
-        Kept(sample=sample, text=text, tokens=9, finish="stop", score=0.0, status="wrong", note="")
-        for sample, text in enumerate(texts)
-    ]
-    return ProblemResult(
-        task=f"{domain} task",
-        domain=domain,
-        part=part,
-        level=0,
-        index=number,
-        prompt="?",
-        samples=8,
-        solved=0,
-        unanswered=0,
-        truncated=0,
-        errors=0,
-        length=9.0,
-        kept=tuple(kept),
-    )
+    return result(0, 8, index=number, task=f"{domain} task", domain=domain, part=part, kept=kept(*texts))
 
 
 def study(model: str, *problems: ProblemResult, step: int | None = None) -> Study:
-    return Study(model=model, step=step, samples=8, seconds=1.0, problems=problems)
+    return study_of(model, problems, step=step)
 
 
 OLD, NEW, HALF = "a b c d", "w x y z", "a b y z"
@@ -175,8 +159,7 @@ def test_responses_of_a_problem_are_averaged_before_problems_are():
 
 
 def test_the_response_that_is_kept_because_it_passed_does_not_count():
-    kept = problem("math", 0, OLD, OLD, NEW)
-    found = compared(study("base", kept))
+    found = compared(study("base", problem("math", 0, OLD, OLD, NEW)))
     assert (row(found, "base", "math").index.mean, found.models[0].counted) == (0, 2)
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from prorl.lab.report.page import page, section_json
-from prorl.lab.report.reader import read_run
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.sections import sections
+from prorl.run.history import read_history
 from support import events
 from support.browser import needs_chromium, opened
 from support.journals import run_with
@@ -48,7 +48,7 @@ def report(tmp_path_factory):
     (folder / "samples").mkdir()
     (folder / "samples" / "step_000010.jsonl").write_text(json.dumps(SAMPLE) + "\n")
     file = folder / "report.html"
-    file.write_text(page(HOSTILE, sections([read_run(folder)])), encoding="utf-8")
+    file.write_text(page(HOSTILE, sections([read_history(folder)])), encoding="utf-8")
     return file
 
 
@@ -67,7 +67,7 @@ def test_all_figures_are_drawn_and_nothing_is_fetched_or_run(report):
         assert tab.evaluate("window.hurt") is None
         assert tab.query_selector("img") is None
         assert HOSTILE in tab.inner_text("main")
-        assert HOSTILE in tab.text_content("#plot-exam .legend")
+        assert HOSTILE in tab.text_content("#plot-validation .legend")
         assert trouble == []
 
 

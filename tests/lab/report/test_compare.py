@@ -15,7 +15,7 @@ from support.stories import history, recipe, story
 def compared(*stories, gains=None):
     """Every row by section and title."""
     nothing = [()] * len(stories)
-    found = rows(stories, gains or nothing, ["done"] * len(stories))
+    found = rows(stories, gains or nothing)
     return {(row.section, row.title): row for row in found}
 
 
@@ -83,7 +83,7 @@ def test_cost_is_summed_over_the_steps():
 
 def test_the_end_is_a_mean_over_the_last_twenty_steps():
     steps = [stepped(step, update=update(kl=100.0 if step <= 5 else float(step))) for step in range(1, 26)]
-    assert value(compared(story(steps))["mean of the last 20 steps", "KL to the reference"]) == 15.5
+    assert value(compared(story(steps))["mean of the last 20 steps", "KL, nats per token"]) == 15.5
 
 
 def test_the_end_is_a_mean_over_what_was_measured():
@@ -92,7 +92,7 @@ def test_the_end_is_a_mean_over_what_was_measured():
     end = {
         title: row.values for (section, title), row in table.items() if section == "mean of the last 20 steps"
     }
-    assert end["entropy, nats"] == (pytest.approx(0.6), None)
+    assert end["Entropy, nats per token"] == (pytest.approx(0.6), None)
     assert [values[1] for values in end.values()] == [None] * 6
 
 
@@ -151,4 +151,4 @@ def test_a_run_that_has_not_begun_has_blanks():
     table = compared(story([]), story(history()))
     assert table["run", "steps"].values == (None, 4)
     assert table["first exam", "pass@1"].values == (None, 0.25)
-    assert table["mean of the last 20 steps", "entropy, nats"].values == (None, 0.6)
+    assert table["mean of the last 20 steps", "Entropy, nats per token"].values == (None, 0.6)

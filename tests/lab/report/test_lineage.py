@@ -4,9 +4,9 @@ import pytest
 
 from prorl.control.events import Resumed, Started, Stopped
 from prorl.lab.report.lineage import lineage_section
-from prorl.lab.report.reader import read_run
+from prorl.run.history import read_history
 from support.events import reset, stepped
-from support.journals import lines
+from support.journals import lines, run_with
 
 EVENTS = [
     Started(config_hash="c", reference_hash="aaaa"),
@@ -19,9 +19,9 @@ EVENTS = [
 
 
 def journal(folder, events, tail=b""):
-    folder.mkdir(exist_ok=True)
-    (folder / "journal.jsonl").write_bytes(lines(events) + tail)
-    return read_run(folder)
+    with (run_with(folder, events) / "journal.jsonl").open("ab") as file:
+        file.write(tail)
+    return read_history(folder)
 
 
 def rows(html):
@@ -85,7 +85,3 @@ def test_what_cannot_be_read_is_passed_over(tmp_path, tail):
 def test_the_last_bar_ends_where_the_run_does(tmp_path):
     (figure,) = lineage_section(journal(tmp_path, [*EVENTS, Stopped(step=20, reason="done")])).figures
     assert figure.data[2]["x"] == [14]
-
-
-def test_no_journal_is_no_reference(tmp_path):
-    assert "No reference" in lineage_section(read_run(tmp_path)).html

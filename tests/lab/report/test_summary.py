@@ -8,10 +8,10 @@ from prorl.config.recipe import load_recipe, to_json
 from prorl.lab.evals.evaluation_store import Study, write_study
 from prorl.lab.report.findings import findings
 from prorl.lab.report.measured import measured
-from prorl.lab.report.reader import read_run
 from prorl.lab.report.recipe import changes, recipe_section
 from prorl.lab.report.summary import summary_section
 from prorl.rollout.validation import ProblemResult
+from prorl.run.history import read_history
 from support import events
 from support.journals import run_with
 
@@ -23,7 +23,7 @@ def steps(count=50, **changes):
 
 
 def read(folder, happened, **config):
-    return read_run(run_with(folder, happened, **config))
+    return read_history(run_with(folder, happened, **config))
 
 
 def test_one_run_in_a_minute(tmp_path):
@@ -85,7 +85,7 @@ def test_what_was_not_measured_is_a_dash_and_no_fall(tmp_path):
     run = read(tmp_path / "dead", [*steps(30), *(events.blind(step) for step in range(31, 80))])
     html = summary_section([run]).html
     assert "Entropy fell" not in html
-    assert html.count("<dd>–") == 4
+    assert html.count("<dd>–") == 6
     assert all("Entropy" not in told and "Responses went" not in told for told in findings(run))
 
 

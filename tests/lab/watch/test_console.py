@@ -1,15 +1,28 @@
-"""What the user sees, on a terminal and without one."""
+"""What the user sees: on a terminal and without one, of one run and of all; and in TensorBoard."""
 
 from io import StringIO
 
 import pytest
 from rich.console import Console as RichConsole
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from prorl.control.events import Started
+from prorl.control.events import Resumed, StageEntered, Started, Stopped
 from prorl.control.state import RunState, evolve
-from prorl.lab.watch.console import Console, LivePanel
-from prorl.lab.watch.lines import line
-from support.events import blind, evaluated, one_of_each, reset, stepped
+from prorl.lab.watch.console import Console, LivePanel, decisions, duration, overview
+from prorl.lab.watch.scalars import Scalars
+from prorl.run.history import RunHistory, describe, read_history
+from support.events import (
+    blind,
+    evaluated,
+    intervened,
+    one_of_each,
+    order,
+    reset,
+    stepped,
+    tally,
+    update,
+)
+from support.journals import run_with
 
 
 @pytest.fixture
@@ -47,14 +60,14 @@ def rendered(events) -> str:
 
 def test_without_a_terminal_a_run_is_its_lines(plain):
     follow(plain, one_of_each())
-    assert written(plain) == [line(event, 100) for event in one_of_each()]
+    assert written(plain) == [describe(event, 100) for event in one_of_each()]
 
 
 def test_on_a_terminal_every_event_but_a_step_leaves_a_line(terminal):
     follow(terminal, one_of_each())
     text = terminal.rich.export_text()
     for event in one_of_each():
-        assert (line(event, 100)[:60] in text) is (event.kind != "stepped")
+        assert (describe(event, 100)[:60] in text) is (event.kind != "stepped")
 
 
 def test_the_panel_shows_a_dash_for_what_was_not_measured():
@@ -67,24 +80,31 @@ def test_the_panel_shows_a_dash_for_what_was_not_measured():
 def test_the_panel_shows_the_last_step_and_the_progress():
     text = rendered([stepped(1), stepped(42)])
     assert "42/100" in text
-    for part in ("reward 0.400", "entropy 0.600", "KL 0.0200 to none", "informative 44%", "480 tokens/s"):
+    for part in (
+        "reward 0.400",
+        "entropy 0.600",
+        "KL 0.0200",
+        "reference none",
+        "informative 44%",
+        "tokens/s 480",
+    ):
         assert part in text
 
 
-def test_the_panel_compares_the_first_exam_with_the_last_one():
+def test_the_panel_compares_the_first_validation_with_the_last_one():
     text = rendered([evaluated(0, 0.11), evaluated(50, 0.22), stepped(51), evaluated(100, 0.33)])
-    assert "exam, step 0" in text
-    assert "exam, step 50 " not in text
-    assert "exam, step 100" in text
+    assert "validation, step 0" in text
+    assert "validation, step 50 " not in text
+    assert "validation, step 100" in text
     assert "11%" in text
     assert "33%" in text
 
 
 def test_the_panel_names_the_reference_and_the_length_penalty():
     start = Started(config_hash="c", reference_hash="h")
-    assert "to ref_001" in rendered([start, stepped(1), reset(1), stepped(2)])
-    assert "length penalty off" in rendered([stepped(1)])
-    assert "length penalty on (0.1)" in rendered([stepped(1, length_weight=0.1)])
+    assert "reference ref_001" in rendered([start, stepped(1), reset(1), stepped(2)])
+    assert "length penalty 0" in rendered([stepped(1)])
+    assert "length penalty 0.1" in rendered([stepped(1, length_weight=0.1)])
 
 
 def test_a_domain_that_was_not_drawn_stays_empty_and_one_not_examined_too():
@@ -119,3 +139,140 @@ def test_progress_on_a_terminal_shows_title_count_and_note(terminal):
     assert "warming up" in text
     assert "3/7" in text
     assert "loss 1.0" in text
+
+
+@pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.kind)
+def test_every_event_is_one_line(event):
+    text = describe(event, 100)
+    assert text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (Started(config_hash="c0ffee", reference_hash="h"), "started: recipe c0ffee, a reference is held"),
+        (
+            Started(config_hash="c0ffee", reference_hash=None),
+            "started: recipe c0ffee, no reference: the run pays no KL penalty",
+        ),
+        (Resumed(step=7, config_hash="c0ffee"), "resumed from the checkpoint of step 7"),
+        (
+            reset(9, reason="kl_ceiling", target="best", source_step=5, optimizer="clear"),
+            "reference reset at step 9 (kl_ceiling): ref_000 → ref_001, the policy of step 5, optimizer clear",
+        ),
+        (
+            evaluated(50, 0.25, domains={"math": 0.4, "code": 0.1}),
+            "validation at step 50: pass@1 25.0% (math 40% code 10%), pass@n 90.0%, without answer 5.0%, 12 s",
+        ),
+        (StageEntered(step=3, index=0), "stage 1 entered at step 3"),
+        (Stopped(step=3, reason="done"), "stopped after step 3: done"),
+        (
+            intervened(step=7),
+            "KL_SPIKE at step 7: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
+            "warned only",
+        ),
+        (
+            intervened(step=50, action="roll_back", from_step=63, lr_scale=0.5, lr_until=113),
+            "KL_SPIKE at step 63: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
+            "rolled back from step 63 to the checkpoint of step 50, learning rate × 0.5 until step 113",
+        ),
+        (
+            intervened(
+                detector="order", action="roll_back", reason="told to roll back", numbers={}, from_step=9
+            ),
+            "ORDER at step 9: told to roll back; rolled back from step 9 to the checkpoint of step 1",
+        ),
+        (
+            intervened(step=7, action="exam"),
+            "KL_SPIKE at step 7: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
+            "the policy is validated",
+        ),
+        (order("set", settings={"kl.coef": 5e-4}), "order at step 1: set kl.coef=0.0005"),
+        (order("note", text="new verifier"), "order at step 1: note “new verifier”"),
+        (order("puase", refused="no order"), "order refused at step 1: puase: no order"),
+    ],
+)
+def test_a_line_says_what_happened(event, text):
+    assert describe(event, 100) == text
+
+
+def test_a_step_says_how_it_went_and_where_the_time_went():
+    assert describe(stepped(3), 100) == (
+        "step 3/100 · score 0.500 · reward 0.400 · entropy 0.600 · KL 0.0200 · gradient norm 1.50 · "
+        "response length 100.0 · informative 44% · tokens/s 480 · easy 3, hard 2 · "
+        "10.00 s (generate 60%, learn 30%, rest 10.0%) · "
+        "1 groups lost to verifier errors"
+    )
+
+
+def test_what_a_step_did_not_measure_is_a_dash():
+    assert describe(blind(3), 100).startswith(
+        "step 3/100 · score – · reward – · entropy – · KL – · gradient norm – · response length – · informative –"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"length_weight": 0.1}, "length penalty 0.1"),
+        ({"update": update(skipped=2)}, "2 UPDATES NOT FINITE, SKIPPED"),
+        ({"tally": tally(errors=5)}, "5 groups lost to verifier errors"),
+    ],
+)
+def test_a_step_tells_of_what_is_not_usual_only_when_it_happens(changes, told):
+    usual = {"tally": tally(errors=0)}
+    assert told in describe(stepped(**(usual | changes)), 100)
+    assert told not in describe(stepped(**usual), 100)
+
+
+def text(*runs):
+    console = RichConsole(file=StringIO(), width=160)
+    console.print(overview(runs))
+    return console.file.getvalue().splitlines()
+
+
+def test_a_row_says_what_there_is_to_say(tmp_path):
+    run = run_with(
+        tmp_path / "nano", [stepped(120, seconds={"total": 2.0}), evaluated(100, 0.305)], steps=320
+    )
+    _, row = text(read_history(run))
+    assert row.split() == ["nano", "120/320", "1800", "0", "s", "ago", "30.5%", "at", "100", "crashed"]
+
+
+def test_a_run_that_has_not_begun_is_a_row_too(tmp_path):
+    _, row = text(RunHistory(tmp_path / "new"))
+    assert row.split() == ["new", "0/0", "not", "begun"]
+
+
+def test_decisions_are_lines_of_the_run(tmp_path):
+    (said,) = decisions(read_history(run_with(tmp_path / "nano", [stepped(5), reset(5)])))
+    assert said.startswith("nano: reference reset at step 5 (schedule)")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2.0 h"), (200_000, "2.3 d")]
+)
+def test_durations_are_for_people(seconds, said):
+    assert duration(seconds) == said
+
+
+def test_what_was_not_measured_is_no_point(tmp_path):
+    scalars = Scalars(tmp_path)
+    for event in (stepped(1), blind(2), stepped(3)):
+        scalars(event, RunState(step=event.step))
+    scalars.close()
+    read = EventAccumulator(str(tmp_path))
+    read.Reload()
+    steps = {name: [point.step for point in read.Scalars(name)] for name in read.Tags()["scalars"]}
+    measured = (
+        "policy/entropy",
+        "policy/kl",
+        "policy/grad_norm",
+        "policy/loss",
+        "learning/score",
+        "sampling/length",
+    )
+    assert [steps[name] for name in measured] == [[1, 3]] * len(measured)
+    assert steps["sampling/informative_share"] == [1, 3]
+    assert steps["schedule/learning_rate"] == [1, 2, 3]

@@ -24,8 +24,8 @@ from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, Prepared, So
 from prorl.envs.datasets.convert import convert
 from prorl.envs.datasets.read import local_files, published_at, read
 from prorl.envs.datasets.store import (
+    DatasetTask,
     StoredRow,
-    StoredRows,
     file_of,
     read_manifest,
     write_manifest,
@@ -125,7 +125,7 @@ def prepare(
         reports[source.name] = report
         if not training:
             beside.append(sha256(path))
-            for question in StoredRows(path).questions():
+            for question in DatasetTask(source.name, folder).questions():
                 overlap.add(question)
     return Report(folder=folder, sources=tuple(reports[request.name] for request in requests))
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prorl.envs.datasets.catalogue import DataError, Prepared
 from prorl.envs.files import replacing
@@ -23,21 +22,32 @@ from prorl.envs.types import Problem, Split, Verdict, Witness
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
 
 if TYPE_CHECKING:
-    from pyarrow import Schema
     from pyarrow.parquet import ParquetFile
 
 MANIFEST = "manifest.json"
 ROWS_PER_GROUP = 64  # what one look-up of a payload decodes
 DOMAIN = b"prorl.domain"  # key of the file's own metadata
+COLUMNS = ("key", "split", "question", "prompt", "payload", "witness")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRow:
-    """A prepared row with its place: the split it belongs to and the hash of all that it says."""
+class StoredRow(NamedTuple):
+    """A prepared row with its place: the hash of all that it says, and the split it belongs to."""
 
     key: str
     split: Split
     prepared: Prepared
+
+    def cells(self) -> dict[str, str | None]:
+        """The row as the file holds it."""
+        known = self.prepared.witness
+        return {
+            "key": self.key,
+            "split": self.split,
+            "question": self.prepared.question,
+            "prompt": self.prepared.prompt,
+            "payload": json.dumps(self.prepared.payload),
+            "witness": json.dumps({"steps": known.steps, "answer": known.answer}) if known else None,
+        }
 
 
 def file_of(folder: Path, name: str) -> Path:
@@ -50,68 +60,96 @@ def write_rows(path: Path, domain: str, rows: Iterable[StoredRow]) -> int:
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
+    columns = [(name, pyarrow.string()) for name in COLUMNS]
+    schema = pyarrow.schema(columns, metadata={DOMAIN: domain.encode()})
     count = 0
-    with replacing(path) as temporary, ParquetWriter(temporary, _schema(domain), compression="zstd") as file:
+    with replacing(path) as temporary, ParquetWriter(temporary, schema, compression="zstd") as file:
         stream = iter(rows)
         while group := list(islice(stream, ROWS_PER_GROUP)):
-            table = pyarrow.Table.from_pylist([_cells(row) for row in group], schema=file.schema)
-            file.write_table(table)
+            file.write_table(pyarrow.Table.from_pylist([row.cells() for row in group], schema=schema))
             count += len(group)
     return count
 
 
-class StoredRows:
-    """The rows of one prepared file, opened when they are first asked for."""
+class DatasetTask:
+    """The rows of one source that `prepare` has stored; the file is opened when it is first asked for."""
 
-    def __init__(self, path: Path) -> None:
-        """`path` must exist, else a `DataError` says what to run."""
-        if not path.exists():
-            raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`")
-        self._path = path
+    pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
+    ladder: tuple[int, ...] = ()
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """The source called `name` among those prepared into `folder`.
+
+        Raises:
+            DataError: it has not been prepared.
+        """
+        self.name = name
+        self._path = file_of(folder, name)
+        if not self._path.exists():
+            raise DataError(f"{self._path} is missing: prepare it first, `prorl data prepare RECIPE`")
+        self._run: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
 
     @cached_property
     def domain(self) -> str:
-        """The domain that the rows belong to."""
+        """The domain it is averaged into."""
         return str(self._file.schema_arrow.metadata[DOMAIN].decode())
 
-    @cached_property
-    def rows_of(self) -> Mapping[Split, Any]:
-        """Split → the numbers of its rows, as an arrow array; splits without rows are missing."""
-        import pyarrow.compute as compute
+    @property
+    def splits(self) -> frozenset[Split]:
+        """The splits that have rows."""
+        return frozenset(self._rows_of)
 
-        splits = self._file.read(columns=["split"])["split"].combine_chunks()
-        return {
-            split: compute.indices_nonzero(compute.equal(splits, split))
-            for split in compute.unique(splits).to_pylist()
-        }
+    def use_sandbox(self, run: Runner) -> None:
+        """Run programs with `run` from now on, in place of a sandbox of its own."""
+        self._run = run
+
+    def row_count(self, split: Split) -> int:
+        """How many different problems a split has."""
+        return len(self._rows_of.get(split, ()))
 
     def questions(self) -> Iterator[str]:
         """All questions, in order."""
         for batch in self._file.iter_batches(columns=["question"]):
             yield from batch["question"].to_pylist()
 
-    def prompt(self, row: int) -> str:
-        """What the model is asked."""
-        return str(self._shown["prompt"][row].as_py())
+    def problem(self, index: int, split: Split) -> Problem:
+        """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
+        rows = self._rows_of.get(split)
+        if rows is None:
+            raise ValueError(f"task {self.name} has no {split} problems")
+        row = rows[index % len(rows)].as_py()
+        witness = self._shown["witness"][row].as_py()
+        return Problem(
+            task=self.name,
+            domain=self.domain,
+            index=index,
+            split=split,
+            level=0,
+            prompt=str(self._shown["prompt"][row].as_py()),
+            payload={"row": row, "key": self._key(row)},
+            witness=None if witness is None else Witness(**json.loads(witness)),
+        )
 
-    def key(self, row: int) -> str | None:
-        """The hash of a row's content; None where there is no such row."""
-        return str(self._keys[row].as_py()) if 0 <= row < len(self._keys) else None
+    def rung(self, index: int, level: int) -> Problem:
+        """Rows have no levels: always a `ValueError`."""
+        raise ValueError(f"task {self.name} has no level {level}: a data set has no ladder")
 
-    def witness(self, row: int) -> Witness | None:
-        """The known solution, if the source has one."""
-        cell = self._shown["witness"][row].as_py()
-        return None if cell is None else Witness(**json.loads(cell))
-
-    def payload(self, row: int) -> Mapping[str, Any]:
-        """What judging needs; the row group is kept, as the samples of a problem are judged together."""
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Judge a response by the row that the problem came from."""
+        row = problem.payload["row"]
+        if self._key(row) != problem.payload["key"]:
+            note = "the prepared data changed: prepare it again and start the run anew"
+            return Verdict(score=0.0, status="error", note=note)
         number, offset = divmod(row, ROWS_PER_GROUP)
-        if self._group[0] != number:
+        if self._group[0] != number:  # the group is kept, as the samples of a problem are judged together
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
-        payload: Mapping[str, Any] = json.loads(self._group[1][offset])
-        return payload
+        return judge(json.loads(self._group[1][offset]), problem.prompt, text, self._run)
+
+    def _key(self, row: int) -> str | None:
+        """The hash of a row's content; None where there is no such row."""
+        return str(self._keys[row].as_py()) if 0 <= row < len(self._keys) else None
 
     @cached_property
     def _file(self) -> ParquetFile:
@@ -124,6 +162,17 @@ class StoredRows:
             raise DataError(f"{self._path} is damaged ({error}): delete it and prepare it again") from error
 
     @cached_property
+    def _rows_of(self) -> Mapping[Split, Any]:
+        """Split → the numbers of its rows, as an arrow array; splits without rows are missing."""
+        import pyarrow.compute as compute
+
+        splits = self._file.read(columns=["split"])["split"].combine_chunks()
+        return {
+            split: compute.indices_nonzero(compute.equal(splits, split))
+            for split in compute.unique(splits).to_pylist()
+        }
+
+    @cached_property
     def _keys(self) -> Any:
         return self._file.read(columns=["key"])["key"]
 
@@ -131,70 +180,6 @@ class StoredRows:
     def _shown(self) -> Any:
         """What problems are made of; whoever only judges never loads it."""
         return self._file.read(columns=["prompt", "witness"])
-
-
-class DatasetTask:
-    """The rows of one source that `prepare` has stored."""
-
-    pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
-    ladder: tuple[int, ...] = ()
-
-    def __init__(self, name: str, folder: Path) -> None:
-        """The source called `name` among those prepared into `folder`; it is opened at first use.
-
-        Raises:
-            DataError: it has not been prepared.
-        """
-        self.name = name
-        self._stored = StoredRows(file_of(folder, name))
-        self._run: Runner = OwnSandbox()
-
-    @property
-    def domain(self) -> str:
-        """The domain it is averaged into."""
-        return self._stored.domain
-
-    @property
-    def splits(self) -> frozenset[Split]:
-        """The splits that have rows."""
-        return frozenset(self._stored.rows_of)
-
-    def use_sandbox(self, run: Runner) -> None:
-        """Run programs with `run` from now on, in place of a sandbox of its own."""
-        self._run = run
-
-    def row_count(self, split: Split) -> int:
-        """How many different problems a split has."""
-        return len(self._stored.rows_of.get(split, ()))
-
-    def problem(self, index: int, split: Split) -> Problem:
-        """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
-        rows = self._stored.rows_of.get(split)
-        if rows is None:
-            raise ValueError(f"task {self.name} has no {split} problems")
-        row = rows[index % len(rows)].as_py()
-        return Problem(
-            task=self.name,
-            domain=self.domain,
-            index=index,
-            split=split,
-            level=0,
-            prompt=self._stored.prompt(row),
-            payload={"row": row, "key": self._stored.key(row)},
-            witness=self._stored.witness(row),
-        )
-
-    def rung(self, index: int, level: int) -> Problem:
-        """Rows have no levels: always a `ValueError`."""
-        raise ValueError(f"task {self.name} has no level {level}: a data set has no ladder")
-
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """Judge a response by the row that the problem came from."""
-        row = problem.payload["row"]
-        if self._stored.key(row) != problem.payload["key"]:
-            note = "the prepared data changed: prepare it again and start the run anew"
-            return Verdict(score=0.0, status="error", note=note)
-        return judge(self._stored.payload(row), problem.prompt, text, self._run)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -212,27 +197,3 @@ def write_manifest(folder: Path, sources: Mapping[str, Any]) -> None:
         temporary.write_text(
             json.dumps({"sources": sources}, indent=1, sort_keys=True) + "\n", encoding="utf-8"
         )
-
-
-def _schema(domain: str) -> Schema:
-    import pyarrow
-
-    columns = [
-        (name, pyarrow.string()) for name in ("key", "split", "question", "prompt", "payload", "witness")
-    ]
-    return pyarrow.schema(columns, metadata={DOMAIN: domain.encode()})
-
-
-def _cells(row: StoredRow) -> dict[str, str | None]:
-    prepared = row.prepared
-    witness = prepared.witness
-    return {
-        "key": row.key,
-        "split": row.split,
-        "question": prepared.question,
-        "prompt": prepared.prompt,
-        "payload": json.dumps(prepared.payload),
-        "witness": None
-        if witness is None
-        else json.dumps({"steps": witness.steps, "answer": witness.answer}),
-    }

@@ -34,7 +34,7 @@ from typing import Any
 from prorl.envs.base import Draft, ProceduralTask
 from prorl.envs.extract import MAX_ANSWER_CHARS
 from prorl.envs.families import gym_datasets as datasets
-from prorl.envs.families.gym_scorers import algebra, arithmetic, boards, formula, integral, numbers, text
+from prorl.envs.families import gym_scorers as scorers
 from prorl.envs.types import Problem, Split, Verdict, Witness
 
 PREFIX = "rg_"
@@ -264,46 +264,47 @@ _HELD_OUT = (
 )
 # datasets of which nothing need be said but how their answers are scored
 _PLAIN: Mapping[Scorer, str] = {
-    text.lines: """ab arc_1d arc_agi binary_matrix caesar_cipher futoshiki manipulate_matrix mini_sudoku modulo_grid
-        path_star rearc rotate_matrix spiral_matrix string_insertion string_splitting string_synthesis sudoku""",
-    text.folded: """color_cube_rotation course_schedule figlet_font game_of_life_halting mahjong_puzzle
+    scorers.lines: """ab arc_1d arc_agi binary_matrix caesar_cipher futoshiki manipulate_matrix mini_sudoku
+        modulo_grid path_star rearc rotate_matrix spiral_matrix string_insertion string_splitting
+        string_synthesis sudoku""",
+    scorers.folded: """color_cube_rotation course_schedule figlet_font game_of_life_halting mahjong_puzzle
         needle_haystack syllogism tsumego zebra_puzzles""",
-    text.compact: "dice word_sequence_reversal",
-    text.same_json: "game_of_life",
-    numbers.number: """aiw basic_arithmetic binary_alternation circuit_logic count_bits count_primes gcd
+    scorers.compact: "dice word_sequence_reversal",
+    scorers.same_json: "game_of_life",
+    scorers.number: """aiw basic_arithmetic binary_alternation circuit_logic count_bits count_primes gcd
         largest_island leg_counting letter_counting maze rectangle_count rotten_oranges self_reference
         simple_equations""",
-    numbers.to_the_last_place: "advanced_geometry",
-    numbers.hexadecimal: "bitwise_arithmetic",
-    numbers.probability: "coin_flip",
-    numbers.within(1e-2): "number_format",
-    numbers.number_list: "number_sorting",
-    numbers.roots: "polynomial_equations",
-    numbers.within_share(5e-3): "power_function",
-    numbers.factors: "prime_factorization",
+    scorers.to_the_last_place: "advanced_geometry",
+    scorers.hexadecimal: "bitwise_arithmetic",
+    scorers.probability: "coin_flip",
+    scorers.within(1e-2): "number_format",
+    scorers.number_list: "number_sorting",
+    scorers.roots: "polynomial_equations",
+    scorers.within_share(5e-3): "power_function",
+    scorers.factors: "prime_factorization",
 }
 _SPECIAL = (
-    Row(name="acre", scorer=text.folded, repair=datasets.draw_blickets, size=10),
-    Row(name="bf", scorer=text.lines, careless=True),
+    Row(name="acre", scorer=scorers.folded, repair=datasets.draw_blickets, size=10),
+    Row(name="bf", scorer=scorers.lines, careless=True),
     Row(
         name="boxnet",
-        scorer=boards.box_net,
+        scorer=scorers.box_net,
         fields=("initial_state",),
         partial=True,
-        solution=boards.box_net_plan,
+        solution=scorers.box_net_plan,
     ),
     Row(
         name="codeio",
-        scorer=text.same_json,
+        scorer=scorers.same_json,
         # the library gives two empty objects where the program failed
         usable=lambda entry: entry["metadata"]["input_data"] and entry["metadata"]["output_data"] != {},
         repair=datasets.keep_pure_programs,
         careless=True,
     ),
-    Row(name="complex_arithmetic", scorer=numbers.complex_number, fields=("result",)),
-    Row(name="countdown", scorer=arithmetic.countdown, fields=("numbers", "target")),
+    Row(name="complex_arithmetic", scorer=scorers.complex_number, fields=("result",)),
+    Row(name="countdown", scorer=scorers.countdown, fields=("numbers", "target")),
     Row(name="cryptarithm", fields=("words_letters", "result_letters", "allow_leading_zero")),
-    Row(name="decimal_arithmetic", scorer=numbers.within(1e-6), careless=True),
+    Row(name="decimal_arithmetic", scorer=scorers.within(1e-6), careless=True),
     Row(name="emoji_mystery", partial=True),
     Row(
         name="graph_color",
@@ -311,14 +312,14 @@ _SPECIAL = (
         solution=datasets.colouring,
     ),
     Row(name="group_anagrams", fields=("solution",)),
-    Row(name="gsm_symbolic", scorer=numbers.number, repair=datasets.draw_templates, size=10_000),
+    Row(name="gsm_symbolic", scorer=scorers.number, repair=datasets.draw_templates, size=10_000),
     Row(
         name="intermediate_integration",
-        scorer=integral.antiderivative,
+        scorer=scorers.antiderivative,
         fields=("integrand", "variable"),
         solution=datasets.squared_sine,
     ),
-    Row(name="isomorphic_strings", scorer=text.folded, repair=datasets.sort_letters),
+    Row(name="isomorphic_strings", scorer=scorers.folded, repair=datasets.sort_letters),
     Row(name="jugs", fields=("puzzle",)),
     Row(name="kakurasu", fields=("row_sums", "col_sums", "n_rows", "n_cols"), form=r"[01\s]+"),
     Row(
@@ -327,55 +328,59 @@ _SPECIAL = (
         partial=True,
         repair=datasets.order_knights,
     ),
-    Row(name="letter_jumble", scorer=text.words, partial=True),
+    Row(name="letter_jumble", scorer=scorers.words, partial=True),
     Row(
-        name="list_functions", scorer=text.compact, repair=datasets.draw_templates, size=10_000, careless=True
+        name="list_functions",
+        scorer=scorers.compact,
+        repair=datasets.draw_templates,
+        size=10_000,
+        careless=True,
     ),
-    Row(name="n_queens", scorer=text.listed, fields=("valid_answers",)),
+    Row(name="n_queens", scorer=scorers.listed, fields=("valid_answers",)),
     Row(name="palindrome_generation", fields=("letters",)),
     Row(name="palindrome_partitioning", fields=("solution",)),
-    Row(name="polynomial_multiplication", scorer=algebra.polynomial, repair=datasets.sort_monomials),
-    Row(name="pool_matrix", scorer=numbers.matrix, item_bits=31, careless=True),
+    Row(name="polynomial_multiplication", scorer=scorers.polynomial, repair=datasets.sort_monomials),
+    Row(name="pool_matrix", scorer=scorers.matrix, item_bits=31, careless=True),
     Row(
         name="propositional_logic",
-        scorer=formula.conclusion,
+        scorer=scorers.conclusion,
         fields=("premises", "variables"),
         solution=lambda entry: str(entry["metadata"]["example_answer"]),
-        usable=formula.consistent,
+        usable=scorers.consistent,
     ),
-    Row(name="puzzle24", scorer=arithmetic.twenty_four, fields=("numbers",)),
+    Row(name="puzzle24", scorer=scorers.twenty_four, fields=("numbers",)),
     Row(
         name="quantum_lock",
         fields=("buttons", "initial_state", "initial_value", "target_value"),
         partial=True,
         form=r"[ABC→>,\s-]+",
     ),
-    Row(name="ransom_note", scorer=text.folded, repair=datasets.sort_letters),
+    Row(name="ransom_note", scorer=scorers.folded, repair=datasets.sort_letters),
     Row(
         name="rubiks_cube",
         fields=("cube_size", "scramble_moves"),
         form=_TURNS,
         solution=lambda entry: str(entry["metadata"]["example_correct_answer"]),
     ),
-    Row(name="rush_hour", scorer=boards.rush_hour, fields=("board_config",), solution=lambda entry: None),
-    Row(name="sentence_reordering", scorer=text.words, partial=True),
+    Row(name="rush_hour", scorer=scorers.rush_hour, fields=("board_config",), solution=lambda entry: None),
+    Row(name="sentence_reordering", scorer=scorers.words, partial=True),
     Row(name="shortest_path", fields=("matrix",), partial=True),
-    Row(name="simple_integration", scorer=integral.antiderivative, fields=("integrand", "variable")),
+    Row(name="simple_integration", scorer=scorers.antiderivative, fields=("integrand", "variable")),
     Row(name="sokoban", fields=("gamestr",), form=r"[LRUD]{1,1000}"),
     Row(
         name="string_manipulation",
-        scorer=text.lines,
+        scorer=scorers.lines,
         # in a third of the library's items no rule applies, and repeating the question is right
         usable=lambda entry: entry["answer"] != entry["metadata"]["string"],
     ),
-    Row(name="survo", scorer=boards.survo, fields=("puzzle", "candidate_numbers")),
+    Row(name="survo", scorer=scorers.survo, fields=("puzzle", "candidate_numbers")),
     Row(
         name="tower_of_hanoi",
         fields=("num_disks", "num_pegs", "start_peg", "target_peg", "solution_length"),
         partial=True,
     ),
     Row(name="word_ladder", fields=("start_word", "end_word"), repair=datasets.sort_neighbours, size=1),
-    Row(name="word_sorting", scorer=text.words, partial=True),
+    Row(name="word_sorting", scorer=scorers.words, partial=True),
 )
 
 

@@ -8,13 +8,14 @@ recipe: its levels are the plainest ladder of dependent steps, from solvable to 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from random import Random
 from typing import Any, NamedTuple
 
 from prorl.envs.base import Draft, ProceduralTask, draft
+from prorl.envs.verifiers.expressions import reaches
 from prorl.envs.verifiers.units import unit_of
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
@@ -103,75 +104,6 @@ class LinearEquation(ProceduralTask):
 
 # countdown: expressions that a model wrote, by a tokeniser and an evaluator, never `eval`
 
-MAX_EXPRESSION_CHARS = 100
-_TOKEN = re.compile(r"\s*([1-9][0-9]{0,3}|[-+*/()])")
-
-
-def tokenise(text: str) -> list[str] | None:
-    """Numbers of one to four digits without leading zeros, operators and parentheses; None for anything else.
-
-    Also None for more than 100 characters, so that the work is bounded on any input.
-    """
-    if len(text) > MAX_EXPRESSION_CHARS:
-        return None
-    text = text.rstrip()
-    tokens, position = [], 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            return None
-        tokens.append(match[1])
-        position = match.end()
-    return tokens
-
-
-def evaluate(tokens: Sequence[str]) -> Fraction | None:
-    """The exact value of an infix expression; None if it is malformed or divides by zero.
-
-    Operators of equal rank go from left to right; there is no sign before a number.
-    """
-    values: list[Fraction] = []
-    pending: list[str] = []
-    want_number = True
-    for token in tokens:
-        if want_number != (token.isdigit() or token == "("):
-            return None
-        if token.isdigit():
-            values.append(Fraction(int(token)))
-            want_number = False
-        elif token == "(":
-            pending.append(token)
-        else:
-            while pending and pending[-1] != "(" and _RANK[pending[-1]] >= _RANK[token]:
-                if not _reduce(values, pending.pop()):
-                    return None
-            if token != ")":
-                pending.append(token)
-                want_number = True
-            elif not pending or pending.pop() != "(":
-                return None
-    if want_number:
-        return None
-    while pending:
-        if pending[-1] == "(" or not _reduce(values, pending.pop()):
-            return None
-    return values[0]
-
-
-_RANK = {")": 0, "+": 1, "-": 1, "*": 2, "/": 2}
-
-
-def _reduce(values: list[Fraction], operator: str) -> bool:
-    """Replace the two topmost values by their result; False when that would divide by zero."""
-    right, left = values.pop(), values.pop()
-    if operator == "/":
-        if right == 0:
-            return False
-        values.append(left / right)
-    else:
-        values.append({"+": left + right, "-": left - right, "*": left * right}[operator])
-    return True
-
 
 class Countdown(ProceduralTask):
     """`make 26 from 4 6 8 3 once each` asks for an expression such as `(6-4)*(8+5)` with that value.
@@ -224,10 +156,7 @@ class Countdown(ProceduralTask):
     def score(self, payload: Any, answer: str) -> float:
         """1 for an expression over exactly the given numbers whose exact value is the target."""
         numbers, target = payload
-        tokens = tokenise(answer)
-        if tokens is None or sorted(int(token) for token in tokens if token.isdigit()) != sorted(numbers):
-            return 0.0
-        return float(evaluate(tokens) == target)
+        return float(reaches(answer, numbers, target))
 
 
 # physical laws

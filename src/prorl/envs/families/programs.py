@@ -104,7 +104,7 @@ class ListSynthesis(ProceduralTask):
         if program is None:
             return 0.0
         passed = [trace(program, values)[-1] == result for values, result in payload]
-        return sum(passed) / len(passed)
+        return float(sum(passed) / len(passed))
 
 
 def _text(values: Values) -> str:

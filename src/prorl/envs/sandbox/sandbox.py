@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from prorl.envs.sandbox import jobs
 from prorl.envs.sandbox.inside.protocol import NotPlain, require_plain
@@ -50,8 +50,11 @@ class Sandbox:
     @classmethod
     def open(cls, policy: Policy = Policy()) -> Self:
         """Start at the best tier that the policy allows and a trial program confirms; SandboxError if none does."""
-        failures = []
-        for tier in _candidates(policy):
+        if policy.tier == "C" and not policy.unsafe:
+            raise SandboxError(f"tier C needs sandbox.unsafe=true. {NOT_CONTAINED_AT_C}")
+        failures: list[str] = []
+        best_first: tuple[Tier, ...] = ("A", "B", "C") if policy.unsafe else ("A", "B")
+        for tier in best_first if policy.tier == "auto" else (policy.tier,):
             try:
                 return cls(tier, _tried(tier))
             except ServerLost as error:
@@ -79,7 +82,12 @@ class Sandbox:
             return tuple(self._run_scripts(job))
         if not job.inputs:
             return ()
-        _require_arguments(job.inputs)
+        if not all(type(arguments) in (list, tuple) for arguments in job.inputs):
+            raise SandboxError("an input of a function must be the list of its positional arguments")
+        try:
+            require_plain(job.inputs)
+        except NotPlain as error:
+            raise SandboxError(f"the inputs of a function must be plain data, not {error}") from error
         room = min(MAX_RESULT_BYTES, len(job.inputs) * (job.limits.output_bytes + LINE_EXTRA))
         reply = self._ask(_order(job, job.limits.seconds, stdin=None, result_bytes=room))
         if isinstance(reply, str):
@@ -154,14 +162,6 @@ class Sandbox:
         return reason
 
 
-def _candidates(policy: Policy) -> list[Tier]:
-    if policy.tier == "C" and not policy.unsafe:
-        raise SandboxError(f"tier C needs sandbox.unsafe=true. {NOT_CONTAINED_AT_C}")
-    if policy.tier != "auto":
-        return [policy.tier]
-    return ["A", "B", "C"] if policy.unsafe else ["A", "B"]
-
-
 def _tried(tier: Tier, numpy: Path | None = None) -> Link:
     """A server that has shown, by a trial program, that it can confine a child; ServerLost if it cannot."""
     try:
@@ -176,15 +176,6 @@ def _tried(tier: Tier, numpy: Path | None = None) -> Link:
         link.close()
         raise ServerLost(result.note or "a trial program printed something else than it should")
     return link
-
-
-def _require_arguments(inputs: tuple[Any, ...]) -> None:
-    if not all(type(arguments) in (list, tuple) for arguments in inputs):
-        raise SandboxError("an input of a function must be the list of its positional arguments")
-    try:
-        require_plain(inputs)
-    except NotPlain as error:
-        raise SandboxError(f"the inputs of a function must be plain data, not {error}") from error
 
 
 def _order(job: Job, seconds: float, *, stdin: str | None, result_bytes: int) -> Order:

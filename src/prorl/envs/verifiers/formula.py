@@ -1,63 +1,40 @@
-"""The value of a formula at a point, by our own reader: nothing is compiled, expanded or simplified.
-
-Reading computes: every operation works on complex numbers of fixed precision and refuses magnitudes that it
-cannot hold, so the time is linear in the length of the text, whatever it says.
-
-Conventions: `e` and `i` are the constants and every other letter is a variable; `^\\circ` is a degree; odd roots
-of negative numbers are real; the base of a bare `\\log` is the caller's.
-"""
+"""Whether two formulas of LaTeX are the same, by their values at points."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 from prorl.envs.seeds import derive
+from prorl.envs.verifiers.expressions import UNDEFINED, OutOfRangeError, Reader, UnreadableError
+from prorl.envs.verifiers.numbers import Numeral, agree
 
 PRECISION = 60  # decimal digits carried by default
 SPARE_DIGITS = 20  # of these, those that no value may need: magnitudes stay below 10^(precision - spare)
-MAX_TOKENS = 250
-MAX_DEPTH = 30
+AGREEING_DIGITS = 45  # of the 60 carried
+WIDE = 1000  # digits carried where a value such as 2^{2024} needs them
 MAX_FACTORIAL = 34
 MAX_BINOMIAL = 130
 LAST_POINT = 2
 
-Number = Any  # a complex number of the context below: mpmath has no types
-
-_TOKEN = re.compile(r"\s*(\\[A-Za-z]+|[0-9]+(?:\.[0-9]+)?|\.[0-9]+|[A-Za-z]+|[-+*/^_!|()\[\]{}])")
 _THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
-_CLOSING: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "{": "}"})
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
 _STOPS = frozenset(")]}+-*/^!_")
-_TRIGONOMETRIC: Mapping[str, str] = MappingProxyType(
-    {
-        **{name: name for name in ("sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh")},
-        **{"arc" + name: "a" + name for name in ("sin", "cos", "tan")},
-    }
-)
+_TRIGONOMETRIC = {
+    name: name for name in ("sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh")
+} | {"arc" + name: "a" + name for name in ("sin", "cos", "tan")}
 _FUNCTIONS = frozenset((*_TRIGONOMETRIC, "exp", "ln", "log"))
 _WORDS = _FUNCTIONS | {"sqrt", "pi"}  # also understood without a backslash
-_GREEK = frozenset(
-    re.findall(
-        r"\w+",
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi rho sigma "
-        "tau phi varphi chi psi omega Gamma Delta Theta Lambda Sigma Phi Psi Omega hbar ell",
-    )
+_GREEK = re.compile(
+    "alpha|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|(?:var)?phi|chi"
+    "|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega|hbar|ell"
 )
-
-
-class UnreadableError(ValueError):
-    """The text is no formula of this grammar."""
-
-
-class OutOfRangeError(UnreadableError):
-    """A value on the way is too large for the digits carried."""
 
 
 @cache
-def numbers(precision: int = PRECISION) -> Any:
+def _context(precision: int = PRECISION) -> Any:
     """A private mpmath context, so that nobody else's precision changes; imported when first needed."""
     from mpmath import MPContext
 
@@ -66,107 +43,71 @@ def numbers(precision: int = PRECISION) -> Any:
     return context
 
 
-class Reader:
-    """Recursive descent over the tokens of one formula.
+class _Formula(Reader):
+    """A normalised LaTeX formula at a point, in complex numbers.
 
-    After `value()`: `has_variables`, and `left_reals` if a root or a logarithm of a negative number was taken,
-    so that the point is outside the real domain of the formula.
+    `e` and `i` are the constants and every other letter is a variable; `^\\circ` is a degree; odd roots of negative
+    numbers are real; the base of a bare `\\log` is the caller's. After `value()`: `has_variables`, and `left_reals`
+    if a root or a logarithm of a negative number was taken, so that the point is outside the formula's real domain.
     """
+
+    token = re.compile(r"\s*(\\[A-Za-z]+|[0-9]+(?:\.[0-9]+)?|\.[0-9]+|[A-Za-z]+|[-+*/^_!|()\[\]{}])")
+    max_tokens, max_depth = 250, 29
 
     def __init__(
         self, text: str, *, point: int, log_base: int | None = None, precision: int = PRECISION
     ) -> None:
         """`point` 0 makes all variables positive, `LAST_POINT` all negative, those between mix."""
-        self.has_variables = False
-        self.left_reals = False
-        self._tokens = _tokenise(text)
-        self._position = 0
-        self._depth = 0
+        super().__init__(_THOUSANDS.sub(lambda number: number[0].replace(",", ""), text))
+        self.has_variables = self.left_reals = False
         self._in_bars = False  # whether the next bar closes an absolute value
         self._point = point
         self._log_base = log_base
-        self._math = numbers(precision)
+        self._math = _context(precision)
         self._largest = self._math.mpf(10) ** (precision - SPARE_DIGITS)
 
-    def value(self) -> Number:
-        """The value of the whole text.
+    def _parts(self, token: str) -> list[str]:
+        return list(token) if token.isalpha() and token not in _WORDS else [token]
 
-        Raises:
-            UnreadableError: it is no formula.
-            OutOfRangeError: it needs more digits.
-            ArithmeticError: it is nowhere defined, as 1/0.
-        """
-        value = self._sum()
-        if self._position < len(self._tokens):
-            raise UnreadableError
-        return value
-
-    def _peek(self) -> str:
-        return self._tokens[self._position] if self._position < len(self._tokens) else ""
-
-    def _next(self) -> str:
-        token = self._peek()
-        if not token:
-            raise UnreadableError
-        self._position += 1
-        return token
-
-    def _take(self, wanted: str) -> bool:
-        found = self._peek() == wanted
-        self._position += found
-        return found
-
-    def _checked(self, value: Number) -> Number:
+    def _checked(self, value: Any) -> Any:
         value = self._math.mpc(value)
         if not self._math.isfinite(value) or abs(value) > self._largest:
             raise OutOfRangeError
         return value
 
-    def _sum(self) -> Number:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise UnreadableError
-        value = self._product()
-        while self._peek() in ("+", "-"):
-            minus = self._next() == "-"
-            term = self._product()
-            value = self._checked(value - term if minus else value + term)
-        self._depth -= 1
-        return value
-
-    def _product(self) -> Number:
-        value = self._signed()
-        while True:
-            if self._take("*"):
-                value = self._checked(value * self._signed())
-            elif self._take("/"):
-                value = self._checked(value / self._signed())
-            elif self._starts_factor():
-                value = self._checked(value * self._power())
-            else:
-                return value
+    def _rank(self) -> int:
+        return super()._rank() or (2 if self._starts_factor() else 0)
 
     def _starts_factor(self) -> bool:
         token = self._peek()
         return bool(token) and token not in _STOPS and not (token == "|" and self._in_bars)
 
-    def _signed(self) -> Number:
+    def _join(self, operator: str, left: Any, right: Any) -> Any:
+        if operator in ("+", "-"):
+            return self._checked(left + right if operator == "+" else left - right)
+        return self._checked(left / right if operator == "/" else left * right)
+
+    def _operand(self) -> Any:
         sign = 1
         while self._peek() in ("+", "-"):
             sign = -sign if self._next() == "-" else sign
         return sign * self._power()
 
-    def _power(self) -> Number:
+    def _power(self) -> Any:
         base = self._atom()
         while self._take("!"):
-            base = self._factorial(base)
+            if abs(base) > MAX_FACTORIAL:
+                raise UnreadableError
+            base = self._checked(
+                self._math.factorial(base)
+            )  # the gamma function: (n+1)! = (n+1) n! for every n
         if not self._take("^"):
             return base
         if self._take(r"\circ"):
             return self._checked(base * self._math.pi / 180)
         return self._raise(base, self._argument())
 
-    def _raise(self, base: Number, exponent: Number) -> Number:
+    def _raise(self, base: Any, exponent: Any) -> Any:
         if base == 0:
             if exponent.imag != 0 or exponent.real < 0:
                 raise UnreadableError
@@ -175,24 +116,20 @@ class Reader:
             raise OutOfRangeError
         if base.imag != 0 or base.real > 0 or exponent.imag != 0:
             return self._checked(self._math.power(base, exponent))
-        root = _odd_root(exponent.real)
+        nint = _context().nint
+        near = (q for q in (1, 3, 5, 7, 9) if abs(exponent.real * q - nint(exponent.real * q)) < 1e-25)
+        root = next(near, None)  # the odd q for which the exponent is p/q
         if root is None:
             self.left_reals = True
             return self._checked(self._math.power(base, exponent))
         odd = int(self._math.nint(exponent.real * root)) % 2
         return self._checked((-1) ** odd * self._math.power(-base.real, exponent.real))
 
-    def _factorial(self, value: Number) -> Number:
-        """By the gamma function, so that `(n+1)! = (n+1) n!` also at points that are no whole numbers."""
-        if abs(value) > MAX_FACTORIAL:
-            raise UnreadableError
-        return self._checked(self._math.factorial(value))
-
-    def _argument(self) -> Number:
+    def _argument(self) -> Any:
         """What a command or `^` applies to, with a sign of its own: `10^-3`."""
         return -self._atom() if self._take("-") else self._atom()
 
-    def _atom(self) -> Number:
+    def _atom(self) -> Any:
         token = self._next()
         if token[0].isdigit() or token[0] == ".":
             return self._checked(self._math.mpf(token))
@@ -203,26 +140,21 @@ class Reader:
         name = token.removeprefix("\\")
         if token in _WORDS or len(name) < len(token):
             return self._command(name)
-        if name.isalpha():
-            return self._letter(name)
-        raise UnreadableError
-
-    def _group(self, closing: str) -> Number:
-        outer, self._in_bars = self._in_bars, closing == "|"
-        value = self._sum()
-        self._in_bars = outer
-        if not self._take(closing):
-            raise UnreadableError
-        return value
-
-    def _letter(self, name: str) -> Number:
         if name == "e":
             return self._math.mpc(self._math.e)
         if name == "i":
             return self._math.mpc(0, 1)
-        return self._variable(name)
+        if name.isalpha():
+            return self._variable(name)
+        raise UnreadableError
 
-    def _variable(self, name: str) -> Number:
+    def _group(self, closing: str) -> Any:
+        outer, self._in_bars = self._in_bars, closing == "|"
+        value = super()._group(closing)
+        self._in_bars = outer
+        return value
+
+    def _variable(self, name: str) -> Any:
         """A number of size 0.3 to 2.3 that belongs to the name and its index."""
         if self._take("_"):
             index = self._next()
@@ -235,7 +167,7 @@ class Reader:
         negative = self._point == LAST_POINT or (self._point > 0 and draw % 2 == 1)
         return self._math.mpc(-size if negative else size)
 
-    def _command(self, name: str) -> Number:
+    def _command(self, name: str) -> Any:
         if name == "pi":
             return self._math.mpc(self._math.pi)
         if name == "frac":
@@ -244,23 +176,21 @@ class Reader:
             degree = self._group("]") if self._take("[") else self._math.mpc(2)
             return self._raise(self._argument(), 1 / degree)
         if name == "binom":
-            return self._binomial(self._argument(), self._argument())
+            top, bottom = self._argument(), self._argument()
+            if top not in range(MAX_BINOMIAL + 1) or bottom not in range(MAX_BINOMIAL + 1):
+                raise UnreadableError
+            return self._checked(self._math.binomial(top, bottom))
         if name in _FUNCTIONS:
             return self._function(name)
-        if name in _GREEK:
+        if _GREEK.fullmatch(name):
             return self._variable(name)
         raise UnreadableError
 
-    def _binomial(self, top: Number, bottom: Number) -> Number:
-        if top not in range(MAX_BINOMIAL + 1) or bottom not in range(MAX_BINOMIAL + 1):
-            raise UnreadableError
-        return self._checked(self._math.binomial(top, bottom))
-
-    def _function(self, name: str) -> Number:
+    def _function(self, name: str) -> Any:
         one = self._math.mpc(1)
         base = self._argument() if name == "log" and self._take("_") else None
         power = self._argument() if self._take("^") else one
-        operand = self._operand()
+        operand = self._function_operand()
         if name == "exp":
             return self._raise(self._raise(self._math.mpc(self._math.e), operand), power)
         if name in ("log", "ln"):
@@ -272,16 +202,16 @@ class Reader:
         self.left_reals |= operand.imag == 0 and abs(value.imag) > self._math.mpf("1e-40")
         return self._raise(self._checked(value), one if inverse else power)
 
-    def _operand(self) -> Number:
-        """Of a function: `(…)` with its power, or all factors up to a sign: `sin 2x + 1` is `sin(2x) + 1`."""
+    def _function_operand(self) -> Any:
+        """`(…)` with its power, or all factors up to a sign: `sin 2x + 1` is `sin(2x) + 1`."""
         if self._peek() in _CLOSING:
             return self._power()
-        value = self._signed()
+        value = self._operand()
         while self._starts_factor() and self._peek() != "(" and self._peek().strip("\\") not in _FUNCTIONS:
             value = self._checked(value * self._power())
         return value
 
-    def _logarithm(self, value: Number, base: Number | None) -> Number:
+    def _logarithm(self, value: Any, base: Any) -> Any:
         if value == 0 or base in (0, 1):
             raise UnreadableError
         self.left_reals |= bool(value.imag == 0 and value.real < 0)
@@ -289,21 +219,79 @@ class Reader:
         return self._checked(natural if base is None else natural / self._math.log(base))
 
 
-def _tokenise(text: str) -> list[str]:
-    text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text).rstrip()
-    tokens: list[str] = []
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None or len(tokens) > MAX_TOKENS:
-            raise UnreadableError
-        word = match[1]
-        tokens += list(word) if word.isalpha() and word not in _WORDS else [word]
-        position = match.end()
-    return tokens
+def same_formula(one: str, other: str) -> bool | None:
+    """Whether two normalised formulas are equal, by their values; None if one is no formula that we can read.
+
+    Formulas that agree at random points to 45 digits are the same (Schwartz and Zippel), and two that differ at one
+    point are not. The points include negative ones, so that `x` is not `|x|`; a point at which one formula is not
+    real says nothing, as long as there is another. A logarithm without a base is the natural one or that of base
+    ten, whichever makes both sides equal.
+    """
+    bases = (None, 10) if "log" in one or "log" in other else (None,)
+    try:
+        return any(_same_at_any_size(one, other, base) for base in bases)
+    except UNDEFINED:
+        return None
 
 
-def _odd_root(exponent: Number) -> int | None:
-    """The odd q for which the exponent is p/q: such a power of a negative number is real."""
-    near, nint = 1e-25, numbers().nint
-    return next((q for q in (1, 3, 5, 7, 9) if abs(exponent * q - nint(exponent * q)) < near), None)
+def agrees_with(formula: str, decimal: Numeral) -> bool | None:
+    """Whether the decimal rounds the real constant that the formula is; None if it is no such constant."""
+    value = constant(formula)
+    return None if value is None else agree(decimal, Numeral(value=value))
+
+
+def constant(formula: str) -> Fraction | None:
+    """The real constant that the formula is, to 45 decimals; None if it is none."""
+    context = _context()
+    try:
+        reader = _Formula(formula, point=0)
+        value = reader.value()
+        if reader.has_variables or not _close(value, value.real):
+            return None
+        return Fraction(
+            int(context.nint(value.real * context.mpf(10) ** AGREEING_DIGITS)), 10**AGREEING_DIGITS
+        )
+    except UNDEFINED:
+        return None
+
+
+def ratio(one: tuple[str, str], other: tuple[str, str]) -> float | None:
+    """The c with `left - right` of the first = c times that of the second: 0 without one, None if unreadable."""
+    ratios = []
+    try:
+        for point in range(LAST_POINT + 1):
+            upper, lower = (
+                _Formula(f"({left})-({right})", point=point).value() for left, right in (one, other)
+            )
+            ratios.append(upper / lower)
+        first = ratios[0].real
+        return float(first) if all(_close(first, each) for each in ratios) else 0.0
+    except UNDEFINED:
+        return None
+
+
+def _same_at_any_size(one: str, other: str, log_base: int | None) -> bool:
+    try:
+        return _same(one, other, log_base, PRECISION)
+    except OutOfRangeError:
+        return _same(one, other, log_base, WIDE)
+
+
+def _same(one: str, other: str, log_base: int | None, precision: int) -> bool:
+    inside: list[bool] = []
+    outside: list[bool] = []
+    for point in range(LAST_POINT + 1):
+        left, right = (
+            _Formula(text, point=point, log_base=log_base, precision=precision) for text in (one, other)
+        )
+        equal = _close(left.value(), right.value(), precision)
+        if not left.has_variables and not right.has_variables:
+            return equal
+        (outside if left.left_reals or right.left_reals else inside).append(equal)
+    return all(inside or outside)
+
+
+def _close(one: Any, other: Any, precision: int = PRECISION) -> bool:
+    scale = max(1, abs(one), abs(other))
+    agreeing = precision - PRECISION + AGREEING_DIGITS
+    return bool(abs(one - other) <= scale * _context(precision).mpf(10) ** -agreeing)

@@ -1,93 +1,44 @@
-"""One spelling for what can be written in several ways, and cutting text at its outermost separators.
+r"""One spelling for what can be written in several ways, and the parts of answers that have several.
 
-`normalised` changes how a formula is spelled, never what it says: sizes, spaces and fonts go, look-alike signs
-become one sign. Everything after it in the pipeline relies on that spelling.
+`normalised` changes how a formula is spelled, never what it says: sizes, spaces and fonts go, look-alike signs become
+one sign. Everything after it in the pipeline relies on that spelling. `parts_of` cuts lists, sets, tuples, intervals,
+unions, ratios and matrices; what the brackets say is kept: `(1, 2)` has an order, `[1, 2]` has ends, `\{1, 2\}` and
+`1, 2` have neither. An inequality in one variable is the interval that it describes, two joined by `or` are a union.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from prorl.envs.verifiers.numbers import read_numeral
+
+MAX_PARTS = 40
 
 _SIGNS = str.maketrans(
-    {
-        "−": "-",
-        "–": "-",
-        "﹣": "-",
-        "×": "*",
-        "·": "*",
-        "⋅": "*",
-        "∗": "*",
-        "÷": "/",
-        "⁄": "/",
-        "∕": "/",
-        "π": r"\pi ",
-        "∞": r"\infty ",
-        "≤": r"\le ",
-        "⩽": r"\le ",
-        "≥": r"\ge ",
-        "⩾": r"\ge ",
-        "≠": r"\ne ",
-        "±": r"\pm ",
-        "ℝ": r"\mathbb{R}",
-        "…": "...",
-        "⟨": "(",
-        "⟩": ")",
-        "∪": r"\cup ",
-        "∈": r"\in ",
-        "∅": r"\emptyset ",
-        "√": r"\sqrt ",
-        "°": r"^\circ ",
-        "½": r"\frac{1}{2}",
-        "¼": r"\frac{1}{4}",
-        "¾": r"\frac{3}{4}",
-        "％": "%",
-        "，": ",",
-        "：": ":",
-        "（": "(",
-        "）": ")",
-        "\u00a0": " ",
-        "\u202f": " ",
-        "\u2009": " ",
-        "€": "",
-        "£": "",
-        "¥": "",
-        "₹": "",
-    }
-)
-_RAISED = MappingProxyType(
-    {ord(raised): plain for raised, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True)}
-)
+    {sign: plain for signs, plain in (
+        ("−–﹣", "-"), ("×·⋅∗", "*"), ("÷⁄∕", "/"), ("π", r"\pi "), ("∞", r"\infty "), ("≤⩽", r"\le "),
+        ("≥⩾", r"\ge "), ("≠", r"\ne "), ("±", r"\pm "), ("ℝ", r"\mathbb{R}"), ("…", "..."), ("⟨（", "("),
+        ("⟩）", ")"), ("∪", r"\cup "), ("∈", r"\in "), ("∅", r"\emptyset "), ("√", r"\sqrt "), ("°", r"^\circ "),
+        ("％", "%"), ("½", r"\frac{1}{2}"), ("¼", r"\frac{1}{4}"), ("¾", r"\frac{3}{4}"), ("，", ","), ("：", ":"),
+        ("\u00a0\u202f\u2009", " "), ("€£¥₹", ""),
+    ) for sign in signs}
+)  # fmt: skip
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _RAISED_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 
-# command → its one spelling; commands that only change the look become a space
-_COMMANDS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("dfrac", "tfrac", "cfrac"), r"\frac"),
-        **dict.fromkeys(("leq", "leqslant", "leqq"), r"\le "),
-        **dict.fromkeys(("geq", "geqslant", "geqq"), r"\ge "),
-        **dict.fromkeys(("neq",), r"\ne "),
-        **dict.fromkeys(("cdot", "times", "ast"), "*"),
-        **dict.fromkeys(("vert", "lvert", "rvert", "mid"), "|"),
-        **dict.fromkeys(("varnothing",), r"\emptyset "),
-        **dict.fromkeys(("lbrace",), r"\{"),
-        **dict.fromkeys(("langle",), "("),
-        **dict.fromkeys(("rangle",), ")"),
-        **dict.fromkeys(("backslash",), r"\setminus "),
-        **dict.fromkeys(("lor", "vee"), " or "),
-        **dict.fromkeys(("dots", "ldots", "cdots"), "..."),
-        **dict.fromkeys(("R", "reals"), r"\mathbb{R}"),
-        **dict.fromkeys(("rbrace",), r"\}"),
-        **dict.fromkeys(("degree",), r"^\circ "),
-        **dict.fromkeys(("dbinom", "tbinom"), r"\binom"),
-        **dict.fromkeys(("div",), "/"),
-        **dict.fromkeys(("lt",), "<"),
-        **dict.fromkeys(("gt",), ">"),
-        **dict.fromkeys(("quad", "qquad", "displaystyle", "textstyle", "limits", "nolimits", "hfill"), " "),
-        **dict.fromkeys(("left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr"), ""),
-    }
-)
+# command → its one spelling; commands that only change the look become a space or nothing
+_COMMANDS = {name: plain for names, plain in (
+    ("dfrac tfrac cfrac", r"\frac"), ("leq leqslant leqq", r"\le "), ("geq geqslant geqq", r"\ge "), ("neq", r"\ne "),
+    ("cdot times ast", "*"), ("vert lvert rvert mid", "|"), ("varnothing", r"\emptyset "), ("lbrace", r"\{"),
+    ("rbrace", r"\}"), ("langle", "("), ("rangle", ")"), ("backslash", r"\setminus "), ("lor vee", " or "),
+    ("dots ldots cdots", "..."), ("R reals", r"\mathbb{R}"), ("degree", r"^\circ "), ("dbinom tbinom", r"\binom"),
+    ("div", "/"), ("lt", "<"), ("gt", ">"), ("quad qquad displaystyle textstyle limits nolimits hfill", " "),
+    ("left right big Big bigg Bigg bigl bigr Bigl Bigr", ""),
+) for name in names.split()}  # fmt: skip
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _FONT = re.compile(
     r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|operatorname|boxed|fbox)\*?\s*"
@@ -95,23 +46,25 @@ _FONT = re.compile(
 )
 _SPACE = re.compile(r"(?<!\\)\\[,;:> ]|~")
 _DIGIT_GROUP = re.compile(r"(?<=[0-9])(?:\\[,; ]|~)(?=[0-9]{3}(?![0-9]))")
-_POSITIVE_INFINITY = re.compile(r"(?<![0-9A-Za-z})\]])(\s*)\+\s*(?=\\infty)")
-_DOUBLE_DEGREE = re.compile(r"\^\s*(?:\{\s*)?(?:\^\s*)?\\circ\s*\}?")
-_SHORT_FRACTION = re.compile(r"\\frac\s*([0-9])\s*(?:([0-9])|(?=\{))")
-_HALF_SHORT_FRACTION = re.compile(r"\\frac\s*(\{[^{}]*\})\s*([0-9])")
-_BLACKBOARD = re.compile(r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?")
-_EMPTY_SET = re.compile(r"\\\{\s*\\\}")
-_INFINITY = re.compile(r"(?i)(?<![A-Za-z\\])infinity(?![A-Za-z])")
-_CHOOSE = re.compile(r"(?<![A-Za-z0-9])C\s*_\s*\{?\s*([0-9]+)\s*\}?\s*\^\s*\{?\s*([0-9]+)\s*\}?")
-_DOTTED = re.compile(r"\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?")
-_AND_SO_ON = re.compile(r"(?<=[0-9.])(?P<again>[0-9]{1,9}?)(?P=again){2,}\s*\.{3}")
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
 _GAP = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])|(?<![0-9]) (?=[0-9])|(?<=[0-9]) (?![0-9])")
+# applied in this order, after fonts are gone
+_SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
+    (r"(?i)(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
+    (r"\\\{\s*\\\}", r"\\emptyset "),
+    (r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?", r"\\mathbb{R}"),
+    (r"(?<=[0-9.])(?P<again>[0-9]{1,9}?)(?P=again){2,}\s*\.{3}", r"\\overline{\g<again>}"),
+    (r"\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?", r"\\overline{\1\2\3}"),
+    (r"(?<![A-Za-z0-9])C\s*_\s*\{?\s*([0-9]+)\s*\}?\s*\^\s*\{?\s*([0-9]+)\s*\}?", r"\\binom{\1}{\2}"),
+    (r"\^\s*(?:\{\s*)?(?:\^\s*)?\\circ\s*\}?", r"^\\circ "),
+    (r"(?<![0-9A-Za-z})\]])(\s*)\+\s*(?=\\infty)", r"\1"),
+    (r"\\frac\s*([0-9])\s*([0-9])", r"\\frac{\1}{\2}"),
+    (r"\\frac\s*([0-9])\s*(?=\{)", r"\\frac{\1}"),
+    (r"\\frac\s*(\{[^{}]*\})\s*([0-9])", r"\\frac\1{\2}"),
+))  # fmt: skip
 
 # nothing to respell: no dots that go on, no infinity, no binomial coefficient
 _ALREADY = re.compile(r"(?!.*(?:\.\.\.|(?i:infinity)))(?:[0-9A-Za-z+\-/^().,=%\s]|\*(?!\*))*", re.DOTALL)
-
-_OPENING, _CLOSING = "([{", ")]}"
 
 
 def normalised(text: str) -> str:
@@ -130,15 +83,14 @@ def normalised(text: str) -> str:
     text = _SPACE.sub(" ", text)
     for _ in range(3):  # a font inside a font inside a box is as deep as answers go
         text = _FONT.sub(r" \1 ", text)
-    text = _BLACKBOARD.sub(r"\\mathbb{R}", _EMPTY_SET.sub(r"\\emptyset ", _INFINITY.sub(r"\\infty ", text)))
-    text = _DOTTED.sub(r"\\overline{\1\2\3}", _AND_SO_ON.sub(r"\\overline{\g<again>}", text))
-    text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
-    text = _DOUBLE_DEGREE.sub(r"^\\circ ", text)
-    text = _POSITIVE_INFINITY.sub(r"\1", text)
-    text = _SHORT_FRACTION.sub(_braced, text)
-    text = _HALF_SHORT_FRACTION.sub(r"\\frac\1{\2}", text)
+    for pattern, plain in _SPELLINGS:
+        text = pattern.sub(plain, text)
     text = " ".join(text.split()).rstrip(" .,;")
-    return _without_outer_braces(text)
+    while text.startswith("{") and text.endswith("}") and not text.endswith(r"\}"):
+        if split_top(text[1:-1], ()) is None:
+            break
+        text = text[1:-1].strip()
+    return text
 
 
 def compact(text: str) -> str:
@@ -155,37 +107,170 @@ def split_top(text: str, separators: Sequence[str]) -> list[str] | None:
     depth, start, position = 0, 0, 0
     parts = []
     while position < len(text):
-        char = text[position]
-        if char in _OPENING:
-            depth += 1
-        elif char in _CLOSING:
-            depth -= 1
-            if depth < 0:
-                return None
-        found = (
-            next((mark for mark in separators if text.startswith(mark, position)), None)
-            if not depth
-            else None
-        )
-        if found is None:
-            position += 1
-            continue
-        parts.append(text[start:position].strip())
-        position += len(found)
-        start = position
+        depth += (text[position] in "([{") - (text[position] in ")]}")
+        if depth < 0:
+            return None
+        found = None
+        if not depth:
+            found = next((mark for mark in separators if text.startswith(mark, position)), None)
+        if found is not None:
+            parts.append(text[start:position].strip())
+            start = position + len(found)
+        position += len(found or " ")
     parts.append(text[start:].strip())
     return parts if depth == 0 else None
 
 
-def _braced(match: re.Match[str]) -> str:
-    second = "{" + match[2] + "}" if match[2] else ""
-    return r"\frac{" + match[1] + "}" + second
+Kind = Literal["set", "union", "()", "[]", "(]", "[)", ":", "rows", "row"]
+
+_MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\2\}", re.DOTALL)
+_OR = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])or(?![A-Za-z])")
+_AND = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
+_REALS = r"\mathbb{R}"
+_HOLES = re.compile(r"\\mathbb\{R\}\s*(?:\\setminus|-)\s*\\\{(.*)\\\}")
+_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_ORDER = (r"\le ", r"\ge ", r"\le", r"\ge", "<", ">")
+_ORDER_SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|<|>")
+_VARIABLE = re.compile(r"[A-Za-z]|\\(?:theta|alpha|lambda|mu|phi)")
 
 
-def _without_outer_braces(text: str) -> str:
-    while text.startswith("{") and text.endswith("}") and not text.endswith(r"\}"):
-        inner = text[1:-1]
-        if split_top(inner, ()) is None:
-            return text
-        text = inner.strip()
-    return text
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Several answers in one; without order where the kind is `set` or `union`.
+
+    The parts of kind `rows` are matrix rows, each to be read by `row_of`.
+    """
+
+    kind: Kind
+    items: tuple[str, ...]
+
+
+def parts_of(text: str) -> Parts | None:
+    """The parts of a normalised answer; None for an answer of one part, or of too many.
+
+    >>> parts_of("1, 2").kind, parts_of("(1, 2]").items
+    ('set', ('1', '2'))
+    """
+    readers = (_reals, _both_signs, _matrix, _either, _list, _union, _bracketed, _ratio)
+    parts = next((parts for read in readers if (parts := read(text)) is not None), None)
+    return parts if parts is not None and len(parts.items) <= MAX_PARTS else None
+
+
+def row_of(text: str) -> Parts:
+    """The cells of a matrix row."""
+    return Parts(kind="row", items=tuple(cell.strip() for cell in text.split("&")))
+
+
+def relation_of(text: str) -> tuple[str, Parts] | None:
+    """The variable and the interval of an inequality such as `1 < x \\le 2` or `x > 3`; None for anything else."""
+    parts = split_top(text, _ORDER)
+    if parts is None or not 2 <= len(parts) <= 3 or not all(parts):
+        return None
+    signs = _ORDER_SIGN.findall(text)
+    if len(signs) != len(parts) - 1 or len({sign in ("<", r"\le") for sign in signs}) != 1:
+        return None
+    if signs[0] in (">", r"\ge"):
+        parts, signs = parts[::-1], signs[::-1]
+    is_open = [sign in ("<", ">") for sign in signs]
+    if len(parts) == 3:
+        low, name, high = parts
+        return (name, _interval(low, high, *is_open)) if _VARIABLE.fullmatch(name) else None
+    low, high = parts
+    if low[:1] == low[-1:] == "|" and _VARIABLE.fullmatch(low[1:-1]):
+        return low[1:-1], _interval(f"-({high})", high, is_open[0], is_open[0])
+    if _VARIABLE.fullmatch(low):
+        return low, _interval(r"-\infty", high, True, is_open[0])
+    return (high, _interval(low, r"\infty", is_open[0], True)) if _VARIABLE.fullmatch(high) else None
+
+
+def is_interval(parts: Parts) -> bool:
+    """Whether the brackets can only mean an interval: `(1, 2)` may as well be a point."""
+    with_ends = parts.kind in ("[]", "(]", "[)")
+    return len(parts.items) == 2 and (
+        with_ends or (parts.kind == "()" and any("infty" in end for end in parts.items))
+    )
+
+
+def _interval(low: str, high: str, low_open: bool, high_open: bool) -> Parts:
+    kinds: tuple[tuple[Kind, Kind], tuple[Kind, Kind]] = (("[]", "[)"), ("(]", "()"))
+    return Parts(kind=kinds[low_open][high_open], items=(low, high))
+
+
+def _both_signs(text: str) -> Parts | None:
+    r"""`a \pm b` is `a + b` and `a - b`."""
+    if text.count(r"\pm") != 1 or "," in text:
+        return None
+    return Parts(kind="set", items=tuple(text.replace(r"\pm", sign).strip() for sign in "+-"))
+
+
+def _reals(text: str) -> Parts | None:
+    """The real line, or the intervals between the numbers that are taken out of it."""
+    if text == _REALS:
+        return _interval(r"-\infty", r"\infty", True, True)
+    match = _HOLES.fullmatch(text)
+    if match is None:
+        return None
+    holes = [(read_numeral(hole), hole) for hole in split_top(match[1], (",",)) or ()]
+    values = sorted((numeral.value, hole) for numeral, hole in holes if numeral is not None)
+    if len(values) != match[1].count(",") + 1:
+        return None
+    ends = [r"-\infty", *(hole for _, hole in values), r"\infty"]
+    return Parts(kind="union", items=tuple(f"({low}, {high})" for low, high in pairwise(ends)))
+
+
+def _either(text: str) -> Parts | None:
+    """`x < 1 or x > 2`: the intervals of inequalities in one variable, as a union."""
+    relations = [relation_of(part.strip()) for part in _OR.split(text)]
+    found = [relation for relation in relations if relation is not None]
+    if not len(relations) == len(found) >= 2 or len({variable for variable, _ in found}) > 1:
+        return None
+    items = tuple(f"{each.kind[0]}{', '.join(each.items)}{each.kind[1]}" for _, each in found)
+    return Parts(kind="union", items=items)
+
+
+def _matrix(text: str) -> Parts | None:
+    """The rows of a matrix, a factor in front multiplied into its cells."""
+    match = _MATRIX.fullmatch(text)
+    if match is None or r"\begin" in match[3]:
+        return None
+    rows = [row.strip() for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[3])]
+    factor = match[1].strip().removesuffix("*")
+    if factor:
+        rows = [" & ".join(f"({factor})*({cell})" for cell in row_of(row).items) for row in rows if row]
+    return Parts(kind="rows", items=tuple(row for row in rows if row))
+
+
+def _list(text: str) -> Parts | None:
+    if not re.search(r"[(\[{]", text):
+        text = _THOUSANDS.sub("", text)
+    parts = split_top(_AND.sub(",", text), (",", ";"))
+    if parts is None or len(parts) < 2:
+        return None
+    return Parts(kind="set", items=tuple(part for part in parts if part))
+
+
+def _union(text: str) -> Parts | None:
+    parts = split_top(text, (r"\cup",))
+    return Parts(kind="union", items=tuple(parts)) if parts is not None and len(parts) > 1 else None
+
+
+def _bracketed(text: str) -> Parts | None:
+    if text.startswith(r"\{") and text.endswith(r"\}"):
+        items = split_top(text[2:-2], (",", ";"))
+        return None if items is None else Parts(kind="set", items=tuple(item for item in items if item))
+    kinds: dict[str, Kind] = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)"}
+    kind = kinds.get(text[:1] + text[-1:])
+    items = split_top(text[1:-1], (",", ";"))
+    if kind is None or items is None or len(items) < 2:
+        return None
+    nested = [split_top(item[1:-1], (",",)) for item in items if item[:1] == "[" and item[-1:] == "]"]
+    if kind == "[]" and len(nested) == len(items) and all(nested):
+        return Parts(kind="rows", items=tuple(" & ".join(cells) for cells in nested if cells))
+    return Parts(kind=kind, items=tuple(items))
+
+
+def _ratio(text: str) -> Parts | None:
+    parts = split_top(compact(text), (":",))
+    if parts is None or len(parts) < 2 or not all(parts):
+        return None
+    return Parts(kind=":", items=tuple(parts))

@@ -15,24 +15,42 @@ What is decided on purpose (the table in tests/envs/verifiers/test_math_table.py
 - bare lists and sets have no order, tuples and intervals keep order and brackets; `\\pm` means both;
 - an interval gold may be met by an inequality and the reverse, but `(1, 2)` may be a point and is not `1 < x < 2`;
 - with `allow_unevaluated=False` a rational gold must be met by a numeral in lowest terms: no `2+3`, `5!`, `6/2`.
+
+math-verify gets only what passes `is_harmless`: short, shallow, of known commands, without operations whose
+evaluation can explode (towers, factorials, sums, integrals). Its own timeouts stay off: they cancel the caller's
+timers and raise a BaseException; the judge's deadline stands outside. Only its LaTeX reader is used: the other one
+evaluates text by `sympy.parse_expr`, which is Python's `eval`.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from prorl.envs.extract import last_box
-from prorl.envs.verifiers import algebra
-from prorl.envs.verifiers.amounts import read_amount, same_amount
-from prorl.envs.verifiers.latex import compact, normalised, split_top
-from prorl.envs.verifiers.numerals import read_numeral
-from prorl.envs.verifiers.structure import Parts, is_interval, parts_of, relation_of, row_of
-from prorl.envs.verifiers.symbolic import MAX_CHARS, symbolic_equal
+from prorl.envs.verifiers.formula import agrees_with, ratio, same_formula
+from prorl.envs.verifiers.latex import (
+    Parts,
+    compact,
+    is_interval,
+    normalised,
+    parts_of,
+    relation_of,
+    row_of,
+    split_top,
+)
+from prorl.envs.verifiers.numbers import read_numeral
+from prorl.envs.verifiers.quantity import read_amount, same_amount
 
-MAX_DEPTH = 4  # of parts inside parts
+MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer would be another answer
+MAX_DEPTH = 4  # of parts inside parts, and of brackets for math-verify
 MAX_PROSE_WORDS = 6  # of a gold answer in words; a longer one is an explanation
+MAX_TOKENS, MAX_EXPONENT, MAX_LITERAL, MAX_WORD = (
+    60,
+    20,
+    15,
+    3,
+)  # for math-verify; digits and letters in a row
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"
@@ -40,9 +58,7 @@ _NAMED = re.compile(rf"({_NAME})\s*(?:=|\\in(?![a-z]))\s*(.+)", re.DOTALL)
 _NAME_LAST = re.compile(rf"([^=<>]*[^=<>A-Za-z\\\s][^=<>]*?)\s*=\s*({_NAME})")
 _CONSTANT = re.compile(r"\+\s*[cC]$")
 _SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>|=")
-_FLIPPED: Mapping[str, str] = MappingProxyType(
-    {r"\le": r"\ge", r"\ge": r"\le", "<": ">", ">": "<", "=": "=", r"\ne": r"\ne"}
-)
+_FLIPPED = {r"\le": r"\ge", r"\ge": r"\le", "<": ">", ">": "<", "=": "=", r"\ne": r"\ne"}
 _READ_ALONE = (r"\infty", r"-\infty", r"\emptyset")
 _PROSE = re.compile(r"[A-Za-z][A-Za-z '’\-,]*")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
@@ -58,6 +74,9 @@ def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> boo
     (True, False, True)
     >>> math_equal("2+3", "5"), math_equal("2+3", "5", allow_unevaluated=False)
     (True, False)
+
+    Raises:
+        ImportError: math-verify is not installed, which is no fault of the answer.
     """
     if answer == gold:
         return bool(answer.strip())
@@ -74,9 +93,8 @@ def gold_verifies(gold: str) -> bool:
     Beyond that it has to be something that an answer can be compared with in more than one spelling, or a few
     words: a gold that nothing here can read would reject right answers.
     """
-    boxed = last_box(f"\\boxed{{{gold}}}")
     text = normalised(gold)
-    if boxed != gold or len(gold) > MAX_CHARS or not text:
+    if last_box(f"\\boxed{{{gold}}}") != gold or len(gold) > MAX_CHARS or not text:
         return False
     return _is_comparable(text)
 
@@ -92,7 +110,7 @@ def _is_comparable(text: str) -> bool:
         return True
     if _SIGN.search(text):
         return all(map(_is_comparable, filter(None, _SIGN.split(text))))
-    return algebra.same_formula(text, text) is True or symbolic_equal(text, text)
+    return same_formula(text, text) is True or _symbolic_equal(text, text)
 
 
 def _equal(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool:
@@ -108,7 +126,7 @@ def _equal(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool:
         verdict = stage(answer, gold, allow_unevaluated, depth)
         if verdict is not None:
             return verdict
-    return allow_unevaluated and depth == 0 and symbolic_equal(answer, gold)
+    return allow_unevaluated and depth == 0 and _symbolic_equal(answer, gold)
 
 
 def _without_names(answer: str, gold: str) -> tuple[str, str]:
@@ -129,8 +147,7 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
 
 
 def _last_member(text: str) -> str:
-    members = split_top(text, ("=",))
-    return text if members is None else members[-1]
+    return (split_top(text, ("=",)) or [text])[-1]
 
 
 def _as_amounts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
@@ -171,13 +188,13 @@ def _as_parts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bo
         return is_interval(wanted) and _same_parts(given[1], wanted, allow_unevaluated, depth)
     if parts and wanted:
         return _same_parts(parts, wanted, allow_unevaluated, depth)
-    if parts or wanted:
-        alone = parts or wanted
-        if alone is None or alone.kind != "set" or len(alone.items) != 1:
-            return False
-        pair = (alone.items[0], gold) if parts else (answer, alone.items[0])
-        return _equal(*pair, allow_unevaluated, depth + 1)
-    return None
+    alone = parts or wanted
+    if alone is None:
+        return None
+    if alone.kind != "set" or len(alone.items) != 1:
+        return False
+    pair = (alone.items[0], gold) if parts else (answer, alone.items[0])
+    return _equal(*pair, allow_unevaluated, depth + 1)
 
 
 def _same_parts(answer: Parts, gold: Parts, allow_unevaluated: bool, depth: int) -> bool:
@@ -186,7 +203,7 @@ def _same_parts(answer: Parts, gold: Parts, allow_unevaluated: bool, depth: int)
     if gold.kind == "rows":
         rows = zip(answer.items, gold.items, strict=True)
         return all(_same_parts(row_of(a), row_of(b), allow_unevaluated, depth) for a, b in rows)
-    if gold.ordered:
+    if gold.kind not in ("set", "union"):
         pairs = zip(answer.items, gold.items, strict=True)
         return all(_equal(a, b, allow_unevaluated, depth + 1) for a, b in pairs)
     left = list(gold.items)
@@ -206,7 +223,7 @@ def _as_relations(answer: str, gold: str, allow_unevaluated: bool, depth: int) -
     if len(signs) != 1 or len(wanted) != 1:
         return None if len(signs) == len(wanted) else False
     sides, wanted_sides = (tuple(part.strip() for part in _SIGN.split(text)) for text in (answer, gold))
-    factor = algebra.ratio((sides[0], sides[1]), (wanted_sides[0], wanted_sides[1]))
+    factor = ratio((sides[0], sides[1]), (wanted_sides[0], wanted_sides[1]))
     if factor is None:
         return None
     turned = _FLIPPED[signs[0]] if factor < 0 else signs[0]
@@ -218,12 +235,81 @@ def _as_formulas(answer: str, gold: str, allow_unevaluated: bool, depth: int) ->
         return False  # the answer is no number, or it would have been compared as one
     if _CONSTANT.search(answer) and _CONSTANT.search(gold):
         answer, gold = _CONSTANT.sub("+C", answer), _CONSTANT.sub("+C", gold)
-    same = algebra.same_formula(answer, gold)
+    same = same_formula(answer, gold)
     if same:
         return True
     for formula, text in ((gold, answer), (answer, gold)):
         decimal = read_numeral(text)
         if decimal is not None and decimal.places is not None:
-            rounds = algebra.agrees_with(formula, decimal)
+            rounds = agrees_with(formula, decimal)
             return same if rounds is None else rounds
     return same
+
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+|[A-Za-z]+|[-+*/^_=<>|()\[\]{},.;&]")
+_COMMANDS = re.compile(
+    "frac sqrt pi sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp infty cup cap in "
+    "notin subset subseteq emptyset setminus mathbb le ge ne pm lfloor rfloor lceil rceil min max "
+    "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi varphi "
+    "chi psi omega begin end circ det operatorname".replace(" ", "|")
+)
+_ENVIRONMENTS = ("matrix", "pmatrix", "bmatrix", "vmatrix", "cases", "array")
+# latex2sympy passes other arguments to nsimplify, which parses what it guesses as Python
+_WHOLE_CALL = re.compile(r"(?<![A-Za-z])\\?(?:gcd|lcm)\s*\(\s*[0-9]{1,15}(?:\s*,\s*[0-9]{1,15})*\s*\)")
+_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*\}|\\?[A-Za-z]+|[0-9]+)")
+
+
+def _symbolic_equal(answer: str, gold: str) -> bool:
+    """Whether math-verify finds two normalised formulas equal; False if one is not harmless or not readable."""
+    if not (is_harmless(answer) and is_harmless(gold)):
+        return False
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeouts are off, on purpose
+    options = {"extraction_config": (LatexExtractionConfig(),), "fallback_mode": "no_fallback"}
+    try:
+        parsed_gold, parsed = (
+            parse(f"\\boxed{{{text}}}", parsing_timeout=None, **options) for text in (gold, answer)
+        )
+        return bool(verify(parsed_gold, parsed, timeout_seconds=None))
+    except Exception:  # a parser of another project failed on this text: it is no answer that can be read
+        return False
+
+
+def is_harmless(text: str) -> bool:
+    """Whether math-verify evaluates a formula cheaply whatever it says: a bound on its size, not on its meaning."""
+    if len(text) > MAX_CHARS:
+        return False
+    text = _WHOLE_CALL.sub("0", text)
+    tokens = _TOKEN.findall(text)
+    if len(tokens) > MAX_TOKENS or "".join(tokens) != re.sub(r"\s", "", text):
+        return False
+    depth = deepest = 0
+    for token in tokens:
+        depth += (token in "([{") - (token in ")]}")
+        deepest = max(deepest, depth)
+    if depth != 0 or deepest > MAX_DEPTH:
+        return False
+    return all(map(_is_known, tokens)) and _exponents_are_small(text)
+
+
+def _is_known(token: str) -> bool:
+    if token[0] == "\\":
+        return not token[1].isalpha() or _COMMANDS.fullmatch(token[1:]) is not None
+    if token[0].isdigit():
+        return len(token) <= MAX_LITERAL
+    if not token.isalpha() or token in _ENVIRONMENTS:
+        return True
+    return len(token) <= MAX_WORD and token not in ("gcd", "lcm")
+
+
+def _exponents_are_small(text: str) -> bool:
+    """Every exponent is a flat group without a power in it, and their product stays small."""
+    exponents = _EXPONENT.findall(text)
+    if len(exponents) != text.count("^"):
+        return False
+    product = 1
+    for exponent in exponents:
+        for literal in re.findall(r"[0-9]+", exponent):
+            product *= max(1, int(literal))
+    return product <= MAX_EXPONENT and not any("^" in exponent[1:] for exponent in exponents)

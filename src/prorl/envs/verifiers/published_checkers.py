@@ -1,7 +1,7 @@
 """The checkers of IFEval and IFBench themselves, so that a figure of these evaluations can be compared with others.
 
 They are the code that the two papers published, as the package evalscope ships it (the extra `evaluations`). Training
-keeps the checks of `instructions/`, which are stricter: these here also pay a response that says nothing.
+keeps the checks of `instructions.py`, which are stricter: these here also pay a response that says nothing.
 """
 
 from __future__ import annotations

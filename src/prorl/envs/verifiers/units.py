@@ -2,33 +2,44 @@
 
 A unit is a product of powers of named units, `/` applying to the one factor after it: `J/kg K` is `(J/kg)·K`, and
 whoever means otherwise writes `J/(kg K)`. Prefixes go only with the units that take them. Angles keep a dimension
-of their own, so that rad/s is no Hz.
+of their own, so that rad/s is no Hz. (pint takes 0.6 s to load, and reads `kmeter`, `kmin` and `m//s` as units,
+`ms^{-1}` as "per millisecond" and rad/s as Hz.)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-from types import MappingProxyType
+from functools import cache, lru_cache
+from typing import ClassVar
+
+from prorl.envs.verifiers.expressions import Reader, UnreadableError
 
 BASES = ("m", "kg", "s", "A", "K", "mol", "cd", "rad")
 MAX_CHARS = 60
 MAX_POWER = 12
 
-Dimension = tuple[int, ...]  # powers of BASES
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a unit measures and how many of the SI unit it is: value_SI = value * factor + offset."""
+    """What a unit measures, as powers of `BASES`, and its size: value_SI = value * factor + offset."""
 
-    dimension: Dimension
+    dimension: tuple[int, ...]
     factor: Fraction
     offset: Fraction = Fraction(0)  # of temperature scales whose zero is elsewhere
 
+    def si(self, value: Fraction) -> Fraction:
+        """The value in SI base units."""
+        return value * self.factor + self.offset
+
+    def times(self, other: Unit, power: int = 1) -> Unit:
+        """This unit times a power of another one."""
+        dimension = tuple(a + power * b for a, b in zip(self.dimension, other.dimension, strict=True))
+        return Unit(dimension=dimension, factor=self.factor * other.factor**power)
+
+
+ONE = Unit(dimension=(0,) * len(BASES), factor=Fraction(1))
 
 # names = factor and base powers; the first names take SI prefixes, those after the bar do not
 _DEFINITIONS = """
@@ -66,26 +77,21 @@ Gy gray = 1 m2 s-2 | Sv sievert = 1 m2 s-2
 | ° deg degree = 0.017453292519943295 rad
 | % percent = 0.01 | ppm = 1e-6 | mph = 0.44704 m s-1 | knot = 0.514444444444 m s-1
 """
-_SYMBOL_PREFIXES = dict(
-    zip(
-        "YZEPTGMkhdcmµunpfa",
-        (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18),
-        strict=True,
-    )
-) | {"da": 1}
+_EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18)
+_SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1}
 _NAME_PREFIXES = {
     "giga": 9, "mega": 6, "kilo": 3, "hecto": 2, "deci": -1, "centi": -2, "milli": -3, "micro": -6, "nano": -9,
     "pico": -12, "femto": -15, "tera": 12,
 }  # fmt: skip
 _SHORT = 3  # letters: mol, bar and ohm are written with both kinds of prefixes
-_SCALES: Mapping[str, tuple[Fraction, Fraction]] = MappingProxyType(
-    {
-        **dict.fromkeys(("°C", "degC", "celsius", "degreescelsius"), (Fraction(1), Fraction("273.15"))),
-        **dict.fromkeys(
-            ("°F", "degF", "fahrenheit", "degreesfahrenheit"),
-            (Fraction(5, 9), Fraction("273.15") - Fraction(160, 9)),
-        ),
-    }
+_CELSIUS, _FAHRENHEIT = (
+    Unit(
+        dimension=tuple(int(base == "K") for base in BASES), factor=factor, offset=Fraction("273.15") - shift
+    )
+    for factor, shift in ((Fraction(1), 0), (Fraction(5, 9), Fraction(160, 9)))
+)
+_SCALES = dict.fromkeys(("°C", "degC", "celsius", "degreescelsius"), _CELSIUS) | dict.fromkeys(
+    ("°F", "degF", "fahrenheit", "degreesfahrenheit"), _FAHRENHEIT
 )
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SPELLINGS = (
@@ -107,11 +113,7 @@ _SPELLINGS = (
     (re.compile(r"(?<![A-Za-z])cubic\s+([A-Za-z]+)"), r"\1^3"),
     (re.compile(r"(?i)(degrees?)\s+(celsius|fahrenheit)"), r"\2"),
 )
-_TOKEN = re.compile(
-    r"\s*(?:(?P<name>[A-Za-zµΩÅ°%]+)(?:\s*\^\s*\{?\s*(?P<raised>[+-]?[0-9]{1,2})\s*\}?|(?P<power>[+-]?[0-9]{1,2}))?"
-    r"|(?P<one>1)(?=\s*/)|(?P<sign>[*/()])|-(?=\s*[A-Za-z]))\s*"
-)
-_NONE: Dimension = (0,) * len(BASES)
+_NAME = re.compile("[A-Za-zµΩÅ°%]+")
 
 
 @lru_cache(maxsize=4096)
@@ -123,80 +125,61 @@ def unit_of(text: str) -> Unit | None:
     """
     if len(text) > MAX_CHARS:
         return None
-    text = respelled(text)
-    scale = _SCALES.get(text) or _SCALES.get(text.lower())
-    if scale is not None:
-        return Unit(dimension=_dimension("K"), factor=scale[0], offset=scale[1])
-    tokens = list(_tokens(text))
-    if not tokens or None in tokens:
-        return None
-    product, rest = _product([token for token in tokens if token is not None])
-    return None if rest else product
-
-
-def respelled(text: str) -> str:
-    """The unit in plain signs: no LaTeX, one sign each for micro, ohm, degree and times."""
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda raised: "^" + raised[0].translate(_RAISED), text)
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
-    return " ".join(text.split())
-
-
-def _tokens(text: str) -> Iterator[re.Match[str] | None]:
-    """The parts of a unit; a None says that the rest is no unit."""
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        yield match
-        if match is None:
-            return
-        position = match.end()
-
-
-def _product(tokens: list[re.Match[str]]) -> tuple[Unit | None, list[re.Match[str]]]:
-    """The product up to an unmatched closing bracket, and the tokens from there on."""
-    product, sign, seen = Unit(dimension=_NONE, factor=Fraction(1)), 1, False
-    while tokens and tokens[0]["sign"] != ")":
-        token, *tokens = tokens
-        factor: Unit | None
-        if token["sign"] == "(":
-            factor, tokens = _product(tokens)
-            if not tokens:
-                return None, tokens
-            tokens = tokens[1:]
-        elif token["name"]:
-            factor = _named(token["name"], int(token["raised"] or token["power"] or 1))
-        elif token["one"]:
-            factor = product
-        else:
-            sign = -1 if token["sign"] == "/" else 1
-            if not seen or not tokens or tokens[0]["sign"] in ("*", "/", ")"):
-                return None, tokens
-            continue
-        if factor is None:
-            return None, tokens
-        product, sign, seen = _times(product, factor, sign), 1, True
-    return (product if seen and max(map(abs, product.dimension)) <= MAX_POWER else None), tokens
-
-
-def _times(one: Unit, other: Unit, power: int) -> Unit:
-    dimension = tuple(a + power * b for a, b in zip(one.dimension, other.dimension, strict=True))
-    return Unit(dimension=dimension, factor=one.factor * other.factor**power)
-
-
-def _named(name: str, power: int) -> Unit | None:
-    if abs(power) > MAX_POWER:
+    text = " ".join(text.split())
+    scale = _SCALES.get(text) or _SCALES.get(text.lower())
+    if scale is not None:
+        return scale
+    try:
+        product: Unit = _Product(text).value()
+    except UnreadableError:
         return None
+    return product if max(map(abs, product.dimension)) <= MAX_POWER else None
+
+
+class _Product(Reader):
+    """A product of powers of units."""
+
+    token = re.compile(
+        rf"\s*({_NAME.pattern}(?:\s*\^\s*\{{?\s*[+-]?[0-9]{{1,2}}\s*\}}?|[+-]?[0-9]{{1,2}})?"
+        r"|1(?=\s*/)|[*/()]|-(?=\s*[A-Za-z]))"
+    )
+    ranks: ClassVar[dict[str, int]] = {"*": 1, "/": 1, "-": 1}
+    max_depth = MAX_CHARS
+
+    def _rank(self) -> int:
+        return int(self._peek() not in ("", ")"))
+
+    def _operand(self) -> Unit:
+        token = self._next()
+        if token == "(":
+            group: Unit = self._group(")")
+            return group
+        if token == "1":
+            return ONE
+        name = _NAME.match(token)
+        unit = _named(name[0]) if name else None
+        power = int(re.sub(rf"{_NAME.pattern}|[\s^{{}}]", "", token) or 1) if unit else 0
+        if unit is None or abs(power) > MAX_POWER:
+            raise UnreadableError
+        return ONE.times(unit, power)
+
+    def _join(self, operator: str, left: Unit, right: Unit) -> Unit:
+        return left.times(right, -1 if operator == "/" else 1)
+
+
+def _named(name: str) -> Unit | None:
     exact, with_prefix = _tables()
     unit = exact.get(name) or _prefixed(name, with_prefix)
     if unit is None and len(name) >= 4:
-        lower = name.lower()
-        singular = lower.removesuffix("s")
-        unit = exact.get(lower) or exact.get(singular) or _prefixed(singular, with_prefix)
-    return None if unit is None else _times(Unit(dimension=_NONE, factor=Fraction(1)), unit, power)
+        singular = name.lower().removesuffix("s")
+        unit = exact.get(name.lower()) or exact.get(singular) or _prefixed(singular, with_prefix)
+    return unit
 
 
-def _prefixed(name: str, units: Mapping[str, Unit]) -> Unit | None:
+def _prefixed(name: str, units: dict[str, Unit]) -> Unit | None:
     """Short units take the short prefixes and long names the long ones: neither "kmeter" nor "kilom"."""
     for prefix, exponent in (*_SYMBOL_PREFIXES.items(), *_NAME_PREFIXES.items()):
         rest = name.removeprefix(prefix)
@@ -207,29 +190,21 @@ def _prefixed(name: str, units: Mapping[str, Unit]) -> Unit | None:
     return None
 
 
-@lru_cache(maxsize=1)
-def _tables() -> tuple[Mapping[str, Unit], Mapping[str, Unit]]:
+@cache
+def _tables() -> tuple[dict[str, Unit], dict[str, Unit]]:
     """All units by name, and those among them that take prefixes."""
     exact: dict[str, Unit] = {}
     with_prefix: dict[str, Unit] = {}
     for line in _DEFINITIONS.strip().splitlines():
         for position, definition in enumerate(line.split("|")):
-            if not definition.strip():
-                continue
             names, _, meaning = definition.partition("=")
+            if not names.strip():
+                continue
             size, *powers = meaning.split()
-            unit = Unit(dimension=_dimension(*powers), factor=Fraction(size))
-            exact |= dict.fromkeys(names.split(), unit)
+            by_base = dict(re.findall(r"([A-Za-z]+)(-?[0-9]*)", " ".join(powers)))
+            dimension = tuple(int(by_base.get(base, "0") or 1) for base in BASES)
+            found = dict.fromkeys(names.split(), Unit(dimension=dimension, factor=Fraction(size)))
+            exact |= found
             if position == 0:
-                with_prefix |= dict.fromkeys(names.split(), unit)
-    return MappingProxyType(exact), MappingProxyType(with_prefix)
-
-
-def _dimension(*powers: str) -> Dimension:
-    found = dict.fromkeys(BASES, 0)
-    for power in powers:
-        match = re.fullmatch(r"([A-Za-z]+)(-?[0-9]+)?", power)
-        if match is None:
-            raise ValueError(f"{power!r} in the table of units is no power of a base unit")
-        found[match[1]] += int(match[2] or 1)
-    return tuple(found.values())
+                with_prefix |= found
+    return exact, with_prefix

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from urllib.parse import quote
 
 from prorl.config.schema import KNOBS
@@ -20,18 +19,17 @@ from prorl.lab.dashboard.evaluations import Evaluations
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section
 from prorl.lab.report.markup import bullets, escape, heading, remark
-from prorl.lab.report.reader import RunReader, RunRecord
 from prorl.lab.report.recipe import recipe_section
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.section import Section
 from prorl.lab.report.summary import summary_section
 from prorl.lab.report.words import count
-from prorl.lab.watch.overview import duration
-from prorl.run.layout import CONFIG, JOURNAL, SAMPLES
-from prorl.run.status import RECENT, health, runs_below
+from prorl.lab.watch.console import duration
+from prorl.run.history import RunHistory, health
+from prorl.run.layout import CONFIG, JOURNAL, SAMPLES, runs_below
 from prorl.steering import WORDS
 
-GOES_ON = 600.0  # seconds since the last event for which a reader is kept in memory
+GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
 AT_A_TIME = 1.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
 LATELY = 5  # marks
 NONE = "–"
@@ -67,7 +65,7 @@ class RunPage:
 
     def __init__(self, folder: Path, *, orders: bool) -> None:
         self._folder = folder
-        self._reader = RunReader(folder)
+        self._run = RunHistory(folder)
         self._form = [orders_section()] if orders else []
         self._summary: list[Section] = []
         self._curves: list[Section] = []
@@ -90,7 +88,7 @@ class RunPage:
         self._trouble = trouble
         return [
             *([Section(key="trouble", title="Trouble", html=remark(trouble, "bad"))] if trouble else []),
-            health_section(glance(self._reader.run), time.time()),
+            health_section(glance(self._run), time.time()),
             *self._form,
             *self._summary,
             *self._curves,
@@ -104,12 +102,12 @@ class RunPage:
         self._evaluations.close()
 
     def _read_on(self) -> None:
-        self._news |= self._reader.refresh()
+        self._news |= self._run.refresh()
         self._news |= self._evaluations.refresh()
         if self._news:
-            runs = [self._reader.run]
+            runs = [self._run]
             self._curves = curve_sections(runs)
-            self._sources = [lineage_section(self._reader.run), recipe_section(runs)]
+            self._sources = [lineage_section(self._run), recipe_section(runs)]
             self._summary = [summary_section(runs, measured=[self._evaluations.measured])]
             self._news = False
         sampled = stamp(self._folder / SAMPLES)
@@ -118,7 +116,7 @@ class RunPage:
 
 
 class RunsPage:
-    """All runs at a glance. Readers are kept of runs that go on; of the others, which may be many, a row each.
+    """All runs at a glance. Histories are kept of runs that go on; of the others, which may be many, a row each.
 
     Hundreds of runs take long to read at first: those written last come first, the others with the next looks.
     """
@@ -126,7 +124,7 @@ class RunsPage:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._rows: dict[str, tuple[Stamp | None, Glance]] = {}
-        self._readers: dict[str, RunReader] = {}
+        self._histories: dict[str, RunHistory] = {}
 
     def look(self) -> Sequence[Section]:
         """The list as the files are now."""
@@ -140,17 +138,17 @@ class RunsPage:
             if time.monotonic() > until:
                 break
         self._rows = rows
-        self._readers = {
-            name: reader
-            for name, reader in self._readers.items()
-            if name in found and now - (reader.run.written or 0.0) < GOES_ON
+        self._histories = {
+            name: run
+            for name, run in self._histories.items()
+            if name in found and now - (run.written or 0.0) < GOES_ON
         }
         known = {name: rows[name][1] for name in found if name in rows}
         return [runs_section(known, now, unread=len(found) - len(known))]
 
     def close(self) -> None:
         """The page has no readers any more. The rows stay, for the next one."""
-        self._readers.clear()
+        self._histories.clear()
 
     def _row(self, name: str, folder: Path, now: float) -> tuple[Stamp | None, Glance]:
         seen = stamp(folder / JOURNAL)
@@ -158,13 +156,13 @@ class RunsPage:
             row = self._rows[name][1]
             begun = seen is not None and seen[1] > 0
             return seen, replace(row, health=health(folder, begun=begun, stopped=row.stopped, now=now))
-        reader = self._readers.setdefault(name, RunReader(folder))
+        run = self._histories.setdefault(name, RunHistory(folder))
         try:
-            reader.refresh()
-            return seen, glance(reader.run)
+            run.refresh()
+            return seen, glance(run)
         except Exception as error:  # one folder, whatever lies in it, does not hide the others
             log.warning("%s: %r", folder, error)
-            return seen, glance(RunRecord(name=name, folder=folder, health=f"unreadable: {error!r}"))
+            return seen, replace(glance(RunHistory(folder)), health=f"unreadable: {error!r}")
 
 
 def find_runs(root: Path) -> Mapping[str, Path]:
@@ -191,17 +189,15 @@ def stamp(path: Path) -> Stamp | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def glance(run: RunRecord) -> Glance:
+def glance(run: RunHistory) -> Glance:
     """What is shown of a run at a glance."""
-    seconds = [value for value in run.steps.get("seconds.total")[-RECENT:] if value > 0]
-    planned = run.config.get("steps", 0)
     return Glance(
         health=run.health,
         stopped=run.stopped,
-        step=run.steps.steps[-1] if len(run.steps) else 0,
-        steps=planned if isinstance(planned, int) else 0,
-        rate=3600 / fmean(seconds) if seconds else None,
-        exam=(run.exams.steps[-1], run.exams.get("score")[-1]) if len(run.exams) else None,
+        step=run.step,
+        steps=run.planned,
+        rate=run.steps_per_hour,
+        exam=(run.validations.steps[-1], run.validations.get("score")[-1]) if len(run.validations) else None,
         written=run.written,
         lately=tuple(mark.text for mark in run.marks[: -LATELY - 1 : -1]),
         notes=run.notes,

@@ -16,7 +16,7 @@ from prorl.envs.types import Problem
 from prorl.lab.evals.evaluation_store import Rules, Study, model_file, read_study, write_study
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.validation import Part, Questions, VerifierError, sit_exam
-from prorl.run import sealed
+from prorl.run.checkpoint import tidy
 from prorl.stopwatch import Stopwatch
 
 PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
@@ -60,7 +60,7 @@ def measure(
     path = model_file(folder, subject.model)
     aside = path.with_suffix(".parts")
     aside.mkdir(exist_ok=True)
-    sealed.tidy(aside)
+    tidy(aside)
     total, done = sum(map(len, questions.values())), 0
     chunks: list[Study] = []
     failures: list[VerifierError] = []

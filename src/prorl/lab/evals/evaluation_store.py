@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
 from prorl.rollout.validation import Kept, ProblemResult, Questions, Vote
-from prorl.run import sealed
-from prorl.run.layout import EVALS, LOCK
-from prorl.run.lock import hold_lock
+from prorl.run.checkpoint import tidy
+from prorl.run.layout import EVALS, LOCK, hold_lock
 from prorl.types import Sampling
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ def check_name(name: str) -> None:
 
 
 def _begin(folder: Path, rules: Rules) -> None:
-    sealed.tidy(folder)
+    tidy(folder)
     differences = list(differing(folder, rules))
     if differences and any(folder.rglob("*.parquet")):
         raise StorageError(

@@ -18,13 +18,11 @@ import yaml
 from prorl import __version__
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.config.schema import RunConfig
-from prorl.control.events import Evaluated, Intervened, Ordered, StageEntered, Stepped
+from prorl.control.events import Evaluated, Intervened, Ordered, StageEntered
 from prorl.lab.evals.statistics import MEAN
 from prorl.lab.export.markdown import bullets, fenced, plain, table
 from prorl.lab.report.gains import Gain
-from prorl.lab.report.story import Story
-from prorl.lab.watch.lines import line
-from prorl.run import lineage
+from prorl.run.history import RunHistory, describe
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
@@ -46,7 +44,7 @@ class Exported:
     gains: tuple[Gain, ...] = ()
 
 
-def model_card(story: Story, config: RunConfig, model: Exported) -> str:
+def model_card(story: RunHistory, config: RunConfig, model: Exported) -> str:
     """The whole README.md of an export; `story` ends at the exported step."""
     parts = (
         _front_matter(config),
@@ -78,16 +76,15 @@ def _front_matter(config: RunConfig) -> str:
     return f"---\n{yaml.safe_dump(data, sort_keys=False)}---"
 
 
-def _summary(story: Story, config: RunConfig, model: Exported) -> str:
-    steps = story.of(Stepped)
+def _summary(story: RunHistory, config: RunConfig, model: Exported) -> str:
     base = "a tiny base that knew only such tasks" if config.model.path is None else plain(config.model.path)
     return (
         f"A language model of {_amount(model.parameters)} parameters ({plain(model.architecture)}, {model.dtype}), "
         "trained by prolonged reinforcement learning with verifiable rewards (ProRL v2), with prorl "
         f"{__version__}, on these tasks: {plain(', '.join(config.tasks))}. It began as {base}, and is the policy "
         f"after step {model.step} of {config.steps}. Until then "
-        f"{sum(step.tally.rollouts for step in steps):,} responses with "
-        f"{_amount(sum(step.tally.sampled_tokens for step in steps))} tokens were sampled and judged by programs."
+        f"{story.steps.total('tally.rollouts'):,.0f} responses with "
+        f"{_amount(int(story.steps.total('tally.sampled_tokens')))} tokens were sampled and judged by programs."
     )
 
 
@@ -121,8 +118,8 @@ def _use(config: RunConfig, model: Exported) -> Iterator[str]:
     )
 
 
-def _results(story: Story, model: Exported) -> Iterator[str]:
-    exams, best = story.of(Evaluated), story.best_exam()
+def _results(story: RunHistory, model: Exported) -> Iterator[str]:
+    exams, best = story.of(Evaluated), story.best
     if best is not None:
         yield (
             "pass@1 on held-out problems in the exams during the run. They steer a run (its resets, its best "
@@ -168,16 +165,16 @@ def _change(gain: Gain) -> str:
     return f"{100 * (gain.trained - gain.base):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
-def _training(story: Story, config: RunConfig) -> Iterator[str]:
+def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
     yield (
         "The recipe, as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
     )
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude=set(SECTIONS))
     yield fenced(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "yaml")
-    parents = lineage.branches(story.events)
+    parents = story.branches
     if parents:
         yield f"The run is a branch of {plain(' of '.join(reversed(parents)))}."
-    born = lineage.references(story.events)
+    born = story.references
     if born:
         yield "The references that the KL penalty was paid to:"
         yield table(
@@ -190,10 +187,10 @@ def _training(story: Story, config: RunConfig) -> Iterator[str]:
     told = [event for event in story.events if isinstance(event, (StageEntered, Intervened, Ordered))]
     if told:
         yield "Stages, interventions of detectors and orders of the operator:"
-        yield bullets(line(event, config.steps) for event in told)
+        yield bullets(describe(event) for event in told)
 
 
-def _limits(story: Story, config: RunConfig, model: Exported) -> Iterator[str]:
+def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[str]:
     yield (
         "It was rewarded for what programs can check on the tasks above and for nothing else. Helpfulness and "
         "safety were neither trained nor measured."
@@ -222,7 +219,7 @@ def _limits(story: Story, config: RunConfig, model: Exported) -> Iterator[str]:
     yield "The licence of its base, and those of its data sets, hold for it too; they are not stated here."
 
 
-def _going_on(story: Story, config: RunConfig, model: Exported) -> Iterator[str]:
+def _going_on(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[str]:
     yield "Training goes on from these weights under any recipe, with a fresh optimizer and reference:"
     tiny = " model.warmup=null" if config.model.warmup else ""
     yield fenced(f"prorl train RECIPE model.path=PATH/TO/THIS/FOLDER{tiny}", "sh")

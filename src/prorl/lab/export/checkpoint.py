@@ -28,12 +28,12 @@ from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
 from prorl.lab.report.gains import run_gains
-from prorl.lab.report.story import Story, read_story
 from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
-from prorl.run import sealed
+from prorl.run.checkpoint import commit
+from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
+from prorl.run.resume import hash_files
 from prorl.run.store import Checkpoint, RunStore
-from prorl.run.surroundings import hash_files
 from prorl.types import Knobs
 
 disable_progress_bar()  # a model is read and written in one go; the command says when it is done
@@ -67,7 +67,7 @@ def export(
     store = RunStore.open(folder, report=say)
     checkpoint = _checkpoint(store, step)
     config = check(store.config, str(folder / CONFIG))
-    story = read_story(folder, up_to=checkpoint.step)
+    story = read_history(folder, up_to=checkpoint.step)
     for note in story.notes:
         say(note)
     tokenizer = _tokenizer(story)
@@ -83,7 +83,7 @@ def export(
         (aside / CARD).write_text(card, encoding="utf-8", errors="replace")
 
     try:
-        sealed.seal(target, fill, {"run": story.name, "step": checkpoint.step, "prorl": __version__})
+        commit(target, fill, {"run": story.name, "step": checkpoint.step, "prorl": __version__})
     except (shutil.Error, FileNotFoundError) as error:
         raise StorageError(
             f"a file of {folder} vanished while it was copied, perhaps because its trainer made room: "
@@ -104,7 +104,7 @@ def _checkpoint(store: RunStore, step: int | None) -> Checkpoint:
     return checkpoint
 
 
-def _tokenizer(story: Story) -> Path:
+def _tokenizer(story: RunHistory) -> Path:
     """The folder of the run's tokenizer, which is the one that was trained with."""
     folder = story.folder / TOKENIZER
     before = next((event.surroundings.get(TOKENIZER) for event in story.of(Started)), None)
@@ -113,10 +113,11 @@ def _tokenizer(story: Story) -> Path:
     return folder
 
 
-def _last_knobs(story: Story, config: RunConfig) -> Knobs:
+def _last_knobs(story: RunHistory, config: RunConfig) -> Knobs:
     """The dials of the last training step, those of the recipe's start before any."""
-    last = max((at for at, event in enumerate(story.events) if isinstance(event, Stepped)), default=0)
-    return knobs_now(make_plan(config), fold(story.events[:last]))
+    events = [event for event in read_events(story.folder) if getattr(event, "step", 0) <= story.step]
+    last = max((at for at, event in enumerate(events) if isinstance(event, Stepped)), default=0)
+    return knobs_now(make_plan(config), fold(events[:last]))
 
 
 def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
@@ -145,7 +146,7 @@ def _generation(tokenizer: Path, checkpoint: Path, knobs: Knobs) -> GenerationCo
     )
 
 
-def _exported(story: Story, step: int, aside: Path, generation: GenerationConfig) -> Exported:
+def _exported(story: RunHistory, step: int, aside: Path, generation: GenerationConfig) -> Exported:
     """What the card says of the files themselves."""
     model = json.loads((aside / MODEL_CONFIG).read_bytes())
     return Exported(
@@ -173,7 +174,7 @@ def _parameters(folder: Path) -> int:
     return total
 
 
-def _prompt(story: Story, step: int) -> str:
+def _prompt(story: RunHistory, step: int) -> str:
     """The shortest prompt among the last sample rollouts, as the model was asked it in training."""
     paths = sorted((story.folder / SAMPLES).glob("step_*.jsonl"))
     told = [path for path in paths if int(path.stem.removeprefix("step_")) <= step]

@@ -1,23 +1,24 @@
-"""Which numbers of a run are drawn together, and how to read them: data alone, drawn by `curves.py`."""
+"""Which figures of a run are drawn together, and how to read them: made from the table of metrics."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
-from prorl.lab.report.reader import RunRecord
+from prorl.control.metrics import STEP, VALIDATION, Metric
+from prorl.run.history import RunHistory
 
-Values = Callable[[RunRecord], Sequence[float]]
+Shape = Literal["curve", "stack", "stairs", "points"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One curve: a value for every step, or every exam, of a run."""
+    """One curve: a column of the runs."""
 
     label: str
-    values: Values
+    column: str
     kind: Literal["part", "whole", "bound"] = (
         "part"  # whole: what the parts make up; bound: what they may reach
     )
@@ -29,10 +30,10 @@ class Chart:
 
     key: str
     title: str
-    note: str
-    lines: tuple[Line, ...]
-    source: Literal["steps", "exams"] = "steps"
-    shape: Literal["curve", "stack", "stairs", "points"] = "curve"
+    note: str = ""
+    lines: tuple[Line, ...] = ()
+    source: Literal["steps", "validations"] = "steps"
+    shape: Shape = "curve"
     unit: str = ""
     percent: bool = False
     wide: bool = False  # as wide as the page
@@ -47,183 +48,110 @@ class Chapter:
     charts: tuple[Chart, ...]
 
 
-def chapters(runs: Sequence[RunRecord]) -> list[Chapter]:
+SHARED: Mapping[str, Chart] = MappingProxyType(
+    {
+        chart.key: chart
+        for chart in (
+            Chart(
+                key="validation",
+                title="Validation",
+                note="Problems held out of training. Validations may steer resets, so that an evaluation on test "
+                "problems says more.",
+                source="validations",
+                shape="points",
+                percent=True,
+                wide=True,
+            ),
+            Chart(
+                key="reward",
+                title="Score and reward",
+                note="Score: of all judged groups. Reward: what was trained on, after filtering and shaping.",
+            ),
+            Chart(
+                key="domains",
+                title="Score per domain",
+                note="Mean score of all judged groups, rejected ones included: those without a verifier error.",
+            ),
+            Chart(
+                key="clip",
+                title="Tokens held back",
+                note="Share of tokens whose ratio was clipped, or whose weight left the mismatch bounds.",
+                percent=True,
+            ),
+            Chart(
+                key="truncated",
+                title="Cut off and unanswered",
+                note="Share of judged responses that hit the length limit, and that hold no answer in the form "
+                "asked.",
+                percent=True,
+            ),
+            Chart(
+                key="informative",
+                title="Informative share",
+                note="What became of the drawn problems: trained on, or thrown away since all their scores were "
+                "alike.",
+                percent=True,
+                shape="stack",
+            ),
+            Chart(
+                key="seconds",
+                title="Step time by phase",
+                note="Wall clock of a training step; validations and checkpoints come on top.",
+                unit="seconds",
+                shape="stack",
+            ),
+        )
+    }
+)
+"""Charts of several metrics; any other metric has a chart of its own, from its row in the table."""
+
+KINDS: Mapping[str, Literal["whole", "bound"]] = MappingProxyType({"score": "whole", "pass_at_n": "bound"})
+
+
+NOTES: Mapping[str, str] = MappingProxyType(
+    {
+        "entropy": "Near zero the policy no longer explores; a surge means that it falls apart.",
+        "kl": "Falls to zero at a reset and climbs as the policy moves on.",
+        "grad_norm": "Before clipping.",
+        "mismatch": "Should stay small: both compute the same policy.",
+        "length": "Mean over the responses of all groups without a verifier error.",
+        "learning_rate": "As used, with what detectors and the operator changed.",
+        "kl_coef": "The price of leaving the reference.",
+        "length_weight": "Weight of the cosine length penalty; zero outside its windows.",
+        "tokens_per_second": "All sampled tokens over the whole time of the step.",
+    }
+)
+
+
+def chapters(runs: Sequence[RunHistory]) -> list[Chapter]:
     """All charts, by what they tell; domains and phases are those of the runs."""
+    made: dict[str, dict[str, Chart]] = {}
+    for metric in (*VALIDATION, *STEP):
+        if metric.chart is not None:
+            key = metric.chart or metric.name
+            charts = made.setdefault(metric.chapter, {})
+            chart = charts.get(key) or SHARED.get(key) or _own(metric)
+            charts[key] = replace(chart, lines=(*chart.lines, *_lines(metric, chart.source, runs)))
     return [
-        Chapter(key="learning", title="Learning", charts=(_exam(runs), _reward(), _domains(runs))),
-        Chapter(key="policy", title="Policy", charts=_policy()),
-        Chapter(key="sampling", title="Sampling", charts=_sampling()),
-        Chapter(key="knobs", title="Knobs", charts=_knobs()),
-        Chapter(key="speed", title="Speed", charts=_speed(runs)),
+        Chapter(key=name, title=name.capitalize(), charts=tuple(charts.values()))
+        for name, charts in made.items()
     ]
 
 
-def column(name: str, label: str, kind: Literal["part", "whole", "bound"] = "part") -> Line:
-    """A curve that the journal holds as it is."""
-    if name.startswith("exam."):
-        return Line(label=label, values=lambda run: run.exams.get(name.removeprefix("exam.")), kind=kind)
-    return Line(label=label, values=lambda run: run.steps.get(name), kind=kind)
-
-
-def _exam(runs: Sequence[RunRecord]) -> Chart:
-    domains = sorted({name for run in runs for name in run.exams.below("domains")})
+def _own(metric: Metric) -> Chart:
     return Chart(
-        key="exam",
-        title="Exam",
-        note="Problems held out of training. Exams may steer resets, so that a study on test problems says more.",
-        source="exams",
-        shape="points",
-        percent=True,
-        wide=True,
-        lines=(
-            column("exam.score", "mean pass@1", "whole"),
-            column("exam.pass_at_n", "mean pass@n", "bound"),
-            *(column(f"exam.domains.{name}", name) for name in domains),
-        ),
+        key=metric.name,
+        title=metric.title,
+        note=NOTES.get(metric.name, ""),
+        unit=metric.unit,
+        shape="stairs" if metric.chapter == "schedule" else "curve",
     )
 
 
-def _reward() -> Chart:
-    return Chart(
-        key="reward",
-        title="Score and reward",
-        note="Score: of all judged groups. Reward: what was trained on, after filtering and shaping.",
-        lines=(column("tally.score", "score"), column("tally.reward", "reward")),
-    )
-
-
-def _domains(runs: Sequence[RunRecord]) -> Chart:
-    domains = sorted({name for run in runs for name in run.steps.below("tally.domain_scores")})
-    return Chart(
-        key="domains",
-        title="Score per domain",
-        note="Mean score of all judged groups, rejected ones included: those without a verifier error.",
-        lines=tuple(column(f"tally.domain_scores.{name}", name) for name in domains),
-    )
-
-
-def _policy() -> tuple[Chart, ...]:
-    named = (
-        (
-            "entropy",
-            "Entropy",
-            "nats per token",
-            "Near zero the policy no longer explores; a surge means that it falls apart.",
-        ),
-        (
-            "kl",
-            "KL to the reference",
-            "nats per token",
-            "Falls to zero at a reset and climbs as the policy moves on.",
-        ),
-        ("grad_norm", "Gradient norm", "", "Before clipping."),
-        (
-            "mismatch",
-            "Mismatch of engine and learner",
-            "|log w|",
-            "Should stay small: both compute the same policy.",
-        ),
-    )
-    shares = (
-        column("update.clip_share", "clipped"),
-        column("update.mismatch_out_share", "outside mismatch bounds"),
-    )
-    return (
-        *(
-            Chart(
-                key=key,
-                title=title,
-                unit=unit,
-                note=note,
-                lines=(column(f"update.{key}", key.replace("_", " ")),),
-            )
-            for key, title, unit, note in named
-        ),
-        Chart(
-            key="clip",
-            title="Tokens held back",
-            note="Share of tokens whose ratio was clipped, or whose weight left the mismatch bounds.",
-            percent=True,
-            lines=shares,
-        ),
-    )
-
-
-def _sampling() -> tuple[Chart, ...]:
-    def share(name: str) -> Values:
-        return lambda run: ratio(run.steps.get(f"tally.{name}"), run.steps.get("tally.draws"))
-
-    fates = (
-        ("accepted", "informative"),
-        ("easy", "too easy"),
-        ("hard", "too hard"),
-        ("errors", "verifier errors"),
-    )
-    return (
-        Chart(
-            key="length",
-            title="Response length",
-            unit="tokens",
-            note="Mean over the responses of all groups without a verifier error.",
-            lines=(column("tally.length", "length"),),
-        ),
-        Chart(
-            key="truncated",
-            title="Cut off and unanswered",
-            note="Share of judged responses that hit the length limit, and that hold no answer in the form asked.",
-            percent=True,
-            lines=(column("tally.truncated", "cut off"), column("tally.unanswered", "no answer")),
-        ),
-        Chart(
-            key="informative",
-            title="Informative share",
-            note="What became of the drawn problems: trained on, or thrown away since all their scores were alike.",
-            percent=True,
-            shape="stack",
-            lines=tuple(Line(label=label, values=share(name)) for name, label in fates),
-        ),
-    )
-
-
-def _knobs() -> tuple[Chart, ...]:
-    named = (
-        ("learning_rate", "Learning rate", "As used, with what detectors and the operator changed."),
-        ("kl_coef", "KL coefficient", "The price of leaving the reference."),
-        ("length_weight", "Length penalty", "Weight of the cosine length penalty; zero outside its windows."),
-    )
-    return tuple(
-        Chart(key=key, title=title, note=note, shape="stairs", lines=(column(key, title.lower()),))
-        for key, title, note in named
-    )
-
-
-def _speed(runs: Sequence[RunRecord]) -> tuple[Chart, ...]:
-    phases = sorted({name for run in runs for name in run.steps.below("seconds")} - {"total"})
-    return (
-        Chart(
-            key="seconds",
-            title="Step time by phase",
-            unit="seconds",
-            note="Wall clock of a training step; exams and checkpoints come on top.",
-            shape="stack",
-            lines=tuple(column(f"seconds.{name}", name) for name in phases),
-        ),
-        Chart(
-            key="tokens",
-            title="Sampled tokens per second",
-            note="All sampled tokens over the whole time of the step.",
-            lines=(
-                Line(
-                    label="tokens/s",
-                    values=lambda run: ratio(
-                        run.steps.get("tally.sampled_tokens"), run.steps.get("seconds.total")
-                    ),
-                ),
-            ),
-        ),
-    )
-
-
-def ratio(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """Quotients; NaN where nothing is divided by."""
-    return [a / b if b else math.nan for a, b in zip(above, below, strict=True)]
+def _lines(metric: Metric, source: str, runs: Sequence[RunHistory]) -> Iterator[Line]:
+    if not metric.key.endswith(".*"):
+        yield Line(label=metric.label, column=metric.key, kind=KINDS.get(metric.key, "part"))
+        return
+    family = metric.key[:-2]
+    for name in sorted({name for run in runs for name in getattr(run, source).below(family)} - {"total"}):
+        yield Line(label=name, column=f"{family}.{name}")

@@ -15,13 +15,12 @@ from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 from prorl.algo.t_interval import t_interval
-from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Stepped
+from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset
+from prorl.control.metrics import STEP, ratio
 from prorl.lab.evals.statistics import MEAN
 from prorl.lab.report.gains import Gain
 from prorl.lab.report.groups import told
-from prorl.lab.report.story import Story
-
-RECENT = 20  # steps over which the end of a run is averaged
+from prorl.run.history import RECENT, RunHistory
 
 Unit = Literal["text", "count", "number", "share", "points"]  # points: a difference of shares
 Value = float | str | None  # None: the run does not say
@@ -60,18 +59,18 @@ def spread(values: Sequence[Value]) -> Spread | None:
     return Spread(mean=fmean(numbers), low=low, high=high, n=len(numbers))
 
 
-def rows(stories: Sequence[Story], gains: Sequence[Sequence[Gain]], health: Sequence[str]) -> Iterator[Row]:
-    """The whole comparison; `gains` and `health` say of each run how it was measured and how it is doing."""
+def rows(stories: Sequence[RunHistory], gains: Sequence[Sequence[Gain]]) -> Iterator[Row]:
+    """The whole comparison; `gains` say of each run how it was measured."""
     yield from _recipes(stories)
-    yield Row(section="run", title="state", unit="text", values=tuple(health))
-    yield from _work([story.of(Stepped) for story in stories])
+    yield Row(section="run", title="state", unit="text", values=tuple(run.state for run in stories))
+    yield from _work(stories)
     yield from _exams([story.of(Evaluated) for story in stories])
     yield from _decisions(stories)
-    yield from _end([story.of(Stepped)[-RECENT:] for story in stories])
+    yield from _end(stories)
     yield from _measured(gains)
 
 
-def _recipes(stories: Sequence[Story]) -> Iterator[Row]:
+def _recipes(stories: Sequence[RunHistory]) -> Iterator[Row]:
     """The keys in which the recipes differ, the seed among them."""
     recipes = [{"seed": story.config.get("seed")} | _flat(told(story.config)) for story in stories]
     for key in dict.fromkeys(key for recipe in recipes for key in recipe):
@@ -80,18 +79,28 @@ def _recipes(stories: Sequence[Story]) -> Iterator[Row]:
             yield _row("recipe", key, "text", (None if value is None else _said(value) for value in values))
 
 
-def _work(runs: Sequence[Sequence[Stepped]]) -> Iterator[Row]:
-    measures: Mapping[str, tuple[Unit, Callable[[Sequence[Stepped]], float]]] = {
-        "steps": ("count", lambda steps: steps[-1].step),
-        "hours in steps": ("number", lambda steps: _seconds(steps, "total") / 3600),
-        "responses sampled": ("count", lambda steps: sum(step.tally.rollouts for step in steps)),
-        "tokens sampled": ("count", _sampled),
-        "tokens sampled per second": ("count", lambda steps: _sampled(steps) / _seconds(steps, "total")),
+def _work(runs: Sequence[RunHistory]) -> Iterator[Row]:
+    measures: Mapping[str, tuple[Unit, Callable[[RunHistory], float | None]]] = {
+        "steps": ("count", lambda run: run.step),
+        "hours in steps": ("number", lambda run: run.steps.total("seconds.total") / 3600),
+        "responses sampled": ("count", lambda run: run.steps.total("tally.rollouts")),
+        "tokens sampled": ("count", lambda run: run.steps.total("tally.sampled_tokens")),
+        "tokens sampled per second": (
+            "count",
+            lambda run: ratio(run.steps.total("tally.sampled_tokens"), run.steps.total("seconds.total")),
+        ),
         "overhead": ("share", _overhead),
     }
-    begun = [steps or None for steps in runs]
+    begun = [run if len(run.steps) else None for run in runs]
     for title, (unit, measure) in measures.items():
         yield _row("run", title, unit, _each(begun, measure))
+
+
+def _overhead(run: RunHistory) -> float | None:
+    """Share of the time in steps that was neither generation nor learning."""
+    busy = run.steps.total("seconds.generate") + run.steps.total("seconds.learn")
+    share = ratio(busy, run.steps.total("seconds.total"))
+    return None if share is None else 1 - share
 
 
 def _exams(runs: Sequence[Sequence[Evaluated]]) -> Iterator[Row]:
@@ -113,8 +122,8 @@ def _exam(section: str, exams: Sequence[Evaluated | None]) -> Iterator[Row]:
         yield _row(section, domain, "share", (exam.domains.get(domain) if exam else None for exam in exams))
 
 
-def _decisions(stories: Sequence[Story]) -> Iterator[Row]:
-    def row(title: str, reasons: Callable[[Story], Iterable[str]]) -> Row:
+def _decisions(stories: Sequence[RunHistory]) -> Iterator[Row]:
+    def row(title: str, reasons: Callable[[RunHistory], Iterable[str]]) -> Row:
         return _row("decisions", title, "text", (_tallied(reasons(story)) for story in stories))
 
     yield row("reference resets", lambda story: (event.reason for event in story.of(ReferenceReset)))
@@ -125,19 +134,14 @@ def _decisions(stories: Sequence[Story]) -> Iterator[Row]:
     yield row("orders", lambda story: (event.order for event in story.of(Ordered) if event.refused is None))
 
 
-def _end(runs: Sequence[Sequence[Stepped]]) -> Iterator[Row]:
-    measures: Mapping[str, tuple[Unit, Callable[[Stepped], float | None]]] = {
-        "training score": ("share", lambda step: step.tally.score),
-        "entropy, nats": ("number", lambda step: step.update.entropy),
-        "KL to the reference": ("number", lambda step: step.update.kl),
-        "response length, tokens": ("number", lambda step: step.tally.length),
-        "informative share": ("share", lambda step: step.tally.informative_share),
-        "truncated share": ("share", lambda step: step.tally.truncated),
-    }
-    for title, (unit, measure) in measures.items():
-        found = ([value for step in steps if (value := measure(step)) is not None] for steps in runs)
-        means = (fmean(values) if values else None for values in found)
-        yield _row(f"mean of the last {RECENT} steps", title, unit, means)
+def _end(runs: Sequence[RunHistory]) -> Iterator[Row]:
+    for metric in STEP:
+        if "table" in metric.shown:
+            found = (run.steps.recent(metric.key) for run in runs)
+            means = (fmean(values) if values else None for values in found)
+            title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+            share = metric.key == "tally.score" or metric.form.endswith("%")
+            yield _row(f"mean of the last {RECENT} steps", title, "share" if share else "number", means)
 
 
 def _measured(runs: Sequence[Sequence[Gain]]) -> Iterator[Row]:
@@ -187,15 +191,3 @@ def _said(value: Any) -> str:
 def _tallied(names: Iterable[str]) -> str:
     counts = Counter(names)
     return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items()) or "none"
-
-
-def _seconds(steps: Iterable[Stepped], phase: str) -> float:
-    return sum(step.seconds.get(phase, 0.0) for step in steps)
-
-
-def _sampled(steps: Iterable[Stepped]) -> int:
-    return sum(step.tally.sampled_tokens for step in steps)
-
-
-def _overhead(steps: Sequence[Stepped]) -> float:
-    return 1 - (_seconds(steps, "generate") + _seconds(steps, "learn")) / _seconds(steps, "total")

@@ -7,19 +7,22 @@ recipe, and where runs differ only in their seed the mean over seeds in its 95 %
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import accumulate, cycle, pairwise
+from statistics import fmean
 from typing import Any
 
+from prorl.algo.t_interval import t_interval
 from prorl.lab.report.charts import Chart, Line, chapters
 from prorl.lab.report.groups import Group, groups
 from prorl.lab.report.marks import LAYOUT, mark_traces
-from prorl.lab.report.reader import RunRecord
 from prorl.lab.report.section import Figure, Section
-from prorl.lab.report.series import calm, over_seeds, short, thin
 from prorl.lab.report.style import PALETTE, faded, label
+from prorl.run.history import RunHistory
 
+POINTS = 600  # drawn per series at most
+CALM = 40  # the calm line is a mean over one in so many of all steps
 NEUTRAL = "#7d858f"
 CALM_POINTS = 300
 FEW = 20  # points up to which each one is drawn
@@ -42,7 +45,7 @@ class Pen:
     legend: bool = True
 
 
-def curve_sections(runs: Sequence[RunRecord]) -> list[Section]:
+def curve_sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Every curve that any of the runs has numbers for, under a few headings."""
     found = groups(runs)
     marks = mark_traces(found)
@@ -122,7 +125,9 @@ def _figure(
 
 def _traces(chart: Chart, line: Line, group: Group, pen: Pen) -> list[dict[str, Any]]:
     """One curve of one group, which may have no numbers for it."""
-    read = [(getattr(run, chart.source).steps, line.values(run)) for run in group.runs]
+    read = [
+        (getattr(run, chart.source).steps, getattr(run, chart.source).get(line.column)) for run in group.runs
+    ]
     curves = [(steps, values) for steps, values in read if any(map(math.isfinite, values))]
     if not curves:
         return []
@@ -189,3 +194,68 @@ def _below(pen: Pen) -> dict[str, Any]:
 
 def _xy(xs: Sequence[float], ys: Sequence[float]) -> dict[str, Any]:
     return {"x": list(xs), "y": short(ys)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A mean over seeds at some steps, and the 95 % interval of it."""
+
+    steps: Sequence[float]
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def thin(xs: Sequence[float], ys: Sequence[float], limit: int = POINTS) -> tuple[list[float], list[float]]:
+    """At most `limit` points of a curve, in order: its first and last one, and the extremes of every stretch between.
+
+    A stretch without a number leaves a NaN, which is drawn as a gap.
+    """
+    count = len(xs)
+    if count <= limit:
+        return list(xs), list(ys)
+    stretches = (limit - 2) // 2
+    edges = [1 + (count - 2) * i // stretches for i in range(stretches + 1)]
+    kept = [0]
+    for start, end in pairwise(edges):
+        finite = [at for at in range(start, end) if math.isfinite(ys[at])]
+        low, high = (
+            (min(finite, key=ys.__getitem__), max(finite, key=ys.__getitem__)) if finite else (start, start)
+        )
+        kept += sorted({low, high})
+    kept.append(count - 1)
+    return [xs[at] for at in kept], [ys[at] for at in kept]
+
+
+def calm(ys: Sequence[float], window: int | None = None) -> list[float]:
+    """The mean over `window` values around each one; what is not finite counts as missing, and stays so alone."""
+    half = (max(1, len(ys) // CALM) if window is None else window) // 2
+    finite = [math.isfinite(y) for y in ys]
+    sums = [0.0, *accumulate(y if good else 0.0 for y, good in zip(ys, finite, strict=True))]
+    counts = [0, *accumulate(finite)]
+    smooth = []
+    for at in range(len(ys)):
+        start, end = max(0, at - half), min(len(ys), at + half + 1)
+        number = counts[end] - counts[start]
+        smooth.append((sums[end] - sums[start]) / number if number and finite[at] else math.nan)
+    return smooth
+
+
+def over_seeds(curves: Sequence[Mapping[int, float]]) -> Interval:
+    """Mean and 95 % t-interval of several curves (step → value) at the steps that all of them have."""
+    steps = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    rows = [[curve[step] for curve in curves] for step in steps]
+    means = [fmean(row) if all(map(math.isfinite, row)) else math.nan for row in rows]
+    bands = [_band(row) for row in rows]
+    return Interval(steps=steps, mean=means, low=[low for low, _ in bands], high=[high for _, high in bands])
+
+
+def _band(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return math.nan, math.nan
+    return t_interval(values)
+
+
+def short(values: Sequence[float]) -> list[float | None]:
+    """Numbers as they travel to the page: six significant digits, and null for what is not finite."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from prorl.lab.report.reader import RunRecord
+from prorl.run.history import RunHistory
 
 SPAN = 20  # steps at either end that are compared
 LEAST = 2 * SPAN  # steps from which on a comparison says something
 
 
-def findings(run: RunRecord) -> list[str]:
+def findings(run: RunHistory) -> list[str]:
     """Everything that stands out, the gravest first; none is good news."""
     return [*run.notes, *_broken(run), *_drifts(run), *_shares(run), *_domains(run)]
 
@@ -23,11 +23,11 @@ def ends(values: Sequence[float]) -> tuple[float, float]:
     return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
 
 
-def _broken(run: RunRecord) -> Iterator[str]:
-    skipped = int(sum(value for value in run.steps.get("update.skipped") if math.isfinite(value)))
+def _broken(run: RunHistory) -> Iterator[str]:
+    skipped = int(run.steps.total("update.skipped"))
     if skipped:
         yield f"{skipped} updates were skipped because loss or gradient was not finite."
-    errors, draws = (_sum(run, name) for name in ("tally.errors", "tally.draws"))
+    errors, draws = (run.steps.total(name) for name in ("tally.errors", "tally.draws"))
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
     grave = [mark for mark in run.marks if mark.kind == "roll back"]
@@ -35,7 +35,7 @@ def _broken(run: RunRecord) -> Iterator[str]:
         yield f"The run was rolled back {_times(len(grave))}; the last time: {grave[-1].text}."
 
 
-def _drifts(run: RunRecord) -> Iterator[str]:
+def _drifts(run: RunHistory) -> Iterator[str]:
     if len(run.steps) < LEAST:
         return
     before, after = ends(run.steps.get("update.entropy"))
@@ -49,7 +49,7 @@ def _drifts(run: RunRecord) -> Iterator[str]:
         yield f"A step takes {after:.3g} s now and took {before:.3g} s at first."
 
 
-def _shares(run: RunRecord) -> Iterator[str]:
+def _shares(run: RunHistory) -> Iterator[str]:
     if not len(run.steps):
         return
     truncated, unanswered = (ends(run.steps.get(f"tally.{name}"))[1] for name in ("truncated", "unanswered"))
@@ -62,18 +62,14 @@ def _shares(run: RunRecord) -> Iterator[str]:
         yield f"Only {accepted / drawn:.0%} of drawn problems teach lately: too easy or too hard for this policy."
 
 
-def _domains(run: RunRecord) -> Iterator[str]:
+def _domains(run: RunHistory) -> Iterator[str]:
     """Domains whose exam is no better than at the beginning, while several exams could have shown it."""
-    if len(run.exams) < 3:
+    if len(run.validations) < 3:
         return
-    for name in run.exams.below("domains"):
-        scores = [score for score in run.exams.get(f"domains.{name}") if math.isfinite(score)]
+    for name in run.validations.below("domains"):
+        scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
         if len(scores) > 2 and max(scores[1:]) <= scores[0]:
             yield f"No exam in {name} was better than the first one ({scores[0]:.1%})."
-
-
-def _sum(run: RunRecord, name: str) -> float:
-    return sum(value for value in run.steps.get(name) if math.isfinite(value))
 
 
 def _times(count: int) -> str:

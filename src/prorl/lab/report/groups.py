@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
-from prorl.lab.report.reader import RunRecord
 from prorl.lab.report.style import PALETTE
+from prorl.run.history import RunHistory
 
 _NO_DIFFERENCE = ("seed", "name", *SECTIONS)
 LONGEST = 40  # characters of a label
@@ -21,10 +21,10 @@ class Group:
 
     label: str
     color: str
-    runs: tuple[RunRecord, ...]
+    runs: tuple[RunHistory, ...]
 
 
-def groups(runs: Sequence[RunRecord]) -> list[Group]:
+def groups(runs: Sequence[RunHistory]) -> list[Group]:
     """The runs by recipe, in the order given."""
     return [
         Group(label=_label(alike), color=PALETTE[at % len(PALETTE)], runs=tuple(alike))
@@ -56,6 +56,6 @@ def told(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in recipe.items() if key not in _NO_DIFFERENCE}
 
 
-def _label(runs: Sequence[RunRecord]) -> str:
+def _label(runs: Sequence[RunHistory]) -> str:
     names = ", ".join(run.name for run in runs)
     return names if len(names) <= LONGEST else f"{runs[0].name} … {runs[-1].name} ({len(runs)} seeds)"

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from prorl.lab.report.markup import paragraph, table
-from prorl.lab.report.reader import RunRecord
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.style import PALETTE, label
-from prorl.run.lineage import Born, branches, condition, references
+from prorl.run.history import Born, RunHistory
 
 TITLE = "Reference lineage"
 GREY = PALETTE[-1]
 ROW_PIXELS, FRAME_PIXELS = 26, 130
 
 
-def lineage_section(run: RunRecord) -> Section:
+def lineage_section(run: RunHistory) -> Section:
     """Every reference the run ever held: born when, why, of which policy; and the runs this one branched from."""
-    born, parents = references(run.origins), branches(run.origins)
+    born, parents = run.references, run.branches
     origin = f"This run is a branch of {', itself of '.join(reversed(parents))}." if parents else ""
     if not born:
         text = paragraph(f"No reference was ever held: the run pays no KL penalty. {origin}")
         return Section(key="lineage", title=TITLE, html=text)
-    last = max([born[-1].step, *run.steps.steps[-1:], *(mark.step for mark in run.marks[-1:])])
+    last = max(born[-1].step, run.step, *(mark.step for mark in run.marks[-1:]))
     resets = len(born) - 1
     count = "The reference was never reset" if not resets else f"The reference was reset {_times(resets)}"
     text = paragraph(
@@ -35,12 +33,12 @@ def lineage_section(run: RunRecord) -> Section:
     return Section(
         key="lineage",
         title=TITLE,
-        html=text + _table(run.folder, born),
+        html=text + _table(run, born),
         figures=(_timeline(born, last),),
     )
 
 
-def _table(folder: Path, born: Sequence[Born]) -> str:
+def _table(run: RunHistory, born: Sequence[Born]) -> str:
     header = (
         "reference",
         "reason",
@@ -58,7 +56,7 @@ def _table(folder: Path, born: Sequence[Born]) -> str:
             one.parent or "the base",
             one.optimizer,
             one.hash[:12],
-            condition(folder, one),
+            run.condition(one),
             str(one.step),
             str(one.source_step),
         )

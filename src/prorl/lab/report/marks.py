@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import Any
 
 from prorl.lab.report.groups import Group
-from prorl.lab.report.reader import Mark, RunRecord
 from prorl.lab.report.style import MARK_COLORS, faded, label
+from prorl.run.history import Mark, RunHistory
 
 AXIS = "y2"
 LAYOUT = {"yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}}
@@ -31,7 +31,7 @@ def mark_traces(found: Sequence[Group]) -> list[dict[str, Any]]:
     ]
 
 
-def penalty_windows(runs: Sequence[RunRecord]) -> list[tuple[int, int]]:
+def penalty_windows(runs: Sequence[RunHistory]) -> list[tuple[int, int]]:
     """First and last step of every stretch under a length penalty, if it comes and goes and all runs agree on it."""
     penalised: dict[int, bool] = {}
     for run in runs:
@@ -53,7 +53,7 @@ def _by_kind(marks: Sequence[Mark]) -> Iterator[tuple[str, list[Mark]]]:
             yield kind, chosen
 
 
-def _any(kind: str, runs: Sequence[tuple[str, RunRecord]]) -> bool:
+def _any(kind: str, runs: Sequence[tuple[str, RunHistory]]) -> bool:
     return any(mark.kind == kind for _, run in runs for mark in run.marks)
 
 
@@ -83,7 +83,7 @@ def _lines(kind: str, marks: Sequence[Mark]) -> dict[str, Any]:
     )
 
 
-def _ticks(kind: str, runs: Sequence[tuple[str, RunRecord]]) -> dict[str, Any]:
+def _ticks(kind: str, runs: Sequence[tuple[str, RunHistory]]) -> dict[str, Any]:
     chosen = [(color, run, mark) for color, run in runs for mark in run.marks if mark.kind == kind]
     return _over(
         kind,

@@ -10,13 +10,13 @@ from pydantic import BaseModel
 
 from prorl.config.schema import RunConfig
 from prorl.lab.report.markup import fold, heading, preformatted, remark, table
-from prorl.lab.report.reader import RunRecord
 from prorl.lab.report.section import Section
+from prorl.run.history import RunHistory
 
 DEEP = 9  # levels of nesting; no recipe has more
 
 
-def recipe_section(runs: Sequence[RunRecord]) -> Section:
+def recipe_section(runs: Sequence[RunHistory]) -> Section:
     """Every run's recipe, unfolded for one run and folded for several."""
     parts = [(run.name, _recipe(run.config)) for run in runs]
     html = parts[0][1] if len(parts) == 1 else "".join(fold(name, body) for name, body in parts)

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from prorl.envs.files import StorageError, write_atomic
+from prorl.envs.files import write_atomic
 from prorl.lab.report.boundary import boundary_sections
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section
 from prorl.lab.report.measured import measured
 from prorl.lab.report.page import page
-from prorl.lab.report.reader import RunRecord, read_run
 from prorl.lab.report.recipe import recipe_section
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.section import Figure, Section
 from prorl.lab.report.summary import summary_section
-from prorl.run.layout import CONFIG, JOURNAL
+from prorl.run.history import RunHistory, read_history
+from prorl.run.layout import require_run
 
 REPORT = "report.html"
 
 
-def sections(runs: Sequence[RunRecord]) -> list[Section]:
+def sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Everything a page about these runs says."""
     stored = [
         _apart(section, run.name, at if runs[1:] else None)
@@ -37,7 +37,7 @@ def sections(runs: Sequence[RunRecord]) -> list[Section]:
     ]
 
 
-def _stored(run: RunRecord) -> list[Section]:
+def _stored(run: RunHistory) -> list[Section]:
     """What lies in a run's own files beside its journal: studies, rollouts, references."""
     return [*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run)]
 
@@ -71,13 +71,12 @@ def write_report(
         ReportError: plotly is not installed whole.
     """
     for folder in folders:
-        if not ((folder / JOURNAL).exists() and (folder / CONFIG).exists()):
-            raise StorageError(f"{folder} is no run: it has no {JOURNAL} and {CONFIG}; check the name")
+        require_run(folder)
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     runs = []
     for folder in folders:
         progress(f"reading {folder.name}")
-        runs.append(read_run(folder))
+        runs.append(read_history(folder))
     progress("drawing")
     parts = sections(runs)
     progress(f"writing {path}")

@@ -9,24 +9,25 @@ from statistics import fmean
 from typing import Any
 
 from prorl.algo.t_interval import t_interval
+from prorl.control.metrics import STEP, text
 from prorl.lab.report.findings import findings
 from prorl.lab.report.groups import groups
 from prorl.lab.report.markup import bullets, facts, fold, heading, paragraph, remark, table
-from prorl.lab.report.reader import RunRecord
 from prorl.lab.report.section import Section
-from prorl.lab.watch.overview import duration
+from prorl.lab.watch.console import duration
+from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
 TASKS_NAMED = 20
 
 
-def summary_section(runs: Sequence[RunRecord], *, measured: Sequence[str] = ()) -> Section:
+def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
     """The first part of every page; `measured` is what studies say, as safe HTML per run, where they were read."""
     html = _single(runs[0], "".join(measured)) if len(runs) == 1 else _overlay(runs, measured)
     return Section(key="summary", title="Summary", html=html)
 
 
-def _single(run: RunRecord, measured: str) -> str:
+def _single(run: RunHistory, measured: str) -> str:
     marks = [mark.text for mark in run.marks]
     found = findings(run)
     return "".join(
@@ -45,14 +46,14 @@ def _single(run: RunRecord, measured: str) -> str:
     )
 
 
-def _trained(run: RunRecord) -> str:
+def _trained(run: RunHistory) -> str:
     """One sentence: model, tasks, steps, time, rollouts."""
     tasks = run.config.get("tasks") or {}
-    rollouts, tokens = (_total(run, f"tally.{name}") for name in ("rollouts", "sampled_tokens"))
+    rollouts, tokens = (run.steps.total(f"tally.{name}") for name in ("rollouts", "sampled_tokens"))
     return (
         f"{_model(run.config)} was trained on {len(tasks)} task{'' if len(tasks) == 1 else 's'} "
         f"({_some(list(map(str, tasks)))}) for {_progress(run)} steps: {rollouts:,.0f} rollouts with {tokens:,.0f} "
-        f"sampled tokens in {duration(_total(run, 'seconds.total'))} of training."
+        f"sampled tokens in {duration(run.steps.total('seconds.total'))} of training."
     )
 
 
@@ -67,7 +68,7 @@ def _model(config: Mapping[str, Any]) -> str:
     return str(model["path"]) if model.get("path") else "A tiny base, warmed up for this run,"
 
 
-def _facts(run: RunRecord) -> Iterator[tuple[str, str, str]]:
+def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     yield "Steps", _progress(run), run.health
     scores = _exam(run)
     if scores:
@@ -78,24 +79,22 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str, str]]:
             f"{first:.1%} → {last:.1%}",
             f"step {first_step} → {last_step}; best {best:.1%} at {best_step}",
         )
-    for title, name, form, about in (
-        ("Training score", "tally.score", ".3f", "mean of the last 20 steps"),
-        ("Entropy", "update.entropy", ".3f", "nats per token, last 20 steps"),
-        ("KL", "update.kl", ".4f", f"to reference {max(run.references, 1)} of this run"),
-        ("Response length", "tally.length", ".1f", "tokens, last 20 steps"),
-    ):
-        measured = _latest(run, name)
-        if len(run.steps):
-            yield title, "–" if math.isnan(measured) else format(measured, form), about
+    for metric in STEP:
+        if "table" in metric.shown and len(run.steps):
+            recent = run.steps.recent(metric.key)
+            about = (
+                f"{metric.unit}, last {RECENT} steps" if metric.unit else f"mean of the last {RECENT} steps"
+            )
+            yield metric.title, text(metric, fmean(recent) if recent else None), about
 
 
-def _happened(run: RunRecord) -> str:
+def _happened(run: RunHistory) -> str:
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
     told = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()]
     return f"{', '.join(told)}." if told else "Plain training: no reset, no intervention, no order."
 
 
-def _overlay(runs: Sequence[RunRecord], measured: Sequence[str]) -> str:
+def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> str:
     header = ("run", "seed", "health", "steps", "time", "resets", "exam first", "last", "best")
     rows = table(header, (_row(run) for run in runs))
     seeds = [
@@ -121,7 +120,7 @@ def _overlay(runs: Sequence[RunRecord], measured: Sequence[str]) -> str:
     )
 
 
-def _row(run: RunRecord) -> tuple[str, ...]:
+def _row(run: RunHistory) -> tuple[str, ...]:
     scores = [score for _, score in _exam(run)]
     exams = (f"{scores[0]:.1%}", f"{scores[-1]:.1%}", f"{max(scores):.1%}") if scores else ("", "", "")
     return (
@@ -129,13 +128,13 @@ def _row(run: RunRecord) -> tuple[str, ...]:
         str(run.config.get("seed", "")),
         run.health,
         _progress(run),
-        duration(_total(run, "seconds.total")),
+        duration(run.steps.total("seconds.total")),
         str(sum(mark.kind == "reset" for mark in run.marks)),
         *exams,
     )
 
 
-def _seeds(label: str, runs: Sequence[RunRecord]) -> str:
+def _seeds(label: str, runs: Sequence[RunHistory]) -> str:
     """The gain in the exam over seeds, with an honest word where the interval includes zero."""
     gains = [scores[-1][1] - scores[0][1] for scores in map(_exam, runs) if len(scores) > 1]
     if len(gains) < 2:
@@ -148,23 +147,13 @@ def _seeds(label: str, runs: Sequence[RunRecord]) -> str:
     )
 
 
-def _exam(run: RunRecord) -> list[tuple[int, float]]:
+def _exam(run: RunHistory) -> list[tuple[int, float]]:
     return [
         (s, score)
-        for s, score in zip(run.exams.steps, run.exams.get("score"), strict=True)
+        for s, score in zip(run.validations.steps, run.validations.get("score"), strict=True)
         if math.isfinite(score)
     ]
 
 
-def _progress(run: RunRecord) -> str:
-    done = run.steps.steps[-1] if len(run.steps) else 0
-    return f"{done:,} of {run.config['steps']:,}" if isinstance(run.config.get("steps"), int) else f"{done:,}"
-
-
-def _latest(run: RunRecord, name: str) -> float:
-    finite = [value for value in run.steps.get(name)[-20:] if math.isfinite(value)]
-    return fmean(finite) if finite else math.nan
-
-
-def _total(run: RunRecord, name: str) -> float:
-    return sum(value for value in run.steps.get(name) if math.isfinite(value))
+def _progress(run: RunHistory) -> str:
+    return f"{run.step:,} of {run.planned:,}" if run.planned else f"{run.step:,}"

@@ -1,11 +1,12 @@
-"""A run on a terminal: a live panel with progress, and a line for everything worth remembering.
+"""Runs on a terminal: a live panel with progress and a line for every event; all runs in a table.
 
 Where there is no terminal, plain lines. Watching never changes a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console as RichConsole
@@ -16,10 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from prorl.control.events import Evaluated, Event, Stepped
+from prorl.control.metrics import STEP, text
 from prorl.control.state import RunState
-from prorl.lab.watch.lines import line, number, overhead
+from prorl.run.history import RunHistory, describe
 
 PLAIN_PROGRESS_EVERY = 0.1  # of the total, between two plain lines
+DECISIONS = 3  # shown of each run
+PER_ROW = 5  # figures in a row of the live panel
 
 
 class Console:
@@ -68,14 +72,14 @@ class Console:
     def live(self, steps: int) -> Iterator[Callable[[Event, RunState], None]]:
         """Follow a run of `steps` steps: yields the watcher."""
         if not self.rich.is_terminal:
-            yield lambda event, _state: self.say(line(event, steps))
+            yield lambda event, _state: self.say(describe(event, steps))
             return
         panel = LivePanel(steps)
         with Live(panel, console=self.rich, refresh_per_second=4) as live:
 
             def watch(event: Event, state: RunState) -> None:
                 if not isinstance(event, Stepped):
-                    live.console.print(line(event, steps), markup=False)
+                    live.console.print(describe(event, steps), markup=False)
                 panel.update(event, state)
 
             yield watch
@@ -93,12 +97,12 @@ class Console:
 
 
 class LivePanel:
-    """The panel of a running training: renders the last step, exam and progress."""
+    """The panel of a running training: renders the last step, validation and progress."""
 
     def __init__(self, steps: int) -> None:
         self._step: Stepped | None = None
         self._state = RunState()
-        self._exams: list[Evaluated] = []
+        self._validations: list[Evaluated] = []
         self._bar = Progress(
             TextColumn("step"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn()
         )
@@ -110,7 +114,7 @@ class LivePanel:
         if isinstance(event, Stepped):
             self._step = event
         if isinstance(event, Evaluated):
-            self._exams = [*self._exams[:1], event]  # the first one and the last one
+            self._validations = [*self._validations[:1], event]  # the first one and the last one
         self._bar.update(self._task, completed=state.step)
 
     def __rich__(self) -> Panel:
@@ -119,29 +123,18 @@ class LivePanel:
 
     def _numbers(self) -> Table:
         table = Table.grid(padding=(0, 2))
-        if self._step is None:
-            return table
-        tally, update, seconds = self._step.tally, self._step.update, self._step.seconds
-        reference = self._state.reference.name if self._state.reference else "none"
-        penalty = f"on ({self._step.length_weight:g})" if self._step.length_weight else "off"
-        table.add_row(
-            f"reward {number(tally.reward, '.3f')}",
-            f"entropy {number(update.entropy, '.3f')}",
-            f"KL {number(update.kl, '.4f')} to {reference}",
-            f"gradient {number(update.grad_norm, '.2f')}",
-            f"clipped {number(update.clip_share, '.2%')}",
-        )
-        table.add_row(
-            f"length {number(tally.length, '.1f')}",
-            f"truncated {number(tally.truncated, '.1%')}",
-            f"informative {number(tally.informative_share, '.0%')}",
-            f"length penalty {penalty}",
-            f"{tally.sampled_tokens / seconds['total']:.0f} tokens/s, rest {overhead(seconds):.1%}",
-        )
+        if self._step is not None:
+            shown = [
+                f"{one.label} {text(one, one.value(self._step))}" for one in STEP if "panel" in one.shown
+            ]
+            reference = self._state.reference.name if self._state.reference else "none"
+            shown.append(f"reference {reference}")
+            for at in range(0, len(shown), PER_ROW):
+                table.add_row(*shown[at : at + PER_ROW])
         return table
 
     def _domains(self) -> Table:
-        names = sorted({*(self._step.tally.domain_scores if self._step else ()), *self._exam_domains()})
+        names = sorted({*(self._step.tally.domain_scores if self._step else ()), *self._validated_domains()})
         table = Table(box=None, padding=(0, 2), show_header=True)
         table.add_column("")
         for name in names:
@@ -149,10 +142,43 @@ class LivePanel:
         if self._step is not None:
             scores = self._step.tally.domain_scores
             table.add_row("score now", *(f"{scores[name]:.2f}" if name in scores else "" for name in names))
-        for exam in self._exams:
-            cells = (f"{exam.domains[name]:.0%}" if name in exam.domains else "" for name in names)
-            table.add_row(f"exam, step {exam.step}", *cells)
+        for event in self._validations:
+            cells = (f"{event.domains[name]:.0%}" if name in event.domains else "" for name in names)
+            table.add_row(f"validation, step {event.step}", *cells)
         return table
 
-    def _exam_domains(self) -> set[str]:
-        return {name for exam in self._exams for name in exam.domains}
+    def _validated_domains(self) -> set[str]:
+        return {name for event in self._validations for name in event.domains}
+
+
+def overview(runs: Iterable[RunHistory]) -> Table:
+    """One row per run."""
+    table = Table(box=None, padding=(0, 2), show_header=True)
+    table.add_column("run")
+    for title in ("step", "steps/h", "last event", "validation"):
+        table.add_column(title, justify="right")
+    table.add_column("health")
+    for run in runs:
+        rate, validated = run.steps_per_hour, run.of(Evaluated)[-1:]
+        table.add_row(
+            run.name,
+            f"{run.step}/{run.planned}",
+            "" if rate is None else f"{rate:.0f}",
+            "" if run.written is None else f"{duration(max(0.0, time.time() - run.written))} ago",
+            "".join(f"{event.score:.1%} at {event.step}" for event in validated),
+            run.state,
+        )
+    return table
+
+
+def decisions(run: RunHistory) -> Iterator[str]:
+    """What was decided last, a line each."""
+    yield from (f"{run.name}: {mark.text}" for mark in run.marks[-DECISIONS:])
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people: `42 s`, `3 min`, `5.2 h`, `2.1 d`."""
+    for unit, size in (("d", 86400), ("h", 3600)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

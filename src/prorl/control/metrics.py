@@ -1,0 +1,232 @@
+"""The figures of a run: each one once, with all that its readers need to show or watch it.
+
+The journal's columns, the line of a step, the live panel, TensorBoard, the curves, the comparison of runs and the
+detectors read this table. A metric is added by computing it where its record is made (`Tally`, `UpdateStats`,
+`Stepped`, `Evaluated`), or from such a record here, and by one row in the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal
+
+from prorl.control.events import Evaluated, Stepped
+
+Record = Stepped | Evaluated
+Place = Literal[
+    "line", "panel", "table"
+]  # the line of a step, the live panel, the mean over a run's last steps
+ALL: tuple[Place, ...] = ("line", "panel", "table")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One figure of a step or a validation; with a key that ends in `.*`, one figure for each name in a mapping."""
+
+    key: str  # dotted field of the event and name of the column; of a computed figure, the name of its column
+    chapter: str  # of the report's curves and of TensorBoard
+    chart: str | None = ""  # in which it is drawn with others; empty: one of its own; None: in none
+    label: str = ""  # members of a family have their own names
+    unit: str = ""
+    form: str = ".3f"
+    shown: tuple[Place, ...] = ()  # besides curves and TensorBoard
+    usual: float | None = None  # detectors compare it with its usual value, which counts as at least this
+    compute: Callable[[Stepped], float | None] | None = None  # where the event has no such field
+
+    @property
+    def name(self) -> str:
+        """The last part of the key, or of the family's key."""
+        return self.key.removesuffix(".*").rpartition(".")[2]
+
+    @property
+    def title(self) -> str:
+        """For tables and charts."""
+        return self.label[:1].upper() + self.label[1:]
+
+    def values(self, event: Record) -> Iterator[tuple[str, float | None]]:
+        """Its value, or that of each member, by tag of TensorBoard; None where nothing was measured."""
+        tag = f"{self.chapter}/{self.name}"
+        if self.key.endswith(".*"):
+            members: Mapping[str, float] = attrgetter(self.key[:-2])(event)
+            yield from ((f"{tag}/{name}", value) for name, value in members.items())
+        else:
+            yield tag, self.value(event)
+
+    def value(self, event: Record) -> float | None:
+        """The figure; None where it was not measured."""
+        if self.compute is None:
+            found: float | None = attrgetter(self.key)(event)
+            return found
+        assert isinstance(event, Stepped)
+        return self.compute(event)
+
+
+def text(metric: Metric, value: float | None) -> str:
+    """A value as people read it; a dash where nothing was measured."""
+    return "–" if value is None or math.isnan(value) else format(value, metric.form)
+
+
+def ratio(above: float, below: float) -> float | None:
+    """A quotient; None where nothing is divided by."""
+    return above / below if below else None
+
+
+def overhead(event: Stepped) -> float | None:
+    """Share of a step that was neither generation nor learning."""
+    seconds = event.seconds
+    busy = seconds.get("generate", 0.0) + seconds.get("learn", 0.0)
+    return 1 - busy / seconds["total"] if seconds["total"] else None
+
+
+def _share_of_draws(name: str) -> Callable[[Stepped], float | None]:
+    return lambda event: ratio(getattr(event.tally, name), event.tally.draws)
+
+
+VALIDATION: tuple[Metric, ...] = (
+    Metric(key="score", chapter="validation", chart="validation", label="mean pass@1"),
+    Metric(key="pass_at_n", chapter="validation", chart="validation", label="mean pass@n"),
+    Metric(key="domains.*", chapter="validation", chart="validation"),
+    Metric(key="unanswered", chapter="validation", chart=None),
+)
+
+STEP: tuple[Metric, ...] = (
+    Metric(key="tally.score", chapter="learning", chart="reward", label="score", shown=("line", "table")),
+    Metric(key="tally.reward", chapter="learning", chart="reward", label="reward", shown=("line", "panel")),
+    Metric(key="tally.domain_scores.*", chapter="learning", chart="domains"),
+    Metric(
+        key="update.entropy", chapter="policy", label="entropy", unit="nats per token", shown=ALL, usual=0.05
+    ),
+    # The usual KL is far above the climb after a reset, which is many times its recent median.
+    Metric(
+        key="update.kl", chapter="policy", label="KL", unit="nats per token", form=".4f", shown=ALL, usual=0.1
+    ),
+    Metric(
+        key="update.grad_norm",
+        chapter="policy",
+        label="gradient norm",
+        form=".2f",
+        shown=("line", "panel"),
+        usual=1e-3,
+    ),
+    Metric(key="update.mismatch", chapter="policy", label="mismatch of engine and learner", unit="|log w|"),
+    Metric(
+        key="update.clip_share",
+        chapter="policy",
+        chart="clip",
+        label="clipped",
+        form=".2%",
+        shown=("panel",),
+    ),
+    Metric(key="update.mismatch_out_share", chapter="policy", chart="clip", label="outside mismatch bounds"),
+    Metric(key="update.loss", chapter="policy", chart=None),
+    Metric(key="staleness", chapter="policy", chart=None),
+    Metric(
+        key="tally.length",
+        chapter="sampling",
+        label="response length",
+        unit="tokens",
+        form=".1f",
+        shown=ALL,
+        usual=8.0,
+    ),
+    Metric(
+        key="tally.truncated",
+        chapter="sampling",
+        chart="truncated",
+        label="truncated",
+        form=".1%",
+        shown=("panel", "table"),
+        usual=0.0,
+    ),
+    Metric(key="tally.unanswered", chapter="sampling", chart="truncated", label="no answer"),
+    *(
+        Metric(
+            key=f"shares.{name}",
+            chapter="sampling",
+            chart="informative",
+            label=label,
+            compute=_share_of_draws(name),
+        )
+        for name, label in (
+            ("accepted", "informative"),
+            ("easy", "too easy"),
+            ("hard", "too hard"),
+            ("errors", "verifier errors"),
+        )
+    ),
+    Metric(
+        key="informative_share",
+        chapter="sampling",
+        chart=None,
+        label="informative",
+        form=".0%",
+        shown=ALL,
+        compute=lambda event: event.tally.informative_share,
+    ),
+    Metric(key="tally.domain_errors.*", chapter="sampling", chart=None),
+    Metric(key="learning_rate", chapter="schedule", label="learning rate"),
+    Metric(key="kl_coef", chapter="schedule", label="KL coefficient"),
+    Metric(key="length_weight", chapter="schedule", label="length penalty", form="g", shown=("panel",)),
+    Metric(key="seconds.*", chapter="speed", chart="seconds"),
+    Metric(
+        key="tokens_per_second",
+        chapter="speed",
+        label="tokens/s",
+        form=".0f",
+        shown=("line", "panel"),
+        compute=lambda event: ratio(event.tally.sampled_tokens, event.seconds["total"]),
+    ),
+    Metric(
+        key="overhead",
+        chapter="speed",
+        chart=None,
+        label="overhead",
+        form=".1%",
+        shown=("panel",),
+        compute=overhead,
+    ),
+)
+"""In the order in which terminals and pages show them."""
+
+
+def metrics_of(event: Record) -> tuple[Metric, ...]:
+    """The rows about an event of this kind."""
+    return STEP if isinstance(event, Stepped) else VALIDATION
+
+
+def computed(event: Record) -> dict[str, float]:
+    """What the journal does not hold, by key; without what was not measured."""
+    found = ((metric.key, metric.value(event)) for metric in metrics_of(event) if metric.compute)
+    return {key: value for key, value in found if value is not None}
+
+
+WATCHED: tuple[tuple[str, Metric], ...] = tuple(
+    sorted(((one.name, one) for one in STEP if one.usual is not None), key=lambda pair: pair[0])
+)
+"""What detectors remember the usual value of, by the name under which the state has it."""
+
+
+def step_line(event: Stepped, steps: int) -> str:
+    """One training step in one line."""
+    tally, seconds = event.tally, event.seconds
+    total = seconds["total"]
+    shown = [f"{one.label} {text(one, one.value(event))}" for one in STEP if "line" in one.shown]
+    busy = ", ".join(
+        f"{name} {ratio(seconds.get(name, 0), total) or 0:.0%}" for name in ("generate", "learn")
+    )
+    parts = [
+        f"step {event.step}/{steps}",
+        *shown,
+        f"easy {tally.easy}, hard {tally.hard}",
+        f"{total:.2f} s ({busy}, rest {overhead(event) or 0:.1%})",
+    ]
+    if event.length_weight:
+        parts.append(f"length penalty {event.length_weight:g}")
+    if event.update.skipped:
+        parts.append(f"{event.update.skipped} UPDATES NOT FINITE, SKIPPED")
+    if tally.errors:
+        parts.append(f"{tally.errors} groups lost to verifier errors")
+    return " · ".join(parts)

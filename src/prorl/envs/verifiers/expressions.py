@@ -1,0 +1,330 @@
+"""Expressions that a model wrote, read and computed by our own reader: nothing is compiled, expanded or simplified.
+
+One reader of infix notation has five grammars: number games in exact fractions, sympy's notation with derivatives,
+propositional logic, the LaTeX of `formula.py` and products of units. Reading computes: an expression is read once per
+point. Each grammar bounds length, depth and values, so the time is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import cmath
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+from typing import Any, ClassVar
+
+MAX_POLYNOMIAL_CHARS = 2000
+POINTS = 5  # at which an antiderivative is tried
+
+
+class UnreadableError(ValueError):
+    """The text is no expression of this grammar."""
+
+
+class OutOfRangeError(UnreadableError):
+    """A value on the way is too large for the digits carried."""
+
+
+UNDEFINED = (
+    UnreadableError,
+    ArithmeticError,
+    ValueError,
+)  # what a reader raises, also where nothing is defined
+
+
+class Reader:
+    """Recursive descent over the tokens of one expression; operators of equal rank group to the left.
+
+    A grammar is a subclass that reads operands (`_operand`) and joins values (`_join`).
+    """
+
+    token: ClassVar[re.Pattern[str]]  # group 1 is a token, white space before it allowed
+    ranks: ClassVar[Mapping[str, int]] = {"+": 1, "-": 1, "*": 2, "/": 2}  # of infix operators
+    max_chars: ClassVar[int] = 10_000
+    max_tokens: ClassVar[int] = 1000
+    max_depth: ClassVar[int]  # of brackets, and of what else `_deeper` reads
+
+    def __init__(self, text: str) -> None:
+        if len(text) > self.max_chars:
+            raise UnreadableError
+        text = text.rstrip()
+        self._tokens: list[str] = []
+        self._position = self._depth = end = 0
+        while end < len(text):
+            match = self.token.match(text, end)
+            if match is None or len(self._tokens) > self.max_tokens:
+                raise UnreadableError
+            self._tokens += self._parts(match[1])
+            end = match.end()
+
+    def value(self) -> Any:
+        """The value of the whole text.
+
+        Raises:
+            UnreadableError: it is no expression.
+            OutOfRangeError: it needs more digits.
+            ArithmeticError, ValueError: it is nowhere defined, as 1/0.
+        """
+        value = self._infix(1)
+        if self._peek():
+            raise UnreadableError
+        return value
+
+    def _operand(self) -> Any:
+        raise NotImplementedError
+
+    def _join(self, operator: str, left: Any, right: Any) -> Any:
+        """The value of `left operator right`; the operator is empty between two factors side by side."""
+        raise NotImplementedError
+
+    def _parts(self, token: str) -> list[str]:
+        return [token]
+
+    def _rank(self) -> int:
+        return self.ranks.get(self._peek(), 0)
+
+    def _infix(self, least: int) -> Any:
+        """An operand and all operators behind it that bind at least as tightly as the rank `least`."""
+        left = self._operand()
+        while (rank := self._rank()) >= least:
+            operator = self._next() if self._peek() in self.ranks else ""
+            left = self._join(operator, left, self._infix(rank + 1))
+        return left
+
+    def _group(self, closing: str) -> Any:
+        value = self._deeper(lambda: self._infix(1))
+        if not self._take(closing):
+            raise UnreadableError
+        return value
+
+    def _deeper(self, read: Callable[[], Any]) -> Any:
+        self._depth += 1
+        if self._depth > self.max_depth:
+            raise UnreadableError
+        value = read()
+        self._depth -= 1
+        return value
+
+    def _peek(self) -> str:
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        if not token:
+            raise UnreadableError
+        self._position += 1
+        return token
+
+    def _take(self, wanted: str) -> bool:
+        found = self._peek() == wanted
+        self._position += found
+        return found
+
+
+class _Arithmetic(Reader):
+    """Whole numbers below 10000 without leading zeros, in exact fractions."""
+
+    token = re.compile(r"\s*([1-9][0-9]{0,3}|[-+*/()])")
+    max_chars, max_depth = 100, 50
+
+    def __init__(self, text: str, *, signed: bool) -> None:
+        super().__init__(text)
+        self.numbers = [int(token) for token in self._tokens if token.isdigit()]
+        self._signed = signed
+
+    def _operand(self) -> Any:
+        starts = self._position == 0 or self._tokens[self._position - 1] == "("
+        if self._signed and starts and self._take("-"):
+            return -self._infix(2)
+        token = self._next()
+        if token == "(":
+            return self._group(")")
+        if token.isdigit():
+            return Fraction(int(token))
+        raise UnreadableError
+
+    def _join(self, operator: str, left: Fraction, right: Fraction) -> Fraction:
+        if operator == "/":
+            return left / right
+        return {"+": left + right, "-": left - right, "*": left * right}[operator]
+
+
+def reaches(text: str, numbers: Sequence[int], target: int, *, signed: bool = False) -> bool:
+    """Whether an expression of `+ - * /` and brackets uses each of the numbers once and is exactly the target.
+
+    `signed` also allows a minus that has nothing on its left.
+
+    >>> reaches("(6-4)*(8+5)", [4, 5, 6, 8], 26), reaches("-2+4", [2, 4], 2)
+    (True, False)
+    """
+    try:
+        reader = _Arithmetic(text, signed=signed)
+        return sorted(reader.numbers) == sorted(numbers) and bool(reader.value() == target)
+    except (UnreadableError, ZeroDivisionError):
+        return False
+
+
+Monomial = tuple[tuple[str, int], ...]  # variables with their exponents, in alphabetical order
+
+_FACTOR = r"(?:[0-9]{1,30}|[A-Za-z](?:\*\*[0-9]{1,3})?)"
+_TERM = re.compile(rf"([+-]?)({_FACTOR}(?:\*{_FACTOR})*)")
+_PART = re.compile(r"([0-9]+)|([A-Za-z])(?:\*\*([0-9]+))?")
+
+
+def coefficients(text: str) -> dict[Monomial, int] | None:
+    """The coefficient of each monomial of a sum of terms like `-3*x**2*y`; None for any other text.
+
+    >>> coefficients("2*x - 3 + x")
+    {(('x', 1),): 3, (): -3}
+    """
+    text = "".join(text.split())
+    if not text or len(text) > MAX_POLYNOMIAL_CHARS:
+        return None
+    totals: Counter[Monomial] = Counter()
+    position = 0
+    while position < len(text):
+        match = _TERM.match(text, position)
+        if match is None or (position > 0 and not match[1]):
+            return None
+        coefficient = -1 if match[1] == "-" else 1
+        exponents: Counter[str] = Counter()
+        for digits, variable, exponent in _PART.findall(match[2]):
+            if digits:
+                coefficient *= int(digits)
+            else:
+                exponents[variable] += int(exponent or 1)
+        totals[tuple(sorted((name, power) for name, power in exponents.items() if power))] += coefficient
+        position = match.end()
+    return {monomial: total for monomial, total in totals.items() if total}
+
+
+@dataclass(frozen=True, slots=True)
+class Dual:
+    """A value and its derivative by the variable."""
+
+    value: complex
+    slope: complex = 0.0
+
+    def __add__(self, other: Dual) -> Dual:
+        return Dual(self.value + other.value, self.slope + other.slope)
+
+    def __mul__(self, other: Dual) -> Dual:
+        return Dual(self.value * other.value, self.slope * other.value + self.value * other.slope)
+
+    def __pow__(self, other: Dual) -> Dual:
+        """`b^e`, whose slope is `e b^(e-1) b' + b^e log(b) e'`."""
+        b, e = self.value, other.value
+        slope = e * b ** (e - 1) * self.slope if self.slope else 0.0
+        if other.slope:
+            slope += b**e * cmath.log(b) * other.slope
+        return Dual(b**e, slope)
+
+
+# function and derivative
+_FUNCTIONS: Mapping[str, tuple[Callable[[complex], complex], Callable[[complex], complex]]] = {
+    "exp": (cmath.exp, cmath.exp),
+    "log": (cmath.log, lambda z: 1 / z),
+    "ln": (cmath.log, lambda z: 1 / z),
+    "sqrt": (cmath.sqrt, lambda z: 0.5 / cmath.sqrt(z)),
+    "sin": (cmath.sin, cmath.cos),
+    "cos": (cmath.cos, lambda z: -cmath.sin(z)),
+    "tan": (cmath.tan, lambda z: 1 / cmath.cos(z) ** 2),
+    "asin": (cmath.asin, lambda z: 1 / cmath.sqrt(1 - z * z)),
+    "acos": (cmath.acos, lambda z: -1 / cmath.sqrt(1 - z * z)),
+    "atan": (cmath.atan, lambda z: 1 / (1 + z * z)),
+    "sinh": (cmath.sinh, cmath.cosh),
+    "cosh": (cmath.cosh, cmath.sinh),
+}
+
+
+class _Calculus(Reader):
+    """sympy's notation, in complex dual numbers, so that a derivative is exact to rounding."""
+
+    token = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?|[A-Za-z]+|\*\*|[-+*/()])")
+    max_chars, max_depth = 1000, 50
+
+    def __init__(self, text: str, point: Mapping[str, Dual]) -> None:
+        super().__init__(text.strip())
+        self._names = {"E": Dual(cmath.e), "pi": Dual(cmath.pi), **point}
+
+    def _operand(self) -> Any:
+        if self._peek() in ("+", "-"):
+            minus = self._next() == "-"
+            inner = self._deeper(self._operand)
+            return Dual(-1) * inner if minus else inner
+        base = self._atom()
+        return base ** self._deeper(self._operand) if self._take("**") else base
+
+    def _atom(self) -> Any:
+        token = self._next()
+        if token[0].isdigit():
+            return Dual(float(token))
+        if token in self._names:
+            return self._names[token]
+        if token == "(":
+            return self._group(")")
+        if token not in _FUNCTIONS or not self._take("("):
+            raise UnreadableError
+        inner = self._group(")")
+        function, derivative = _FUNCTIONS[token]
+        return Dual(function(inner.value), derivative(inner.value) * inner.slope if inner.slope else 0.0)
+
+    def _join(self, operator: str, left: Dual, right: Dual) -> Dual:
+        if operator in ("+", "-"):
+            return left + (right if operator == "+" else Dual(-1) * right)
+        return left * (right if operator == "*" else right ** Dual(-1))
+
+
+def is_antiderivative(text: str, integrand: str, variable: str) -> bool:
+    """Whether the derivative of the text equals the integrand at random points; `C` is a constant.
+
+    The points are drawn from the text itself, so that no text can be fitted to them. An unevaluated `Integral(...)`
+    is not in the grammar.
+    """
+    rng = Random(text.encode("utf-8", "surrogatepass"))
+    try:
+        for _ in range(POINTS):
+            point = {variable: Dual(rng.uniform(0.2, 1.3), 1.0), "C": Dual(rng.uniform(1.0, 9.0))}
+            slope, value = _Calculus(text, point).value().slope, _Calculus(integrand, point).value().value
+            if not cmath.isclose(slope, value, rel_tol=1e-6, abs_tol=1e-9):
+                return False
+    except UNDEFINED:
+        return False
+    return True
+
+
+class _Logic(Reader):
+    """`¬` binds tightest, then `∧`, `∨`, `→`, `↔`, as in reasoning-gym."""
+
+    token = re.compile(r"\s*([A-Z]|[()¬∧∨→↔])")
+    ranks: ClassVar[Mapping[str, int]] = {"↔": 1, "→": 2, "∨": 3, "∧": 4}
+    max_chars, max_depth = 200, 100
+
+    def __init__(self, text: str, world: Mapping[str, bool]) -> None:
+        super().__init__(text.strip())
+        self._world = world
+
+    def _operand(self) -> bool:
+        negated = False
+        while self._take("¬"):
+            negated = not negated
+        token = self._next()
+        if token == "(":
+            return self._group(")") is not negated
+        if token not in self._world:
+            raise UnreadableError
+        return self._world[token] is not negated
+
+    def _join(self, operator: str, left: bool, right: bool) -> bool:
+        return {"↔": left == right, "→": not left or right, "∨": left or right, "∧": left and right}[operator]
+
+
+def truth(text: str, world: Mapping[str, bool]) -> bool | None:
+    """Whether a formula of propositional logic holds in a world; None if it is malformed or names other variables."""
+    try:
+        return bool(_Logic(text, world).value())
+    except UnreadableError:
+        return None

@@ -1,0 +1,422 @@
+"""Instruction following: checks under the ids and arguments of IFEval and its successors, so that real data loads.
+
+An instruction that cannot be checked raises when its data is prepared (`validate`) and makes the verdict an error
+later. Ids and argument names are those of IFEval (arXiv:2311.07911), of its training extension IFEvalG, and a few of
+IFBench (arXiv:2507.02833 for both). The checks are this project's own and stricter where the originals are met for
+nothing. As in IFEval a required keyword counts wherever its letters occur, a forbidden one must be a word of its own;
+keywords are literal text, never patterns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from prorl.envs.errors import ProrlError
+from prorl.envs.types import Verdict
+from prorl.envs.verifiers import instruction_checks as checks
+from prorl.envs.verifiers.instruction_checks import (
+    DIVIDER,
+    TWO_DIVIDERS,
+    begins_with,
+    divided,
+    ends_with_word,
+    folded,
+    has_words,
+    occurrences,
+    paragraphs,
+    sentences,
+    stands_alone,
+    tokens,
+    words,
+)
+from prorl.envs.verifiers.language import LANGUAGES, detect
+
+MAX_COUNT = 1_000_000
+MAX_CHARS = 200_000  # nothing longer is judged: no model asked for a page writes this much
+CHARS_PER_WORD = 8  # a generous word: leaves a limit on letters room enough to say something
+CONSTRAINED = ("my answer is yes.", "my answer is no.", "my answer is maybe.")
+CONJUNCTIONS = frozenset({"and", "but", "for", "nor", "or", "so", "yet"})
+
+_BRACKETED = re.compile(r"\[([^\[\]\n]*)\]")
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+
+
+class UnknownInstructionError(ProrlError):
+    """An instruction that nobody could check: unknown id, or arguments that are missing or ask for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One verifiable instruction, as the data sets give it; arguments that are None count as absent."""
+
+    id: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Arguments, read from the loose JSON of the data sets: each reader returns the clean value or raises a ValueError
+# that says what it should have been. Whole numbers may arrive as floats: a column with nulls does that to them.
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value % 1:
+        raise ValueError("must be a whole number")
+    if not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"must lie between 0 and {MAX_COUNT}")
+    return int(value)
+
+
+def _positive(value: Any) -> int:
+    count = _whole(value)
+    if count == 0:
+        raise ValueError("must be at least 1")
+    return count
+
+
+def _relation(value: Any) -> str:
+    if value not in ("less than", "at least"):  # IFEval's two; any other is refused rather than guessed
+        raise ValueError("must be 'less than' or 'at least'")
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    """A phrase with something in it, stripped; some data sets put it into a list of one."""
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be a text that is not empty")
+    return value.strip()
+
+
+def _verbatim(value: Any) -> str:
+    """A text of which every character counts, positions included: not stripped."""
+    _text(value)
+    return str(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError("must be a list of texts that is not empty")
+    return tuple(_text(item) for item in value)
+
+
+def _handed(value: Any) -> str:  # words that the response only has to repeat
+    return _text(value)
+
+
+def _all_handed(value: Any) -> tuple[str, ...]:
+    return _texts(value)
+
+
+def _letter(value: Any) -> str:
+    """A single visible character; the data also ask for signs such as # and !."""
+    if not isinstance(value, str) or len(value.strip()) != 1:
+        raise ValueError("must be a single character")
+    return value.strip()
+
+
+def _language(value: Any) -> str:
+    if not isinstance(value, str) or value not in LANGUAGES:
+        raise ValueError(f"must be one of {', '.join(sorted(LANGUAGES))}")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How to check one kind of instruction."""
+
+    test: Callable[..., bool]  # (response, **arguments)
+    arguments: Mapping[str, Callable[[Any], Any]]  # name → reader; all of them are required
+    fixes: bool = False  # the instruction fixes the whole response, so there is no floor under it
+    room: Callable[..., int | None] | None = None  # (**arguments) → most words allowed, None for no limit
+    objection: Callable[..., str | None] | None = (
+        None  # (**arguments) → why no response, or every one, meets it
+    )
+
+
+def _rule(
+    test: Callable[..., bool],
+    *,
+    fixes: bool = False,
+    room: Callable[..., int | None] | None = None,
+    objection: Callable[..., str | None] | None = None,
+    **arguments: Callable[[Any], Any],
+) -> Rule:
+    return Rule(test=test, arguments=arguments, fixes=fixes, room=room, objection=objection)
+
+
+def _counted(
+    count: Callable[..., int],
+    threshold: str,
+    relation: str = "relation",
+    *,
+    least: int = 0,
+    chars_per_word: int | None = None,
+    **arguments: Callable[[Any], Any],
+) -> Rule:
+    """What is counted is less than, or at least, the argument `threshold`, as the argument `relation` says.
+
+    Every response that says something has at least `least`. `chars_per_word` is for what limits the words.
+    """
+
+    def test(response: str, **given: Any) -> bool:
+        number, is_limit = given.pop(threshold), given.pop(relation) == "less than"
+        return bool((count(response, **given) < number) == is_limit)
+
+    def room(**given: Any) -> int | None:
+        if chars_per_word is None or given[relation] == "at least":
+            return None
+        return int((given[threshold] - 1) // chars_per_word)
+
+    def objection(**given: Any) -> str | None:
+        if given[relation] == "at least":
+            return "every response meets it" if given[threshold] == 0 else None
+        return "no response meets it" if given[threshold] <= least else None
+
+    readers = {**arguments, threshold: _whole, relation: _relation}
+    return Rule(test=test, arguments=readers, room=room, objection=objection)
+
+
+def _ordered(low: str, high: str) -> Callable[..., str | None]:
+    return lambda **given: None if given[low] <= given[high] else f"{low} is greater than {high}"
+
+
+def _bad_span(prompt_to_repeat: str, n_start: int, n_end: int) -> str | None:
+    inside = n_start < n_end <= len(prompt_to_repeat) and prompt_to_repeat[n_start:n_end].strip()
+    return None if inside else "the span is empty or outside the text"
+
+
+def _without(signs: str) -> Rule:
+    return _rule(lambda response: not any(sign in response for sign in signs))
+
+
+def _every_sentence(check: Callable[[str, str], bool], name: str) -> Rule:
+    def test(response: str, **given: str) -> bool:
+        found = sentences(response)
+        return bool(found) and all(check(sentence, given[name]) for sentence in found)
+
+    return Rule(test=test, arguments={name: _handed})
+
+
+def _exactly(times: Mapping[str, int]) -> Rule:
+    def test(response: str, **keywords: str) -> bool:
+        return all(occurrences(response, keywords[name]) == number for name, number in times.items())
+
+    return Rule(test=test, arguments=dict.fromkeys(times, _handed))
+
+
+_FREQUENCY = _counted(occurrences, "frequency", keyword=_handed)
+_LETTER_FREQUENCY = _counted(
+    lambda r, letter: r.lower().count(letter.lower()), "let_frequency", "let_relation", letter=_letter
+)
+_COPY = _rule(
+    lambda r, prompt_to_repeat: folded(r) == folded(prompt_to_repeat), fixes=True, prompt_to_repeat=_text
+)
+
+_IFEVAL = {
+    "keywords:existence": _rule(
+        lambda r, keywords: all(occurrences(r, keyword) for keyword in keywords), keywords=_all_handed
+    ),
+    "keywords:frequency": _FREQUENCY,
+    "keywords:forbidden_words": _rule(
+        lambda r, forbidden_words: not any(stands_alone(r, word) for word in forbidden_words),
+        forbidden_words=_texts,
+    ),
+    "keywords:letter_frequency": _LETTER_FREQUENCY,
+    "language:response_language": _rule(lambda r, language: detect(r) == language, language=_language),
+    "length_constraints:number_sentences": _counted(lambda r: len(sentences(r)), "num_sentences", least=1),
+    "length_constraints:number_paragraphs": _rule(
+        lambda r, num_paragraphs: len(divided(r, DIVIDER)) == num_paragraphs, num_paragraphs=_positive
+    ),
+    "length_constraints:number_words": _counted(
+        lambda r: len(words(r)), "num_words", least=1, chars_per_word=1
+    ),
+    "length_constraints:nth_paragraph_first_word": _rule(
+        lambda r, num_paragraphs, nth_paragraph, first_word: (
+            len(found := paragraphs(r)) == num_paragraphs
+            and begins_with(found[nth_paragraph - 1], first_word)
+        ),
+        objection=_ordered("nth_paragraph", "num_paragraphs"),
+        num_paragraphs=_positive,
+        nth_paragraph=_positive,
+        first_word=_handed,
+    ),
+    "detectable_content:number_placeholders": _rule(
+        lambda r, num_placeholders: sum(map(has_words, _BRACKETED.findall(r))) >= num_placeholders,
+        num_placeholders=_positive,
+    ),
+    "detectable_content:postscript": _rule(checks.postscript, postscript_marker=_handed),
+    "detectable_format:number_bullet_lists": _rule(checks.bullets, num_bullets=_whole),
+    "detectable_format:constrained_response": _rule(  # naming more than one is no answer
+        lambda r: sum(option in r.lower() for option in CONSTRAINED) == 1, fixes=True
+    ),
+    "detectable_format:number_highlighted_sections": _rule(checks.highlights, num_highlights=_positive),
+    "detectable_format:multiple_sections": _rule(
+        checks.sections, section_spliter=_handed, num_sections=_positive
+    ),
+    "detectable_format:json_format": _rule(checks.json_format),
+    "detectable_format:title": _rule(checks.title),
+    "combination:two_responses": _rule(checks.two_responses),
+    "combination:repeat_prompt": _rule(checks.repeat_prompt, prompt_to_repeat=_handed),
+    "startend:end_checker": _rule(checks.end_checker, end_phrase=_handed),
+    "startend:quotation": _rule(checks.quotation),
+    "change_case:capital_word_frequency": _counted(  # a hyphenated word is one, and so is "I"
+        lambda r: sum(map(str.isupper, tokens(r))), "capital_frequency", "capital_relation"
+    ),
+    "change_case:english_capital": _rule(lambda r: r.isupper() and detect(r) == "en"),
+    "change_case:english_lowercase": _rule(lambda r: r.islower() and detect(r) == "en"),
+    "punctuation:no_comma": _without(",，、،﹐"),
+}
+
+_IFEVALG = {
+    "keywords:word_count_different_numbers": _FREQUENCY,
+    "keywords:word_once": _rule(lambda r, keyword: occurrences(r, keyword) == 1, keyword=_handed),
+    "keywords:exclude_word_harder": _rule(lambda r, keyword: not stands_alone(r, keyword), keyword=_text),
+    "keywords:no_adjacent_consecutive": _rule(checks.no_adjacent_consecutive),
+    "keywords:palindrome": _rule(  # of three letters, two of them different: a lone "a" or "mmm" is none
+        lambda r: any(len(word) >= 3 and len(set(word)) >= 2 and word == word[::-1] for word in words(r))
+    ),
+    "keywords:keyword_specific_position": _rule(checks.word_at, keyword=_handed, n=_positive, m=_positive),
+    "keywords:start_end": _rule(checks.same_first_and_last),
+    "letters:letter_counting": _counted(
+        lambda r: sum(map(str.isalpha, r)), "N", least=1, chars_per_word=CHARS_PER_WORD
+    ),
+    "letters:letter_counting2": _LETTER_FREQUENCY,
+    "paragraphs:paragraphs": _rule(lambda r: len(divided(r, DIVIDER)) == 2),
+    "paragraphs:paragraphs2": _rule(lambda r: len(paragraphs(r)) == 2),
+    "first_word:first_word_answer": _rule(
+        lambda r, first_word: begins_with(r, first_word), first_word=_handed
+    ),
+    "first_word:first_word_sent": _every_sentence(begins_with, "first_word"),
+    "last_word:last_word_answer": _rule(lambda r, last_word: ends_with_word(r, last_word), last_word=_handed),
+    "last_word:last_word_sent": _every_sentence(ends_with_word, "last_word"),
+    "detectable_format:square_brackets": _rule(checks.square_brackets),
+    "detectable_format:bigram_wrapping": _rule(checks.bigram_wrapping),
+    "detectable_format:sentence_hyphens": _rule(checks.sentence_hyphens),
+    "copy:copy": _COPY,
+    "copy:copying_simple": _COPY,
+    "copy:copying_multiple": _rule(
+        lambda r, prompt_to_repeat, N: (
+            len(parts := r.split(TWO_DIVIDERS)) == N
+            and all(folded(part) == folded(prompt_to_repeat) for part in parts)
+        ),
+        fixes=True,
+        prompt_to_repeat=_text,
+        N=_positive,
+    ),
+    "copy:repeat_phrase": _rule(
+        checks.repeat_phrase,
+        objection=lambda phrase, small_n: (
+            None if len(phrase.split()) >= 3 else "the phrase has no inner word to replace"
+        ),
+        phrase=_handed,
+        small_n=_positive,
+    ),
+    "new:copy_span_idx": _rule(
+        checks.copy_span,
+        fixes=True,
+        objection=_bad_span,
+        prompt_to_repeat=_verbatim,
+        n_start=_whole,
+        n_end=_positive,
+    ),
+    "punctuation:punctuation_dot": _without(".．…"),
+    "punctuation:punctuation_exclamation": _without("!！"),
+    "count:lowercase_counting": _rule(lambda r, N: sum(map(str.islower, tokens(r))) <= N, N=_whole),
+    "count:counting_composition": _rule(
+        checks.composition,
+        room=lambda n_sent, n_words: 3 * n_sent * n_words,
+        n_sent=_positive,
+        n_words=_positive,
+    ),
+    "count:count_unique": _rule(lambda r: len(found := words(r)) == len(set(found))),
+    "count:count_increment_word": _exactly({"keyword1": 1, "keyword2": 2}),
+}
+
+_IFBENCH = {
+    "count:word_count_range": _rule(
+        lambda r, min_words, max_words: min_words <= len(words(r)) <= max_words,
+        room=lambda min_words, max_words: max_words,
+        objection=_ordered("min_words", "max_words"),
+        min_words=_whole,
+        max_words=_positive,
+    ),
+    "count:unique_word_count": _rule(lambda r, N: len(set(words(r))) >= N, N=_positive),
+    "count:numbers": _rule(lambda r, N: len(_NUMBER.findall(r)) == N, N=_whole),
+    "count:conjunctions": _rule(
+        lambda r, small_n: len(CONJUNCTIONS.intersection(words(r))) >= small_n,
+        objection=lambda small_n: "there are seven" if small_n > len(CONJUNCTIONS) else None,
+        small_n=_positive,
+    ),
+    "count:keywords_multiple": _exactly(
+        {"keyword1": 1, "keyword2": 2, "keyword3": 3, "keyword4": 5, "keyword5": 7}
+    ),
+}
+
+RULES: Mapping[str, Rule] = MappingProxyType({**_IFEVAL, **_IFEVALG, **_IFBENCH})
+
+
+def validate(instruction: Instruction) -> None:
+    """Accept an instruction that can be checked, and that some responses meet and others do not.
+
+    Raises:
+        UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
+    """
+    _read(instruction)
+
+
+def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = "") -> Verdict:
+    """The share of the instructions that the response, the text after the thinking, meets; "ok" if it is all.
+
+    A response that says nothing, or only echoes the prompt, meets none. Status "error" if an instruction is invalid.
+    """
+    try:
+        known = [_read(instruction) for instruction in instructions]
+    except UnknownInstructionError as problem:
+        return Verdict(score=0.0, status="error", note=str(problem))
+    if not known:
+        return Verdict(score=0.0, status="error", note="there is no instruction to check: drop the row")
+    met = 0
+    if len(response) <= MAX_CHARS and _has_content(known, response, prompt):
+        met = sum(rule.test(response, **arguments) for rule, arguments in known)
+    points = met / len(known)
+    return Verdict(score=points, status="ok" if points == 1 else "wrong", answered=bool(response.strip()))
+
+
+def _read(instruction: Instruction) -> tuple[Rule, dict[str, Any]]:
+    name, rule = instruction.id, RULES.get(instruction.id)
+    if rule is None:
+        raise UnknownInstructionError(f"instruction {name!r} is unknown: drop the row or add a check")
+    given = {name: value for name, value in instruction.kwargs.items() if value is not None}
+    if given.keys() != rule.arguments.keys():
+        raise UnknownInstructionError(
+            f"instruction {name} takes {sorted(rule.arguments)}, not {sorted(given)}: drop the row"
+        )
+    arguments = {}
+    for key, value in given.items():
+        try:
+            arguments[key] = rule.arguments[key](value)
+        except ValueError as problem:
+            raise UnknownInstructionError(f"instruction {name}: {key} {problem}: drop the row") from None
+    objection = rule.objection(**arguments) if rule.objection else None
+    if objection:
+        raise UnknownInstructionError(f"instruction {name}: {objection}: drop the row")
+    return rule, arguments
+
+
+def _has_content(known: Sequence[tuple[Rule, dict[str, Any]]], response: str, prompt: str) -> bool:
+    if any(rule.fixes and rule.test(response, **arguments) for rule, arguments in known):
+        return True
+    handed = [
+        arguments[name] if reader is _handed else " ".join(arguments[name])
+        for rule, arguments in known
+        for name, reader in rule.arguments.items()
+        if reader in (_handed, _all_handed)
+    ]
+    given = frozenset(word for text in handed for word in words(text))
+    rooms = [rule.room(**arguments) for rule, arguments in known if rule.room]
+    room = min((limit for limit in rooms if limit is not None), default=None)
+    return checks.says_something(response, prompt, given=given, least=checks.floor(room, given))

@@ -1,0 +1,481 @@
+"""A run as its files tell it: the one reader of a run directory for everybody who only reads.
+
+No lock is taken and nothing heavy is imported, so a trainer may go on meanwhile and a dashboard may hold many of
+these. Each refresh reads only what the journal gained. Whatever the files hold, something can be shown: what cannot
+be understood is left out and said in `notes`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prorl.control.events import (
+    Evaluated,
+    Event,
+    Intervened,
+    Ordered,
+    ReferenceReset,
+    Resumed,
+    StageEntered,
+    Started,
+    Stepped,
+    Stopped,
+    Tally,
+    Warned,
+    from_record,
+)
+from prorl.control.metrics import computed, step_line
+from prorl.envs.files import StorageError, decode_json
+from prorl.run.checkpoint import has_all_files, read_manifest
+from prorl.run.journal import Chain, DamagedLineError
+from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, REFERENCES, holder, last_host, require_run
+from prorl.run.store import FIRST_REFERENCE
+from prorl.run.supervise import WAITING, read_beat
+from prorl.types import UpdateStats
+
+E = TypeVar("E", bound=Event)
+
+UNFINISHED = "the last line of the journal is not whole: it is being written, or a crash tore it"
+TAIL = 4096  # bytes before the place read up to; if they changed, the journal is another one
+RECENT = 20  # steps over which the end of a run is averaged
+
+KINDS: Mapping[type[Event], str] = {
+    ReferenceReset: "reset",
+    StageEntered: "stage",
+    Intervened: "intervention",
+    Ordered: "order",
+    Resumed: "resume",
+    Stopped: "stop",
+    Warned: "warning",
+}
+
+
+class Columns:
+    """Numbers by step: an array per dotted name, as `tally.score`, as long as `steps`; NaN where there is none."""
+
+    __slots__ = ("_values", "steps")
+
+    def __init__(self) -> None:
+        self.steps = array("q")
+        self._values: dict[str, array[float]] = {}
+
+    def append(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Add a row."""
+        for name in numbers.keys() - self._values.keys():
+            self._values[name] = array("d", [math.nan]) * len(self.steps)
+        self.steps.append(step)
+        for name, column in self._values.items():
+            column.append(numbers.get(name, math.nan))
+
+    def get(self, name: str) -> Sequence[float]:
+        """A column; NaN all along where no row ever had it."""
+        column = self._values.get(name)
+        return array("d", [math.nan]) * len(self.steps) if column is None else column
+
+    def recent(self, name: str) -> list[float]:
+        """The finite values of the last `RECENT` rows."""
+        return [value for value in self.get(name)[-RECENT:] if math.isfinite(value)]
+
+    def total(self, name: str) -> float:
+        """The sum of a column's finite values."""
+        return sum(value for value in self.get(name) if math.isfinite(value))
+
+    def names(self) -> list[str]:
+        """Of all columns, sorted."""
+        return sorted(self._values)
+
+    def below(self, prefix: str) -> list[str]:
+        """What follows `prefix` and a dot in the names of columns, sorted: `below("tally.domain_scores")`."""
+        return [name[len(prefix) + 1 :] for name in self.names() if name.startswith(f"{prefix}.")]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that happened at a step and is neither step nor validation."""
+
+    step: int
+    kind: str  # reset, stage, intervention, roll back, order, resume, stop, warning
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Born:
+    """One reference and why it exists."""
+
+    name: str
+    step: int
+    reason: str
+    parent: str | None
+    source_step: int  # whose policy it is
+    optimizer: str  # what became of the optimizer's state at its birth
+    hash: str
+
+
+class _Lines:
+    """Turns a journal's lines into events, and keeps notes of what is passed over."""
+
+    def __init__(self) -> None:
+        self._chain = Chain()
+        self._damaged: list[str] = []
+        self._newer: Counter[str] = Counter()  # kind of event → how many are not understood
+
+    def take(self, line: bytes) -> Event | None:
+        """The event of the next whole line, without fields that this version does not know."""
+        try:
+            record = self._chain.take(line)
+        except DamagedLineError as error:
+            self._damaged.append(str(error))
+            return None
+        try:
+            return from_record(record, strict=False)
+        except ValueError:
+            self.leave_out(record.get("kind"))
+            return None
+
+    def leave_out(self, kind: object) -> None:
+        """Note an event that is not understood."""
+        self._newer[repr(kind)] += 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was passed over, a sentence for each cause."""
+        more = f", and {len(self._damaged) - 1:,} more lines" if self._damaged[1:] else ""
+        newer = ", ".join(f"{number:,} of kind {kind}" for kind, number in sorted(self._newer.items()))
+        return (
+            *(text + more for text in self._damaged[:1]),
+            *([f"events that a newer prorl wrote are left out: {newer}"] if newer else []),
+        )
+
+
+class RunHistory:
+    """Follows one run directory; `refresh` first, or get one from `read_history`."""
+
+    def __init__(self, folder: Path, *, up_to: int | None = None) -> None:
+        """`up_to`: what came after this step is left out."""
+        self.folder = folder
+        self.name = folder.resolve().name
+        self.config: Mapping[str, Any] = {}  # as stored, perhaps by another version
+        self.health = (
+            "not begun"  # or running, degraded, waiting, hung?, stopped, done, crashed, elsewhere; why
+        )
+        self.notes: tuple[str, ...] = ()  # what could not be read
+        self._up_to = math.inf if up_to is None else up_to
+        self._config_stamp: tuple[int, int] | None = None
+        self._forget()
+
+    def refresh(self) -> bool:
+        """Read what is new; returns whether anything is told otherwise than before."""
+        before = self.config, self.health, self.notes
+        grown = self._read_journal()
+        unfinished = (UNFINISHED,) if self._unfinished else ()
+        self.notes = (*self._read_config(), *self._lines.notes, *unfinished)
+        self.health = health(self.folder, begun=self._end > 0, stopped=self.stopped, now=time.time())
+        return grown or (self.config, self.health, self.notes) != before
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind, in order; steps are kept as columns only."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def state(self) -> str:
+        """How the run is doing, and what could not be read."""
+        return "; ".join((self.health, *self.notes))
+
+    @property
+    def step(self) -> int:
+        """Completed steps."""
+        return max(self.steps.steps, default=0)
+
+    @property
+    def planned(self) -> int:
+        """Steps of the whole run; 0 if its recipe cannot be read."""
+        steps = self.config.get("steps")
+        return steps if isinstance(steps, int) else 0
+
+    @property
+    def steps_per_hour(self) -> float | None:
+        """Lately."""
+        seconds = [value for value in self.steps.recent("seconds.total") if value > 0]
+        return 3600 * len(seconds) / sum(seconds) if seconds else None
+
+    @property
+    def best(self) -> Evaluated | None:
+        """The first validation of the highest score."""
+        return max(self.of(Evaluated), key=lambda event: event.score, default=None)
+
+    @property
+    def references(self) -> list[Born]:
+        """Every reference the run ever held, in order of birth."""
+        found = []
+        for event in self.events:
+            if isinstance(event, Started) and event.reference_hash is not None:
+                found.append(
+                    Born(
+                        name=FIRST_REFERENCE,
+                        step=0,
+                        reason="start",
+                        parent=None,
+                        source_step=0,
+                        optimizer="new",
+                        hash=event.reference_hash,
+                    )
+                )
+            elif isinstance(event, ReferenceReset):
+                found.append(Born(**{one.name: getattr(event, one.name) for one in fields(Born)}))
+        return found
+
+    @property
+    def branches(self) -> list[str]:
+        """The runs that this one branched from as `run@step`, the oldest first."""
+        return [event.branched_from for event in self.of(Resumed) if event.branched_from]
+
+    def condition(self, born: Born) -> str:
+        """Whether a reference is still on disk as it was born: `stored`, `deleted` or `damaged`."""
+        path = self.folder / REFERENCES / born.name
+        if not path.exists():
+            return "deleted"
+        whole = has_all_files(path) and read_manifest(path).digest == born.hash
+        return "stored" if whole else "damaged"
+
+    def _forget(self) -> None:
+        self._end = 0  # bytes read
+        self._tail = b""  # the last of them
+        self._inode = 0
+        self._unfinished = False
+        self._lines = _Lines()
+        self.written: float | None = None  # wall clock of the last event
+        self.steps = Columns()  # numbers of `Stepped`, and those that `metrics` computes from it
+        self.validations = Columns()  # numbers of `Evaluated`
+        self.events: list[Event] = []  # all but steps
+        self.marks: list[Mark] = []
+        self.stopped: str | None = None  # why the run ended, if its last event says so
+
+    def _read_config(self) -> list[str]:
+        try:
+            found = (self.folder / CONFIG).stat()
+            stamp = found.st_ino, found.st_mtime_ns
+            if stamp != self._config_stamp:
+                self.config = {}
+                config = decode_json((self.folder / CONFIG).read_bytes())
+                if not isinstance(config, dict):
+                    raise ValueError("it holds no recipe")
+                self.config, self._config_stamp = config, stamp
+        except (OSError, ValueError) as error:
+            return [f"{CONFIG} cannot be read: {error}"]
+        return []
+
+    def _read_journal(self) -> bool:
+        """Take in the lines that are new; whether there were any, or the journal became another one."""
+        try:
+            with (self.folder / JOURNAL).open("rb") as file:
+                restarted = not self._goes_on(file)
+                if restarted:
+                    self._forget()
+                found = os.fstat(file.fileno())
+                self._inode, self.written = found.st_ino, found.st_mtime
+                return self._take_lines(file) or restarted
+        except OSError:
+            gone = self._end > 0
+            self._forget()
+            return gone
+
+    def _goes_on(self, file: BufferedReader) -> bool:
+        """Whether the journal still begins with what was read: a roll back or a resume cuts it and writes anew."""
+        if self._end == 0:
+            return True
+        file.seek(self._end - len(self._tail))
+        return os.fstat(file.fileno()).st_ino == self._inode and file.read(len(self._tail)) == self._tail
+
+    def _take_lines(self, file: BufferedReader) -> bool:
+        file.seek(self._end)
+        start = self._end
+        self._unfinished = False
+        for line in file:
+            if not line.endswith(b"\n"):
+                self._unfinished = True
+                break
+            self.stopped = None
+            event = self._lines.take(line)
+            if event is not None:
+                self._take(event)
+            self._end += len(line)
+            self._tail = (self._tail + line)[-TAIL:]
+        return self._end > start
+
+    def _take(self, event: Event) -> None:
+        try:
+            self.stopped = event.reason if isinstance(event, Stopped) else None
+            if getattr(event, "step", 0) > self._up_to:
+                return
+            if isinstance(event, Stepped):
+                self.steps.append(event.step, {**_numbers(event), **computed(event)})
+                return
+            if isinstance(event, Evaluated):
+                self.validations.append(event.step, _numbers(event))
+            elif not isinstance(event, Started):
+                rolled_back = isinstance(event, Intervened) and event.action == "roll_back"
+                kind = "roll back" if rolled_back else KINDS[type(event)]
+                self.marks.append(Mark(step=event.step, kind=kind, text=describe(event)))
+            self.events.append(event)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):  # values of another kind
+            self._lines.leave_out(event.kind)
+
+
+def read_history(folder: Path, *, up_to: int | None = None) -> RunHistory:
+    """The run in `folder` as it is now, up to and with the step `up_to` if that is said.
+
+    Raises:
+        StorageError: there is no run in this folder.
+    """
+    require_run(folder)
+    history = RunHistory(folder, up_to=up_to)
+    history.refresh()
+    return history
+
+
+def read_events(folder: Path) -> Iterator[Event]:
+    """All events of a run, steps too, as far as they can be understood.
+
+    Raises:
+        StorageError: the journal cannot be read at all.
+    """
+    lines = _Lines()
+    try:
+        with (folder / JOURNAL).open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n") and (event := lines.take(line)) is not None:
+                    yield event
+    except OSError as error:
+        raise StorageError(f"{folder} holds no run that can be read ({error}): check the name") from error
+
+
+def _numbers(record: Any) -> dict[str, float]:
+    """Every number in an event, by dotted name."""
+    found: dict[str, float] = {}
+    plain = isinstance(record, dict)
+    for key, value in record.items() if plain else ((key, getattr(record, key)) for key in record.__slots__):
+        if isinstance(value, (dict, Tally, UpdateStats)):
+            found |= {f"{key}.{name}": number for name, number in _numbers(value).items()}
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[key] = float(value)
+    return found
+
+
+def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str:
+    """Whether a run is trained now, and else how it ended; `begun` if its journal has events, `stopped` if the last
+    says why."""
+    pid = holder(folder)
+    if pid is not None:
+        return _alive(folder, pid, now)
+    if stopped is not None:
+        return stopped if stopped == "done" else f"stopped: {stopped}"
+    host = last_host(folder)  # its lock may not reach here, and its processes do not: only files tell
+    if not begun or host in ("", socket.gethostname()):
+        return "crashed" if begun else "not begun"
+    written = 0.0
+    for path in (folder / JOURNAL, folder / HEARTBEAT):
+        with suppress(OSError):
+            written = max(written, path.stat().st_mtime)
+    return f"elsewhere: last written {max(0.0, now - written):,.0f} s ago by {host}"
+
+
+def _alive(folder: Path, pid: int, now: float) -> str:
+    where = f"process {pid}" if pid else "a process"
+    beat = read_beat(folder)
+    if beat is None or beat.pid != pid:
+        return f"running: {where}"
+    if now - beat.at > beat.deadline:
+        return f"hung? {where} has been silent for {now - beat.at:.0f} s in phase {beat.phase}"
+    if beat.trouble:
+        return f"degraded: {beat.trouble}; {where}, {beat.phase}"
+    return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
+
+
+def describe(event: Event, steps: int = 0) -> str:
+    """What happened, in one line; `steps` is the length of the run."""
+    match event:
+        case Started():
+            held = (
+                "a reference is held" if event.reference_hash else "no reference: the run pays no KL penalty"
+            )
+            return f"started: recipe {event.config_hash}, {held}"
+        case Resumed():
+            origin = f", a branch of {event.branched_from}" if event.branched_from else ""
+            return f"resumed from the checkpoint of step {event.step}{origin}"
+        case Stepped():
+            return step_line(event, steps)
+        case Evaluated():
+            domains = " ".join(f"{name} {value:.0%}" for name, value in event.domains.items())
+            return (
+                f"validation at step {event.step}: pass@1 {event.score:.1%} ({domains}), "
+                f"pass@n {event.pass_at_n:.1%}, without answer {event.unanswered:.1%}, {event.seconds:.0f} s"
+            )
+        case ReferenceReset():
+            return (
+                f"reference reset at step {event.step} ({event.reason}): {event.parent} → {event.name}, "
+                f"the policy of step {event.source_step}, optimizer {event.optimizer}"
+            )
+        case StageEntered():
+            return f"stage {event.index + 1} entered at step {event.step}"
+        case Intervened():
+            return _intervention(event)
+        case Ordered():
+            settings = [f"{key}={value}" for key, value in event.settings.items()]
+            text = [f"“{event.text}”"] if event.text else []
+            told = " ".join([event.order, *settings, *text])
+            refused = event.refused is not None
+            return (
+                f"order refused at step {event.step}: {told}: {event.refused}"
+                if refused
+                else f"order at step {event.step}: {told}"
+            )
+        case Stopped():
+            return f"stopped after step {event.step}: {event.reason}"
+        case Warned():
+            return f"warning at step {event.step}: {event.text}"
+
+
+def _intervention(event: Intervened) -> str:
+    lowered = f"learning rate × {event.lr_scale:g} until step {event.lr_until}"
+    rolled = f"rolled back from step {event.from_step} to the checkpoint of step {event.step}"
+    done = {
+        "warn": "warned only",
+        "exam": "the policy is validated",
+        "reset_reference": "the reference is reset",
+        "lower_lr": lowered,
+        "roll_back": rolled if event.lr_scale == 1 else f"{rolled}, {lowered}",
+        "pause": "paused",
+        "stop": "stopped",
+    }[event.action]
+    numbers = " (threshold {threshold:g}, {hits:g} of {of_last:g})" if event.numbers else ""
+    told = event.reason + numbers.format(**event.numbers)
+    return f"{event.detector.upper()} at step {event.from_step or event.step}: {told}; {done}"
+
+
+def lineage_lines(run: RunHistory) -> list[str]:
+    """Where a run's references come from, and what the run itself branched from."""
+    born, parents = run.references, run.branches
+    title = run.name + (f", a branch of {' of '.join(reversed(parents))}" if parents else "")
+    if not born:
+        return [title, *run.notes, "no reference was ever held: the run pays no KL penalty"]
+    lines = [
+        f"{one.name}  born at step {one.step} ({one.reason}) from "
+        f"{f'the policy of step {one.source_step}, parent {one.parent}' if one.parent else 'the base'}, "
+        f"optimizer {one.optimizer}, hash {one.hash[:12]}, {run.condition(one)}"
+        for one in born
+    ]
+    return [title, *run.notes, *lines[:-1], f"{lines[-1]}, in use"]

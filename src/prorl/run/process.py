@@ -1,0 +1,321 @@
+"""A trainer's process: its heartbeat, the signals that ask it to stop, and what memory and disk it has left."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import time
+import traceback
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from types import FrameType
+from typing import TypeVar
+
+from prorl.control.detectors import degraded
+from prorl.control.events import Event
+from prorl.control.plan import Plan
+from prorl.control.state import RunState
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import NoRoomError, free_bytes, readable
+from prorl.rollout.pipeline import WaitEnded
+from prorl.run.layout import HEARTBEAT, LOG, STACKS
+from prorl.run.supervise import (
+    AT_ONCE,
+    INTERRUPTED,
+    NO_MEMORY,
+    WAITING,
+    WHERE,
+    WISHES,
+    Beat,
+    wishes,
+)
+from prorl.stopwatch import BETWEEN
+
+T = TypeVar("T")
+
+SIZE = 512  # bytes of the heartbeat; one write of so few is never seen half done
+DURATIONS = 32  # remembered per phase
+
+BLINK = 0.2  # seconds between two looks at the request to stop while waiting
+ECHO = 0.5  # seconds in which a signal again is the same one: a scheduler and the supervisor both send it
+RETRY = 30.0  # seconds between two tries on a full disk
+
+WINDOW = 64  # steps over which a trend of memory or disk is measured
+FEWEST = 16  # steps from which on there is one
+REPEAT = 100  # steps before the same warning comes again
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Seconds that a phase may be silent: at least `least`, and `factor` times its median where that is more.
+
+    A phase that `least` does not name, as `waiting`, has no deadline.
+    """
+
+    least: Mapping[str, float]
+    factor: float = 20.0
+
+    def of(self, phase: str, durations: Collection[float]) -> float:
+        """The deadline of a phase that lately took so many seconds."""
+        usual = self.factor * median(durations) if durations else 0.0
+        return max(self.least.get(phase, float("inf")), usual)
+
+
+class Heartbeat:
+    """Writes which phase the trainer is in, since when, and how long that may take: once per change of phase.
+
+    The file has a fixed size and is written over in place, so a full disk cannot make a healthy trainer look dead.
+    """
+
+    def __init__(self, path: Path, deadlines: Deadlines, *, step: int = 0) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        self._deadlines = deadlines
+        self._durations: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=DURATIONS))
+        self._count, self._phase, self._since = 0, BETWEEN, time.monotonic()
+        self._step, self._trouble = step, ""
+        self(BETWEEN)
+
+    def __call__(self, phase: str) -> None:
+        """`phase` begins now."""
+        now = time.monotonic()
+        self._durations[self._phase].append(now - self._since)
+        self._phase, self._since, self._count = phase, now, self._count + 1
+        beat = Beat(
+            pid=os.getpid(),
+            count=self._count,
+            phase=phase,
+            deadline=self._deadlines.of(phase, self._durations[phase]),
+            step=self._step,
+            at=time.time(),
+            trouble=self._trouble,
+        )
+        with suppress(OSError):  # a trainer that cannot say so is still alive
+            os.pwrite(self._file, json.dumps(asdict(beat)).encode().ljust(SIZE), 0)
+
+    def follow(self, plan: Plan, _event: Event, state: RunState) -> None:
+        """From now on report this state's step, and whether the policy is degraded."""
+        self._step, self._trouble = state.step, degraded(plan, state)
+
+    def close(self) -> None:
+        """Write no more."""
+        os.close(self._file)
+
+
+@contextmanager
+def alive(folder: Path, deadlines: Deadlines, *, step: int = 0) -> Iterator[Heartbeat]:
+    """Write the heartbeat of a run while inside, and on request where all threads are (`stacks.txt`).
+
+    A bug that ends the block is written to the supervisor's log.
+    """
+    heartbeat = Heartbeat(folder / HEARTBEAT, deadlines, step=step)
+    stacks = folder / STACKS
+    ours = not faulthandler.is_enabled()
+    try:
+        with stacks.open("w") as file:
+            faulthandler.register(WHERE, file=file, all_threads=True)
+            faulthandler.register(AT_ONCE, file=file, all_threads=True, chain=True)  # and then dies of it
+            if ours:
+                faulthandler.enable(file)
+            try:
+                yield heartbeat
+            finally:
+                faulthandler.unregister(WHERE)
+                faulthandler.unregister(AT_ONCE)
+                if ours:
+                    faulthandler.disable()
+    except ProrlError:
+        raise
+    except Exception:
+        with suppress(OSError), (folder / LOG).open("a") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {traceback.format_exc()}")
+        raise
+    finally:
+        heartbeat.close()
+        if stacks.exists() and not stacks.stat().st_size:
+            stacks.unlink()
+
+
+class Interrupt:
+    """Turns the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 into a request to stop that the loop grants after a step.
+
+    The second Ctrl-C ends at once. `status` is the exit status that goes with the request.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.heartbeat: Heartbeat | None = None  # of the trainer, once there is one
+        self.status = INTERRUPTED
+        self._say = say
+        self._asked: float | None = None  # when
+        self._listening = False
+
+    def __call__(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._asked is not None
+
+    def wait(self, reason: str, seconds: float) -> None:
+        """Say why, if a reason is given, and let the seconds pass.
+
+        Raises:
+            WaitEnded: somebody asked to stop.
+        """
+        if reason:
+            self._say(reason)
+        self._beat(WAITING)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self():
+                raise WaitEnded
+            time.sleep(BLINK)
+        self._beat(BETWEEN)
+
+    def wait_for_room(self, error: NoRoomError) -> None:
+        """Let some time pass in which somebody may make room on the disk.
+
+        Raises:
+            NoRoomError: somebody asked to stop, or the run has not begun.
+        """
+        if not self._listening:
+            raise error
+        try:
+            self.wait(f"paused: {error}; trying again in {RETRY:.0f} s", RETRY)
+        except WaitEnded:
+            raise error from None
+
+    def stop_for_memory(self) -> None:
+        """Ask to stop before the system kills somebody."""
+        self._asked, self.status = time.monotonic(), NO_MEMORY
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to signals while inside."""
+        before = {kind: signal.signal(kind, self._handle) for kind in wishes()}
+        self._listening = True
+        try:
+            yield
+        finally:
+            self._listening = False
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+
+    def _beat(self, phase: str) -> None:
+        if self.heartbeat is not None:
+            self.heartbeat(phase)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked, self.status = now, WISHES[signal.Signals(number)]
+            self._say("stopping after this step and saving; press Ctrl-C again to stop at once, unsaved")
+        elif number == signal.SIGINT and now - self._asked > ECHO:
+            raise KeyboardInterrupt
+
+
+def insist(write: Callable[[], T], interrupt: Interrupt | None) -> T:
+    """Write; on a full disk wait for room and write again, until somebody asks to stop.
+
+    Raises:
+        NoRoomError: no room, and nobody waits (`interrupt` is None, asked to stop, or not yet listening).
+    """
+    while True:
+        try:
+            return write()
+        except NoRoomError as error:
+            if interrupt is None:
+                raise
+            interrupt.wait_for_room(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What the machine has after a step, bytes."""
+
+    step: int
+    resident: int  # of this process
+    available: int  # memory that could still be used
+    total: int  # memory there is
+    disk: int  # free on the run's disk
+
+    def memory_is_out(self, share: float) -> str:
+        """A sentence if less than this share of the memory is available; else empty."""
+        if self.available >= share * self.total:
+            return ""
+        return (
+            f"memory is nearly used up: {readable(self.available)} of {readable(self.total)} are left and "
+            f"the trainer holds {readable(self.resident)}; stopping, saved"
+        )
+
+
+class Trends:
+    """Remembers the samples of the last steps, and warns where the trend uses up memory or disk."""
+
+    def __init__(self, warn_steps: int) -> None:
+        """`warn_steps`: how many steps ahead to look; 0: never warn."""
+        self._warn_steps = warn_steps
+        self._samples: deque[Sample] = deque(maxlen=WINDOW)
+        self._said: dict[str, int] = {}  # about what → at which step
+
+    def warnings(self, sample: Sample) -> list[str]:
+        """What there is to say after another step; each warning again after `REPEAT` steps at the earliest."""
+        self._samples.append(sample)
+        memory = steps_left([s.resident for s in self._samples], sample.available)
+        disk = steps_left([-s.disk for s in self._samples], sample.disk)
+        found = {
+            "memory": (memory, sample.available, f"the trainer holds {readable(sample.resident)} and grows"),
+            "disk space": (disk, sample.disk, "checkpoints, references and samples fill it"),
+        }
+        said = []
+        for what, (left, rest, why) in found.items():
+            if left is None or left >= self._warn_steps:
+                continue
+            if sample.step >= self._said.get(what, -REPEAT) + REPEAT:
+                self._said[what] = sample.step
+                said.append(f"{what} lasts for about {left:.0f} more steps: {readable(rest)} left, {why}")
+        return said
+
+
+def steps_left(used: Sequence[int], rest: int) -> float | None:
+    """In how many steps `rest` more bytes are used, at the rate of the last ones; None where use does not grow.
+
+    `used` is by step, up to a constant. The slope is the lower quartile over all pairs of steps (Theil and Sen
+    take the median), to which one or two jumps, such as checkpoints, are no trend.
+    """
+    if len(used) < FEWEST:
+        return None
+    slopes = sorted((b - a) / (j - i) for (i, a), (j, b) in combinations(enumerate(used), 2))
+    slope = slopes[len(slopes) // 4]
+    return rest / slope if slope > 0 else None
+
+
+def take_sample(step: int, folder: Path) -> Sample:
+    """What this process and its machine have now."""
+    total, available = machine_memory()
+    return Sample(
+        step=step,
+        resident=int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        available=available,
+        total=total,
+        disk=free_bytes(folder),
+    )
+
+
+def machine_memory() -> tuple[int, int]:
+    """Bytes of memory there are, and that could still be used: the machine's, or its container's if that has less."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    memory = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, available = memory["MemTotal"], memory["MemAvailable"]
+    with suppress(OSError, ValueError):  # no limit of a container, which then reads "max"
+        limit = int((CGROUP / "memory.max").read_text())
+        if limit < total:
+            stat = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+            # Without the file cache, which the kernel would give back.
+            charged = int((CGROUP / "memory.current").read_text()) - int(stat["inactive_file"])
+            return limit, min(available, limit - charged)
+    return total, available

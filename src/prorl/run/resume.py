@@ -1,0 +1,239 @@
+"""How a run is begun, resumed, rolled back and branched: journal, driver state and the learner's tensors as one.
+
+All three are restored, so nothing is lost but the work since the checkpoint; and the environment, which is what else
+the bits of a result depend on, must be as it was: tokenizer and problems, or else it is refused; what only rounds
+differently, as another version of torch does, is said and journalled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prorl.control.events import Event, Resumed, Started, Warned, from_record
+from prorl.control.state import RunState, fold, from_json
+from prorl.envs.files import (
+    StorageError,
+    encode_json,
+    explain_no_room,
+    fsync_tree,
+    temporary_name,
+    write_atomic,
+)
+from prorl.run.checkpoint import has_all_files, is_older
+from prorl.run.journal import EventLog, Watcher
+from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
+from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
+from prorl.types import Learner
+
+PROBLEMS = "problems"
+BASE_RESULTS = ("measurement/rules.json", "measurement/base.parquet")
+
+_ESSENTIAL = {
+    TOKENIZER: "the files in tokenizer/ are not those it was started with: restore them",
+    PROBLEMS: "its tasks no longer ask the problems it was started with: restore the code or data of the tasks",
+}
+
+
+def begin(
+    store: RunStore,
+    learner: Learner,
+    *,
+    config_hash: str,
+    with_reference: bool,
+    environment: Mapping[str, str] | None = None,
+    watchers: Sequence[Watcher] = (),
+) -> EventLog:
+    """Begin a run: its first reference is the model it starts from."""
+    log = EventLog(store.journal, RunState(), watchers, interrupt=store.interrupt)
+    reference = store.write_reference(FIRST_REFERENCE, learner.save_reference) if with_reference else None
+    log.record(Started(config_hash=config_hash, reference_hash=reference, surroundings=environment or {}))
+    return log
+
+
+def resume(
+    store: RunStore,
+    learner: Learner,
+    checkpoint: Checkpoint,
+    *,
+    config_hash: str,
+    environment: Mapping[str, str] | None = None,
+    branched_from: str | None = None,
+    after: str = "",
+    watchers: Sequence[Watcher] = (),
+) -> EventLog:
+    """Return a run to a checkpoint: journal, driver state, policy, optimizer and reference.
+
+    `environment` is what besides recipe and checkpoint the bits of a result depend on, `after` how the process before
+    this one ended, where somebody knows. Warnings behind the checkpoint are journalled again: what happened to
+    processes and machines happened whatever is computed anew.
+
+    Raises:
+        StorageError: the run's recipe was edited, journal and checkpoint contradict each other, or what the run
+            cannot go on without (its tokenizer, its problems) is not what it was.
+    """
+    state, now = _state_of(checkpoint), environment or {}
+    if branched_from is None:
+        if state.config_hash != config_hash:
+            raise StorageError(
+                f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
+                f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
+            )
+        require_same(_recorded(store), now)
+    damage = store.journal.damage
+    state, told_again = _return_to(store, learner, checkpoint)
+    before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
+    log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
+    log.record(
+        Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, surroundings=now)
+    )
+    texts = (
+        *([f"taken up again, as {after}"] if after else []),
+        *([f"{damage}: what lay behind step {state.step} is set aside"] if damage else []),
+        *changes(before, now),
+    )
+    warnings = [event for event in told_again if isinstance(event, Warned)]
+    for warned in dict.fromkeys((*warnings, *(Warned(step=state.step, text=text) for text in texts))):
+        log.record(warned)
+    return log
+
+
+def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -> None:
+    """Return a running run to its newest whole checkpoint of step `up_to` or before, as `resume` would.
+
+    A branch may hold none that old; then it is the oldest. What came later is set aside: the journal goes on from
+    there, and so does `log`.
+
+    Raises:
+        StorageError: there is no checkpoint, or journal and checkpoint contradict each other.
+    """
+    checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
+    if checkpoint is None:
+        raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
+    log.state, told_again = _return_to(store, learner, checkpoint)
+    for event in told_again:
+        log.record(event)
+
+
+def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Make the directory of a branch: what led to `checkpoint`, and nothing that came later.
+
+    The best validation's checkpoint and the base go with it, if the parent still has them. The parent's lock is not
+    needed: what is copied is never changed, at most deleted, and then this fails.
+
+    Raises:
+        StorageError: the journal up to there or the reference is damaged, there is no room, or something was deleted
+            meanwhile; what was begun is removed.
+    """
+    best = checkpoint.state["best_step"]
+    steps = {0, checkpoint.step, checkpoint.step if best is None else best}
+    references = sorted((parent.folder / REFERENCES).glob("[!.]*"))
+    chosen = [
+        *(path for path in map(parent.checkpoint_folder, sorted(steps)) if has_all_files(path)),
+        *(path for path in references if is_older(path, checkpoint.journal_size)),
+        parent.folder / TOKENIZER,
+        *(parent.folder / EVALS / name for name in BASE_RESULTS),
+    ]
+    aside = temporary_name(folder)
+    try:
+        parent.require_history(checkpoint)
+        with explain_no_room(folder):
+            for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
+                (aside / name).mkdir(parents=True)
+            for path in chosen:
+                target = aside / path.relative_to(parent.folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if path.is_dir():
+                    shutil.copytree(path, target)
+                elif path.exists():
+                    shutil.copyfile(path, target)
+            with (parent.folder / JOURNAL).open("rb") as journal:
+                (aside / JOURNAL).write_bytes(journal.read(checkpoint.journal_size))
+            write_atomic(aside / CONFIG, encode_json(config, indent=2))
+            fsync_tree(aside)
+            aside.rename(folder)
+    except (shutil.Error, FileNotFoundError) as error:
+        raise StorageError(
+            f"a file of {parent.folder} vanished while it was copied, perhaps because its trainer made room: "
+            f"try again ({error})"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def require_same(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Check what a run cannot go on without: its problems and its tokenizer.
+
+    Raises:
+        StorageError: it changed since the run was started; the message says what to do.
+    """
+    for name, remedy in _ESSENTIAL.items():
+        if name in before and name in now and before[name] != now[name]:
+            raise StorageError(
+                f"the run cannot go on exactly, as {remedy}, or go on under what there is now as a new run with "
+                "`prorl train --branch`"
+            )
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """One sentence about everything that rounds differently now than when it was recorded."""
+    for name in sorted((before.keys() & now.keys()) - _ESSENTIAL.keys()):
+        if before[name] != now[name]:
+            yield (
+                f"{name} was {before[name]} and is now {now[name]}: from here on results may differ from those of "
+                "an uninterrupted run in their last bits"
+            )
+
+
+def hash_files(folder: Path) -> str:
+    """One hash over names and contents of the files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\n{path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
+    """Restore all of it; returns the state, and which events behind the checkpoint belong into the journal again.
+
+    That is warnings, and that the run is a branch: its own recipe holds even at a checkpoint that its parent wrote.
+    """
+    discarded = store.rewind(checkpoint)
+    state = fold(_events(store))
+    if state != _state_of(checkpoint):
+        raise StorageError(
+            f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
+            "was one of them edited, or copied from another run?"
+        )
+    learner.restore(checkpoint.path)
+    if state.reference is not None:
+        learner.restore_reference(store.reference_folder(state.reference.name))  # whole: `latest_checkpoint`
+    told = (r for r in discarded if r.get("kind") == Warned.kind or r.get("branched_from") is not None)
+    return state, list(map(from_record, told))
+
+
+def _state_of(checkpoint: Checkpoint) -> RunState:
+    try:
+        return from_json(checkpoint.state)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StorageError(
+            f"{checkpoint.path} was written by another version of prorl ({error}): resume it with that one"
+        ) from error
+
+
+def _recorded(store: RunStore) -> Mapping[str, str]:
+    """The environment of whoever trained this run last."""
+    starts = (event for event in _events(store) if isinstance(event, (Started, Resumed)))
+    recorded = [event.surroundings for event in starts if event.surroundings]
+    return recorded[-1] if recorded else {}
+
+
+def _events(store: RunStore) -> Iterator[Event]:
+    try:
+        yield from map(from_record, store.journal.read())
+    except ValueError as error:
+        raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error

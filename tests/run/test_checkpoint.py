@@ -1,0 +1,355 @@
+"""When a run is saved, what a full disk costs, and what goes: nothing that anything still needs."""
+
+import errno
+import threading
+from dataclasses import replace
+
+import pytest
+
+from prorl.control.events import Started, Stopped, Warned, from_record
+from prorl.control.state import Reference, RunState
+from prorl.envs.files import NoRoomError
+from prorl.run import checkpoint
+from prorl.run.checkpoint import Checkpointer, SaveRules, prune
+from prorl.run.journal import EventLog
+from prorl.run.process import Interrupt
+from prorl.run.store import RunStore
+from support.events import stepped
+
+
+class Learner:
+    """Its weights are a number; a write waits for `gate` and fails while the disk is full. It is a backend too."""
+
+    def __init__(self) -> None:
+        self.learner = self
+        self.told = []
+        self.weights = 0
+        self.full = False
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def incidents(self):
+        told, self.told = self.told, []
+        return told
+
+    def snapshot(self):
+        kept = self.weights
+
+        def write(folder):
+            self.gate.wait(10)
+            if self.full:
+                raise NoRoomError("the disk is full")
+            (folder / "model").write_text(str(kept))
+
+        return write
+
+
+@pytest.fixture
+def learner():
+    return Learner()
+
+
+@pytest.fixture
+def reports():
+    return []
+
+
+@pytest.fixture
+def store(tmp_path, reports):
+    with RunStore.create(tmp_path / "run", {}, report=reports.append) as store:
+        yield store
+
+
+@pytest.fixture
+def recorder(store):
+    recorder = EventLog(store.journal, RunState())
+    recorder.record(Started(config_hash="c", reference_hash=None))
+    return recorder
+
+
+@pytest.fixture
+def keeper(store, learner, recorder):
+    def make(**rules) -> Checkpointer:
+        return Checkpointer(store, learner, recorder, SaveRules(**rules))
+
+    return make
+
+
+def go(keeper, recorder, learner, step, *, due=True):
+    """One step and the boundary after it."""
+    learner.weights = step
+    keeper.keep(recorder.record(stepped(step)), due=due, good_step=0)
+
+
+def saved(store):
+    store.finish_writing()
+    return {step: (path / "model").read_text() for step, path in store.checkpoints().items()}
+
+
+def warnings(store):
+    return [event for event in map(from_record, store.journal.read()) if isinstance(event, Warned)]
+
+
+def test_the_weights_are_those_of_the_boundary_however_long_the_write_takes(keeper, store, recorder, learner):
+    keep = keeper()
+    learner.gate.clear()
+    go(keep, recorder, learner, 1)
+    go(keep, recorder, learner, 2, due=False)
+    assert store.checkpoints() == {}
+    learner.gate.set()
+    assert saved(store) == {1: "1"}
+    assert store.latest_checkpoint().state["step"] == 1
+
+
+def test_one_write_waits_for_the_one_before(keeper, store, recorder, learner):
+    keep = keeper()
+    learner.gate.clear()
+    go(keep, recorder, learner, 1)
+    threading.Timer(0.1, learner.gate.set).start()
+    go(keep, recorder, learner, 2)
+    assert 1 in store.checkpoints()
+    assert saved(store) == {1: "1", 2: "2"}
+
+
+def test_the_end_of_a_run_is_saved_before_keep_returns(keeper, store, recorder, learner):
+    keep = keeper()
+    state = recorder.record(Stopped(step=0, reason="interrupted"))
+    keep.keep(state, due=False, good_step=0)
+    assert list(store.checkpoints()) == [0]
+
+
+def test_nothing_is_saved_before_its_time(keeper, store, recorder, learner):
+    keep = keeper(minutes=0.0)
+    go(keep, recorder, learner, 1, due=False)
+    assert saved(store) == {}
+
+
+def test_the_clock_saves_too(keeper, store, recorder, learner):
+    keep = keeper(minutes=1e-9)
+    go(keep, recorder, learner, 1, due=False)
+    assert saved(store) == {1: "1"}
+
+
+def test_a_full_disk_costs_a_checkpoint_and_never_the_run(keeper, store, recorder, learner):
+    keep = keeper(retry_seconds=0.0)
+    go(keep, recorder, learner, 1)
+    store.finish_writing()
+    learner.full = True
+    go(keep, recorder, learner, 2)
+    store.finish_writing()
+    go(keep, recorder, learner, 3, due=False)
+    assert [warned.step for warned in warnings(store)] == [3]
+    store.finish_writing()
+    learner.full = False
+    go(keep, recorder, learner, 4, due=False)
+    assert saved(store) == {1: "1", 4: "4"}
+    assert all("the run goes on and tries again" in warned.text for warned in warnings(store))
+
+
+def test_a_full_disk_is_not_tried_at_every_step(keeper, store, recorder, learner):
+    keep = keeper(retry_seconds=1000.0)
+    go(keep, recorder, learner, 1)
+    store.finish_writing()
+    learner.full = True
+    go(keep, recorder, learner, 2)
+    for step in range(3, 9):
+        store.finish_writing()
+        go(keep, recorder, learner, step, due=False)
+    assert len(warnings(store)) == 1
+
+
+def test_room_is_looked_for_before_anything_is_copied(keeper, store, recorder, learner, monkeypatch):
+    keep = keeper(retry_seconds=0.0)
+    go(keep, recorder, learner, 1)
+    store.finish_writing()
+    monkeypatch.setattr("prorl.run.checkpoint.free_bytes", lambda path: 1)
+    monkeypatch.setattr(learner, "snapshot", lambda: pytest.fail("there is no room for it"))
+    go(keep, recorder, learner, 2)
+    (warned,) = warnings(store)
+    assert "no space left for a checkpoint" in warned.text
+
+
+def test_a_run_that_cannot_be_saved_even_once_ends(keeper, store, recorder, learner):
+    keep = keeper()
+    learner.full = True
+    go(keep, recorder, learner, 1)
+    store.finish_writing()
+    with pytest.raises(NoRoomError):
+        go(keep, recorder, learner, 2, due=False)
+
+
+def test_an_end_that_cannot_be_saved_is_said(keeper, store, recorder, learner):
+    keep = keeper()
+    go(keep, recorder, learner, 1)
+    store.finish_writing()
+    learner.full = True
+    with pytest.raises(NoRoomError):
+        keep.keep(recorder.record(Stopped(step=1, reason="done")), due=True, good_step=0)
+    assert saved(store) == {1: "1"}
+
+
+def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(keeper, store, recorder, learner):
+    keep = keeper()
+    go(keep, recorder, learner, 1)
+
+    def broken():
+        def write(folder):
+            raise ZeroDivisionError
+
+        return write
+
+    store.finish_writing()
+    learner.snapshot = broken
+    go(keep, recorder, learner, 2)
+    store.finish_writing()
+    with pytest.raises(ZeroDivisionError):
+        go(keep, recorder, learner, 3)
+
+
+def test_old_checkpoints_go_once_the_new_one_is_safe(keeper, store, recorder, learner):
+    keep = keeper(keep_last=2)
+    for step in range(1, 5):
+        go(keep, recorder, learner, step)
+    assert saved(store) == {3: "3", 4: "4"}
+
+
+def test_a_failed_write_deletes_nothing(keeper, store, recorder, learner):
+    keep = keeper(keep_last=1, retry_seconds=1000.0)
+    go(keep, recorder, learner, 1)
+    store.finish_writing()
+    learner.full = True
+    go(keep, recorder, learner, 2)
+    assert saved(store) == {1: "1"}
+
+
+def test_want_of_memory_asks_to_stop(store, learner, recorder):
+    store.interrupt = Interrupt(lambda text: None)
+    keep = Checkpointer(store, learner, recorder, SaveRules(memory_stop=0.999999))
+    state = recorder.record(stepped(1))
+    keep.keep(state, due=False, good_step=0)
+    keep.keep(replace(state), due=False, good_step=0)  # the same boundary again, of a paused run
+    assert store.interrupt()
+    (warned,) = warnings(store)
+    assert "memory is nearly used up" in warned.text
+
+
+def test_what_was_mended_is_journalled_once_at_the_next_boundary(store, learner, recorder):
+    learner.told = ["engine 1 has died", "engine 0 was silent"]
+    keep = Checkpointer(store, learner, recorder)
+    go(keep, recorder, learner, 1)
+    go(keep, recorder, learner, 2, due=False)
+    assert [(warned.step, warned.text) for warned in warnings(store)] == [
+        (1, "engine 1 has died"),
+        (1, "engine 0 was silent"),
+    ]
+    store.finish_writing()
+
+
+def save(text):
+    return lambda folder: (folder / "model").write_text(text)
+
+
+def pruned(store, *, best=None, good=0, live=None, position=None, **rules):
+    held = live and Reference(name=live, birth_step=0, parent=None, reason="start", hash="h")
+    state = RunState(best_step=best, reference=held)
+    at = store.journal.size if position is None else position
+    prune(store, SaveRules(**rules), state, position=at, good=good)
+
+
+def train(store, *steps, reference=None):
+    for step in steps:
+        store.journal.append({"step": step})
+        state = {"step": step, "reference": reference and {"name": reference}}
+        store.write_checkpoint(step, state, save(f"weights {step}"))
+
+
+def on_disk(store, kind="checkpoints"):
+    return {path.name for path in (store.folder / kind).iterdir()}
+
+
+def steps(store):
+    return {int(name.removeprefix("step_")) for name in on_disk(store)}
+
+
+@pytest.mark.parametrize(
+    ("last", "every", "best", "good", "left"),
+    [
+        (1, 0, None, 0, {0, 9}),
+        (2, 0, None, 0, {0, 5, 9}),
+        (1, 0, 2, 7, {0, 2, 5, 9}),
+        (2, 0, 9, 0, {0, 5, 9}),
+        (9, 0, None, 0, {0, 2, 5, 9}),
+        (1, 0, 7, 0, {0, 9}),
+        (1, 5, None, 0, {0, 5, 9}),
+    ],
+)
+def test_the_newest_the_base_the_best_the_good_and_those_of_the_cadence_stay(
+    store, last, every, best, good, left
+):
+    train(store, 0, 2, 5, 9)
+    pruned(store, keep_last=last, keep_every=every, best=best, good=good)
+    assert steps(store) == left
+
+
+def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
+    train(store, 1, 2, 3)
+    (store.checkpoint_path(3) / "model").unlink()
+    pruned(store, keep_last=1)
+    assert store.latest_checkpoint().step == 2
+
+
+def test_one_must_stay(store):
+    with pytest.raises(ValueError, match="keep_last is 0"):
+        pruned(store, keep_last=0)
+
+
+def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch):
+    train(store, 1, 2)
+
+    def remove(folder):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(checkpoint, "remove", remove)  # root, who may run the tests, is denied nothing
+    pruned(store, keep_last=1)
+    assert reports == [f"cannot delete the old checkpoint {store.checkpoint_path(1)}: Permission denied"]
+
+
+@pytest.fixture
+def with_references(store):
+    """Four references: of the base, of a checkpoint that stays, of none, and the live one."""
+    for number, step in enumerate((0, 5, 7, 9)):
+        store.write_reference(f"ref_{number}", save(f"reference {number}"))
+        train(store, step, reference=f"ref_{number}")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        ("all", {"ref_0", "ref_1", "ref_2", "ref_3"}),
+        ("needed", {"ref_0", "ref_1", "ref_3"}),
+    ],
+)
+def test_a_reference_stays_while_a_checkpoint_needs_it(with_references, rule, left):
+    store = with_references
+    pruned(store, keep_last=1, keep_references=rule, best=5, live="ref_3")
+    assert steps(store) == {0, 5, 9}
+    assert on_disk(store, "references") == left
+
+
+def test_nothing_goes_while_a_checkpoint_does_not_say_what_it_needs(with_references, reports):
+    store = with_references
+    (store.checkpoint_folder(5) / "state.json").write_text("{")
+    pruned(store, keep_last=1, keep_references="needed", best=5, live="ref_3")
+    assert len(on_disk(store, "references")) == 4
+    assert "no reference is deleted" in reports[-1]
+
+
+def test_the_live_reference_stays_although_no_checkpoint_holds_it_yet(with_references):
+    store = with_references
+    store.write_reference("ref_live", save("live"))
+    position = store.journal.size
+    store.journal.append({"step": 10})
+    store.write_reference("ref_later", save("born while the checkpoint was being written"))
+    pruned(store, keep_last=1, keep_references="needed", position=position, live="ref_live")
+    assert on_disk(store, "references") == {"ref_0", "ref_3", "ref_live", "ref_later"}

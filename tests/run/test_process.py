@@ -1,0 +1,347 @@
+"""A trainer's process: its heartbeat, requests to stop, and what memory and disk it has left."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorl.control.events import Stopped
+from prorl.control.state import RunState, fold
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import NoRoomError
+from prorl.rollout.pipeline import WaitEnded
+from prorl.run import process
+from prorl.run.layout import HEARTBEAT, LOG, STACKS
+from prorl.run.process import (
+    ECHO,
+    FEWEST,
+    SIZE,
+    WINDOW,
+    Deadlines,
+    Heartbeat,
+    Interrupt,
+    Sample,
+    Trends,
+    alive,
+    insist,
+    steps_left,
+    take_sample,
+)
+from prorl.run.supervise import WAITING, Beat, Watchdog, read_beat
+from prorl.stopwatch import BETWEEN, Stopwatch
+from support.defaults import some_detectors, some_plan
+from support.events import evaluated
+
+DEADLINES = Deadlines(least={"learn": 10.0, "generate": 5.0, BETWEEN: 3.0}, factor=20.0)
+
+
+def beat(count=1, deadline=10.0):
+    return Beat(pid=1, count=count, phase="learn", deadline=deadline, step=0, at=0.0)
+
+
+@pytest.fixture
+def heart(tmp_path):
+    heart = Heartbeat(tmp_path / "heartbeat.json", DEADLINES, step=3)
+    yield heart
+    heart.close()
+
+
+def test_every_phase_is_seen_while_it_lasts_and_between_phases_too(heart, tmp_path):
+    seen = [read_beat(tmp_path)]
+    clock = Stopwatch(heart)
+    for name in ("generate", "learn"):
+        with clock.phase(name):
+            seen.append(read_beat(tmp_path))
+    seen.append(read_beat(tmp_path))
+    assert [beat.phase for beat in seen] == [BETWEEN, "generate", "learn", BETWEEN]
+    assert [beat.deadline for beat in seen] == [3, 5, 10, 3]
+    assert len({beat.count for beat in seen}) == 4
+
+
+def test_the_phases_of_an_exam_beat_under_its_name():
+    heard = []
+    with Stopwatch(heard.append, within="exam").phase("judge"):
+        assert heard == ["exam"]
+    assert heard == ["exam", BETWEEN]
+
+
+def test_the_step_follows_the_run(heart, tmp_path):
+    assert read_beat(tmp_path).step == 3
+    heart.follow(some_plan(seed=0, steps=9), Stopped(step=4, reason="done"), RunState(step=4))
+    heart("learn")
+    beat = read_beat(tmp_path)
+    assert (beat.step, beat.trouble) == (4, "")
+
+
+def test_a_beat_tells_that_the_policy_no_longer_works_until_it_does(heart, tmp_path):
+    plan = some_plan(seed=0, steps=9, detectors=some_detectors())
+    events = [evaluated(0, 0.5), evaluated(1, 0.01), evaluated(2, 0.4)]
+    told = []
+    for last in range(1, 4):
+        heart.follow(plan, events[last - 1], fold(events[:last]))
+        heart("learn")
+        told.append(read_beat(tmp_path).trouble)
+    assert told == ["", "the exam is at most 16% of the best one", ""]
+
+
+def test_the_file_never_grows(heart, tmp_path):
+    for _ in range(50):
+        heart("learn")
+    assert (tmp_path / "heartbeat.json").stat().st_size == SIZE
+
+
+@pytest.mark.parametrize(
+    ("phase", "durations", "deadline"),
+    [
+        ("learn", [], 10),
+        ("learn", [0.1] * 5, 10),
+        ("learn", [2, 3, 100], 60),  # twenty times the usual, which one slow step does not change
+        (WAITING, [1.0], float("inf")),
+        ("unheard of", [], float("inf")),
+    ],
+)
+def test_a_deadline_is_generous(phase, durations, deadline):
+    assert DEADLINES.of(phase, durations) == deadline
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff" * SIZE])
+def test_what_is_no_beat_is_none(tmp_path, content):
+    path = tmp_path / "heartbeat.json"
+    assert read_beat(tmp_path) is None
+    path.write_bytes(content)
+    assert read_beat(tmp_path) is None
+
+
+def test_silence_is_counted_until_the_next_beat():
+    watchdog = Watchdog()
+    assert not watchdog.overdue(beat(1), 100.0), "the first look says nothing about how long it has been"
+    assert not watchdog.overdue(beat(1), 9.0)
+    assert not watchdog.overdue(beat(2), 9.0)
+    assert not watchdog.overdue(beat(2), 10.0)
+    assert watchdog.overdue(beat(2), 0.5)
+
+
+def test_a_pause_on_purpose_has_no_end():
+    watchdog = Watchdog()
+    assert not any(watchdog.overdue(beat(deadline=float("inf")), 1e9) for _ in range(3))
+
+
+def test_a_jump_of_the_wall_clock_changes_no_duration(heart, tmp_path, monkeypatch):
+    clock = Stopwatch(heart)
+    for _ in range(3):
+        with clock.phase("learn"):
+            monkeypatch.setattr(time, "time", lambda: -1e9)
+        monkeypatch.setattr(time, "time", lambda: 1e12)
+    assert clock.seconds()["total"] < 60
+    heart("learn")
+    assert json.loads((tmp_path / "heartbeat.json").read_bytes())["deadline"] == 10
+
+
+def test_it_beats_while_inside_and_leaves_no_empty_file(tmp_path):
+    with alive(tmp_path, DEADLINES, step=4) as heart:
+        heart("learn")
+    beat = read_beat(tmp_path)
+    assert (beat.pid, beat.phase, beat.step) == (os.getpid(), "learn", 4)
+    assert [path.name for path in tmp_path.iterdir()] == [HEARTBEAT]
+
+
+def test_it_says_where_it_is_when_asked(tmp_path):
+    def where_i_am():
+        signal.raise_signal(signal.SIGUSR2)
+
+    with alive(tmp_path, DEADLINES):
+        where_i_am()
+    assert "where_i_am" in (tmp_path / STACKS).read_text()
+
+
+def test_what_a_bug_says_is_kept(tmp_path):
+    with pytest.raises(ZeroDivisionError), alive(tmp_path, DEADLINES):
+        raise ZeroDivisionError
+    log = (tmp_path / LOG).read_text()
+    assert "ZeroDivisionError" in log
+    assert log.startswith(time.strftime("%Y-"))
+
+
+def test_an_expected_failure_is_no_bug(tmp_path):
+    with pytest.raises(ProrlError), alive(tmp_path, DEADLINES):
+        raise ProrlError("the recipe is wrong")
+    assert not (tmp_path / LOG).exists()
+
+
+@pytest.fixture
+def wish():
+    return Interrupt(lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 75), (signal.SIGHUP, 129)],
+)
+def test_a_signal_is_a_wish_with_its_exit_status(wish, kind, status):
+    with wish.listening():
+        assert not wish()
+        signal.raise_signal(kind)
+        assert wish()
+    assert wish.status == status
+
+
+def test_the_second_ctrl_c_ends_at_once_but_an_echo_of_the_first_does_not(wish):
+    with wish.listening():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(ECHO)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_scheduler_that_repeats_itself_is_heard_once(wish):
+    with wish.listening():
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(ECHO)
+        signal.raise_signal(signal.SIGTERM)
+    assert wish.status == 143
+
+
+def test_the_handlers_of_before_come_back(wish):
+    before = signal.getsignal(signal.SIGTERM)
+    with wish.listening():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(wish):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with wish.listening():
+            signal.raise_signal(signal.SIGHUP)
+            assert not wish()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_waiting_is_a_phase_of_its_own_and_ends_with_a_wish(wish):
+    heard = []
+    wish.heartbeat = heard.append
+    wish.wait("because", 0.01)
+    assert heard == [WAITING, BETWEEN]
+    with wish.listening():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(WaitEnded):
+            wish.wait("because", 60)
+
+
+def full(times):
+    """A write that finds no room so many times."""
+    left = [NoRoomError("full")] * times
+
+    def write():
+        if left:
+            raise left.pop()
+        return "written"
+
+    return write
+
+
+def test_a_run_that_goes_on_waits_for_room(wish, monkeypatch):
+    monkeypatch.setattr(process, "RETRY", 0.01)
+    with wish.listening():
+        assert insist(full(3), wish) == "written"
+
+
+def test_without_anybody_to_wait_or_before_a_run_begins_there_is_no_waiting_for_room(wish):
+    for interrupt in (None, wish):
+        with pytest.raises(NoRoomError, match="full"):
+            insist(full(1), interrupt)
+
+
+def test_a_wish_to_stop_ends_the_wait_for_room(wish):
+    with wish.listening():
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
+        with pytest.raises(NoRoomError, match="full"):
+            insist(full(1), wish)
+
+
+def test_want_of_memory_is_a_wish_too(wish):
+    wish.stop_for_memory()
+    assert wish()
+    assert wish.status == 71
+
+
+GB = 10**9
+
+
+def samples(steps, *, resident=lambda step: GB, available=8 * GB, disk=lambda step: 100 * GB):
+    return [
+        Sample(step=step, resident=resident(step), available=available, total=16 * GB, disk=disk(step))
+        for step in range(steps)
+    ]
+
+
+def texts(taken, warn_steps=200):
+    trends = Trends(warn_steps)
+    return [text for sample in taken for text in trends.warnings(sample)]
+
+
+def test_a_leak_is_told_early_and_not_at_every_step():
+    said = texts(samples(150, resident=lambda step: GB + step * GB // 10))
+    assert said[0] == (
+        "memory lasts for about 80 more steps: 8.0 GB left, the trainer holds 2.5 GB and grows"
+    )
+    assert len(said) == 2  # at the sixteenth step, and a hundred later
+
+
+def test_a_disk_that_fills_is_told():
+    (said,) = texts(samples(60, disk=lambda step: 100 * GB - step * GB))
+    assert said.startswith("disk space lasts for about 85 more steps: 85.0 GB left")
+
+
+@pytest.mark.parametrize(
+    "resident",
+    [
+        lambda step: GB,
+        lambda step: GB if step < 30 else 4 * GB,  # one jump is no trend
+        lambda step: GB + (step % 7) * 10**7,  # nor is noise
+        lambda step: 4 * GB - step * 10**7,
+        lambda step: GB + step * 10**6,  # a leak that would take 8,000 steps
+    ],
+)
+def test_what_is_no_trend_is_not_told(resident):
+    assert texts(samples(100, resident=resident)) == []
+
+
+def test_a_checkpoint_that_takes_the_place_of_another_is_no_trend():
+    assert texts(samples(100, disk=lambda step: 30 * GB if step % 10 else 24 * GB)) == []
+
+
+def test_want_of_memory_stops_before_the_machine_dies():
+    (sample,) = samples(1, available=GB // 4)
+    assert "250.0 MB of 16.0 GB are left" in sample.memory_is_out(0.02)
+    assert sample.memory_is_out(0.0) == ""
+
+
+def test_zeros_switch_it_off():
+    assert texts(samples(100, resident=lambda step: step * GB, available=1), warn_steps=0) == []
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**12), st.integers(FEWEST, WINDOW))
+def test_a_straight_line_is_followed_to_its_end(slope, rest, steps):
+    assert steps_left([slope * step for step in range(steps)], rest) == pytest.approx(rest / slope)
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=FEWEST - 1))
+def test_few_steps_are_no_trend(used):
+    assert steps_left(used, 1) is None
+
+
+def test_a_sample_of_this_machine_is_plausible(tmp_path: Path):
+    sample = take_sample(3, tmp_path)
+    assert sample.step == 3
+    assert 10**6 < sample.resident < sample.total
+    assert 0 < sample.available <= sample.total
+    assert sample.disk > 0
