@@ -107,7 +107,8 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
                 raise RuntimeError(fault)
             signal.pause()
 
-    with one_engine(lambda number: ray.remote(Useless).remote()) as (engine, started):
+    deadline = 5.0 if fault is None else 120.0
+    with one_engine(lambda number: ray.remote(Useless).remote(), deadline=deadline) as (engine, started):
         with pytest.raises(EngineLostError, match=said):
             publish(engine)
         incidents = engine.incidents()
@@ -154,7 +155,7 @@ def kill(actor):
 
 
 @contextmanager
-def one_engine(make):
+def one_engine(make, *, deadline=120.0):
     """`RayEngine` over one actor, the n-th of which is made by `make(n)`; and which were started."""
     from prorl.cluster.engine import RayEngine
 
@@ -166,7 +167,7 @@ def one_engine(make):
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        yield RayEngine(start, 1, engine_settings(), deadline=5.0), started
+        yield RayEngine(start, 1, engine_settings(), deadline=deadline), started
     finally:
         ray.shutdown()
 
