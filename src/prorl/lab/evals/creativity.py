@@ -211,27 +211,27 @@ def _rows(models: Sequence[tuple[str, Values]]) -> Iterator[Row]:
     _, first = models[0]
     for part in dict.fromkeys(part for part, _ in groups):
         domains = [domain for of_part, domain in groups if of_part == part]
-        for name, chosen in [*((domain, [domain]) for domain in domains), (MEAN, domains)]:
+        for name in (*domains, MEAN):
             seed = derive(0, "creativity", part, name)
             for position, (model, values) in enumerate(models):
-                found = [
-                    [
-                        (key, value)
-                        for key, (one, value) in values.items()
-                        if (one.part, one.domain) == (part, domain)
-                    ]
-                    for domain in chosen
+                found = {
+                    key: (one.domain, value)
+                    for key, (one, value) in values.items()
+                    if one.part == part and name in (one.domain, MEAN)
+                }
+                gains = [
+                    (domain, value - first[key][1]) for key, (domain, value) in found.items() if key in first
                 ]
-                gains = [[value - first[key][1] for key, value in pairs if key in first] for pairs in found]
-                index = _estimate([[value for _, value in pairs] for pairs in found], seed)
-                gain = _estimate(gains, seed) if position else None
+                index = _estimate(list(found.values()), domains, seed)
+                gain = _estimate(gains, domains, seed) if position else None
                 if index is not None:
                     yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
-def _estimate(domains: Sequence[Sequence[float]], seed: int) -> Estimate | None:
+def _estimate(found: Sequence[tuple[str, float]], domains: Sequence[str], seed: int) -> Estimate | None:
     """The mean over domains, which weigh alike however many problems they have; None where there is no problem."""
-    held = [values for values in domains if values]
+    by_domain = [[value for of_domain, value in found if of_domain == domain] for domain in domains]
+    held = [values for values in by_domain if values]
     if not held:
         return None
     values = np.array([value for of_domain in held for value in of_domain])
