@@ -181,7 +181,7 @@ def seconds_to_open(page: Path, opens: int) -> list[tuple[float, float]]:
     """
     from playwright.sync_api import sync_playwright
 
-    from prorl.lab.report.pictures import browser_path
+    from prorl.lab.report.page import browser_path
 
     found = []
     with sync_playwright() as playwright:

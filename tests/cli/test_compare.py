@@ -29,9 +29,15 @@ def line(text, title):
     return [lines[at].split(), lines[at + 1].split()]
 
 
+def data(*arguments):
+    """The JSON of a comparison: a row by topic and title."""
+    found = json.loads(done("compare", *arguments, "--json"))["tables"]
+    return {(table["title"], row[""]): row for table in found for row in table["rows"]}
+
+
 def test_seeds_share_a_column_with_mean_interval_and_each_run(runs):
     text = done("compare", "seed1", "seed2", "longer")
-    assert "mean ± 95 %, n = 2" in text
+    assert "mean ± half of its 95 % interval" in text
     assert line(text, "kl.coef")[0] == ["kl.coef", "0.001", "0.5"]
     last = text[text.index("last exam") :]
     assert line(last, "pass@1") == [["pass@1", "50.0%", "±", "127.1%", "90.0%"], ["40.0%,", "60.0%"]]
@@ -40,24 +46,21 @@ def test_seeds_share_a_column_with_mean_interval_and_each_run(runs):
 def test_a_run_alone_keeps_the_interval_of_its_measurement(runs):
     keep(runs / "longer", study([result(0, 0), result(1, 1)], step=None), study([result(0, 2), result(1, 1)]))
     text = done("compare", "longer", "seed1")
-    assert line(text, "pass@1, gain")[0] == ["pass@1,", "gain", "+25.0", "[+0.0,", "+50.0]", "–"]
+    assert line(text, "pass@1, gain")[0] == ["pass@1,", "gain", "+25.0", "(+0.0", "to", "+50.0)", "–"]
 
 
 def test_json_has_every_value_of_every_run(runs):
-    data = json.loads(done("compare", "seed1", "longer", "seed2", "--json"))
-    assert data["runs"] == ["seed1", "longer", "seed2"]
-    assert data["groups"] == [["seed1", "seed2"], ["longer"]]
-    last = next(row for row in data["rows"] if (row["section"], row["title"]) == ("last exam", "pass@1"))
-    assert last["values"] == [0.4, 0.9, 0.6]
-    assert last["spreads"][0]["mean"] == 0.5
-    assert last["spreads"][1] is None
+    last = data("seed1", "longer", "seed2")["last exam", "pass@1"]
+    assert list(last) == ["", "seed1, seed2", "longer"]
+    assert last["longer"] == 0.9
+    assert last["seed1, seed2"]["values"] == [0.4, 0.6]
+    assert last["seed1, seed2"]["mean"]["value"] == 0.5
 
 
 def test_at_an_earlier_step_later_events_are_not_told(runs):
-    data = json.loads(done("compare", "seed1", "longer", "--step", "2", "--json"))
-    values = {(row["section"], row["title"]): row["values"] for row in data["rows"]}
-    assert values["run", "steps"] == [2, 2]
-    assert values["last exam", "pass@1"] == [0.4, None]
+    found = data("seed1", "longer", "--step", "2")
+    assert found["run", "steps"] == {"": "steps", "seed1": 2, "longer": 2}
+    assert found["last exam", "pass@1"] == {"": "pass@1", "seed1": 0.4, "longer": None}
 
 
 def test_a_step_that_a_run_has_not_reached_is_refused(runs):
@@ -65,9 +68,9 @@ def test_a_step_that_a_run_has_not_reached_is_refused(runs):
 
 
 def test_runs_that_are_called_the_same_are_told_by_their_paths(runs):
-    write_run(runs / "old" / "seed1")
-    data = json.loads(done("compare", "seed1", runs / "old" / "seed1", "--json"))
-    assert data["runs"] == ["runs/seed1", str(runs / "old" / "seed1")]
+    write_run(runs / "old" / "longer")
+    found = data("longer", runs / "old" / "longer")["run", "steps"]
+    assert list(found)[1:] == ["runs/longer", str(runs / "old" / "longer")]
 
 
 def test_a_folder_without_a_run_is_refused(runs):
@@ -92,7 +95,6 @@ def test_a_recipe_cannot_mark_up_the_terminal(runs):
 def test_a_damaged_journal_is_said_beside_the_state_of_its_run(runs):
     journal = runs / "longer" / "journal.jsonl"
     journal.write_bytes(journal.read_bytes().replace(b'"cursor":30', b'"cursor":31'))
-    data = json.loads(done("compare", "seed1", "longer", "--json"))
-    values = {(row["section"], row["title"]): row["values"] for row in data["rows"]}
-    assert "damaged at line 4 (byte " in values["run", "state"][1]
-    assert values["run", "steps"] == [2, 4]
+    found = data("seed1", "longer")
+    assert "damaged at line 4 (byte " in found["run", "state"]["longer"]
+    assert (found["run", "steps"]["seed1"], found["run", "steps"]["longer"]) == (2, 4)

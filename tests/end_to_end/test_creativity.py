@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_compared_with_what_its_base_was_warmed_up_on(run):
+    tables = json.loads(done("creativity", "tiny", "--json"))["tables"]
+    assert tables[0]["rows"][-1]["gain of step 10"] == {"value": 8.0, "low": 8.0, "high": 8.0}
     text = done("creativity", "tiny")
     assert "corpus: words read" in text
-    assert "base [95 % interval]" in text
-    assert "+8.00 [+8.00, +8.00]" in text
+    assert "base " in text
+    assert "+8.00 (+8.00 to +8.00)" in text
     found = read_creativity(run / "evals" / "study" / "creativity.json")
     assert [responses.model for responses in found.models] == ["base", "step_000009", "step_000010"]
     assert {row.model: row.index.mean for row in found.rows if row.domain == "mean"} == {
@@ -76,18 +79,20 @@ def test_files_of_studies_side_by_side(run, tmp_path):
     write(tmp_path / "other.parquet", None, NEW)
     base = run / "evals" / "measurement" / "base.parquet"
     text = done("creativity", tmp_path / "other.parquet", base, "--corpus", "mine.txt")
-    assert text.index("base [95 % interval]") < text.index("other [95 % interval]")
+    assert text.index("base ") < text.index("other ")
     assert (tmp_path / "creativity.json").exists()
     said = refused("creativity", tmp_path / "other.parquet")
     assert "lies in no run, so there is no default corpus" in said
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(run, tmp_path):
-    assert "there is no run and no study file nowhere" in refused("creativity", "nowhere")
-    assert "has no study mine: it has measurement, study" in refused("creativity", "tiny", "--name", "mine")
-    assert "give one run, or files of studies" in refused("creativity", "tiny", "tiny")
+    assert "there is no run and no evaluation file nowhere" in refused("creativity", "nowhere")
+    assert "has no evaluation mine: it has measurement, study" in refused(
+        "creativity", "tiny", "--name", "mine"
+    )
+    assert "give one run, or files of evaluations" in refused("creativity", "tiny", "tiny")
     assert "choose two lengths" in refused("creativity", "tiny", "--longest", "99")
     assert "there is no corpus missing.txt" in refused("creativity", "tiny", "--corpus", "missing.txt")
     empty = tmp_path / "runs" / "empty"
     prepare(empty, to_json(CONFIG))
-    assert "measure it first, with `prorl eval`" in refused("creativity", "empty")
+    assert "make one first, with `prorl eval`" in refused("creativity", "empty")

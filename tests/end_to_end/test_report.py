@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from prorl.cli.report import report_at_the_end
+from prorl.cli.runs import report_at_the_end
 from support import events
 from support.browser import needs_chromium
 from support.commands import done, refused
@@ -50,4 +50,4 @@ def test_a_run_does_not_fail_for_want_of_a_report(tmp_path, capsys):
     (folder / "report.html").mkdir()
     report_at_the_end(folder)
     (sentence,) = capsys.readouterr().err.splitlines()
-    assert "the run is whole" in sentence
+    assert "the run is complete" in sentence

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from prorl.cli.evaluate import read_ks
+from prorl.cli.runs import read_ks
 from prorl.envs.errors import ProrlError
 from prorl.lab import measurement
 from prorl.lab.evals import evaluation as measuring
@@ -33,7 +33,7 @@ def timeless(path: Path) -> Study:
 def studied(trained, tmp_path_factory) -> Path:
     """The finished run with a study; tests that change it take a copy."""
     folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("studied") / "tiny"))
-    assert "base → step 000003: held-out problems" in done("eval", folder, *FEW)
+    assert "base → step 3: held-out problems" in done("eval", folder, *FEW)
     return folder
 
 
@@ -68,11 +68,14 @@ def test_it_says_who_solves_what_and_where_it_lies(studied):
         "was measured before",
         "pattern",
         "who solves what in 4 tries",
-        "difficulty ladders",
+        "difficulty levels",
         "maj@4",
     ):
         assert words in text
     assert f"prorl report {studied}" in text
+    tables = json.loads(done("eval", studied, *FEW, "--json"))["tables"]
+    assert tables[0]["title"] == "base → step 3: held-out problems"
+    assert tables[0]["rows"][-1]["gain in pass@4"].keys() == {"value", "low", "high"}
 
 
 def test_a_second_checkpoint_joins_and_nothing_is_measured_twice(studied, tmp_path):
@@ -202,7 +205,7 @@ def test_a_model_is_asked_the_problems_of_a_recipe(recipe, models, workplace):
 def test_a_run_may_be_compared_with_any_model(studied, models, tmp_path):
     out = tmp_path / "elsewhere"
     text = done("eval", studied, *FEW, "--against", models["llama"], "--out", out)
-    assert "→ step 000003: held-out problems" in text
+    assert "→ step 3: held-out problems" in text
     assert len(list((out / "study").glob("*.parquet"))) == 2
 
 
@@ -268,10 +271,10 @@ def test_other_ks_are_refused(text):
 
 def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run, workplace):
     same = done("train", "--branch", "tiny@2", "optimizer.lr=1e-3", "--run", workplace / "same")
-    assert "base → step 000003: held-out problems" in same
+    assert "base → step 3: held-out problems" in same
     other = done("train", "--branch", "tiny@2", "evaluation.samples=3", "--run", workplace / "other")
     assert "base →" not in other
-    assert "step 000003: held-out problems" in other
+    assert "step 3: held-out problems" in other
     assert [path.stem for path in models_of(workplace / "other" / "evals" / "measurement")] == ["step_000003"]
 
 
@@ -284,7 +287,7 @@ def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(trained, tm
         return sit(*arguments, **named)
 
     monkeypatch.setattr(measuring, "sit_exam", deleting)
-    assert "base → step 000003: held-out problems" in done("eval", run, *FEW)
+    assert "base → step 3: held-out problems" in done("eval", run, *FEW)
 
 
 def test_a_checkpoint_that_was_deleted_meanwhile_is_told(trained, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prorl.lab.report.pictures import browser_path
+from prorl.lab.report.page import browser_path
 
 needs_chromium = pytest.mark.skipif(
     browser_path() is None or find_spec("playwright") is None,

@@ -15,10 +15,21 @@ import typer
 from rich.console import Console as RichConsole
 
 from prorl import __version__
-from prorl.cli import compare, creativity, dashboard, data, doctor, evaluate, export, report, tasks
-from prorl.cli.outcome import CRASHED, finish, outlive_readers, say
-from prorl.cli.places import Address, Backend, RunFolder, changes_to, run_at
-from prorl.cli.report import report_at_the_end
+from prorl.cli import doctor, runs, tasks
+from prorl.cli.outcome import (
+    CRASHED,
+    Address,
+    AsJson,
+    Backend,
+    RunFolder,
+    changes_to,
+    finish,
+    outlive_readers,
+    run_at,
+    say,
+    show,
+)
+from prorl.cli.runs import report_at_the_end
 from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS, is_born, run_folder
 
@@ -46,14 +57,9 @@ app = typer.Typer(
 )
 
 app.add_typer(tasks.app, name="tasks")
-app.add_typer(data.app, name="data")
+app.add_typer(tasks.data, name="data")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command(epilog=report.EXAMPLES)(report.report)
-app.command(epilog=dashboard.EXAMPLES)(dashboard.dashboard)
-app.command(epilog=creativity.EXAMPLES)(creativity.creativity)
-app.command(epilog=export.EXAMPLES)(export.export)
-app.command(epilog=compare.EXAMPLES)(compare.compare)
+runs.add_to(app)
 
 Recipe = Annotated[
     str | None, typer.Argument(help="A recipe by name (nano, prorl_v2, …) or a YAML file; none for a branch.")
@@ -148,30 +154,27 @@ def resume(
     finish(work, refused=CRASHED)
 
 
-@app.command(epilog="Examples: `prorl status` · `prorl status nano`")
+@app.command(epilog="Examples: `prorl status` · `prorl status nano` · `prorl status --json`")
 def status(
     run: Annotated[
         Path | None, typer.Argument(help="A run directory, or its name below runs/; default: all of them.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show how runs are doing, from their files: progress, last exam, last decisions, health."""
 
     def work() -> int:
-        from prorl.lab.watch.console import decisions, overview
+        from prorl.lab.watch.console import overview
         from prorl.run.history import RunHistory, read_history
         from prorl.run.layout import runs_below
 
         found = [read_history(run_folder(run))] if run else [RunHistory(path) for path in runs_below(RUNS)]
         for one in found:
             one.refresh()
-        if not found:
+        if found or as_json:
+            show(overview(found), as_json)
+        else:
             typer.echo(f"there are no runs below {RUNS}/")
-            return 0
-        console = RichConsole(highlight=False, soft_wrap=True)
-        console.print(overview(found))
-        for one in found:
-            for text in decisions(one):
-                console.print(text, markup=False)
         return 0
 
     finish(work)

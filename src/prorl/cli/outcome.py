@@ -1,4 +1,8 @@
-"""How a command ends: every expected failure is one sentence on standard error and a non-zero exit status."""
+"""What all commands share: how runs and checkpoints are named, how tables are printed, and how a command ends.
+
+A run is a directory, or a name below runs/; RUN@STEP is one of its checkpoints. Every expected failure is one
+sentence on standard error and a non-zero exit status.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,63 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console as RichConsole
 
 from prorl.envs.errors import ProrlError
+from prorl.run.layout import run_folder
+
+if TYPE_CHECKING:
+    from prorl.lab.tables import Table
 
 FAILED = 1
 CRASHED = 70  # a bug, or the system refused something
 INTERRUPTED = 130
+
+RunFolder = Annotated[Path, typer.Argument(help="A run directory, or its name below runs/.")]
+Backend = Annotated[
+    str | None, typer.Option(help="Where it is computed, local or ray; the same as backend=….")
+]
+Address = Annotated[
+    str | None, typer.Option(help="A running Ray cluster, or auto; the same as cluster.address=….")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the tables as JSON: shares as fractions, unknown as null.")
+]
+
+
+def changes_to(overrides: Sequence[str] | None, backend: str | None, address: str | None) -> list[str]:
+    """All changes to a recipe, the options among them."""
+    options = {"backend": backend, "cluster.address": address}
+    return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
+
+
+def run_at(origin: str) -> tuple[Path, int | None]:
+    """The run directory and the step of `RUN@STEP`; no step where only RUN is said.
+
+    Raises:
+        ProrlError: what follows the @ is no number.
+    """
+    name, at, step = origin.rpartition("@")
+    if not at:
+        return run_folder(Path(step)), None
+    if not step.isdecimal():
+        raise ProrlError(f"{origin}: say RUN@STEP, with the number of a step")
+    return run_folder(Path(name)), int(step)
+
+
+def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> None:
+    """Print tables on standard output, for people or as JSON."""
+    from prorl.lab.tables import print_tables, to_json
+
+    if as_json:
+        typer.echo(to_json(tables))
+    else:
+        print_tables(tables, RichConsole(highlight=False), aligned=aligned)
 
 
 def finish(work: Callable[[], int | None], *, refused: int = FAILED) -> None:

@@ -1,22 +1,27 @@
-"""`prorl tasks`: what there is to train on, one problem in full, and whether tasks keep their promises."""
+"""`prorl tasks`: the tasks, one problem in full, and checks of tasks; `prorl data`: the data sets of a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console as RichConsole
-from rich.table import Table
 
-from prorl.cli.outcome import finish
+from prorl.cli.outcome import AsJson, finish, show
 from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import TASKS, make_task
 from prorl.envs.types import Task
 
+if TYPE_CHECKING:
+    from prorl.lab.tables import Table
+
+data = typer.Typer(
+    help="Prepare the data sets that a recipe names.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 app = typer.Typer(help="List, show and check the tasks.", no_args_is_help=True, rich_markup_mode="markdown")
 
 Recipe = Annotated[
@@ -24,25 +29,31 @@ Recipe = Annotated[
 ]
 
 
-@app.command("list", epilog="Examples: `prorl tasks list` · `prorl tasks list --recipe prorl_v2`")
-def list_tasks(recipe: Recipe = None) -> None:
+@app.command("list", epilog="Examples: `prorl tasks list` · `prorl tasks list --recipe prorl_v2 --json`")
+def list_tasks(recipe: Recipe = None, as_json: AsJson = False) -> None:
     """Name every task with its domain, its difficulty levels and its splits."""
 
     def work() -> None:
-        table = Table("task", "domain", "levels", "out of domain", "splits")
+        from prorl.lab.tables import Table
+
+        rows = []
         for name, make in _makers(recipe).items():
             task = make()
-            levels = ", ".join(map(str, getattr(task, "levels", ())))
-            held_out = ", ".join(map(str, getattr(task, "ood_levels", ())))
+            levels, beyond = (
+                ", ".join(map(str, getattr(task, which, ()))) for which in ("levels", "ood_levels")
+            )
             splits = " ".join(split for split in ("train", "exam", "test", "ood") if split in task.splits)
-            table.add_row(name, task.domain, levels, held_out, splits)
-        RichConsole(highlight=False).print(table)
+            rows.append((name, task.domain, levels, beyond, splits))
+        columns = ("task", "domain", "levels", "out of domain", "splits")
+        show([Table(title="", columns=columns, rows=tuple(rows))], as_json)
 
     finish(work)
 
 
-@app.command(epilog="Examples: `prorl tasks show countdown 3` · `prorl tasks show blicket 0 --split ood`")
-def show(
+@app.command(
+    "show", epilog="Examples: `prorl tasks show countdown 3` · `prorl tasks show blicket 0 --split ood`"
+)
+def show_problem(
     name: Annotated[str, typer.Argument(metavar="TASK", help="A task by name.")],
     index: Annotated[int, typer.Argument(min=0, help="Which of its problems.")] = 0,
     split: Annotated[
@@ -70,13 +81,14 @@ def show(
     finish(work)
 
 
-@app.command(epilog="Examples: `prorl tasks check` · `prorl tasks check one_liner countdown`")
+@app.command(epilog="Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json`")
 def check(
     names: Annotated[list[str] | None, typer.Argument(metavar="[TASK]...", help="Default: all.")] = None,
     problems: Annotated[int, typer.Option(min=1, help="How many problems of each.")] = 10,
     recipe: Recipe = None,
+    as_json: AsJson = False,
 ) -> None:
-    """See that known solutions pass and tricks do not; report the constant-answer baseline and the speed."""
+    """Check that known solutions pass and tricks do not; report the constant-answer baseline and the speed."""
 
     def work() -> None:
         from prorl.lab.watch.console import Console
@@ -84,11 +96,13 @@ def check(
         makers = _makers(recipe)
         chosen = {name: _one(makers, name) for name in names} if names else makers
         checks: list[TaskCheck] = []
-        with Console().progress("checking") as progress:
+        with Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True)).progress(
+            "checking"
+        ) as progress:
             for done, (name, make) in enumerate(chosen.items(), start=1):
                 progress(done, len(chosen), name)
                 checks.append(check_task(make(), problems))
-        RichConsole(highlight=False).print(_table(checks))
+        show([_table(checks)], as_json)
         faults = [f"{found.name}: {fault}" for found in checks for fault in found.faults]
         if faults:
             raise ProrlError("these tasks do not keep their promises\n" + "\n".join(faults))
@@ -123,15 +137,70 @@ def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Ta
 
 
 def _table(checks: Iterable[TaskCheck]) -> Table:
-    table = Table("task", "domain", "solved", "best constant answer", "problem, ms", "verdict, ms", "faults")
-    for found in checks:
-        table.add_row(
-            found.name,
-            found.domain,
-            f"{found.witnessed}/{found.problems}" if not found.faults else "",
-            f"{found.baseline.score:.2f}",
-            f"{1e3 * found.generate_seconds:.2f}",
-            f"{1e3 * found.verify_seconds:.2f}",
+    from prorl.lab.tables import Number, Table
+
+    def milliseconds(seconds: float) -> Number:
+        return Number(value=1e3 * seconds, form=".2f")
+
+    columns = (
+        "task",
+        "domain",
+        "solved",
+        "of",
+        "best constant answer",
+        "problem, ms",
+        "verdict, ms",
+        "faults",
+    )
+    rows = tuple(
+        (
+            *(found.name, found.domain),
+            *((None, None) if found.faults else (found.witnessed, found.problems)),
+            Number(value=found.baseline.score, form=".2f"),
+            *(milliseconds(found.generate_seconds), milliseconds(found.verify_seconds)),
             "; ".join(found.faults),
         )
-    return table
+        for found in checks
+    )
+    return Table(title="", columns=columns, rows=rows)
+
+
+@data.callback()
+def _data() -> None:
+    """Prepare the data sets that a recipe names."""
+
+
+@data.command(
+    epilog="Examples: `prorl data prepare prorl_v2` · "
+    "`prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`"
+)
+def prepare(
+    recipe: Annotated[str, typer.Argument(help="A recipe by name or a YAML file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Changes to the recipe, as in tasks.deepscaler.limit=1000.")
+    ] = None,
+) -> None:
+    """Read every data set of a recipe from the hub or a local file, clean it, and store it as Parquet.
+
+    What is prepared already and unchanged is not done again. Says what was kept and what was dropped, and why.
+    """
+
+    def work() -> None:
+        from prorl.config.recipe import load_recipe
+        from prorl.data import data_folder, data_requests, sandbox_policy
+        from prorl.envs.datasets.prepare import prepare as prepare_data
+        from prorl.envs.verifiers.programs import OwnSandbox
+        from prorl.lab.watch.console import Console
+
+        config = load_recipe(recipe, overrides or ())
+        requests, folder, console = data_requests(config), data_folder(config), Console()
+        if not requests:
+            console.say(f"{recipe} names no data sets: its tasks are all procedural")
+            return
+        with console.counting("preparing") as progress:
+            report = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
+        for line in report.lines():
+            console.say(line)
+        console.say(f"prepared in {folder}")
+
+    finish(work)

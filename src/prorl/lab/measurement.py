@@ -41,7 +41,8 @@ from prorl.lab.evals.evaluation_store import (
     step_name,
     step_of,
 )
-from prorl.lab.watch.boundary import show_boundary, show_gains, show_rates
+from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
+from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
 from prorl.rollout.validation import Questions, questions
 from prorl.run.checkpoint import has_all_files, verify
@@ -135,9 +136,9 @@ def compare_with_base(store: RunStore, step: int, session: Session, console: Con
         return
     ks = (1, asked.rules.samples) if asked.rules.samples > 1 else (1,)
     if base is None:
-        show_rates(console, trained, ks)
+        print_tables(rate_tables(trained, ks), console.rich)
     else:
-        show_gains(console, base, trained, ks)
+        print_tables(gain_tables(Pair(evaluation=MEASUREMENT, base=base, trained=trained), ks), console.rich)
 
 
 def forget_other_questions(folder: Path, session: Session) -> None:
@@ -161,8 +162,8 @@ def evaluate(
     out: Path | None,
     runs: Path,
     console: Console,
-) -> None:
-    """Measure `model` and what it is compared with as far as that is not stored yet, and print what it says.
+) -> list[Table]:
+    """Measure `model` and what it is compared with as far as that is not stored yet; returns what it says.
 
     `settings` are changes to the recipe, which is the run's own unless one is named. A model from elsewhere has no
     base unless `against` names one.
@@ -192,12 +193,14 @@ def evaluate(
         )  # first: its trainer may delete it soon
         before = None if base is None else _measured(base, asked, folder, tasks, config, console)
     if before is None:
-        show_rates(console, after, ks)
+        tables = rate_tables(after, ks)
     else:
-        show_boundary(console, before, after, between(folder, before, after), ks)
+        pair = Pair(evaluation=name, base=before, trained=after)
+        tables = evaluation_tables(pair, between(folder, before, after), ks)
     console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
     if source.run is not None:
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
+    return tables
 
 
 def find(name: str, runs: Path, console: Console) -> Source:

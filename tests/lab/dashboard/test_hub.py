@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.lab.dashboard.hub import Hub, Newest, Pace, Page
-from prorl.lab.report.page import section_json
-from prorl.lab.report.section import Figure, Section
+from prorl.lab.report.page import Section, section_json
+from prorl.lab.tables import Figure
 
 FAST = Pace(interval=0.01, share=1.0, linger=0.05, heartbeat=60.0)
 

@@ -14,9 +14,10 @@ from prorl.config.recipe import check, load_recipe, to_json
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.control.events import Resumed, Started
 from prorl.lab.export.card import Exported, model_card
-from prorl.lab.report.gains import Gain
+from prorl.lab.results import Pair
+from prorl.lab.results import gains as gains_of
 from support.events import evaluated, intervened, order, reset, stepped, tally
-from support.stories import STARTED, history, story
+from support.stories import STARTED, history, result, story, study
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) `"
 
@@ -39,19 +40,14 @@ def card(events=None, *, name="nano", model=MODEL, overrides=()):
     return model_card(told, load_recipe("nano", overrides), model)
 
 
-def gain(**changes):
-    plausible = {
-        "study": "measurement",
-        "step": 4,
-        "part": "test",
-        "domain": "mean",
-        "k": 1,
-        "problems": 300,
-        "base": 0.25,
-        "trained": 0.375,
-        "interval": (0.1, 0.15),
-    }
-    return Gain(**(plausible | changes))
+def measured(base, trained, *, evaluation="measurement", domain="math"):
+    """Gains of an evaluation with 4 responses to each of two problems, of which so many passed."""
+
+    def asked(solved, step):
+        return study([result(at, number, domain=domain) for at, number in enumerate(solved)], step=step)
+
+    pair = Pair(evaluation=evaluation, base=asked(base, None), trained=asked(trained, 4))
+    return tuple(gains_of(pair))
 
 
 def block(text, language):
@@ -90,7 +86,7 @@ def test_exams_are_those_of_the_journal():
         evaluated(4, 0.5),
     ]
     lines = card(events).splitlines()
-    assert "| domain | step 0 | step 4 | best, step 2 |" in lines
+    assert "| domain | step 0 | step 4, the last | step 2, the best |" in lines
     assert "| math | 25.0% | 50.0% | 100.0% |" in lines
     assert "| mean | 25.0% | 50.0% | 75.0% |" in lines
 
@@ -105,12 +101,14 @@ def test_numbers_of_the_run_are_sums_over_its_steps():
 
 
 def test_the_measurement_is_a_row_per_domain_with_all_k():
-    both = (gain(), gain(k=16, base=0.5, trained=0.375, interval=(-0.2, -0.05)))
-    text = card(model=replace(MODEL, gains=both))
-    row = "| mean | 300 | 25.0% → 37.5% | +12.5 (+10.0 to +15.0) | 50.0% → 37.5% | -12.5 (-20.0 to -5.0) |"
-    assert row in text.splitlines()
-    assert "worse than its base at pass@16" in text
-    assert "worse than its base at pass@1 " not in text
+    text = card(model=replace(MODEL, gains=measured((1, 1), (3, 0))))
+    lines = text.splitlines()
+    assert "| domain | problems | pass@1 | gain in pass@1 | pass@4 | gain in pass@4 |" in lines
+    row = next(line for line in lines if line.startswith("| mean | 2 |"))
+    assert row.startswith("| mean | 2 | 25.0% → 37.5% | +12.5 (−25.0 to +50.0) | 100.0% → 50.0% | −50.0 (")
+    assert "worse than its base" not in text
+    worse = card(model=replace(MODEL, gains=measured((1, 4), (0, 2))))
+    assert "worse than its base at pass@1 on the held-out problems of measurement: 62.5% → 25.0%" in worse
 
 
 def test_a_run_without_exams_and_studies_says_so():
@@ -130,7 +128,7 @@ def test_references_interventions_and_orders_are_told():
     assert "REWARD\\_HACKING at step 4" in text
     assert "kl.coef=0.0005" in text
     assert "a branch of other@2" in text
-    assert "reward hacking spoke 1 times" in text
+    assert "reward hacking reported 1 times" in text
 
 
 def test_without_alarms_it_says_that_there_were_none():
@@ -189,7 +187,7 @@ def test_text_from_elsewhere_never_becomes_markup():
         reset(4, name=HOSTILE),
         Resumed(step=4, config_hash="d", branched_from=HOSTILE),
     ]
-    gains = (gain(study=HOSTILE, domain=HOSTILE),)
+    gains = measured((1, 1), (2, 2), evaluation=HOSTILE, domain=HOSTILE)
     text = card(events, name=HOSTILE, model=replace(MODEL, prompt=HOSTILE, architecture=HOSTILE, gains=gains))
     body = text.split("---\n", 2)[2]
     tokens = MarkdownIt("commonmark").enable("table").parse(body)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from prorl.lab.report.page import page, section_json
-from prorl.lab.report.section import Figure, Section
+from prorl.lab.report.page import Section, page, section_json
 from prorl.lab.report.sections import sections
+from prorl.lab.tables import Figure
 from prorl.run.history import read_history
 from support import events
 from support.browser import needs_chromium, opened

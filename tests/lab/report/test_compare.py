@@ -5,23 +5,39 @@ import math
 import pytest
 
 from prorl.algo.t_interval import t_interval
-from prorl.lab.report.compare import rows, spread
-from prorl.lab.report.gains import Gain
-from prorl.lab.report.groups import repetitions
+from prorl.lab.report.charts import repetitions
+from prorl.lab.report.compare import Compared, comparison
+from prorl.lab.results import Pair, gains
+from prorl.lab.tables import Number, Several
 from support.events import blind, evaluated, intervened, order, reset, stepped, tally, update
-from support.stories import history, recipe, story
+from support.stories import history, recipe, result, story, study
 
 
-def compared(*stories, gains=None):
-    """Every row by section and title."""
-    nothing = [()] * len(stories)
-    found = rows(stories, gains or nothing)
-    return {(row.section, row.title): row for row in found}
+def tables(*stories, found=()):
+    runs = [Compared(name=str(at), run=one, gains=found if at == 0 else ()) for at, one in enumerate(stories)]
+    return comparison(runs)
 
 
-def value(row):
-    (only,) = row.values
-    return only
+def compared(*stories, found=()):
+    """What every run says, by topic and title; runs of one group in their order."""
+
+    def values(cell):
+        if isinstance(cell, Several):
+            return [value for one in cell.cells for value in values(one)]
+        return [cell.value if isinstance(cell, Number) else cell]
+
+    return {
+        (table.title, row[0]): tuple(value for cell in row[1:] for value in values(cell))
+        for table in tables(*stories, found=found)
+        for row in table.rows
+    }
+
+
+def mean(*scores):
+    """The cell of the last exam's pass@1 of runs that differ in their seed."""
+    runs = [story([evaluated(0, score)], seed=seed) for seed, score in enumerate(scores)]
+    table = next(one for one in tables(*runs) if one.title == "last exam")
+    return next(row[1].mean for row in table.rows if row[0] == "pass@1")
 
 
 # -- what belongs together
@@ -44,17 +60,15 @@ def test_the_same_seed_again_is_no_repetition():
     ]
 
 
-def test_a_spread_is_students():
-    found = spread([0.1, 0.2, 0.4])
+def test_seeds_have_a_mean_with_students_interval():
+    found = mean(0.1, 0.2, 0.4)
+    assert found.value == pytest.approx(0.7 / 3)
     assert (found.low, found.high) == t_interval([0.1, 0.2, 0.4])
-    assert (found.mean, found.n) == (pytest.approx(0.7 / 3), 3)
 
 
-@pytest.mark.parametrize(
-    "values", [[0.5], [0.5, None], [0.5, math.inf], [0.5, math.nan], ["none", "none"], []]
-)
-def test_there_is_no_spread_of_less(values):
-    assert spread(values) is None
+@pytest.mark.parametrize("odd", [math.inf, math.nan])
+def test_there_is_no_mean_where_a_run_has_no_number(odd):
+    assert mean(0.5, odd) is None
 
 
 # -- recipes
@@ -63,7 +77,7 @@ def test_there_is_no_spread_of_less(values):
 def test_only_keys_that_differ_are_shown_side_by_side():
     kl = recipe()["kl"] | {"coef": 0.01}
     table = compared(story(seed=1), story(seed=2, kl=kl, format=None))
-    shown = {title: row.values for (section, title), row in table.items() if section == "recipe"}
+    shown = {title: values for (topic, title), values in table.items() if topic == "recipe"}
     assert shown == {"seed": ("1", "2"), "kl.coef": ("0.001", "0.01"), "format": ("lenient", None)}
 
 
@@ -74,24 +88,22 @@ def test_cost_is_summed_over_the_steps():
     seconds = {"generate": 6.0, "learn": 3.0, "total": 10.0}
     steps = [stepped(step, tally=tally(sampled_tokens=400 * step), seconds=seconds) for step in (1, 2, 3)]
     table = compared(story(steps))
-    assert value(table["run", "steps"]) == 3
-    assert value(table["run", "hours in steps"]) == pytest.approx(30 / 3600)
-    assert value(table["run", "tokens sampled"]) == 2400
-    assert value(table["run", "tokens sampled per second"]) == pytest.approx(80)
-    assert value(table["run", "overhead"]) == pytest.approx(0.1)
+    assert table["run", "steps"] == (3,)
+    assert table["run", "hours in steps"] == (pytest.approx(30 / 3600),)
+    assert table["run", "tokens sampled"] == (2400,)
+    assert table["run", "tokens sampled per second"] == (pytest.approx(80),)
+    assert table["run", "overhead"] == (pytest.approx(0.1),)
 
 
 def test_the_end_is_a_mean_over_the_last_twenty_steps():
     steps = [stepped(step, update=update(kl=100.0 if step <= 5 else float(step))) for step in range(1, 26)]
-    assert value(compared(story(steps))["mean of the last 20 steps", "KL, nats per token"]) == 15.5
+    assert compared(story(steps))["mean of the last 20 steps", "KL, nats per token"] == (15.5,)
 
 
 def test_the_end_is_a_mean_over_what_was_measured():
     half = story([*map(stepped, range(1, 11)), *map(blind, range(11, 21))])
     table = compared(half, story(map(blind, range(1, 21))))
-    end = {
-        title: row.values for (section, title), row in table.items() if section == "mean of the last 20 steps"
-    }
+    end = {title: values for (topic, title), values in table.items() if topic == "mean of the last 20 steps"}
     assert end["Entropy, nats per token"] == (pytest.approx(0.6), None)
     assert [values[1] for values in end.values()] == [None] * 6
 
@@ -100,12 +112,12 @@ def test_exams_first_last_best_and_in_common():
     one = story([evaluated(0, 0.1), evaluated(50, 0.6), evaluated(100, 0.4, domains={"math": 0.4})])
     two = story([evaluated(0, 0.2), evaluated(50, 0.3)])
     table = compared(one, two)
-    assert table["first exam", "pass@1"].values == (0.1, 0.2)
-    assert table["last exam", "pass@1"].values == (0.4, 0.3)
-    assert table["best exam", "pass@1"].values == (0.6, 0.3)
-    assert table["last exam in common", "after step"].values == (50, 50)
-    assert table["last exam in common", "pass@1"].values == (0.6, 0.3)
-    assert table["last exam", "code"].values == (None, 0.3)
+    assert table["first exam", "pass@1"] == (0.1, 0.2)
+    assert table["last exam", "pass@1"] == (0.4, 0.3)
+    assert table["best exam", "pass@1"] == (0.6, 0.3)
+    assert table["last exam in common", "after step"] == (50, 50)
+    assert table["last exam in common", "pass@1"] == (0.6, 0.3)
+    assert table["last exam", "code"] == (None, 0.3)
 
 
 def test_the_last_exam_is_not_told_twice_where_it_is_in_common():
@@ -122,33 +134,27 @@ def test_decisions_are_counted_by_reason_and_refused_orders_are_none():
         order("set", refused="no such knob"),
     ]
     table = compared(story(events), story())
-    assert table["decisions", "reference resets"].values == ("schedule ×2, kl_ceiling", "none")
-    assert table["decisions", "interventions"].values == ("kl_spike: warn", "none")
-    assert table["decisions", "orders"].values == ("pause", "none")
+    assert table["decisions", "reference resets"] == ("schedule ×2, kl_ceiling", "none")
+    assert table["decisions", "interventions"] == ("kl_spike: warn", "none")
+    assert table["decisions", "orders"] == ("pause", "none")
 
 
-def test_measurements_are_the_means_over_domains():
-    def gain(domain, base):
-        return Gain(
-            study="m",
-            step=4,
-            part="test",
-            domain=domain,
-            k=1,
-            problems=9,
-            base=base,
-            trained=0.5,
-            interval=(0.1, 0.4),
-        )
+def test_evaluations_are_the_means_over_domains():
+    def problems(first, second):
+        return [result(0, first), result(1, second, domain="code")]
 
-    table = compared(story(), story(), gains=[[gain("math", 0.0), gain("mean", 0.25)], []])
-    assert table["m: test", "pass@1, base"].values == (0.25, None)
-    assert table["m: test", "pass@1, gain"].values == (0.25, None)
-    assert table["m: test", "pass@1, gain"].intervals == ((0.1, 0.4), None)
+    pair = Pair(evaluation="m", base=study(problems(0, 2), step=None), trained=study(problems(2, 2)))
+    runs = story(), story(seed=0, steps=7)
+    table = compared(*runs, found=gains(pair))
+    assert table["m: held-out problems", "after step"] == (4, None)
+    assert table["m: held-out problems", "pass@1, base"] == (0.25, None)
+    assert table["m: held-out problems", "pass@1, gain"] == (0.25, None)
+    cell = next(one for one in tables(*runs, found=gains(pair)) if one.title.startswith("m: ")).rows[3][1]
+    assert (cell.low, cell.high) == (0.25, 0.25)
 
 
 def test_a_run_that_has_not_begun_has_blanks():
     table = compared(story([]), story(history()))
-    assert table["run", "steps"].values == (None, 4)
-    assert table["first exam", "pass@1"].values == (None, 0.25)
-    assert table["mean of the last 20 steps", "Entropy, nats per token"].values == (None, 0.6)
+    assert table["run", "steps"] == (None, 4)
+    assert table["first exam", "pass@1"] == (None, 0.25)
+    assert table["mean of the last 20 steps", "Entropy, nats per token"] == (None, 0.6)

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.lab.report.charts import MARK_COLORS, annotation_traces, groups, penalty_windows
 from prorl.lab.report.curves import POINTS, calm, curve_sections, over_seeds, short, thin
-from prorl.lab.report.groups import groups
-from prorl.lab.report.marks import mark_traces, penalty_windows
+from prorl.lab.report.drawing import PALETTE, label
 from prorl.lab.report.page import section_json
 from prorl.lab.report.sections import figures
-from prorl.lab.report.style import MARK_COLORS, PALETTE, label
 from prorl.run.history import read_history
 from support import events
 from support.journals import run_with
@@ -140,7 +139,7 @@ def test_every_kind_of_mark_is_one_trace_with_its_reason(tmp_path):
         events.intervened(step=3, action="roll_back", from_step=9),
         events.order("note", step=8, text=HOSTILE),
     ]
-    marks = {trace["name"]: trace for trace in mark_traces(groups([run(tmp_path / "one", happened)]))}
+    marks = {trace["name"]: trace for trace in annotation_traces(groups([run(tmp_path / "one", happened)]))}
     assert marks.keys() == {"length penalty", "reset", "intervention", "roll back", "order"}
     assert [x for x in marks["reset"]["x"] if x is not None] == [5, 5, 15, 15]
     assert "reference reset at step 15 (schedule)" in marks["reset"]["text"][4]

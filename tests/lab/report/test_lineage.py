@@ -4,6 +4,7 @@ import pytest
 
 from prorl.control.events import Resumed, Started, Stopped
 from prorl.lab.report.lineage import lineage_section
+from prorl.lab.report.page import section_json
 from prorl.run.history import read_history
 from support.events import reset, stepped
 from support.journals import lines, run_with
@@ -30,13 +31,14 @@ def rows(html):
 
 def test_every_reference_is_in_the_table_with_its_birth_reason_parent_and_optimizer(tmp_path):
     section = lineage_section(journal(tmp_path, EVENTS))
-    last = rows(section.html)[-1]
+    html = section_json(section)["html"]
+    last = rows(html)[-1]
     for cell, said in zip(
         last, ["ref_002", "order", "ref_001", "clear", "cccc", "deleted", "6", "4"], strict=False
     ):
         assert cell.endswith(f">{said}")
     assert "reset twice" in section.html
-    assert "kl ceiling" in section.html
+    assert "kl ceiling" in html
 
 
 def test_a_bar_is_the_time_in_which_a_reference_was_in_use(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.report.markup import LONGEST
+from prorl.lab.report.page import LONGEST
 from prorl.lab.report.rollouts import (
     EARLIER,
     LATEST,

@@ -6,10 +6,9 @@ import pytest
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.lab.evals.evaluation_store import Study, write_study
-from prorl.lab.report.findings import findings
-from prorl.lab.report.measured import measured
-from prorl.lab.report.recipe import changes, recipe_section
-from prorl.lab.report.summary import summary_section
+from prorl.lab.report.moved import measured
+from prorl.lab.report.page import section_json
+from prorl.lab.report.summary import changes, findings, recipe_section, summary_section
 from prorl.rollout.validation import ProblemResult
 from prorl.run.history import read_history
 from support import events
@@ -57,9 +56,9 @@ def test_a_run_that_has_only_begun_has_a_summary(tmp_path):
     [
         (steps(update=events.update(skipped=1)), "50 updates were skipped"),
         (steps(tally=events.tally(errors=3)), "30.0% of all drawn groups were lost to verifier errors"),
-        (steps(tally=events.tally(truncated=0.5)), "50% of responses hit the length limit"),
-        (steps(tally=events.tally(unanswered=0.5)), "50% of responses hold no answer"),
-        (steps(tally=events.tally(accepted=1)), "Only 10% of drawn problems teach"),
+        (steps(tally=events.tally(truncated=0.5)), "50% of the latest responses hit the length limit"),
+        (steps(tally=events.tally(unanswered=0.5)), "50% of the latest responses hold no answer"),
+        (steps(tally=events.tally(accepted=1)), "Only 10% of the problems drawn lately are informative"),
         ([events.intervened(step=3, action="roll_back", from_step=9)], "rolled back once"),
         (
             [*steps(30), *(events.stepped(s, update=events.update(entropy=0.1)) for s in range(31, 61))],
@@ -134,7 +133,7 @@ def test_a_study_says_whether_it_worked_with_its_doubt(tmp_path):
     write_study(shelf / "step_000020.parquet", study("step_000020", 20, 0.75))
     html = measured(tmp_path / "run")
     assert (
-        "Of 40 held-out problems the policy of step 20 passes 37.5% at the first try and its base 12.5%: +25.0"
+        "Of 40 held-out problems the policy of step 20 solves 37.5% at the first try and its base 12.5%: +25.0"
         in html
     )
     (shelf / "step_000020.parquet").write_bytes(b"damaged")
@@ -152,6 +151,6 @@ def test_the_recipe_shows_first_what_is_not_default():
 
 def test_a_recipe_of_another_version_is_shown_as_it_is(tmp_path):
     run = read(tmp_path / "one", [], novelty={"<b>": math.inf}, clip=7)
-    html = recipe_section([run]).html
+    html = section_json(recipe_section([run]))["html"]
     assert "novelty.&lt;b&gt;" in html
     assert "<td>clip</td>" in html

@@ -8,7 +8,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from prorl.control.events import Resumed, StageEntered, Started, Stopped
 from prorl.control.state import RunState, evolve
-from prorl.lab.watch.console import Console, LivePanel, decisions, duration, overview
+from prorl.lab.tables import text
+from prorl.lab.watch.console import Console, LivePanel, overview
 from prorl.lab.watch.scalars import Scalars
 from prorl.run.history import RunHistory, describe, read_history
 from support.events import (
@@ -227,35 +228,31 @@ def test_a_step_tells_of_what_is_not_usual_only_when_it_happens(changes, told):
     assert told not in describe(stepped(**usual), 100)
 
 
-def text(*runs):
-    console = RichConsole(file=StringIO(), width=160)
-    console.print(overview(runs))
-    return console.file.getvalue().splitlines()
+def rows(run):
+    return [[text(cell) for cell in row] for table in overview([run]) for row in table.rows]
 
 
 def test_a_row_says_what_there_is_to_say(tmp_path):
     run = run_with(
         tmp_path / "nano", [stepped(120, seconds={"total": 2.0}), evaluated(100, 0.305)], steps=320
     )
-    _, row = text(read_history(run))
-    assert row.split() == ["nano", "120/320", "1800", "0", "s", "ago", "30.5%", "at", "100", "crashed"]
+    assert rows(read_history(run)) == [["nano", "120", "320", "1,800", "0 s ago", "30.5%", "100", "crashed"]]
 
 
 def test_a_run_that_has_not_begun_is_a_row_too(tmp_path):
-    _, row = text(RunHistory(tmp_path / "new"))
-    assert row.split() == ["new", "0/0", "not", "begun"]
+    assert rows(RunHistory(tmp_path / "new"))[0] == [
+        "new",
+        "0",
+        "0",
+        *"––––",
+        "not begun",
+    ]
 
 
-def test_decisions_are_lines_of_the_run(tmp_path):
-    (said,) = decisions(read_history(run_with(tmp_path / "nano", [stepped(5), reset(5)])))
-    assert said.startswith("nano: reference reset at step 5 (schedule)")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2.0 h"), (200_000, "2.3 d")]
-)
-def test_durations_are_for_people(seconds, said):
-    assert duration(seconds) == said
+def test_the_last_decisions_are_a_table_of_their_own(tmp_path):
+    _, (name, said) = rows(read_history(run_with(tmp_path / "nano", [stepped(5), reset(5)])))
+    assert name == "nano"
+    assert said.startswith("reference reset at step 5 (schedule)")
 
 
 def test_what_was_not_measured_is_no_point(tmp_path):

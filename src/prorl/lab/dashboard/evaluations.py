@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from prorl.lab.report.markup import remark
-from prorl.lab.report.page import section_json, to_script_json
-from prorl.lab.report.section import Figure, Section
+from prorl.lab.report.page import Section, paragraph, section_json, to_script_json
+from prorl.lab.tables import Figure
 from prorl.run.layout import EVALS
 
 NICENESS = 10  # training comes first
@@ -69,7 +68,7 @@ class Evaluations:
                 f"The measurements in {self._folder / EVALS} cannot be shown; the server's terminal says why."
             )
             self.measured = ""
-            self.sections = [Section(key="boundary", title="Boundary", html=remark(lost, "bad"))]
+            self.sections = [Section(key="boundary", title="Boundary", html=paragraph(lost, tone="bad"))]
             return
         self._made.seek(0)
         made = json.load(self._made)
@@ -83,7 +82,7 @@ class Evaluations:
 def main(folder: Path) -> None:
     """The child process: print the sections about a run's evaluations as JSON."""
     from prorl.lab.report.boundary import boundary_sections
-    from prorl.lab.report.measured import measured
+    from prorl.lab.report.moved import measured
 
     os.nice(NICENESS)
     sections = [section_json(section) for section in boundary_sections(folder)]

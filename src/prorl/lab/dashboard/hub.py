@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prorl.lab.report.page import section_json, to_script_json
-from prorl.lab.report.section import Section
+from prorl.lab.report.page import Section, section_json, to_script_json
 
 RETRY = 2000  # milliseconds after which a browser that lost the connection asks again
 

@@ -18,13 +18,10 @@ from prorl.config.schema import KNOBS
 from prorl.lab.dashboard.evaluations import Evaluations
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section
-from prorl.lab.report.markup import bullets, escape, heading, remark
-from prorl.lab.report.recipe import recipe_section
+from prorl.lab.report.page import Section, bullets, heading, paragraph
 from prorl.lab.report.rollouts import rollout_section
-from prorl.lab.report.section import Section
-from prorl.lab.report.summary import summary_section
-from prorl.lab.report.words import count
-from prorl.lab.watch.console import duration
+from prorl.lab.report.summary import recipe_section, summary_section
+from prorl.lab.tables import count, duration, escape
 from prorl.run.history import RunHistory, health
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES, runs_below
 from prorl.steering import WORDS
@@ -87,7 +84,11 @@ class RunPage:
                 log.warning("%s: %r", self._folder, error)
         self._trouble = trouble
         return [
-            *([Section(key="trouble", title="Trouble", html=remark(trouble, "bad"))] if trouble else []),
+            *(
+                [Section(key="trouble", title="Trouble", html=paragraph(trouble, tone="bad"))]
+                if trouble
+                else []
+            ),
             health_section(glance(self._run), time.time()),
             *self._form,
             *self._summary,
@@ -213,8 +214,8 @@ def health_section(seen: Glance, now: float) -> Section:
     left = ""
     if seen.rate and seen.step < seen.steps and _word(seen.health) in GOING:
         hours = (seen.steps - seen.step) / seen.rate
-        left = remark(f"{duration(hours * 3600)} to go at this rate", "soft")
-    notes = "".join(remark(note, "warn") for note in seen.notes)
+        left = paragraph(f"{duration(hours * 3600)} to go at this rate", tone="soft")
+    notes = "".join(paragraph(note, tone="warn") for note in seen.notes)
     lately = heading("Lately") + bullets(seen.lately) if seen.lately else ""
     back = '<p><a href="/">all runs</a></p>'
     html = f'{back}<dl class="facts">{cells}</dl>{left}{notes}{lately}'
@@ -232,8 +233,8 @@ def runs_section(runs: Mapping[str, Glance], now: float, *, unread: int = 0) -> 
         cells = "".join(f"<td>{cell}</td>" for cell in (link, *_facts(seen, now), lately))
         rows += f"<tr>{cells}</tr>"
     table = f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    none = remark("There are no runs here yet; `prorl train` begins one.", "soft")
-    more = remark(f"{count(unread, 'more run')} to be read …", "soft") if unread else ""
+    none = paragraph("There are no runs here yet; `prorl train` begins one.", tone="soft")
+    more = paragraph(f"{count(unread, 'more run')} to be read …", tone="soft") if unread else ""
     html = f'<div class="scroll">{table}</div>{more}' if runs else none
     return Section(key="runs", title="Runs", html=html)
 

@@ -1,15 +1,14 @@
 """The model card: what an exported model is, what it can do, how it was trained and where it ends; from the journal.
 
-Pure. Whatever comes from elsewhere (reasons, notes, prompts, names) goes through `markdown.py`.
+Pure. Whatever comes from elsewhere (reasons, notes, prompts, names) is escaped: by `plain`, in a fence or in a table.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from prorl import __version__
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.config.schema import RunConfig
 from prorl.control.events import Evaluated, Intervened, Ordered, StageEntered
-from prorl.lab.evals.statistics import MEAN
-from prorl.lab.export.markdown import bullets, fenced, plain, table
-from prorl.lab.report.gains import Gain
+from prorl.lab.results import NAMES, Gains, gain_table
+from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.run.history import RunHistory, describe
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
@@ -41,7 +39,7 @@ class Exported:
     response_limit: int  # tokens
     chat: bool  # whether the tokenizer has a chat template
     prompt: str  # one that the model was asked in training
-    gains: tuple[Gain, ...] = ()
+    gains: tuple[Gains, ...] = ()
 
 
 def model_card(story: RunHistory, config: RunConfig, model: Exported) -> str:
@@ -126,43 +124,24 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
             "checkpoint), so they flatter it."
         )
         yield _exam_table(exams[0], exams[-1], best)
-    for (study, part, step), gains in groupby(model.gains, lambda gain: (gain.study, gain.part, gain.step)):
+    for found in model.gains:
         yield (
-            f"{plain(f'{study}, {part}')}: base against step {step} on the same problems, which nothing in the run "
+            f"{plain(found.title)}: base against step {found.step} on the same problems, which nothing in the run "
             "saw; gains in points with 95 % intervals over problems."
         )
-        yield _gain_table(list(gains))
+        yield to_markdown(gain_table(found, ""))
     if best is None and not model.gains:
-        yield "Nothing was measured: the run sat no exam and has no study."
+        yield "Nothing was measured: the run has no exam and no evaluation."
 
 
 def _exam_table(first: Evaluated, last: Evaluated, best: Evaluated) -> str:
-    header = ("domain", f"step {first.step}", f"step {last.step}", f"best, step {best.step}")
-    rows = [
-        (domain, *(_share(exam.domains.get(domain)) for exam in (first, last, best)))
-        for domain in dict.fromkeys([*first.domains, *last.domains, *best.domains])
-    ]
-    return table(header, [*rows, ("mean", _share(first.score), _share(last.score), _share(best.score))])
-
-
-def _gain_table(gains: Sequence[Gain]) -> str:
-    ks = list(dict.fromkeys(gain.k for gain in gains))
-    cells = {
-        (gain.domain, gain.k): [f"{gain.base:.1%} → {gain.trained:.1%}", _change(gain)] for gain in gains
-    }
-    problems = {gain.domain: str(gain.problems) for gain in gains}
-    return table(
-        ("domain", "problems", *(title for k in ks for title in (f"pass@{k}", "gain"))),
-        (
-            (domain, count, *(cell for k in ks for cell in cells[domain, k]))
-            for domain, count in problems.items()
-        ),
-    )
-
-
-def _change(gain: Gain) -> str:
-    low, high = gain.interval
-    return f"{100 * (gain.trained - gain.base):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    exams = (first, last, best)
+    names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
+    rows: list[tuple[Cell, ...]] = []
+    for domain in [*dict.fromkeys(domain for exam in exams for domain in exam.domains), None]:
+        scores = (exam.score if domain is None else exam.domains.get(domain) for exam in exams)
+        rows.append((domain or "mean", *(Number(value=score, form=".1%") for score in scores)))
+    return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
 
 
 def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
@@ -177,13 +156,11 @@ def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
     born = story.references
     if born:
         yield "The references that the KL penalty was paid to:"
-        yield table(
-            ("reference", "born after step", "reason", "parent", "policy of step", "optimizer"),
-            (
-                (one.name, str(one.step), one.reason, one.parent or "", str(one.source_step), one.optimizer)
-                for one in born
-            ),
+        columns = ("reference", "born after step", "reason", "parent", "policy of step", "optimizer")
+        rows = (
+            (one.name, one.step, one.reason, one.parent or "", one.source_step, one.optimizer) for one in born
         )
+        yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
     told = [event for event in story.events if isinstance(event, (StageEntered, Intervened, Ordered))]
     if told:
         yield "Stages, interventions of detectors and orders of the operator:"
@@ -199,23 +176,24 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
         yield "Its base learned only from solutions of such tasks, so it knows no language beyond them."
     context = "" if model.context is None else f" Its context is {model.context} tokens, prompt included."
     yield f"Longer responses than {model.response_limit} tokens were cut off in training.{context}"
-    for gain in model.gains:
-        if gain.domain == MEAN and gain.interval[1] < 0:
+    for found in model.gains:
+        mean = found.rows[-1]
+        for worse in (one for one in mean.differences if one.high < 0):
             yield (
-                f"It does worse than its base at pass@{gain.k} on the problems of {gain.study}, {gain.part}: "
-                f"{gain.base:.1%} → {gain.trained:.1%}."
+                f"It does worse than its base at pass@{worse.k} on the {NAMES[found.part]} problems of "
+                f"{found.evaluation}: {mean.base.at(worse.k):.1%} → {mean.trained.at(worse.k):.1%}."
             )
     alarms = [event.detector for event in story.of(Intervened)]
     hacking = alarms.count("reward_hacking")
     if hacking:
         yield (
-            f"The detector of reward hacking spoke {hacking} times: part of the reward may have been earned by "
+            f"The detector of reward hacking reported {hacking} times: part of the reward may have been earned by "
             "tricks. What it saw is said above."
         )
     elif alarms:
-        yield f"Detectors spoke {len(alarms)} times, as said above; that of reward hacking did not."
+        yield f"Detectors reported {len(alarms)} times, as said above; that of reward hacking did not."
     else:
-        yield "No detector, that of reward hacking among them, spoke during the run."
+        yield "No detector, that of reward hacking among them, reported anything during the run."
     yield "The licence of its base, and those of its data sets, hold for it too; they are not stated here."
 
 
@@ -234,5 +212,13 @@ def _amount(number: int) -> str:
     return f"{number:,}"
 
 
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
+def bullets(texts: Iterable[str]) -> str:
+    """A list of plain texts."""
+    return "\n".join(f"- {plain(text)}" for text in texts)
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A block of code, verbatim; the fence is longer than any that the text itself holds."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"

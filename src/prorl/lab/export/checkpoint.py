@@ -27,13 +27,13 @@ from prorl.control.plan import knobs_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
-from prorl.lab.report.gains import run_gains
+from prorl.lab.results import gains, newest_pairs
 from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
 from prorl.run.resume import hash_files
-from prorl.run.store import Checkpoint, RunStore
+from prorl.run.store import RunStore
 from prorl.types import Knobs
 
 disable_progress_bar()  # a model is read and written in one go; the command says when it is done
@@ -63,9 +63,12 @@ def export(
         RecipeError, ModelError: the recipe or the model cannot be read.
     """
     target = target.resolve()
-    _require_empty(target)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
     store = RunStore.open(folder, report=say)
-    checkpoint = _checkpoint(store, step)
+    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
+    if checkpoint is None:
+        raise StorageError(f"{folder} has no checkpoint yet: export it after its first one")
     config = check(store.config, str(folder / CONFIG))
     story = read_history(folder, up_to=checkpoint.step)
     for note in story.notes:
@@ -90,18 +93,6 @@ def export(
             f"export again ({error})"
         ) from error
     return checkpoint.step
-
-
-def _require_empty(target: Path) -> None:
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
-
-
-def _checkpoint(store: RunStore, step: int | None) -> Checkpoint:
-    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
-    if checkpoint is None:
-        raise StorageError(f"{store.folder} has no checkpoint yet: export it after its first one")
-    return checkpoint
 
 
 def _tokenizer(story: RunHistory) -> Path:
@@ -160,7 +151,7 @@ def _exported(story: RunHistory, step: int, aside: Path, generation: GenerationC
         response_limit=generation.max_new_tokens,
         chat=bool(load_tokenizer(aside).chat_template),
         prompt=_prompt(story, step),
-        gains=tuple(run_gains(story.folder, up_to=step)),
+        gains=tuple(one for pair in newest_pairs(story.folder, up_to=step) for one in gains(pair)),
     )
 
 

@@ -1,8 +1,4 @@
-"""Runs side by side, as rows of plain values: where their recipes differ, what they cost, what came of them.
-
-Pure: what a terminal or a program is shown is made from the same rows. Runs that differ only in their seed are one
-group, whose numbers have a mean with Student's interval over the seeds.
-"""
+"""Runs side by side, as tables: where their recipes differ, what they cost, what came of them."""
 
 from __future__ import annotations
 
@@ -10,90 +6,109 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from prorl.algo.t_interval import t_interval
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset
 from prorl.control.metrics import STEP, ratio
-from prorl.lab.evals.statistics import MEAN
-from prorl.lab.report.gains import Gain
-from prorl.lab.report.groups import told
+from prorl.lab.report.charts import experiment, repetitions
+from prorl.lab.results import Gains, difference_cell
+from prorl.lab.tables import Cell, Number, Several, Table
 from prorl.run.history import RECENT, RunHistory
 
-Unit = Literal["text", "count", "number", "share", "points"]  # points: a difference of shares
-Value = float | str | None  # None: the run does not say
-Interval = tuple[float, float]
-T = TypeVar("T")
-V = TypeVar("V")
+SHARE, COUNT, REAL = ".1%", ",.0f", ".3g"
+
+Rows = Iterator[tuple[str, Sequence[Cell]]]
+"""What is compared, and a cell for every run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One quantity of every run, in the order of the runs."""
+class Compared:
+    """One run and its evaluations."""
 
-    section: str
-    title: str
-    unit: Unit
-    values: tuple[Value, ...]
-    intervals: tuple[Interval | None, ...] = ()  # of each value by itself, where it has one: 95 %
+    name: str
+    run: RunHistory
+    gains: Sequence[Gains] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """A number over the runs of a group; the interval says how well their mean is known: 95 %."""
+def comparison(runs: Sequence[Compared]) -> list[Table]:
+    """All that is compared, a table per topic; all have the same columns.
 
-    mean: float
-    low: float
-    high: float
-    n: int
-
-
-def spread(values: Sequence[Value]) -> Spread | None:
-    """Mean and interval of a group's numbers; None for texts, for one run, or where one has no finite number."""
-    numbers = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
-    if len(numbers) < 2 or len(numbers) < len(values):
-        return None
-    low, high = t_interval(numbers)
-    return Spread(mean=fmean(numbers), low=low, high=high, n=len(numbers))
-
-
-def rows(stories: Sequence[RunHistory], gains: Sequence[Sequence[Gain]]) -> Iterator[Row]:
-    """The whole comparison; `gains` say of each run how it was measured."""
-    yield from _recipes(stories)
-    yield Row(section="run", title="state", unit="text", values=tuple(run.state for run in stories))
-    yield from _work(stories)
-    yield from _exams([story.of(Evaluated) for story in stories])
-    yield from _decisions(stories)
-    yield from _end(stories)
-    yield from _measured(gains)
+    Runs that differ only in their seed share a column: a mean with Student's interval over the seeds, and each value.
+    """
+    groups = repetitions([one.run.config for one in runs])
+    columns = ["", *(", ".join(runs[at].name for at in group) for group in groups)]
+    tables = []
+    for title, rows in _topics(runs):
+        shown = tuple(
+            (name, *(_together([cells[at] for at in group]) for group in groups)) for name, cells in rows
+        )
+        if shown:
+            tables.append(Table(title=title, columns=tuple(columns), rows=shown))
+    seeds = "of several runs: mean ± half of its 95 % interval over seeds, then each run"
+    notes = (seeds,) if len(groups) < len(runs) else ()
+    return [*tables[:-1], *(replace(last, notes=notes) for last in tables[-1:])]
 
 
-def _recipes(stories: Sequence[RunHistory]) -> Iterator[Row]:
+def _together(cells: Sequence[Cell]) -> Cell:
+    """The cells of a group's runs as one."""
+    if len(cells) == 1:
+        return cells[0]
+    numbers = [cell for cell in cells if isinstance(cell, Number)]
+    values = [one.value for one in numbers if one.value is not None and math.isfinite(one.value)]
+    if len(values) < len(cells):
+        return Several(cells=tuple(cells))
+    low, high = t_interval(values)
+    each = tuple(Number(value=one.value, form=one.form) for one in numbers)
+    return Several(cells=each, mean=Number(value=fmean(values), low=low, high=high, form=numbers[0].form))
+
+
+def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
+    runs = [one.run for one in compared]
+    exams = [run.of(Evaluated) for run in runs]
+    yield "recipe", _recipes(runs)
+    yield "run", _work(runs)
+    last = [of_run[-1] if of_run else None for of_run in exams]
+    yield "first exam", _exam([of_run[0] if of_run else None for of_run in exams])
+    yield "last exam", _exam(last)
+    yield "best exam", _exam([run.best for run in runs])
+    common = max(set.intersection(*({exam.step for exam in of_run} for of_run in exams)), default=None)
+    if common is not None and any(exam and exam.step != common for exam in last):
+        at = [next(exam for exam in reversed(of_run) if exam.step == common) for of_run in exams]
+        yield "last exam in common", _exam(at)
+    yield "decisions", _decisions(runs)
+    yield f"mean of the last {RECENT} steps", _end(runs)
+    found = [{gain.title: gain for gain in one.gains} for one in compared]
+    for title in dict.fromkeys(title for of_run in found for title in of_run):
+        yield title, _measured([of_run.get(title) for of_run in found])
+
+
+def _recipes(runs: Sequence[RunHistory]) -> Rows:
     """The keys in which the recipes differ, the seed among them."""
-    recipes = [{"seed": story.config.get("seed")} | _flat(told(story.config)) for story in stories]
+    recipes = [{"seed": run.config.get("seed")} | _flat(experiment(run.config)) for run in runs]
     for key in dict.fromkeys(key for recipe in recipes for key in recipe):
         values = [recipe.get(key) for recipe in recipes]
         if any(value != values[0] for value in values):
-            yield _row("recipe", key, "text", (None if value is None else _said(value) for value in values))
+            yield key, [None if value is None else _text(value) for value in values]
 
 
-def _work(runs: Sequence[RunHistory]) -> Iterator[Row]:
-    measures: Mapping[str, tuple[Unit, Callable[[RunHistory], float | None]]] = {
-        "steps": ("count", lambda run: run.step),
-        "hours in steps": ("number", lambda run: run.steps.total("seconds.total") / 3600),
-        "responses sampled": ("count", lambda run: run.steps.total("tally.rollouts")),
-        "tokens sampled": ("count", lambda run: run.steps.total("tally.sampled_tokens")),
+def _work(runs: Sequence[RunHistory]) -> Rows:
+    measures: Mapping[str, tuple[str, Callable[[RunHistory], float | None]]] = {
+        "steps": (COUNT, lambda run: run.step),
+        "hours in steps": (REAL, lambda run: run.steps.total("seconds.total") / 3600),
+        "responses sampled": (COUNT, lambda run: run.steps.total("tally.rollouts")),
+        "tokens sampled": (COUNT, lambda run: run.steps.total("tally.sampled_tokens")),
         "tokens sampled per second": (
-            "count",
+            COUNT,
             lambda run: ratio(run.steps.total("tally.sampled_tokens"), run.steps.total("seconds.total")),
         ),
-        "overhead": ("share", _overhead),
+        "overhead": (SHARE, _overhead),
     }
-    begun = [run if len(run.steps) else None for run in runs]
-    for title, (unit, measure) in measures.items():
-        yield _row("run", title, unit, _each(begun, measure))
+    yield "state", [run.state for run in runs]
+    for title, (form, measure) in measures.items():
+        yield title, _numbers(form, (measure(run) if len(run.steps) else None for run in runs))
 
 
 def _overhead(run: RunHistory) -> float | None:
@@ -103,91 +118,64 @@ def _overhead(run: RunHistory) -> float | None:
     return None if share is None else 1 - share
 
 
-def _exams(runs: Sequence[Sequence[Evaluated]]) -> Iterator[Row]:
-    """Scores at the first, the last and the best exam, and at the last one that all have in common."""
-    last = [exams[-1] if exams else None for exams in runs]
-    yield from _exam("first exam", [exams[0] if exams else None for exams in runs])
-    yield from _exam("last exam", last)
-    yield from _exam("best exam", [max(exams, key=lambda exam: exam.score, default=None) for exams in runs])
-    common = set.intersection(*({exam.step for exam in exams} for exams in runs))
-    if common and any(exam and exam.step != max(common) for exam in last):
-        at = [next(exam for exam in reversed(exams) if exam.step == max(common)) for exams in runs]
-        yield from _exam("last exam in common", at)
-
-
-def _exam(section: str, exams: Sequence[Evaluated | None]) -> Iterator[Row]:
-    yield _row(section, "after step", "count", _each(exams, lambda exam: exam.step))
-    yield _row(section, "pass@1", "share", _each(exams, lambda exam: exam.score))
+def _exam(exams: Sequence[Evaluated | None]) -> Rows:
+    yield "after step", _numbers(COUNT, (exam.step if exam else None for exam in exams))
+    yield "pass@1", _numbers(SHARE, (exam.score if exam else None for exam in exams))
     for domain in dict.fromkeys(domain for exam in exams if exam for domain in exam.domains):
-        yield _row(section, domain, "share", (exam.domains.get(domain) if exam else None for exam in exams))
+        yield domain, _numbers(SHARE, (exam.domains.get(domain) if exam else None for exam in exams))
 
 
-def _decisions(stories: Sequence[RunHistory]) -> Iterator[Row]:
-    def row(title: str, reasons: Callable[[RunHistory], Iterable[str]]) -> Row:
-        return _row("decisions", title, "text", (_tallied(reasons(story)) for story in stories))
-
-    yield row("reference resets", lambda story: (event.reason for event in story.of(ReferenceReset)))
-    yield row(
-        "interventions",
-        lambda story: (f"{event.detector}: {event.action}" for event in story.of(Intervened)),
-    )
-    yield row("orders", lambda story: (event.order for event in story.of(Ordered) if event.refused is None))
-
-
-def _end(runs: Sequence[RunHistory]) -> Iterator[Row]:
-    for metric in STEP:
-        if "table" in metric.shown:
-            found = (run.steps.recent(metric.key) for run in runs)
-            means = (fmean(values) if values else None for values in found)
-            title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
-            share = metric.key == "tally.score" or metric.form.endswith("%")
-            yield _row(f"mean of the last {RECENT} steps", title, "share" if share else "number", means)
-
-
-def _measured(runs: Sequence[Sequence[Gain]]) -> Iterator[Row]:
-    """The measurements base → trained: means over domains."""
-    found = [
-        {(gain.study, gain.part, gain.k): gain for gain in gains if gain.domain == MEAN} for gains in runs
-    ]
-    for study, part, k in dict.fromkeys(key for run in found for key in run):
-        gains = [run.get((study, part, k)) for run in found]
-        section, title = f"{study}: {part}", f"pass@{k}"
-        if k == 1:
-            yield _row(section, "after step", "count", _each(gains, lambda gain: gain.step))
-        yield _row(section, f"{title}, base", "share", _each(gains, lambda gain: gain.base))
-        yield _row(section, f"{title}, trained", "share", _each(gains, lambda gain: gain.trained))
-        yield Row(
-            section=section,
-            title=f"{title}, gain",
-            unit="points",
-            values=_each(gains, lambda gain: gain.trained - gain.base),
-            intervals=_each(gains, lambda gain: gain.interval),
+def _decisions(runs: Sequence[RunHistory]) -> Rows:
+    reasons: Mapping[str, Callable[[RunHistory], Iterable[str]]] = {
+        "reference resets": lambda run: (event.reason for event in run.of(ReferenceReset)),
+        "interventions": lambda run: (f"{event.detector}: {event.action}" for event in run.of(Intervened)),
+        "orders": lambda run: (event.order for event in run.of(Ordered) if event.refused is None),
+    }
+    for title, reason in reasons.items():
+        counts = (Counter(reason(run)) for run in runs)
+        yield (
+            title,
+            [
+                ", ".join(name if n == 1 else f"{name} ×{n}" for name, n in of.items()) or "none"
+                for of in counts
+            ],
         )
 
 
-def _each(runs: Iterable[T | None], measure: Callable[[T], V]) -> tuple[V | None, ...]:
-    """A measure of every run that has what it measures."""
-    return tuple(None if run is None else measure(run) for run in runs)
+def _end(runs: Sequence[RunHistory]) -> Rows:
+    for metric in STEP:
+        if "table" in metric.shown:
+            found = (run.steps.recent(metric.key) for run in runs)
+            share = metric.key == "tally.score" or metric.form.endswith("%")
+            title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+            yield (
+                title,
+                _numbers(SHARE if share else REAL, (fmean(values) if values else None for values in found)),
+            )
 
 
-def _row(section: str, title: str, unit: Unit, values: Iterable[Value]) -> Row:
-    return Row(section=section, title=title, unit=unit, values=tuple(values))
+def _measured(runs: Sequence[Gains | None]) -> Rows:
+    """Base → trained, means over domains."""
+    ks = dict.fromkeys(k for found in runs if found for k in found.rows[-1].base.ks)
+    yield "after step", _numbers(COUNT, (found.step if found else None for found in runs))
+    for k in ks:
+        means = [found.rows[-1] if found and k in found.rows[-1].base.ks else None for found in runs]
+        yield f"pass@{k}, base", _numbers(SHARE, (row.base.at(k) if row else None for row in means))
+        yield f"pass@{k}, trained", _numbers(SHARE, (row.trained.at(k) if row else None for row in means))
+        found = [None if row is None else next(one for one in row.differences if one.k == k) for row in means]
+        yield f"pass@{k}, gain", [difference_cell(one) for one in found]
+
+
+def _numbers(form: str, values: Iterable[float | None]) -> list[Number]:
+    return [Number(value=value, form=form) for value in values]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _tallied(names: Iterable[str]) -> str:
-    counts = Counter(names)
-    return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items()) or "none"

@@ -14,11 +14,10 @@ from statistics import fmean
 from typing import Any
 
 from prorl.algo.t_interval import t_interval
-from prorl.lab.report.charts import Chart, Line, chapters
-from prorl.lab.report.groups import Group, groups
-from prorl.lab.report.marks import LAYOUT, mark_traces
-from prorl.lab.report.section import Figure, Section
-from prorl.lab.report.style import PALETTE, faded, label
+from prorl.lab.report.charts import LAYOUT, Chart, Group, Line, annotation_traces, chapters, groups
+from prorl.lab.report.drawing import PALETTE, faded, label
+from prorl.lab.report.page import Section
+from prorl.lab.tables import Figure
 from prorl.run.history import RunHistory
 
 POINTS = 600  # drawn per series at most
@@ -48,7 +47,7 @@ class Pen:
 def curve_sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Every curve that any of the runs has numbers for, under a few headings."""
     found = groups(runs)
-    marks = mark_traces(found)
+    marks = annotation_traces(found)
     made = [
         Section(
             key=chapter.key,

@@ -1,23 +1,91 @@
-"""What the figures of a study share: colours of models, panels side by side, an axis of k, a curve with its band."""
+"""How figures look, and what those of evaluations share: colours of models, panels side by side, curves with bands.
+
+The palette is for colour-blind readers, on white and on black.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import html
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prorl.lab.evals.evaluation_store import BASE, Study
-from prorl.lab.evals.statistics import Curve
-from prorl.lab.report.style import PALETTE, faded, label
+from prorl.lab.tables import Figure
 from prorl.rollout.validation import Part, ProblemResult
+
+if TYPE_CHECKING:
+    from prorl.lab.evals.statistics import Curve  # imports numpy, which the dashboard does without
+
+PALETTE = ("#2f74c0", "#d9622b", "#1f9a85", "#b8508f", "#a5821a", "#6a63c6", "#5f8a2e", "#7d858f")
+"""Colours of runs or series, in order; each has at least 3:1 contrast on white and on the dark page."""
 
 GREY = PALETTE[-1]
 RAMP = ("#23a3b5", "#2f74c0", "#7a52c7")  # first to last checkpoint; as legible on white as on the dark page
 FOREIGN = (PALETTE[4], PALETTE[3], PALETTE[6])
+HEIGHT = 300  # pixels
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+INK, GRID, PAPER = (
+    {"light": "#3c4450", "dark": "#c3c9d2"},
+    {"light": "#e8ebef", "dark": "#2a3039"},
+    {"light": "#ffffff", "dark": "#161a20"},
+)
 COLUMNS = 3
 PANEL_PIXELS, FRAME_PIXELS = 215, 95
 
 Trace = Mapping[str, Any]
+
+
+def template(theme: str = "light", *, size: int = 12, font: str = FONT) -> dict[str, Any]:
+    """The plotly template of a theme, `light` or `dark`; the background is the paper's, so pictures can use it."""
+    axis = {
+        "gridcolor": GRID[theme],
+        "linecolor": GRID[theme],
+        "showline": size > 12,
+        "zeroline": False,
+        "ticks": "",
+        "automargin": True,
+        "exponentformat": "power",
+        "minexponent": 5,
+        "separatethousands": True,
+        "title": {"font": {"size": size}, "standoff": 6},
+        "tickfont": {"size": size - 1},
+    }
+    hover = {"bgcolor": PAPER[theme], "bordercolor": GRID[theme], "font": {"size": 12}, "align": "left"}
+    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
+    layout = {
+        "font": {"family": font, "size": size, "color": INK[theme]},
+        "paper_bgcolor": PAPER[theme],
+        "plot_bgcolor": PAPER[theme],
+        "colorway": list(PALETTE),
+        "margin": {"l": 48, "r": 14, "t": 10, "b": 40},
+        "height": HEIGHT,
+        "hovermode": "x unified",
+        "hoverlabel": hover,
+        "legend": {**legend, "font": {"size": size - 1}, "bgcolor": "rgba(0,0,0,0)"},
+        "xaxis": axis,
+        "yaxis": axis,
+    }
+    return {"layout": layout}
+
+
+def label(text: str, *, width: int = 0) -> str:
+    """Any text as plotly shows it letter by letter; in lines of `width` characters where that is given.
+
+    Plotly reads a subset of HTML in labels and hover texts: what is no label of ours must not be read so.
+    """
+    whole = text.encode("utf-8", "replace").decode()  # a tokenizer may leave halves of surrogate pairs
+    lines = textwrap.wrap(whole, width, max_lines=8, placeholder=" …") if width else [whole]
+    return "<br>".join(html.escape(line, quote=False) for line in lines)
+
+
+def faded(color: str, share: float) -> str:
+    """A `#rrggbb` colour that covers only a share of what is below it."""
+    return "rgba({},{},{},{:g})".format(*_channels(color), share)
+
+
+# -- the models of an evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +119,48 @@ def drawn(studies: Sequence[Study]) -> list[Drawn]:
     return [
         *(Drawn(name=BASE, color=GREY, study=study) for study in base),
         *(
-            Drawn(name=study.model, color=FOREIGN[place % len(FOREIGN)], study=study)
-            for place, study in enumerate(foreign)
+            Drawn(name=study.model, color=FOREIGN[at % len(FOREIGN)], study=study)
+            for at, study in enumerate(foreign)
         ),
         *(
-            Drawn(name=f"step {study.step}", color=_on_ramp((place + 1) / len(steps)), study=study)
-            for place, study in enumerate(steps)
+            Drawn(name=f"step {study.step}", color=_on_ramp((at + 1) / len(steps)), study=study)
+            for at, study in enumerate(steps)
         ),
     ]
+
+
+def _on_ramp(place: float) -> str:
+    """The colour at `place` in [0, 1] of the ramp."""
+    below = min(int(place * (len(RAMP) - 1)), len(RAMP) - 2)
+    share = place * (len(RAMP) - 1) - below
+    ends = zip(_channels(RAMP[below]), _channels(RAMP[below + 1]), strict=True)
+    return "#" + "".join(f"{round(first + share * (second - first)):02x}" for first, second in ends)
+
+
+def _channels(color: str) -> tuple[int, int, int]:
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+
+
+# -- panels
+
+
+def curves_figure(
+    key: str,
+    title: str,
+    note: str,
+    models: Sequence[Drawn],
+    curves: Mapping[str, Callable[[Drawn], Curve | None]],
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
+) -> Figure:
+    """A panel per entry of `curves`, below its name, with the curve of every model that has one."""
+    traces: list[Trace] = []
+    for panel, draw in enumerate(curves.values()):
+        for model in models:
+            if (curve := draw(model)) is not None:
+                traces += curve_traces(model, curve, panel, legend=panel == 0)
+    names = [label(name) for name in curves]
+    return Figure(key=key, title=title, data=tuple(traces), layout=panels(names, x, y), note=note)
 
 
 def curve_traces(model: Drawn, curve: Curve, panel: int, *, legend: bool) -> list[Trace]:
@@ -90,15 +192,29 @@ def curve_traces(model: Drawn, curve: Curve, panel: int, *, legend: bool) -> lis
     return [{**band, **axes}, {**line, **axes}]
 
 
-def k_axis(ks: Sequence[int], what: str = "k") -> dict[str, Any]:
+def bar(name: str, color: str, panel: int, **trace: Any) -> Trace:
+    """Bars of one name in a panel; the first panel's are the legend's."""
+    return {
+        "type": "bar",
+        "name": name,
+        "legendgroup": name,
+        "showlegend": panel == 0,
+        "marker": {"color": color, "line": {"width": 0}},
+        "xaxis": axis("x", panel),
+        "yaxis": axis("y", panel),
+        **trace,
+    }
+
+
+def k_axis(ks: Sequence[int]) -> dict[str, Any]:
     """An axis of numbers of responses, equal steps for equal factors."""
     return {
         "type": "log",
         "tickmode": "array",
         "tickvals": list(ks),
         "ticktext": [str(k) if place % 2 == 0 or len(ks) < 6 else "" for place, k in enumerate(ks)],
-        "title": {"text": what},
-        "unifiedhovertitle": {"text": f"{what} = %{{x}}"},
+        "title": {"text": "k"},
+        "unifiedhovertitle": {"text": "k = %{x}"},
     }
 
 
@@ -108,12 +224,16 @@ def share_axis(what: str) -> dict[str, Any]:
 
 
 def panels(
-    titles: Iterable[str], x: Mapping[str, Any], y: Mapping[str, Any], *, columns: int = COLUMNS
+    titles: Sequence[str],
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
+    *,
+    columns: int = COLUMNS,
+    own_y: bool = False,
 ) -> dict[str, Any]:
-    """The layout of equal panels in rows, all on the scale of the first one, each below its title."""
-    names = list(titles)
-    columns = min(columns, len(names))
-    rows = -(-len(names) // columns)
+    """The layout of equal panels in rows, each below its title; all on the scale of the first one unless `own_y`."""
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
     layout: dict[str, Any] = {
         "grid": {
             "rows": rows,
@@ -123,18 +243,19 @@ def panels(
             "ygap": 0.32 if rows > 1 else 0,
         },
         "height": FRAME_PIXELS + rows * PANEL_PIXELS + (60 if rows == 1 else 0),
-        "annotations": [_title(title, panel) for panel, title in enumerate(names)],
+        "annotations": [_title(title, panel) for panel, title in enumerate(titles)],
         "margin": {"t": 64},
         "meta": {"wide": True},
         "legend": {"y": 1, "yref": "container", "yanchor": "top", "tracegroupgap": 0},
     }
-    for panel in range(len(names)):
-        lowest, leftmost = panel >= len(names) - columns, panel % columns == 0
-        layout[_key("x", panel)] = {**x, **({} if lowest else {"title": {"text": ""}})}
-        layout[_key("y", panel)] = {
+    for panel in range(len(titles)):
+        lowest, leftmost = panel >= len(titles) - columns, panel % columns == 0
+        number = "" if panel == 0 else str(panel + 1)
+        layout[f"xaxis{number}"] = {**x, **({} if lowest else {"title": {"text": ""}})}
+        layout[f"yaxis{number}"] = {
             **y,
-            **({} if leftmost else {"title": {"text": ""}, "showticklabels": False}),
-            **({"matches": "y"} if panel else {}),
+            **({} if leftmost or own_y else {"title": {"text": ""}, "showticklabels": False}),
+            **({"matches": "y"} if panel and not own_y else {}),
         }
     return layout
 
@@ -142,10 +263,6 @@ def panels(
 def axis(letter: str, panel: int) -> str:
     """What a trace calls the axis of a panel: `x`, `x2`, …"""
     return letter if panel == 0 else f"{letter}{panel + 1}"
-
-
-def _key(letter: str, panel: int) -> str:
-    return f"{letter}axis" if panel == 0 else f"{letter}axis{panel + 1}"
 
 
 def _title(text: str, panel: int) -> dict[str, Any]:
@@ -160,15 +277,3 @@ def _title(text: str, panel: int) -> dict[str, Any]:
         "yanchor": "bottom",
         "showarrow": False,
     }
-
-
-def _on_ramp(place: float) -> str:
-    """The colour at `place` in [0, 1] of the ramp."""
-    below = min(int(place * (len(RAMP) - 1)), len(RAMP) - 2)
-    share = place * (len(RAMP) - 1) - below
-    ends = zip(_channels(RAMP[below]), _channels(RAMP[below + 1]), strict=True)
-    return "#" + "".join(f"{round(first + share * (second - first)):02x}" for first, second in ends)
-
-
-def _channels(color: str) -> tuple[int, int, int]:
-    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prorl.lab.report.markup import paragraph, table
-from prorl.lab.report.section import Figure, Section
-from prorl.lab.report.style import PALETTE, label
+from prorl.lab.report.drawing import PALETTE, label
+from prorl.lab.report.page import Section, paragraph
+from prorl.lab.tables import Figure, Table
 from prorl.run.history import Born, RunHistory
 
 TITLE = "Reference lineage"
@@ -33,12 +33,13 @@ def lineage_section(run: RunHistory) -> Section:
     return Section(
         key="lineage",
         title=TITLE,
-        html=text + _table(run, born),
+        html=text,
+        tables=(_table(run, born),),
         figures=(_timeline(born, last),),
     )
 
 
-def _table(run: RunHistory, born: Sequence[Born]) -> str:
+def _table(run: RunHistory, born: Sequence[Born]) -> Table:
     header = (
         "reference",
         "reason",
@@ -49,7 +50,7 @@ def _table(run: RunHistory, born: Sequence[Born]) -> str:
         "born at step",
         "policy of step",
     )
-    rows = [
+    rows = tuple(
         (
             one.name,
             words(one.reason),
@@ -57,12 +58,12 @@ def _table(run: RunHistory, born: Sequence[Born]) -> str:
             one.optimizer,
             one.hash[:12],
             run.condition(one),
-            str(one.step),
-            str(one.source_step),
+            one.step,
+            one.source_step,
         )
         for one in born
-    ]
-    return table(header, rows)
+    )
+    return Table(title="", columns=header, rows=rows)
 
 
 def _timeline(born: Sequence[Born], last: int) -> Figure:

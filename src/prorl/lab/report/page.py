@@ -1,33 +1,114 @@
-"""Sections as one HTML page: for a report, a file that fetches nothing; live, a page without inline script or style.
+"""Sections as one HTML page, and their figures as pictures.
 
-Everything on the page travels as JSON in which `<`, `>` and `&` are escaped, and `assets/page.js` builds the page
-from it. What is not finite becomes null: a gap in a curve.
+A report is a file that fetches nothing; a live page has no inline script or style. Everything on a page travels as
+JSON in which `<`, `>` and `&` are escaped, and `assets/page.js` builds the page from it. What is not finite becomes
+null: a gap in a curve. Whatever a model wrote reaches `Section.html` through `escape` and a figure through
+`drawing.label`.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
-from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote_to_bytes
 
 from prorl.envs.errors import ProrlError
-from prorl.lab.report import style
-from prorl.lab.report.markup import escape
-from prorl.lab.report.section import Section
+from prorl.envs.files import write_atomic
+from prorl.lab.report.drawing import template
+from prorl.lab.tables import Figure, Table, escape, to_html
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ASSETS = Path(__file__).parent / "assets"
 PLOTLY = "plotly.js"
+LONGEST = 4_000  # characters of a text that a page shows; of a longer one the middle is left out
+
+WIDTH, HEIGHT, SCALE = (
+    900,
+    500,
+    2,
+)  # of a picture; a layout's own height is kept, PNG has SCALE pixels per unit
+PICTURE_FONT = "Helvetica, Arial, sans-serif"  # the same on every machine that opens an SVG
+DRAW = "(asked) => { const { figure, options } = JSON.parse(asked); return Plotly.toImage(figure, options); }"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
 class ReportError(ProrlError):
-    """A page or its pictures cannot be made, said in one sentence."""
+    """A page or its pictures cannot be made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One part of a page: a heading, safe HTML, tables below it, then figures."""
+
+    key: str  # unique on the page, and its anchor
+    title: str
+    html: str = ""
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+
+
+# -- safe HTML
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The text, without its middle if it is too long; says how much was left out."""
+    if len(text) <= longest:
+        return text
+    head = longest // 2
+    left_out = len(text) - longest
+    return f"{text[:head]}\n[… {left_out:,} characters left out …]\n{text[head + left_out :]}"
+
+
+def paragraph(*sentences: str, tone: str = "") -> str:
+    """Sentences as one escaped paragraph, in a tone (`soft`, `good`, `warn`, `bad`) if one is given."""
+    kind = f' class="{tone}"' if tone else ""
+    return f"<p{kind}>{escape(' '.join(filter(None, sentences)))}</p>"
+
+
+def bullets(texts: Iterable[str], *, tone: str = "plain") -> str:
+    """An escaped list, or nothing without entries."""
+    items = "".join(f'<li class="{tone}">{escape(text)}</li>' for text in texts)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def heading(text: str) -> str:
+    """An escaped heading inside a section."""
+    return f"<h3>{escape(text)}</h3>"
+
+
+def preformatted(text: str) -> str:
+    """Escaped text, letter by letter as it was written."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def fold(title: str, body: str) -> str:
+    """Safe HTML that shows when its escaped title is clicked."""
+    return f"<details><summary>{escape(title)}</summary>{body}</details>"
+
+
+def tables_html(tables: Iterable[Table]) -> str:
+    """Tables below their titles, the folded ones behind them."""
+    return "".join(
+        fold(table.title, to_html(table))
+        if table.folded
+        else (heading(table.title) if table.title else "") + to_html(table)
+        for table in tables
+    )
+
+
+# -- the page
 
 
 def page(title: str, sections: Sequence[Section], *, live: bool = False) -> str:
@@ -36,28 +117,29 @@ def page(title: str, sections: Sequence[Section], *, live: bool = False) -> str:
     Live it refers to `/assets/…` and leaves room for the script that keeps it up to date, `/assets/live.js`.
 
     Raises:
-        ReportError: plotly is not installed whole.
+        ReportError: plotly is not installed completely.
     """
-    head, scripts = _linked() if live else _inlined()
-    values = {
-        "title": escape(title),
-        "head": head,
-        "scripts": scripts,
-        "data": to_script_json(
-            {
-                "templates": {theme: style.template(theme) for theme in ("light", "dark")},
-                "sections": [section_json(section) for section in sections],
-            }
-        ),
-    }
+    if live:
+        head = '<link rel="stylesheet" href="/assets/page.css">'
+        scripts = "".join(
+            f'<script src="/assets/{name}"></script>' for name in (PLOTLY, "page.js", "live.js")
+        )
+    else:
+        head, scripts = _inlined()
+    themes = {theme: template(theme) for theme in ("light", "dark")}
+    data = {"templates": themes, "sections": [section_json(section) for section in sections]}
+    values = {"title": escape(title), "head": head, "scripts": scripts, "data": to_script_json(data)}
     return Template(asset("page.html")).substitute(values)
 
 
 def section_json(section: Section) -> dict[str, Any]:
-    """A section as the plain data that `prorl.apply` in page.js takes."""
-    data = _plain(asdict(section))
-    assert isinstance(data, dict)
-    return data
+    """A section as the plain data that `prorl.apply` in page.js takes: its tables are part of the HTML."""
+    return {
+        "key": section.key,
+        "title": section.title,
+        "html": section.html + tables_html(section.tables),
+        "figures": [_plain(asdict(figure)) for figure in section.figures],
+    }
 
 
 def to_script_json(value: Any) -> str:
@@ -70,7 +152,7 @@ def asset(name: str) -> str:
     """The text of an asset.
 
     Raises:
-        ReportError: plotly is not installed whole.
+        ReportError: plotly is not installed completely.
     """
     return asset_path(name).read_text(encoding="utf-8")
 
@@ -79,37 +161,30 @@ def asset_path(name: str) -> Path:
     """Where `page.html`, `page.css`, `page.js` or, in the installed plotly package, `plotly.js` lies.
 
     Raises:
-        ReportError: plotly is not installed whole.
+        ReportError: plotly is not installed completely.
     """
-    return _plotly() if name == PLOTLY else ASSETS / name
-
-
-def _plotly() -> Path:
+    if name != PLOTLY:
+        return ASSETS / name
     spec = find_spec("plotly")  # found, not imported: plotly.py is large and not needed
-    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
-    path = None if folder is None else folder / "package_data" / "plotly.min.js"
-    if path is None or not path.is_file():
-        raise ReportError(
-            "plotly.js, which draws the figures, is missing: `pip install --force-reinstall plotly`"
-        )
-    return path
+    if spec is not None and spec.origin is not None:
+        path = Path(spec.origin).parent / "package_data" / "plotly.min.js"
+        if path.is_file():
+            return path
+    raise ReportError(
+        "plotly.js, which draws the figures, is missing: `pip install --force-reinstall plotly`"
+    )
 
 
 def _inlined() -> tuple[str, str]:
     """What the file needs in its head and at its end; a browser fetches nothing and runs no other script."""
     # A script element ends at the first `</script`, also one in a string.
     scripts = [asset(name).replace("</script", "<\\/script") for name in (PLOTLY, "page.js")]
-    hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts
+    )
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{asset("page.css")}</style>'
     return head, "".join(f"<script>{text}</script>" for text in scripts)
-
-
-def _linked() -> tuple[str, str]:
-    """The same for the dashboard, which says its policy in a header."""
-    scripts = (PLOTLY, "page.js", "live.js")
-    head = '<link rel="stylesheet" href="/assets/page.css">'
-    return head, "".join(f'<script src="/assets/{name}"></script>' for name in scripts)
 
 
 def _plain(value: Any) -> Any:
@@ -121,3 +196,69 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
+
+
+# -- pictures
+
+
+def export_figures(
+    figures: Iterable[Figure], folder: Path, format: Literal["png", "svg"] = "svg"
+) -> list[Path]:
+    """Draw each figure to `folder/<key>.<format>` with plotly.js in a headless Chromium; returns the files.
+
+    They are 900 units wide on white. Nothing is fetched.
+
+    Raises:
+        ReportError: Playwright or a Chromium is missing, or the browser fails.
+        StorageError: there is no room.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with _drawing_page() as page:
+        for figure in figures:
+            paths.append(folder / f"{figure.key}.{format}")
+            write_atomic(paths[-1], _draw(page, figure, format))
+    return paths
+
+
+def _draw(page: Page, figure: Figure, format: str) -> bytes:
+    look = template("light", size=15, font=PICTURE_FONT)
+    layout = {"height": HEIGHT, **figure.layout, "width": WIDTH, "template": look}
+    options = {"format": format, "width": WIDTH, "height": layout["height"]}
+    options |= {"scale": SCALE} if format == "png" else {}
+    asked = to_script_json({"figure": {"data": figure.data, "layout": layout}, "options": options})
+    url: str = page.evaluate(DRAW, asked)
+    kind, _, content = url.partition(",")
+    return base64.b64decode(content) if kind.endswith("base64") else unquote_to_bytes(content)
+
+
+@contextmanager
+def _drawing_page() -> Iterator[Page]:
+    """An empty page that holds plotly.js, in a browser of its own."""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError as error:
+        raise ReportError(
+            "drawing pictures needs Playwright: install it with `pip install 'prorl[figures]'`"
+        ) from error
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=browser_path())
+        except Error as error:
+            raise ReportError(
+                "drawing pictures needs Chromium or Chrome: install it with `playwright install chromium` or from "
+                f"the system's packages ({str(error).splitlines()[0]})"
+            ) from error
+        try:
+            page = browser.new_page()
+            page.add_script_tag(content=asset(PLOTLY))
+            yield page
+        except Error as error:
+            raise ReportError(f"the browser could not draw: {str(error).splitlines()[0]}") from error
+        finally:
+            browser.close()
+
+
+def browser_path() -> str | None:
+    """The system's Chromium or Chrome; None where Playwright's own has to do."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)

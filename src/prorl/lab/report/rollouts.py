@@ -1,4 +1,4 @@
-"""Rollouts to read, from the files that hold them: of a run's 100,000 records only a few dozen are looked at."""
+"""Rollouts to read, from the files that hold them: of a run's 100,000 records only a few dozen are shown."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from prorl.lab.evals.comparison import Move, paired
 from prorl.lab.evals.evaluation_store import Study
-from prorl.lab.report.markup import escape, fold, heading, paragraph, shortened
-from prorl.lab.report.section import Section
-from prorl.lab.report.words import count
+from prorl.lab.report.page import Section, fold, heading, paragraph, shortened
+from prorl.lab.tables import count, escape
 from prorl.rollout.validation import Kept
 from prorl.run.layout import SAMPLES
-
-if TYPE_CHECKING:
-    from prorl.lab.evals.comparison import Move
 
 T = TypeVar("T")
 
@@ -40,7 +37,7 @@ def rollout_section(folder: Path) -> Section:
     newest, *earlier = along(files)
     text = paragraph(
         "Prompts and responses as the model read and wrote them, with the verifier's verdict. "
-        "They are the first ones of a step and not chosen by how they went.",
+        "They are the first ones of a step and not chosen by how they went."
     )
     title, body = _step(newest, LATEST)
     folds = "".join(fold(*_step(path, EARLIER)) for path in earlier)
@@ -130,8 +127,6 @@ def response(text: str, status: str, facts: Iterable[object]) -> str:
 
 def solvable_section(base: Study, trained: Study, key: str, title: str) -> Section:
     """Problems that the base never solved and the trained model did: a response of each side by side."""
-    from prorl.lab.evals.comparison import paired  # imports numpy, which the dashboard does without
-
     moves = [
         move for move in paired(base.problems, trained.problems) if move.fate == "new" and move.trained.kept
     ]
@@ -141,8 +136,8 @@ def solvable_section(base: Study, trained: Study, key: str, title: str) -> Secti
     moves.sort(key=lambda move: (not move.sure, -move.trained.solved))
     shown = in_turn(_grouped(moves, lambda move: move.base.domain).values())[:PAIRS]
     text = paragraph(
-        f"{len(shown)} of {count(len(moves), 'problem')}, ladders included, that the base never solved and the "
-        "trained model did, those it solves most often first: the base's first response, and the first that passed.",
+        f"{len(shown)} of {count(len(moves), 'problem')}, that the base never solved and the trained "
+        "model did, those it solves most often first: the base's first response, and the first that passed."
     )
     return Section(key=key, title=title, html=text + "".join(map(_pair, shown)))
 

@@ -10,12 +10,12 @@ from prorl.envs.files import write_atomic
 from prorl.lab.report.boundary import boundary_sections
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section
-from prorl.lab.report.measured import measured
-from prorl.lab.report.page import page
-from prorl.lab.report.recipe import recipe_section
+from prorl.lab.report.moved import measured
+from prorl.lab.report.page import Section, page
 from prorl.lab.report.rollouts import rollout_section
-from prorl.lab.report.section import Figure, Section
-from prorl.lab.report.summary import summary_section
+from prorl.lab.report.summary import recipe_section, summary_section
+from prorl.lab.results import gain_table, gains, newest_pairs
+from prorl.lab.tables import Figure, Table
 from prorl.run.history import RunHistory, read_history
 from prorl.run.layout import require_run
 
@@ -25,33 +25,18 @@ REPORT = "report.html"
 def sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Everything a page about these runs says."""
     stored = [
-        _apart(section, run.name, at if runs[1:] else None)
+        section if len(runs) == 1 else _numbered(section, run.name, at)
         for at, run in enumerate(runs)
-        for section in _stored(run)
+        for section in (*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run))
     ]
-    return [
-        summary_section(runs, measured=[measured(run.folder) for run in runs]),
-        *curve_sections(runs),
-        *stored,
-        recipe_section(runs),
-    ]
+    summary = summary_section(runs, measured=[measured(run.folder) for run in runs])
+    return [summary, *curve_sections(runs), *stored, recipe_section(runs)]
 
 
-def _stored(run: RunHistory) -> list[Section]:
-    """What lies in a run's own files beside its journal: studies, rollouts, references."""
-    return [*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run)]
-
-
-def _apart(section: Section, name: str, at: int | None) -> Section:
-    """A section whose keys and title tell the runs of one page apart; `at` is None for the only run."""
-    if at is None:
-        return section
-    return replace(
-        section,
-        key=f"{section.key}-{at}",
-        title=f"{section.title}: {name}",
-        figures=tuple(replace(figure, key=f"{figure.key}-{at}") for figure in section.figures),
-    )
+def _numbered(section: Section, name: str, at: int) -> Section:
+    """A section whose keys and title tell the runs of one page apart."""
+    figures = tuple(replace(figure, key=f"{figure.key}-{at}") for figure in section.figures)
+    return replace(section, key=f"{section.key}-{at}", title=f"{section.title}: {name}", figures=figures)
 
 
 def figures(parts: Sequence[Section]) -> list[Figure]:
@@ -59,24 +44,54 @@ def figures(parts: Sequence[Section]) -> list[Figure]:
     return [figure for part in parts for figure in part.figures]
 
 
+def tables(parts: Sequence[Section], folders: Sequence[Path]) -> list[Table]:
+    """All tables of a page, titled by their sections, and each run's newest checkpoint against its base.
+
+    Raises:
+        StorageError: an evaluation cannot be read.
+    """
+    against_base = [
+        gain_table(found, f"{folder.name}, step {found.step} against the base: {found.title}")
+        for folder in folders
+        for pair in newest_pairs(folder)
+        for found in gains(pair)
+    ]
+    named = (
+        replace(table, title=": ".join(filter(None, (part.title, table.title))))
+        for part in parts
+        for table in part.tables
+    )
+    return [*against_base, *named]
+
+
+def read_runs(folders: Sequence[Path], progress: Callable[[str], None] = lambda _: None) -> list[RunHistory]:
+    """The runs in these folders, which may be training meanwhile.
+
+    Raises:
+        StorageError: a folder holds no run.
+    """
+    for folder in folders:
+        require_run(folder)
+    runs = []
+    for folder in folders:
+        progress(f"reading {folder.name}")
+        runs.append(read_history(folder))
+    return runs
+
+
 def write_report(
     folders: Sequence[Path], out: Path | None = None, *, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[Path, list[Section]]:
-    """Write the page about these runs, which may be training meanwhile; returns its path and what it says.
+    """Write the page about these runs; returns its path and what it says.
 
     It lies in the run's own directory, or for several runs in the working directory, unless `out` says otherwise.
 
     Raises:
         StorageError: a folder holds no run, or the file cannot be written.
-        ReportError: plotly is not installed whole.
+        ReportError: plotly is not installed completely.
     """
-    for folder in folders:
-        require_run(folder)
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
-    runs = []
-    for folder in folders:
-        progress(f"reading {folder.name}")
-        runs.append(read_history(folder))
+    runs = read_runs(folders, progress)
     progress("drawing")
     parts = sections(runs)
     progress(f"writing {path}")

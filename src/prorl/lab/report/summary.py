@@ -1,71 +1,74 @@
-"""The report for a reader with one minute: what was trained, whether it worked, what happened, what to look at."""
+"""The first section of a report (what was trained, whether it worked, what happened) and the last (the recipe)."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from pydantic import BaseModel
+
 from prorl.algo.t_interval import t_interval
+from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
-from prorl.lab.report.findings import findings
-from prorl.lab.report.groups import groups
-from prorl.lab.report.markup import bullets, facts, fold, heading, paragraph, remark, table
-from prorl.lab.report.section import Section
-from prorl.lab.watch.console import duration
+from prorl.lab.report.charts import groups
+from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
+from prorl.lab.tables import Cell, Number, Table, count, duration, escape, points
 from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
 TASKS_NAMED = 20
+SPAN = 20  # steps at either end that are compared
+DEEP = 9  # levels of nesting; no recipe has more
 
 
 def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
-    """The first part of every page; `measured` is what studies say, as safe HTML per run, where they were read."""
-    html = _single(runs[0], "".join(measured)) if len(runs) == 1 else _overlay(runs, measured)
-    return Section(key="summary", title="Summary", html=html)
+    """The first part of a page; `measured` is what evaluations say, as safe HTML per run, where they were read."""
+    return _single(runs[0], "".join(measured)) if len(runs) == 1 else _overlay(runs, measured)
 
 
-def _single(run: RunHistory, measured: str) -> str:
+def _single(run: RunHistory, measured: str) -> Section:
     marks = [mark.text for mark in run.marks]
     found = findings(run)
-    return "".join(
-        [
-            paragraph(_trained(run)),
-            facts(_facts(run)),
-            heading("Did it work?") + measured if measured else "",
-            heading("What happened"),
-            paragraph(_happened(run)),
-            fold(f"Everything that was decided ({len(marks)})", bullets(reversed(marks[-MARKS_SHOWN:])))
-            if marks
-            else "",
-            heading("Worth a look"),
-            bullets(found, tone="warn") or remark("Nothing stands out.", "good"),
-        ]
-    )
+    counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
+    happened = ", ".join(count(number, kind) for kind, number in counts.items())
+    parts = [
+        paragraph(_trained(run)),
+        _cards(run),
+        heading("Did it work?") + measured if measured else "",
+        heading("What happened"),
+        paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no order."),
+        fold(f"Everything that was decided ({len(marks)})", bullets(reversed(marks[-MARKS_SHOWN:])))
+        if marks
+        else "",
+        heading("Worth a look"),
+        bullets(found, tone="warn") or paragraph("Nothing stands out.", tone="good"),
+    ]
+    return Section(key="summary", title="Summary", html="".join(parts))
 
 
 def _trained(run: RunHistory) -> str:
     """One sentence: model, tasks, steps, time, rollouts."""
-    tasks = run.config.get("tasks") or {}
+    model, tasks = run.config.get("model") or {}, list(map(str, run.config.get("tasks") or {}))
+    more = f" and {len(tasks) - TASKS_NAMED} more" if len(tasks) > TASKS_NAMED else ""
     rollouts, tokens = (run.steps.total(f"tally.{name}") for name in ("rollouts", "sampled_tokens"))
     return (
-        f"{_model(run.config)} was trained on {len(tasks)} task{'' if len(tasks) == 1 else 's'} "
-        f"({_some(list(map(str, tasks)))}) for {_progress(run)} steps: {rollouts:,.0f} rollouts with {tokens:,.0f} "
-        f"sampled tokens in {duration(run.steps.total('seconds.total'))} of training."
+        f"{model.get('path') or 'A tiny base, warmed up for this run,'} was trained on {count(len(tasks), 'task')} "
+        f"({', '.join(tasks[:TASKS_NAMED])}{more}) for {_progress(run)} steps: {rollouts:,.0f} rollouts with "
+        f"{tokens:,.0f} sampled tokens in {duration(run.steps.total('seconds.total'))} of training."
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    """All names if they are few, else the first ones; the recipe has all."""
-    more = len(names) - TASKS_NAMED
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:TASKS_NAMED])} and {more} more"
-
-
-def _model(config: Mapping[str, Any]) -> str:
-    model = config.get("model") or {}
-    return str(model["path"]) if model.get("path") else "A tiny base, warmed up for this run,"
+def _cards(run: RunHistory) -> str:
+    """Numbers that are seen first: what it is, the number, a remark below it."""
+    cards = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(about)}</small></dd></div>"
+        for name, value, about in _facts(run)
+    )
+    return f'<dl class="facts">{cards}</dl>'
 
 
 def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
@@ -74,11 +77,8 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     if scores:
         (first_step, first), (last_step, last) = scores[0], scores[-1]
         best_step, best = max(scores, key=lambda item: item[1])
-        yield (
-            "Exam pass@1",
-            f"{first:.1%} → {last:.1%}",
-            f"step {first_step} → {last_step}; best {best:.1%} at {best_step}",
-        )
+        about = f"step {first_step} → {last_step}; best {best:.1%} at {best_step}"
+        yield "Exam pass@1", f"{first:.1%} → {last:.1%}", about
     for metric in STEP:
         if "table" in metric.shown and len(run.steps):
             recent = run.steps.recent(metric.key)
@@ -88,72 +88,178 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
             yield metric.title, text(metric, fmean(recent) if recent else None), about
 
 
-def _happened(run: RunHistory) -> str:
-    counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
-    told = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()]
-    return f"{', '.join(told)}." if told else "Plain training: no reset, no intervention, no order."
-
-
-def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> str:
-    header = ("run", "seed", "health", "steps", "time", "resets", "exam first", "last", "best")
-    rows = table(header, (_row(run) for run in runs))
-    seeds = [
-        text
-        for group in groups(runs)
-        if len(group.runs) > 1
-        for text in [_seeds(group.label, group.runs)]
-        if text
-    ]
+def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> Section:
+    seeds = (_seeds(group.label, group.runs) for group in groups(runs) if len(group.runs) > 1)
     found = [f"{run.name}: {text}" for run in runs for text in findings(run)]
-    return "".join(
-        [
-            rows,
-            bullets(seeds),
-            *(fold(f"{run.name} against its base", text) for run, text in zip(runs, measured, strict=False)),
-            heading("Worth a look") if found else "",
-            bullets(found, tone="warn"),
-            remark(
-                "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval.",
-                "soft",
-            ),
-        ]
+    columns = ("run", "seed", "health", "steps", "time", "resets", "exam first", "last", "best")
+    return Section(
+        key="summary",
+        title="Summary",
+        html="".join(
+            [
+                bullets(filter(None, seeds)),
+                *(
+                    fold(f"{run.name} against its base", text)
+                    for run, text in zip(runs, measured, strict=False)
+                ),
+                heading("Worth a look") if found else "",
+                bullets(found, tone="warn"),
+                paragraph(
+                    "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval.",
+                    tone="soft",
+                ),
+            ]
+        ),
+        tables=(Table(title="", columns=columns, rows=tuple(map(_row, runs))),),
     )
 
 
-def _row(run: RunHistory) -> tuple[str, ...]:
+def _row(run: RunHistory) -> tuple[Cell, ...]:
     scores = [score for _, score in _exam(run)]
-    exams = (f"{scores[0]:.1%}", f"{scores[-1]:.1%}", f"{max(scores):.1%}") if scores else ("", "", "")
+    shown = (scores[0], scores[-1], max(scores)) if scores else (None, None, None)
     return (
         run.name,
         str(run.config.get("seed", "")),
         run.health,
         _progress(run),
         duration(run.steps.total("seconds.total")),
-        str(sum(mark.kind == "reset" for mark in run.marks)),
-        *exams,
+        sum(mark.kind == "reset" for mark in run.marks),
+        *(Number(value=score, form=".1%") for score in shown),
     )
 
 
 def _seeds(label: str, runs: Sequence[RunHistory]) -> str:
-    """The gain in the exam over seeds, with an honest word where the interval includes zero."""
+    """The gain in the exam over seeds, and that it may be chance where the interval includes zero."""
     gains = [scores[-1][1] - scores[0][1] for scores in map(_exam, runs) if len(scores) > 1]
     if len(gains) < 2:
         return ""
     low, high = t_interval(gains)
     doubt = "; the interval includes zero, so this may be chance" if low <= 0 <= high else ""
     return (
-        f"{label}: the exam gained {100 * fmean(gains):+.1f} points from first to last, 95 % interval over "
-        f"{len(gains)} seeds {100 * low:+.1f} to {100 * high:+.1f}{doubt}."
+        f"{label}: the exam gained {points(fmean(gains))} points from first to last, 95 % interval over "
+        f"{len(gains)} seeds {points(low)} to {points(high)}{doubt}."
     )
 
 
 def _exam(run: RunHistory) -> list[tuple[int, float]]:
-    return [
-        (s, score)
-        for s, score in zip(run.validations.steps, run.validations.get("score"), strict=True)
-        if math.isfinite(score)
-    ]
+    scores = zip(run.validations.steps, run.validations.get("score"), strict=True)
+    return [(step, score) for step, score in scores if math.isfinite(score)]
 
 
 def _progress(run: RunHistory) -> str:
     return f"{run.step:,} of {run.planned:,}" if run.planned else f"{run.step:,}"
+
+
+# -- findings: rules of thumb for people; nothing acts on them
+
+
+def findings(run: RunHistory) -> list[str]:
+    """What in a run deserves a look, as sentences with the numbers, the gravest first; none is good news."""
+    return [*run.notes, *_broken(run), *_drifts(run), *_shares(run), *_domains(run)]
+
+
+def _ends(run: RunHistory, name: str) -> tuple[float, float]:
+    """Means of the first and of the last finite values."""
+    finite = [value for value in run.steps.get(name) if math.isfinite(value)]
+    return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
+
+
+def _broken(run: RunHistory) -> Iterator[str]:
+    skipped = int(run.steps.total("update.skipped"))
+    if skipped:
+        yield f"{skipped} updates were skipped because loss or gradient was not finite."
+    errors, draws = (run.steps.total(name) for name in ("tally.errors", "tally.draws"))
+    if draws and errors / draws > 0.01:
+        yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
+    grave = [mark for mark in run.marks if mark.kind == "roll back"]
+    if grave:
+        times = "once" if len(grave) == 1 else f"{len(grave)} times"
+        yield f"The run was rolled back {times}; the last time: {grave[-1].text}."
+
+
+def _drifts(run: RunHistory) -> Iterator[str]:
+    if len(run.steps) < 2 * SPAN:  # from then on a comparison says something
+        return
+    before, after = _ends(run, "update.entropy")
+    if after < 0.5 * before:
+        yield f"Entropy fell from {before:.3f} to {after:.3f} nats per token: does the policy still explore?"
+    before, after = _ends(run, "tally.length")
+    if after > 2 * before or after < before / 2:
+        yield f"Responses went from {before:.0f} to {after:.0f} tokens in the mean: read some."
+    before, after = _ends(run, "seconds.total")
+    if after > 1.5 * before:
+        yield f"A step takes {after:.3g} s now and took {before:.3g} s at first."
+
+
+def _shares(run: RunHistory) -> Iterator[str]:
+    truncated, unanswered, accepted, drawn = (
+        _ends(run, f"tally.{name}")[1] for name in ("truncated", "unanswered", "accepted", "draws")
+    )
+    if truncated > 0.1:
+        yield f"{truncated:.0%} of the latest responses hit the length limit."
+    if unanswered > 0.2:
+        yield f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?"
+    if drawn and accepted / drawn < 0.2:
+        yield (
+            f"Only {accepted / drawn:.0%} of the problems drawn lately are informative: the others are too easy or "
+            "too hard for this policy."
+        )
+
+
+def _domains(run: RunHistory) -> Iterator[str]:
+    """Domains whose exam is no better than at the beginning, while several exams could have shown it."""
+    for name in run.validations.below("domains") if len(run.validations) > 2 else ():
+        scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
+        if len(scores) > 2 and max(scores[1:]) <= scores[0]:
+            yield f"No exam in {name} was better than the first one ({scores[0]:.1%})."
+
+
+# -- the recipe
+
+
+def recipe_section(runs: Sequence[RunHistory]) -> Section:
+    """Every run's recipe: what differs from the defaults, and all of it."""
+    whole, tables = "", []
+    for run in runs:
+        title = "What differs from the defaults" if len(runs) == 1 else run.name
+        name = "The whole recipe" if len(runs) == 1 else f"{run.name}: the whole recipe"
+        if not run.config:
+            whole += paragraph(f"The recipe of {run.name} cannot be read.", tone="warn")
+            continue
+        changed = tuple(changes(run.config))
+        columns = ("setting", "here", "default")
+        tables.append(Table(title=title, columns=columns, rows=changed, folded=len(runs) > 1))
+        whole += fold(name, preformatted(json.dumps(run.config, indent=2, ensure_ascii=False)))
+    return Section(key="recipe", title="Recipe", html=whole, tables=tuple(tables))
+
+
+def changes(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Dotted key, value and default of every setting that is not at its default; no default reads as empty."""
+    fields = {name: field for name, field in RunConfig.model_fields.items() if not field.is_required()}
+    defaults = {
+        name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        for name, field in fields.items()
+        for value in [field.get_default()]
+    }
+    found = []
+    for section, settings in config.items():
+        # What every recipe must say (its model, its tasks) has no default to go through key by key.
+        depth = DEEP if section in defaults else 1
+        default = dict(_flat({section: defaults[section]}, depth)) if section in defaults else {}
+        for key, value in _flat({section: settings}, depth):
+            if value != default.get(key):
+                found.append((key, _text(value), _text(default[key]) if key in default else ""))
+    return found
+
+
+def _flat(settings: Mapping[str, Any], depth: int, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by dotted key, as far down as `depth` says."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value and depth:
+            yield from _flat(value, depth - 1, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

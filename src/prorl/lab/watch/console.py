@@ -6,7 +6,7 @@ Where there is no terminal, plain lines. Watching never changes a run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console as RichConsole
@@ -19,6 +19,7 @@ from rich.table import Table
 from prorl.control.events import Evaluated, Event, Stepped
 from prorl.control.metrics import STEP, text
 from prorl.control.state import RunState
+from prorl.lab import tables
 from prorl.run.history import RunHistory, describe
 
 PLAIN_PROGRESS_EVERY = 0.1  # of the total, between two plain lines
@@ -151,34 +152,25 @@ class LivePanel:
         return {name for event in self._validations for name in event.domains}
 
 
-def overview(runs: Iterable[RunHistory]) -> Table:
-    """One row per run."""
-    table = Table(box=None, padding=(0, 2), show_header=True)
-    table.add_column("run")
-    for title in ("step", "steps/h", "last event", "validation"):
-        table.add_column(title, justify="right")
-    table.add_column("health")
+def overview(runs: Sequence[RunHistory]) -> list[tables.Table]:
+    """One row per run; and what was decided last, a row each."""
+    columns = ("run", "step", "of", "steps/h", "last event", "validation", "at step", "health")
+    rows = []
     for run in runs:
-        rate, validated = run.steps_per_hour, run.of(Evaluated)[-1:]
-        table.add_row(
-            run.name,
-            f"{run.step}/{run.planned}",
-            "" if rate is None else f"{rate:.0f}",
-            "" if run.written is None else f"{duration(max(0.0, time.time() - run.written))} ago",
-            "".join(f"{event.score:.1%} at {event.step}" for event in validated),
-            run.state,
+        validated = run.of(Evaluated)[-1] if run.of(Evaluated) else None
+        age = None if run.written is None else max(0.0, time.time() - run.written)
+        rows.append(
+            (
+                *(run.name, run.step, run.planned),
+                tables.Number(value=run.steps_per_hour),
+                tables.Number(value=age, form="ago"),
+                tables.Number(value=validated.score if validated else None, form=".1%"),
+                validated.step if validated else None,
+                run.state,
+            )
         )
-    return table
-
-
-def decisions(run: RunHistory) -> Iterator[str]:
-    """What was decided last, a line each."""
-    yield from (f"{run.name}: {mark.text}" for mark in run.marks[-DECISIONS:])
-
-
-def duration(seconds: float) -> str:
-    """A length of time for people: `42 s`, `3 min`, `5.2 h`, `2.1 d`."""
-    for unit, size in (("d", 86400), ("h", 3600)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    found = [tables.Table(title="", columns=columns, rows=tuple(rows))]
+    decided = tuple((run.name, mark.text) for run in runs for mark in run.marks[-DECISIONS:])
+    if decided:
+        found.append(tables.Table(title="last decisions", columns=("run", "decision"), rows=decided))
+    return found

@@ -1,0 +1,157 @@
+"""What an evaluation says of a model and its base: paired by problem, domains alike, the numbers of the records."""
+
+import pytest
+
+from prorl.lab.results import Pair, evaluation_tables, gain_tables, gains, newest_pairs, rate_tables
+from prorl.lab.tables import text
+from support.stories import keep, result, study
+from support.studies import result as solved
+from support.studies import results, voted
+from support.studies import study as named
+
+BASE = study([result(0, 0), result(1, 2), result(2, 4, domain="code", task="one_liner")], step=None)
+AFTER = study([result(0, 1), result(1, 4), result(2, 2, domain="code", task="one_liner")])
+BEFORE = named("base", results([0, 2, 0, 3], 4), step=0)
+TRAINED = named("step_000009", results([2, 4, 0, 0], 4), step=9)
+
+
+def pair(base, trained):
+    return Pair(evaluation="m", base=base, trained=trained)
+
+
+def rates(base, trained):
+    """Base and trained rate by part, domain and k."""
+    return {
+        (found.part, row.label, k): (row.base.at(k), row.trained.at(k))
+        for found in gains(pair(base, trained))
+        for row in found.rows
+        for k in row.base.ks
+    }
+
+
+def row(tables, title, label):
+    """The cells of a row of the first table whose title begins so."""
+    table = next(table for table in tables if table.title.startswith(title))
+    cells = next(cells for cells in table.rows if text(cells[0]) == label)
+    return [text(cell) for cell in cells]
+
+
+# -- base → trained
+
+
+def test_pass_rates_by_hand():
+    assert rates(BASE, AFTER) == {
+        ("test", "math", 1): (0.25, 0.625),
+        ("test", "code", 1): (1.0, 0.5),
+        ("test", "mean", 1): (0.625, 0.5625),
+        ("test", "math", 4): (0.5, 1.0),
+        ("test", "code", 4): (1.0, 1.0),
+        ("test", "mean", 4): (0.75, 1.0),
+    }
+
+
+def test_the_interval_of_the_mean_is_about_its_gain():
+    before = [result(index, 1, domain=domain) for index, domain in enumerate(["math"] * 9 + ["code"])]
+    after = [result(index, 3 if index < 9 else 1, domain=one.domain) for index, one in enumerate(before)]
+    (found,) = gains(pair(study(before), study(after)))
+    intervals = {one.label: (one.differences[0].low, one.differences[0].high) for one in found.rows}
+    assert intervals["math"] == (0.5, 0.5)  # all changed alike
+    assert intervals["mean"] == (0.25, 0.25)  # the domains weigh alike
+
+
+def test_problems_are_paired_by_name_and_those_without_a_partner_left_out():
+    shuffled = study([*reversed(AFTER.problems), result(9, 4)])
+    assert rates(BASE, shuffled) == rates(BASE, AFTER)
+
+
+def test_a_problem_without_a_judged_response_says_nothing():
+    silent = study([*AFTER.problems[:1], result(1, 0, samples=0, errors=4), AFTER.problems[2]])
+    math = gains(pair(BASE, silent))[0].rows[0]
+    assert (math.base.problems, math.base.at(1), math.trained.at(1)) == (1, 0.0, 0.25)
+
+
+def test_parts_stay_apart_and_levels_are_one():
+    parts = [result(0, 2), result(0, 0, part="ood"), result(0, 4, part="ladder")]
+    found = rates(study(parts), study([result(0, 4), result(0, 1, part="ood"), parts[2]]))
+    assert found["test", "math", 1] == (0.5, 1.0)
+    assert found["ood", "math", 1] == (0.0, 0.25)
+    assert found["ladder", "math", 1] == (1.0, 1.0)
+
+
+def test_single_samples_have_one_k():
+    single = study([result(0, 1, samples=1)], samples=1)
+    assert pair(single, single).ks == (1,)
+
+
+@pytest.mark.parametrize(("up_to", "step"), [(None, 10), (10, 10), (9, 4)])
+def test_the_newest_checkpoint_that_was_measured_counts(tmp_path, up_to, step):
+    keep(tmp_path, BASE, AFTER, study(BASE.problems, step=10))
+    assert [found.trained.step for found in newest_pairs(tmp_path, up_to=up_to)] == [step]
+
+
+def test_every_evaluation_that_has_both_is_told(tmp_path):
+    assert newest_pairs(tmp_path) == []
+    keep(tmp_path, BASE, AFTER)
+    keep(tmp_path, BASE, AFTER, name="study")
+    keep(tmp_path, BASE, name="begun")
+    assert {found.evaluation for found in newest_pairs(tmp_path)} == {"measurement", "study"}
+    assert newest_pairs(tmp_path, up_to=0) == newest_pairs(tmp_path, up_to=3) == []
+
+
+# -- tables
+
+
+def test_the_table_shows_base_trained_and_the_gain_with_its_interval():
+    models = named("base", results([0, 2], 4)), named("step_000009", results([2, 4], 4), step=9)
+    (table,) = gain_tables(pair(*models), (1, 4))
+    assert table.title == "base → step 9: held-out problems"
+    gained = ["+50.0 (+50.0 to +50.0)", "+50.0 (+0.0 to +100.0)"]
+    assert row([table], "", "math") == ["math", "2", "25.0% → 75.0%", gained[0], "50.0% → 100.0%", gained[1]]
+    assert row([table], "", "mean")[2] == "25.0% → 75.0%"
+
+
+def test_the_rates_of_one_model_have_a_row_per_task():
+    problems = [*results([0, 2, 4, 2], 4, task="aime"), *results([4], 4, task="gpqa", domain="stem")]
+    tables = rate_tables(named("org/model", problems), (1, 4))
+    title = "org/model: held-out problems"
+    assert row(tables, title, "aime") == ["aime", "4", "50.0%", "75.0%"]
+    assert row(tables, title, "gpqa") == ["gpqa", "1", "100.0%", "100.0%"]
+    assert row(tables, title, "mean") == ["mean", "5", "75.0%", "87.5%"]
+
+
+def test_it_says_who_solves_what():
+    tables = evaluation_tables(pair(BEFORE, TRAINED), None, (1, 4))
+    found = row(tables, "who solves what in 4 tries", "all")
+    assert found == ["all", "4", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
+    assert row(tables, "pattern of each task", "t")[1] == "unclear"
+
+
+def test_format_failures_are_shown_apart():
+    base = named("base", [voted({"a": (1, True), "b": (1, False)}, silent=6)])
+    last = named("step_000009", [voted({"a": (8, True)})], step=9)
+    tables = evaluation_tables(pair(base, last), None, (1, 8))
+    assert row(tables, "answers", "base") == ["base", "75.0%", "0.0%", "50.0%", "50.0%", "9.0"]
+
+
+def test_a_part_without_votes_has_no_majority():
+    tables = evaluation_tables(pair(BEFORE, TRAINED), None, (1, 4))
+    assert row(tables, "answers", "base")[4] == "–"
+
+
+def test_levels_have_a_row_each():
+    def levels(*numbers):
+        return [solved(number, 4, part="ladder", level=level) for level, number in enumerate(numbers, 1)]
+
+    models = named("base", levels(4, 1, 0)), named("step_000009", levels(4, 0, 2), step=9)
+    table = evaluation_tables(pair(*models), None, (1, 4))[-1]
+    assert table.title == "difficulty levels"
+    assert [text(cell) for cell in table.rows[-1]] == ["t", "3", "0% → 50%", "0% → 100%", "1", "0"]
+
+
+def test_one_k_is_enough():
+    assert evaluation_tables(pair(BEFORE, TRAINED), None, (1,))[0].columns[2:] == ("pass@1", "gain in pass@1")
+
+
+def test_what_nobody_was_asked_is_not_shown():
+    other = named("step_000009", results([1], 4, task="other"), step=9)
+    assert evaluation_tables(pair(BEFORE, other), None, (1,)) == []

@@ -1,0 +1,147 @@
+"""One table, four renderers: what goes in is what a reader sees, and nothing of it is markup."""
+
+import html
+import json
+import math
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from prorl.lab.export.card import bullets, fenced
+from prorl.lab.tables import (
+    Number,
+    Several,
+    Table,
+    duration,
+    escape,
+    plain,
+    print_tables,
+    text,
+    to_html,
+    to_json,
+    to_markdown,
+)
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r")) | st.text("<>&`*_[]()!|\\~$# \nab")
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<!-- -->",
+    "[a](javascript:alert(1))",
+    "![x](http://x/y.png)",
+    "`</td>`",
+    "a | b",
+    "**bold**",
+    "~~gone~~",
+    "&lt;b&gt;",
+    "\\<b>",
+)
+GAIN = Number(value=0.125, low=-0.1, high=0.15, form="points")
+MEAN = Several(
+    cells=(Number(value=0.25, form=".1%"), Number(value=0.75, form=".1%")),
+    mean=Number(value=0.5, low=0.25, high=0.75, form=".1%"),
+)
+MIDDLE = {"value": 0.5, "low": 0.25, "high": 0.75}
+TABLE = Table(
+    title="runs", columns=("run", "steps", "gain"), rows=(("a", 1200, GAIN), ("b", None, None)), notes=("so",)
+)
+
+parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def seen(rendered: str, tag: str) -> str:
+    return html.unescape(rendered.split(f"<{tag}>", 1)[1].rsplit(f"</{tag}>", 1)[0])
+
+
+def printed(tables, width=80, **how):
+    console = Console(file=StringIO(), width=width)
+    print_tables(tables, console, **how)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("cell", "said", "data"),
+    [
+        ("x", "x", "x"),
+        (1234, "1,234", 1234),
+        (None, "–", None),
+        (Number(value=1234.4), "1,234", 1234.4),
+        (Number(value=math.nan), "–", None),
+        (Number(value=0.5, base=0.25, form=".1%"), "25.0% → 50.0%", {"value": 0.5, "base": 0.25}),
+        (GAIN, "+12.5 (−10.0 to +15.0)", {"value": 0.125, "low": -0.1, "high": 0.15}),
+        (Number(value=90.0, form="ago"), "2 min ago", 90.0),
+        (MEAN, "50.0% ± 25.0%\n25.0%, 75.0%", {"values": [0.25, 0.75], "mean": MIDDLE}),
+        (Several(cells=("a", None)), "a, –", {"values": ["a", None]}),
+        (Several(cells=("a", "a")), "a", {"values": ["a", "a"]}),
+        ("half \ud800", "half \ud800", "half ?"),
+    ],
+)  # fmt: skip
+def test_a_cell_as_text_and_as_data(cell, said, data):
+    assert text(cell) == said
+    (table,) = json.loads(to_json([Table(title="t", columns=("c",), rows=((cell,),))]))["tables"]
+    assert table == {"title": "t", "notes": [], "rows": [{"c": data}]}
+
+
+def test_columns_have_names_of_their_own_and_rows_a_cell_for_each():
+    with pytest.raises(ValueError, match="one name"):
+        Table(title="", columns=("a", "a"), rows=())
+    with pytest.raises(ValueError, match="cells below"):
+        Table(title="", columns=("a", "b"), rows=(("x",),))
+
+
+def test_html_sets_numbers_to_the_right_and_escapes():
+    shown = to_html(Table(title="", columns=("<a>", "n"), rows=(("<b>", 1), ("x" * 99, None))))
+    assert '<th scope="col" class="long">&lt;a&gt;</th>' in shown
+    assert '<td class="long">&lt;b&gt;</td><td class="number">1</td>' in shown
+    assert escape('"<\ud800') == "&quot;&lt;?"
+
+
+def test_a_terminal_shows_titles_rows_and_notes_and_no_markup():
+    _, *lines = printed([TABLE]).splitlines()
+    assert [line.split() for line in lines] == [
+        ["runs"], ["run", "steps", "gain"],
+        ["a", "1,200", "+12.5", "(−10.0", "to", "+15.0)"], ["b", "–", "–"], ["so"],
+    ]  # fmt: skip
+    assert "[bold]x[/bold]" in printed([Table(title="", columns=("c",), rows=(("[bold]x[/bold]",),))])
+
+
+def test_aligned_tables_share_their_columns():
+    wide = Table(title="two", columns=TABLE.columns, rows=(("much longer", 1, None),))
+    lines = printed([TABLE, wide], aligned=True).splitlines()
+    assert len([line for line in lines if "steps" in line]) == 1
+    assert {line.index("–") for line in lines if line.startswith("  b")} == {lines[-2].index(" 1 ") + 1}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2.0 h"), (200_000, "2.3 d")]
+)
+def test_durations(seconds, said):
+    assert duration(seconds) == said
+
+
+# -- Markdown, judged by a CommonMark parser
+
+
+@given(TEXTS)
+def test_a_line_shows_the_text_and_nothing_else(content):
+    tokens = parser.parse(f"x {plain(content)} x")
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    assert {child.type for child in tokens[1].children} <= {"text", "text_special"}
+    assert "".join(child.content for child in tokens[1].children).split() == ["x", *content.split(), "x"]
+
+
+@given(TEXTS)
+def test_a_fence_holds_the_text_verbatim(content):
+    (token,) = parser.parse(fenced(content, "text"))
+    assert (token.type, token.info, token.content) == ("fence", "text", f"{content.rstrip()}\n")
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_a_cell_and_an_item_show_the_text(content):
+    cell = parser.render(to_markdown(Table(title="", columns=("what", "n"), rows=((content, 1),))))
+    assert cell.count("<td") == 2
+    assert seen(cell, "td").startswith(content)
+    assert seen(parser.render(bullets([content])), "li") == content
