@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from prorl.compose import build_parts
+from prorl.build import build_session
 from prorl.config.recipe import check
 from prorl.learn.base_model import ModelShape, build_model, parameter_count, train_tokenizer
 
@@ -49,7 +49,7 @@ def seconds_of_a_sync(model: Path) -> float:
         },
         "benchmark",
     )
-    backend = build_parts(config, model, with_reference=False).backend
+    backend = build_session(config, model, with_reference=False).backend
     taken = []
     try:
         for version in range(SYNCS):

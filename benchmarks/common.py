@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from prorl import compose, machine
+from prorl import build
 from prorl.config.recipe import load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
@@ -33,7 +33,7 @@ NO_REFERENCE = ("kl.coef=0", "reset.every=0", "reset.stalled_exams=0", "reset.kl
 class Stepper:
     """Makes steps with the parts of a run, as `prorl.loop` does, but keeps no journal and no checkpoints."""
 
-    def __init__(self, parts: compose.Parts, tasks: Mixture, seed: int) -> None:
+    def __init__(self, parts: build.Session, tasks: Mixture, seed: int) -> None:
         self._parts = parts
         self._tasks = tasks
         self._seed = derive(seed, "rollout")
@@ -84,16 +84,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def load_config(arguments: argparse.Namespace, *overrides: str) -> RunConfig:
     """The recipe on the CPU with the benchmark's own changes and then the user's, which win."""
     threads = f"threads={arguments.threads}"
-    return machine.settled(
+    return build.settled(
         load_recipe(arguments.recipe, ["device=cpu", threads, *overrides, *arguments.overrides])
     )
 
 
 def make_base(config: RunConfig) -> str:
     """Where the recipe's base model lies; it is warmed up, visibly, if it is not cached."""
-    machine.set_threads(config)
+    build.set_threads(config)
     with Console().progress("warming up the base (cached for the next time)") as progress:
-        return compose.base_model(config, progress)
+        return build.base_model(config, progress)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

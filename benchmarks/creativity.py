@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     searched = sum(matches.size for matches in found.lengths)
     rows = (
         ("corpus", f"{options.megabytes:g} MB, {found.words:,} words"),
-        ("texts", f"{len(found.lengths):,} of {searched:,} words"),
+        ("texts", f"{len(found.lengths):,}, together {searched:,} words"),
         ("search", f"{clock:.1f} s ({computing:.1f} s of computing)"),
         ("memory at most (before)", f"{peak / 1e3:.0f} MB ({before / 1e3:.0f} MB)"),
         ("mean index of copied texts", f"{mean_index(found.lengths[: len(copied)]):.3f}"),

@@ -17,15 +17,15 @@ from transformers import PreTrainedModel
 
 from gpu_correctness import correctness
 from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_tokens, size_of
+from prorl.build import learner_settings
 from prorl.cluster.capacity import FLOAT32, HALF, activations, computed_weights, kv_cache, learner_state
-from prorl.compose import learner_settings
 from prorl.config.recipe import load_recipe
+from prorl.control.plan import make_plan
 from prorl.lab.watch.console import Console
-from prorl.launch import start_run
 from prorl.learn.learner import TorchLearner
-from prorl.planning import make_plan
 from prorl.run.journal import read_journal
 from prorl.run.layout import JOURNAL
+from prorl.session import start_run
 from prorl.types import Action, Batch, PromptActions, log_probs, token_ids
 
 MICRO_BATCHES = 4  # of one timed update

@@ -22,8 +22,8 @@ from prorl.cluster.judge import JudgeActor, RayJudge
 from prorl.envs.extract import respond
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.local.judge import LocalJudge
-from prorl.ports import Judge
 from prorl.rollout.pipeline import Item, judge_all
+from prorl.types import Judge
 
 CHEAP = ("arithmetic", "word_list", "list_synthesis")
 DEADLINE = 8.0

@@ -26,9 +26,9 @@ from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped, from_record
 from prorl.control.state import RunState
 from prorl.lab.watch.console import Console
-from prorl.launch import start_run
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import read_journal
+from prorl.session import start_run
 
 FEW = (
     "evaluation={per_domain: 1, ood_per_domain: 0, samples: 2}",

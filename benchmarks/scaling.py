@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from common import Stepper, add_arguments, load_config, make_base, markdown, write_json
-from prorl import compose
+from prorl import build
 from prorl.config.schema import RunConfig
-from prorl.control.plan import knobs_at
+from prorl.control.plan import knobs_at, make_plan
 from prorl.local.engine import LocalEngine
-from prorl.planning import make_plan
 from prorl.types import Knobs
 
 FACTORS = (0.5, 1, 2)  # of the middle row
@@ -87,7 +86,7 @@ def measure_all(
     """`rounds` costs of every size, measured in turn after one round to warm up."""
     plan = make_plan(config)
     exact = replace(knobs_at(plan, 0), min_spread=0.0, learning_rate=0.0, truncated_scale=1.0)
-    parts = compose.build_parts(config, base, with_reference=plan.needs_reference)
+    parts = build.build_session(config, base, with_reference=plan.needs_reference)
     parts.backend.engine = LocalEngine(
         parts.backend.learner.policy,
         eos_ids=(),
@@ -96,7 +95,7 @@ def measure_all(
     )
     costs: dict[Size, list[Cost]] = {size: [] for size in sizes}
     with closing(parts.backend):
-        stepper = Stepper(parts, compose.build_tasks(config), config.seed)
+        stepper = Stepper(parts, build.build_tasks(config), config.seed)
         for number in range(rounds + 1):
             for size in costs:
                 cost = measure(stepper, exact, size)

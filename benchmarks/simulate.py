@@ -20,8 +20,7 @@ from common import markdown
 from prorl.cluster.capacity import Size
 from prorl.cluster.estimate import model_size
 from prorl.config.recipe import load_recipe
-from prorl.control.plan import knobs_at
-from prorl.planning import make_plan
+from prorl.control.plan import knobs_at, make_plan
 
 GPUS = (1, 8, 16, 32, 64)
 SPLITS = (0.125, 0.25, 0.375, 0.5)  # shares of the GPUs that learn, tried where placement is separate

@@ -34,17 +34,15 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from common import NO_REFERENCE, Stepper, add_arguments, load_config, make_base, markdown, write_json
-from prorl import compose
+from prorl import build
 from prorl.algo.dynamic_sampling import is_informative
 from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
-from prorl.control.plan import Plan, knobs_at
+from prorl.control.plan import Plan, knobs_at, make_plan
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem
-from prorl.planning import make_plan
-from prorl.ports import Renderer
-from prorl.types import Knobs
+from prorl.types import Knobs, Renderer
 
 # rows that TRL learns from at a time: the fastest on a CPU; all 256 of a step at once cost it a fifth more
 TRL_MICRO_BATCH = 64
@@ -248,7 +246,7 @@ def compare(config: RunConfig, tasks: Mixture, base: str, burst: int, pairs: int
     knobs = knobs_at(plan, 0)
     draws = (pairs + 1) * burst * knobs.prompts_per_step
     problems = [tasks.problem(draw, "train") for draw in range(draws)]
-    parts = compose.build_parts(config, base, with_reference=plan.needs_reference)
+    parts = build.build_session(config, base, with_reference=plan.needs_reference)
     with closing(parts.backend), tempfile.TemporaryDirectory() as folder:
         stepper = Stepper(parts, tasks, config.seed)
         rewards = Rewards(problems, parts.renderer, knobs.min_spread)
@@ -302,7 +300,7 @@ def main(argv: Sequence[str]) -> None:
     warnings.simplefilter("ignore", FutureWarning)  # transformers is renaming what TRL's settings are called
     config = load_config(arguments, *NO_REFERENCE, "length_penalty.weight=0")
     base = make_base(config)
-    tasks = compose.build_tasks(config)
+    tasks = build.build_tasks(config)
     pairs = compare(config, tasks, base, arguments.burst, arguments.pairs)
     sampling = config.sampling
     print(

@@ -95,7 +95,7 @@ def test_creativity_finds_what_was_copied_and_nothing_else(benchmark, capsys):
     printed = capsys.readouterr().out
     assert "| mean index of copied texts | 0.000 |" in printed
     assert "| mean index of new texts | 8.000 |" in printed
-    assert "words/s (2,400 words in" in printed
+    assert "| texts | 8, together 2,400 words |" in printed
 
 
 def on_gpu(out: Path, *options: str) -> subprocess.CompletedProcess[str]:

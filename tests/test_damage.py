@@ -23,7 +23,7 @@ from prorl.run.inbox import INBOX, send
 from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.store import RunStore
-from prorl.steering import next_order, parse_order, tell
+from prorl.steering import parse_order, tell
 from support.commands import done
 from support.fake_runs import PLAN, events, run_in
 from support.recipes import recipe
@@ -85,11 +85,10 @@ def read_by_all(folder: Path) -> list[str]:
 def resumed(folder: Path) -> tuple[str, list[str]]:
     """What resuming is refused with, and what it reports; the run is stopped at its first boundary."""
     reports: list[str] = []
-    orders = next_order(RECIPE, folder / INBOX)
 
     def resume() -> None:
         check(RunStore.open(folder).config, str(folder))
-        run_in(folder, PLAN, until=lambda state: True, next_order=orders, report=reports.append)
+        run_in(folder, PLAN, until=lambda state: True, config=RECIPE, report=reports.append)
 
     return refused(resume), reports
 

@@ -3,7 +3,7 @@
 import pytest
 
 from prorl.config.recipe import RecipeError
-from prorl.data import warmup_corpus, warmup_mixture
+from prorl.data import warmup_mixture, warmup_texts
 from prorl.envs.extract import respond
 from support.recipes import recipe
 
@@ -19,17 +19,16 @@ def test_the_warm_up_corpus_is_what_the_warm_up_draws():
     problems = warmup_mixture(config, config.model.warmup)
     drawn = [problems.problem(draw, "train") for draw in range(12)]
     assert {problem.level for problem in drawn if problem.task == "arithmetic"} == {2}
-    texts = list(warmup_corpus(config).documents())
+    texts = warmup_texts(config)
     assert texts[0::2] == [problem.prompt for problem in drawn]
     assert texts[1::2] == [respond(problem.witness.steps, problem.witness.answer) for problem in drawn]
 
 
 def test_the_warm_up_corpus_follows_the_recipe():
-    first = list(warmup_corpus(warmed()).documents())
-    assert first == list(warmup_corpus(warmed(steps=7)).documents())
-    assert first != list(warmup_corpus(warmed(seed=7)).documents())
+    assert warmup_texts(warmed()) == warmup_texts(warmed(steps=7))
+    assert warmup_texts(warmed()) != warmup_texts(warmed(seed=7))
 
 
 def test_a_model_from_elsewhere_has_no_warm_up_corpus():
     with pytest.raises(RecipeError, match="name a corpus with --corpus"):
-        warmup_corpus(recipe())
+        warmup_texts(recipe())

@@ -18,10 +18,10 @@ import yaml
 from packaging.requirements import Requirement
 from typer.main import get_command
 
+from prorl.build import cluster_settings
 from prorl.cli.main import app
-from prorl.config.care import SECTIONS
 from prorl.config.recipe import load_recipe
-from prorl.machine import cluster_settings
+from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

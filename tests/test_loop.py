@@ -55,11 +55,6 @@ def test_a_reset_starts_the_kl_again_from_zero(finished):
     assert kls[6] < kls[5]
 
 
-def test_the_length_penalty_cycles(finished):
-    weights = [event.length_weight for event in events(finished) if isinstance(event, Stepped)]
-    assert weights == [0.1, 0.1, 0, 0, 0, 0.1, 0.1, 0, 0, 0, 0.1, 0.1]
-
-
 def test_the_saved_state_is_the_fold_of_the_journal(finished):
     checkpoint = RunStore.open(finished).latest_checkpoint()
     assert checkpoint is not None

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from prorl.control.events import ReferenceReset, StageEntered, Stepped
+from prorl.control.plan import make_plan
 from prorl.control.state import fold
-from prorl.planning import make_plan
 from support.defaults import some_resets
 from support.fake_backend import FakeLearner
-from support.fake_runs import PLAN, events, run_in, timeless
+from support.fake_runs import PLAN, events, of, run_in, timeless
 from support.recipes import recipe
 
 STAGED = replace(
@@ -66,10 +66,6 @@ def staged(diary, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("staged") / "run"
     assert run_in(folder, STAGED, sabotage=diary.keep).stopped == "done"
     return folder
-
-
-def of(folder: Path, kind: type) -> list:
-    return [event for event in events(folder) if isinstance(event, kind)]
 
 
 def test_each_stage_is_entered_at_its_step_once(staged):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prorl.control.events import Ordered, ReferenceReset, Stepped, Warned
+from prorl.control.events import ReferenceReset, Stepped, Warned
 from prorl.control.state import RunState, fold
 from prorl.rollout.pipeline import WaitEnded
 from prorl.run.checkpoint import SaveRules
@@ -107,12 +107,7 @@ def test_an_interrupted_run_goes_on_with_the_newest_policy(tmp_path, stop):
 
 
 def test_an_order_drops_what_was_sampled_ahead_and_says_so(tmp_path):
-    def next_order(state: RunState) -> Ordered | None:
-        if state.step != 3 or state.last_order:
-            return None
-        return Ordered(step=3, id="one", order="note", text="look", inbox=10)
-
-    run_in(tmp_path / "run", STALE, next_order=next_order)
+    run_in(tmp_path / "run", STALE, orders={3: "note look"})
     assert staleness(tmp_path / "run")[4] == 0
     (warned,) = (event for event in events(tmp_path / "run") if isinstance(event, Warned))
     assert warned.step == 3
@@ -120,12 +115,7 @@ def test_an_order_drops_what_was_sampled_ahead_and_says_so(tmp_path):
 
 
 def test_an_order_to_save_is_no_reason_to_be_on_policy_for_long(tmp_path):
-    def next_order(state: RunState) -> Ordered | None:
-        return (
-            None if state.step != 1 or state.last_order else Ordered(step=1, id="one", order="save", inbox=9)
-        )
-
-    run_in(tmp_path / "run", replace(STALE, steps=4), next_order=next_order)
+    run_in(tmp_path / "run", replace(STALE, steps=4), orders={1: "save"})
     assert staleness(tmp_path / "run") == {1: 0, 2: 0, 3: 1, 4: 1}
 
 

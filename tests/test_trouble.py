@@ -9,28 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.decide import TOLD_TO_STOP, decide
+from prorl.control.detectors import degraded
 from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.types import Verdict
 from prorl.run.checkpoint import SaveRules
+from prorl.run.history import describe
 from prorl.run.inbox import INBOX, send
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
-from prorl.steering import next_order, parse_order
-from support.defaults import some_exams, some_resets
-from support.fake_backend import WRONG, FakeJudge, FakeLearner
-from support.fake_runs import PLAN, events, run_in, timeless
-from support.recipes import recipe
-
-CONFIG = recipe(tasks={"arithmetic": {}, "word_list": {}})
+from prorl.steering import parse_order
+from support.defaults import some_detectors, some_exams, some_resets
+from support.fake_backend import WRONG, FakeEngine, FakeJudge, FakeLearner
+from support.fake_runs import PLAN, events, nameless, of, once_at, run_in, timeless
 
 
 def watched(**rows):
     """The plan of the tests under the detectors named, with changes to their defaults."""
-    every = rules(DetectorsConfig.model_validate(rows))
-    return replace(PLAN, detectors={name: every[name] for name in rows})
+    return replace(PLAN, detectors=some_detectors(**rows))
 
 
 class RefusingLearner(FakeLearner):
@@ -63,13 +60,8 @@ def refusing(since: int, bearable: float):
     return sabotage
 
 
-def of(folder: Path, kind: type | tuple[type, ...]) -> list:
-    return [event for event in events(folder) if isinstance(event, kind)]
-
-
-def discarded(folder: Path) -> list[str]:
-    lines = (folder / "journal.discarded.jsonl").read_bytes().splitlines()
-    return [json.loads(line)["kind"] for line in lines]
+def discarded(folder: Path) -> list[dict]:
+    return list(map(json.loads, (folder / "journal.discarded.jsonl").read_bytes().splitlines()))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +72,7 @@ def healthy(tmp_path_factory) -> Path:
 
 
 def test_a_healthy_run_is_the_same_under_all_detectors(healthy, tmp_path):
-    run_in(tmp_path / "run", replace(PLAN, detectors=rules(DetectorsConfig())))
+    run_in(tmp_path / "run", replace(PLAN, detectors=some_detectors()))
     assert timeless(events(tmp_path / "run")) == timeless(events(healthy))
 
 
@@ -106,7 +98,7 @@ def test_updates_that_are_not_finite_roll_back_to_the_last_good_checkpoint(rolle
 
 def test_the_journal_of_a_rolled_back_run_tells_each_step_once_and_keeps_what_it_gave_up(rolled_back):
     assert [event.step for event in of(rolled_back, Stepped)] == list(range(1, 13))
-    assert discarded(rolled_back).count("stepped") == 3
+    assert [event["kind"] for event in discarded(rolled_back)].count("stepped") == 3
     assert [event.learning_rate for event in of(rolled_back, Stepped)] == [0.1] * 6 + [0.05] * 6
 
 
@@ -128,10 +120,10 @@ def test_the_state_of_a_rolled_back_run_is_the_fold_of_its_journal(rolled_back):
 
 def test_a_run_with_a_smaller_step_from_the_start_of_the_trouble_comes_to_the_same(rolled_back, tmp_path):
     """The roll back restored policy, optimizer, reference and data order: nothing of the bad steps is left."""
-    from prorl.control.schedules import Piecewise
+    from prorl.config.fields import PointsConfig
 
     lowered = replace(
-        PLAN, schedules=PLAN.schedules | {"learning_rate": Piecewise(points=((0, 0.1), (6, 0.05)))}
+        PLAN, schedules=PLAN.schedules | {"learning_rate": PointsConfig(points=((0, 0.1), (6, 0.05)))}
     )
     run_in(tmp_path / "run", lowered)
     told = [event for event in timeless(events(rolled_back)) if event.kind != "intervened"]
@@ -141,15 +133,7 @@ def test_a_run_with_a_smaller_step_from_the_start_of_the_trouble_comes_to_the_sa
 @pytest.mark.parametrize("stop", [5, 6, 7, 8, 10])
 def test_interrupting_a_run_that_rolls_back_changes_nothing(rolled_back, tmp_path, stop):
     folder = tmp_path / "run"
-    asked: list[int] = []
-
-    def once(state) -> bool:
-        if state.step == stop and not asked:
-            asked.append(stop)
-            return True
-        return False
-
-    assert run_in(folder, STRICT, sabotage=SICK, until=once).stopped == "interrupted"
+    assert run_in(folder, STRICT, sabotage=SICK, until=once_at(stop)).stopped == "interrupted"
     assert run_in(folder, STRICT, sabotage=SICK).stopped == "done"
     assert timeless(events(folder)) == timeless(events(rolled_back))
 
@@ -200,14 +184,8 @@ def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path)
 def test_of_the_time_that_was_undone_knobs_and_a_stop_are_refused_and_other_orders_are_obeyed_again(tmp_path):
     folder = tmp_path / "run"
     script = {4: "note before", 6: "note after", 7: "kl.coef=0.5", 8: "stop"}
-
-    def watch(event, state) -> None:
-        if isinstance(event, Stepped) and event.step in script:
-            send(folder / INBOX, parse_order(script.pop(event.step).split()))
-
-    steered = {"sabotage": SICK, "watch": watch, "next_order": next_order(CONFIG, folder / INBOX)}
-    steered["keep"] = SaveRules(keep_last=9)
-    assert run_in(folder, STRICT, **steered).stopped == TOLD_TO_STOP
+    steered = {"sabotage": SICK, "keep": SaveRules(keep_last=9)}
+    assert run_in(folder, STRICT, **steered, orders=script).stopped == TOLD_TO_STOP
     assert run_in(folder, STRICT, **steered).stopped == "done"
     told = [(o.step, o.order, bool(o.refused)) for o in of(folder, Ordered)]
     assert told == [(4, "note", False), (6, "note", False), (6, "set", True), (6, "stop", True)]
@@ -326,3 +304,168 @@ def test_a_boundary_that_was_decided_decides_nothing_more(rolled_back):
     journal = events(rolled_back)
     state = fold(journal[: next(i for i, e in enumerate(journal) if e.kind == "intervened") + 1])
     assert decide(STRICT, state) == ()
+
+
+# -- a policy that dies: seen, said, undone, and never made the reference
+
+WATCHED = replace(
+    PLAN,
+    steps=40,
+    detectors=some_detectors(),
+    exam=some_exams(every=10, per_domain=20, samples=4),
+    reset=some_resets(every=8, cooldown=2, stalled_exams=1),
+    save_every=5,
+)
+DEAD = 0.0001
+BEARABLE = 1.0  # learning rate
+
+
+class FragileLearner(FakeLearner):
+    """Its policy dies of a learning rate that it cannot bear, and never learns again."""
+
+    def update(self, batch, knobs):
+        stats = super().update(batch, knobs)
+        if knobs.learning_rate > BEARABLE or self.skill == DEAD:
+            self.skill, self.momentum = DEAD, 0.0
+        return stats
+
+
+class BabblingEngine(FakeEngine):
+    """A dead policy writes to the limit."""
+
+    def _sample(self, request, sample):
+        completion = super()._sample(request, sample)
+        if self._skill > DEAD:
+            return completion
+        tokens = (ord("x"),) * request.sampling.limit
+        return replace(completion, tokens=tokens, logps=(-1.0,) * len(tokens), finish="length")
+
+
+def fragile(backend) -> None:
+    backend.learner = FragileLearner(0.3)
+    backend.engine = BabblingEngine(backend.engine._answers)
+
+
+def steered(folder: Path, plan=WATCHED, *, orders=(), **options):
+    conditions = {}
+
+    def watch(event, state) -> None:
+        if isinstance(event, Stepped):
+            conditions[event.step] = degraded(plan, state)
+
+    options = {"sabotage": fragile} | options
+    return run_in(folder, plan, watch=watch, orders=dict(orders), **options), conditions
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> tuple[Path, dict[int, str]]:
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    state, conditions = steered(folder, orders={13: "optimizer.lr=5"})
+    assert state.stopped == "done"
+    return folder, conditions
+
+
+def test_a_deadly_order_is_undone_within_twenty_steps_and_the_old_rate_holds(killed):
+    folder, _ = killed
+    (back,) = of(folder, Intervened)  # the early exam was asked for in what is given up
+    assert (back.detector, back.action, back.from_step, back.step) == ("exam_collapse", "roll_back", 17, 10)
+    assert back.reason.endswith("and the knobs ordered since then are undone")
+    (refused,) = of(folder, Ordered)
+    assert (refused.step, refused.settings) == (10, {"optimizer.lr": 5})
+    assert refused.refused == "a roll back has undone it: give it again if it is still wanted"
+    assert {step.learning_rate for step in of(folder, Stepped)} == {0.1}
+    assert of(folder, Evaluated)[-1].score > 0.3
+
+
+def test_the_journal_and_its_lines_tell_what_happened(killed):
+    folder, _ = killed
+    given_up = discarded(folder)
+    asked = [(r["detector"], r["action"], r["step"]) for r in given_up if r.get("action") == "exam"]
+    assert asked == [("truncated_share", "exam", 17), ("unanswered_share", "exam", 17)]
+    (back,) = of(folder, Intervened)
+    assert describe(back, 40).endswith("; rolled back from step 17 to the checkpoint of step 10")
+
+
+def test_a_dead_policy_is_never_made_the_reference(killed):
+    folder, _ = killed
+    given_up = [record["kind"] for record in discarded(folder)]
+    assert "reference_reset" not in given_up  # one was due at step 16
+    assert [reset.step for reset in of(folder, ReferenceReset)][:2] == [8, 16]
+
+
+def test_the_run_is_degraded_until_it_is_back(killed):
+    _, conditions = killed
+    assert conditions[17] == ""  # of step 17 as it was made again
+    assert set(conditions.values()) == {""}
+
+
+def test_a_dead_policy_is_told_as_degraded_where_nothing_acts(tmp_path):
+    acting = ("truncated_share", "unanswered_share", "no_signal", "exam_collapse")
+    warned = some_detectors() | some_detectors(**{name: {"mode": "warn"} for name in acting})
+    plan = replace(WATCHED, detectors=warned)
+    _, conditions = steered(tmp_path / "run", plan, orders={13: "optimizer.lr=5"})
+    assert [conditions[step] for step in (16, 17)] == ["", "100% of responses hit the length limit"]
+    assert conditions[40] == "the exam is at most 9% of the best one"
+    assert max(reset.step for reset in of(tmp_path / "run", ReferenceReset)) < 14
+    measured = [step.update.entropy for step in of(tmp_path / "run", Stepped)]
+    assert measured[13] is not None
+    assert set(measured[14:]) == {None}
+
+
+def test_a_collapse_without_an_order_goes_back_at_a_lower_rate_and_stops_when_that_does_not_help(tmp_path):
+    class Doomed(FragileLearner):
+        def update(self, batch, knobs):
+            return super().update(batch, replace(knobs, learning_rate=knobs.learning_rate + self.extra()))
+
+        def extra(self):
+            return 5.0 if self.engine.version >= 13 else 0.0
+
+    def doomed(backend) -> None:
+        fragile(backend)
+        backend.learner = Doomed(0.3)
+        backend.learner.engine = backend.engine
+
+    state, _ = steered(tmp_path / "run", sabotage=doomed)
+    assert state.stopped == "the exam is at most 9% of the best one, and 3 roll backs did not help"
+    backs = [told for told in of(tmp_path / "run", Intervened) if told.detector == "exam_collapse"]
+    assert [(told.action, told.lr_scale) for told in backs][-1] == ("stop", 0.125)
+
+
+@pytest.mark.parametrize("stop", [12, 15, 17])
+def test_interrupting_a_run_that_collapses_changes_nothing(killed, tmp_path, stop):
+    folder = tmp_path / "run"
+    assert steered(folder, orders={13: "optimizer.lr=5"}, until=once_at(stop))[0].stopped == "interrupted"
+    assert steered(folder, orders={13: "optimizer.lr=5"} if stop < 13 else {})[0].stopped == "done"
+    assert nameless(folder) == nameless(killed[0])
+
+
+@pytest.mark.parametrize(("words", "landed"), [("roll-back", 10), ("roll-back=7", 5), ("roll-back=0", 0)])
+def test_an_operator_rolls_back_once_and_what_was_ordered_after_it_holds(tmp_path, words, landed):
+    folder = tmp_path / "run"
+    watch_for = {13: "kl.coef=0.5", 17: words}
+    keep = SaveRules(keep_last=9)
+    state, _ = steered(folder, orders=watch_for, keep=keep)
+    (back,) = of(folder, Intervened)
+    assert (back.detector, back.from_step, back.step, back.lr_scale) == ("order", 17, landed, 1.0)
+    assert describe(back, 40) == (
+        "ORDER at step 17: told to roll back, and the knobs ordered since then are undone; "
+        f"rolled back from step 17 to the checkpoint of step {landed}"
+    )
+    assert [(o.order, o.step, bool(o.refused)) for o in of(folder, Ordered)] == [
+        ("set", landed, True),
+        ("roll-back", landed, True),
+    ]
+    assert state.stopped == "done"
+    assert {step.kl_coef for step in of(folder, Stepped)} == {1e-3}
+
+
+def test_an_order_that_follows_a_roll_back_at_the_same_boundary_is_obeyed_after_it(tmp_path):
+    folder = tmp_path / "run"
+
+    def watch(event, state) -> None:
+        if isinstance(event, Stepped) and event.step == 17 and not (folder / INBOX).exists():
+            for words in (["roll-back"], ["kl.coef=0.5"], ["stop"]):
+                send(folder / INBOX, parse_order(words))
+
+    state = run_in(folder, WATCHED, sabotage=fragile, watch=watch)
+    assert (state.step, state.stopped, state.overrides) == (10, "told to stop", {"kl_coef": 0.5})

@@ -1,7 +1,4 @@
-"""What a recipe says of its data: sets and tasks, where the sets lie prepared, what keeps their programs in.
-
-No torch: what a base is warmed up on can be read again without a model.
-"""
+"""What a recipe says of its data: sets and tasks, where sets lie prepared, what keeps programs in. Without torch."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
 from prorl.envs.types import Task
 from prorl.envs.verifiers.programs import NeedsSandbox
-from prorl.lab.evals.corpus import Corpus, corpus_of_texts
 
 
 def cache_folder() -> Path:
@@ -33,15 +29,9 @@ def cache_folder() -> Path:
 
 def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
     """The data sets among a recipe's tasks: those of the catalogue, and the recipe's own."""
+    keys = {"kind", "path", "columns", "limit", "revision"}
     return tuple(
-        SourceRequest(
-            name=name,
-            kind=task.kind,
-            path=task.path,
-            columns=task.columns,
-            limit=task.limit,
-            revision=task.revision,
-        )
+        SourceRequest(name=name, **task.model_dump(include=keys))
         for name, task in config.tasks.items()
         if task.kind is not None or name in SOURCES
     )
@@ -73,7 +63,7 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
 
 
 def check_sandbox(config: RunConfig) -> str:
-    """See that the recipe's programs can be run here; what the tier leaves open, in words, "" for nothing.
+    """Check that the recipe's programs can be run here; what the tier leaves open, in words, "" for nothing.
 
     Raises:
         SandboxError: there is no sandbox that the recipe allows; the sentence says how to get one.
@@ -86,6 +76,36 @@ def check_sandbox(config: RunConfig) -> str:
         return ""
     with Sandbox.open(sandbox_policy(config)) as sandbox:
         return sandbox.warning
+
+
+def warmup_texts(config: RunConfig) -> list[str]:
+    """Everything that the recipe's tiny base has read: prompts and shown responses, each a document of its own.
+
+    As the warm-up saw it, but for examples that did not fit the model's context, which it left out.
+
+    Raises:
+        RecipeError: the run began with a model whose training text is not known here.
+    """
+    warmup = config.model.warmup
+    if warmup is None:
+        raise RecipeError(
+            f"{config.name} began with the model {config.model.path}, and what that was trained on is not known "
+            "here: name a corpus with --corpus"
+        )
+    problems = warmup_mixture(config, warmup)
+    drawn = (problems.problem(draw, "train") for draw in count())
+    shown = ((problem.prompt, problem.witness) for problem in drawn if problem.witness is not None)
+    return [
+        text
+        for prompt, witness in islice(shown, warmup.steps * warmup.batch_size)
+        for text in (prompt, respond(witness.steps, witness.answer))
+    ]
+
+
+def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
+    """What the recipe's tiny base is warmed up on, without instructions."""
+    levels = {name: task.levels for name, task in config.tasks.items()} | warmup.levels
+    return mixture(config, levels, derive(config.seed, "warm-up"))
 
 
 def mixture(
@@ -110,38 +130,3 @@ def mixture(
             made = Instructed(made, instruction) if instruction else made
         tasks.append((made, task.weight))
     return Mixture(tasks, seed=seed)
-
-
-def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
-    """What the recipe's tiny base is warmed up on, without instructions.
-
-    Raises:
-        RecipeError: as `mixture`.
-    """
-    levels = {name: task.levels for name, task in config.tasks.items()} | warmup.levels
-    return mixture(config, levels, derive(config.seed, "warm-up"))
-
-
-def warmup_corpus(config: RunConfig) -> Corpus:
-    """Everything that the recipe's tiny base has read: prompts and shown responses, each a document of its own.
-
-    As the warm-up saw it, but for examples that did not fit the model's context, which it left out.
-
-    Raises:
-        RecipeError: the run began with a model whose training text is not known here.
-    """
-    warmup = config.model.warmup
-    if warmup is None:
-        raise RecipeError(
-            f"{config.name} began with the model {config.model.path}, and what that was trained on is not known "
-            "here: name a corpus with --corpus"
-        )
-    problems = warmup_mixture(config, warmup)
-    drawn = (problems.problem(draw, "train") for draw in count())
-    shown = ((problem.prompt, problem.witness) for problem in drawn if problem.witness is not None)
-    texts = [
-        text
-        for prompt, witness in islice(shown, warmup.steps * warmup.batch_size)
-        for text in (prompt, respond(witness.steps, witness.answer))
-    ]
-    return corpus_of_texts("the warm-up of its base", texts)

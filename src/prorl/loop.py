@@ -1,8 +1,8 @@
 """The algorithm: one prolonged run of ProRL v2, top to bottom.
 
-Nothing is in flight at the top of the loop. With `max_staleness` what the next step learns from may have been sampled
-already, and is dropped unless nothing happens there. What happens at that boundary (exam, the director's decisions,
-checkpoint) depends on plan, state and the operator's orders alone, so a run resumed from a checkpoint goes on as if
+Nothing is in flight at the top of the loop. With `max_staleness` the rollouts of the next step may have been sampled
+already, and are dropped unless nothing happens there. What happens at that boundary (commands, validation, decisions,
+checkpoint) depends on plan, state and the operator's commands alone, so a run resumed from a checkpoint goes on as if
 never stopped.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
+from prorl.build import Session
 from prorl.control.decide import (
     Decision,
     EnterStage,
@@ -36,106 +37,105 @@ from prorl.control.events import (
     Stopped,
     Warned,
 )
-from prorl.control.knobs import knobs_now
-from prorl.control.plan import Plan
+from prorl.control.plan import Plan, knobs_now
 from prorl.control.state import RunState
-from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
-from prorl.ports import Backend, Renderer
 from prorl.rollout.batch import Harvest, collect, make_batch, sample_records
-from prorl.rollout.pipeline import Wait, WaitEnded, Worker, wait_silently
+from prorl.rollout.pipeline import Wait, WaitEnded
 from prorl.rollout.validation import domain_rates, sit_exam, unanswered_share
 from prorl.run.checkpoint import Checkpointer
+from prorl.run.inbox import INBOX
 from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
 from prorl.run.store import RunStore
-from prorl.stopwatch import Pulse, Stopwatch, unheard
-from prorl.types import Sampling
+from prorl.steering import next_order
+from prorl.stopwatch import Pulse, Stopwatch
+from prorl.types import Backend, Sampling
 
 PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused
 
 
-def no_orders(_state: RunState) -> Ordered | None:
-    """The orders of a run that nobody steers."""
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The parts of a run, put together by the composition root."""
+    """What the loop works with."""
 
-    plan: Plan
-    backend: Backend
-    renderer: Renderer
-    tasks: Mixture
+    session: Session  # recipe, plan, tasks, backend
     store: RunStore
     recorder: EventLog
     keeper: Checkpointer
-    wait: Wait = wait_silently
-    next_order: Callable[[RunState], Ordered | None] = no_orders
-    pulse: Pulse = unheard
+    interrupted: Callable[[], bool]  # whether somebody asked to stop
+    wait: Wait
+    pulse: Pulse
 
     @property
-    def worker(self) -> Worker:
-        """Who renders, samples and judges, and who waits."""
-        return Worker(
-            engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=self.wait
-        )
+    def plan(self) -> Plan:
+        """What is to be done at every step."""
+        return self.session.plan
+
+    @property
+    def backend(self) -> Backend:
+        """Engine, judge and learner."""
+        return self.session.backend
+
+    @property
+    def state(self) -> RunState:
+        """What all events so far lead to."""
+        return self.recorder.state
 
 
-def train(run: Run, *, interrupted: Callable[[], bool] = lambda: False) -> RunState:
+def train(run: Run) -> RunState:
     """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
-    plan, record = run.plan, run.recorder.record
-    run.backend.sync(run.recorder.state.version)
+    run.backend.sync(run.state.version)
     ahead: Harvest | None = None
     while True:
-        before = run.recorder.state
-        state = boundary(run, interrupted, in_hand=ahead is not None)
+        before = run.state
+        # Commands, validation, decisions, checkpoint.
+        state = boundary(run, rollouts_in_hand=ahead is not None)
         if state.stopped is not None:
             return state
 
         clock = Stopwatch(run.pulse)
-        knobs = knobs_now(plan, state)
+        knobs = knobs_now(run.plan, state)
         ahead = undisturbed(run, before, ahead)
         try:
-            harvest = ahead or gather(run, state, clock)
+            rollouts = ahead or sample(run, state, clock)
         except WaitEnded:
             continue  # nothing was consumed; the wish to stop is granted above
-        batch = make_batch(harvest.groups, knobs)
-        learning = run.backend.learner.begin_update(batch, knobs)
-        ahead = None if interrupted() else gather_ahead(run, state, harvest.cursor, clock)
+        batch = make_batch(rollouts.groups, knobs)  # rewards, then advantages
+        finish_update = run.backend.learner.begin_update(batch, knobs)
+        ahead = None if run.interrupted() else sample_ahead(run, state, rollouts.cursor, clock)
         with clock.phase("learn"):
-            update = learning()
+            update = finish_update()
         with clock.phase("sync"):
             run.backend.sync(state.version + 1)
-        if plan.sample_every and state.step % plan.sample_every == 0:
-            run.store.write_samples(state.step, sample_records(state.step, harvest))
-        record(
+        if run.plan.sample_every and state.step % run.plan.sample_every == 0:
+            run.store.write_samples(state.step, sample_records(state.step, rollouts))
+        run.recorder.record(
             Stepped(
                 step=state.step + 1,
-                cursor=harvest.cursor,
+                cursor=rollouts.cursor,
                 version=state.version + 1,
-                tally=harvest.tally,
+                tally=rollouts.tally,
                 update=update,
                 learning_rate=knobs.learning_rate,
                 length_weight=knobs.length_weight,
                 kl_coef=knobs.kl_coef,
                 seconds=clock.seconds(),
-                staleness=state.version - harvest.version,
+                staleness=state.version - rollouts.version,
             )
         )
 
 
-def gather(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
-    """Collect what the step that begins with this state learns from.
+def sample(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
+    """Sample what the step that begins with this state learns from.
 
     Raises:
         WaitEnded: somebody asked to stop while verifiers were out.
     """
     knobs = knobs_now(run.plan, state)
     return collect(
-        run.worker,
-        partial(run.tasks.problem, split="train", weights=knobs.mixture),
+        run.session.worker(run.wait),
+        partial(run.session.tasks.problem, split="train", weights=knobs.mixture),
         knobs,
         cursor=state.cursor,
         expected_share=state.informative_share,
@@ -144,58 +144,56 @@ def gather(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
     )
 
 
-def gather_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> Harvest | None:
-    """The next step's harvest by the policy that serves now; None where it must not be stale or would be dropped."""
+def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> Harvest | None:
+    """The next step's rollouts by the policy that serves now; None where none may be stale or is kept."""
     following = replace(state, step=state.step + 1, cursor=cursor, asked=())  # as far as it can be foreseen
     if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.keeper.late:
         return None
     with suppress(WaitEnded):  # the wish to stop is granted at the boundary
-        return gather(run, following, clock)
+        return sample(run, following, clock)
     return None
 
 
 def undisturbed(run: Run, before: RunState, ahead: Harvest | None) -> Harvest | None:
     """What was sampled ahead, unless something happened at this boundary since the state `before`.
 
-    So no decision meets older samples. As nothing is saved with a harvest in hand unless something happened, a run
+    So no decision meets older samples. As nothing is saved with rollouts in hand unless something happened, a run
     goes on from a checkpoint as one that is resumed from it does.
     """
-    state = run.recorder.state
+    state = run.state
     if ahead is None or state == before:
         return ahead
     tally = ahead.tally
-    run.recorder.record(
-        Warned(
-            step=state.step,
-            text=f"{tally.rollouts} responses of {tally.sampled_tokens} tokens that had been sampled ahead are "
-            "dropped, as something happened between the steps; their draws come again",
-        )
+    text = (
+        f"{tally.rollouts} responses of {tally.sampled_tokens} tokens that had been sampled ahead are "
+        "dropped, as something happened between the steps; their draws come again"
     )
+    run.recorder.record(Warned(step=state.step, text=text))
     return None
 
 
-def boundary(run: Run, interrupted: Callable[[], bool], *, in_hand: bool = False) -> RunState:
-    """All that comes between two steps: orders, exam, decisions, checkpoint; while paused again and again, saved.
+def boundary(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
+    """All that comes between two steps: commands, validation, decisions, checkpoint; while paused again and again.
 
-    `in_hand`: what the next step learns from has been sampled already; a checkpoint by the clock then waits a step.
-    It is over when nothing is left to decide: a roll back lands at a boundary of its own, where orders may wait.
+    `rollouts_in_hand`: the next step's were sampled already; a checkpoint by the clock then waits a step. It is over
+    when nothing is left to decide: a roll back lands at a boundary of its own, where commands may wait.
     """
     plan, record = run.plan, run.recorder.record
     saved: RunState | None = None
     while True:
-        while (order := run.next_order(run.recorder.state)) is not None:
+        while (order := waiting_order(run)) is not None:
             record(order)
-        with suppress(WaitEnded):  # the wish to stop is granted below; the exam stays due
-            if exam_due(plan, run.recorder.state):
-                record(examine(run, run.recorder.state))
-        decisions = decide(plan, run.recorder.state, interrupted=interrupted())
+        with suppress(WaitEnded):  # the wish to stop is granted below; the validation stays due
+            if exam_due(plan, run.state):
+                record(validate(run))
+        decisions = decide(plan, run.state, interrupted=run.interrupted())
         for decision in decisions:
-            record(perform(decision, run, run.recorder.state))
-        state = run.recorder.state
+            record(perform(decision, run))
+        state = run.state
         if decisions and state.stopped is None:
             continue
         due = save_due(plan, state) and state != saved
-        run.keeper.keep(state, due=due, good_step=good_step(plan, state), patient=in_hand)
+        run.keeper.keep(state, due=due, good_step=good_step(plan, state), patient=rollouts_in_hand)
         if state.paused is None or state.stopped is not None:
             return state
         with suppress(WaitEnded):
@@ -203,19 +201,25 @@ def boundary(run: Run, interrupted: Callable[[], bool], *, in_hand: bool = False
         saved = state
 
 
-def examine(run: Run, state: RunState) -> Evaluated:
-    """Sit the exam of this step: the same held-out problems and random numbers every time."""
-    rules = run.plan.exam
+def waiting_order(run: Run) -> Ordered | None:
+    """The next command in the inbox that has not been taken in."""
+    session, inbox = run.session, run.store.folder / INBOX
+    return next_order(session.config, inbox, run.state, context=session.context)
+
+
+def validate(run: Run) -> Evaluated:
+    """Ask the held-out problems of this run: the same problems and random numbers every time."""
+    state, rules = run.state, run.plan.exam
     knobs = knobs_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="exam")
     results = sit_exam(
-        run.worker,
-        run.tasks.exam_problems("exam", rules.per_domain),
+        run.session.worker(run.wait),
+        run.session.tasks.exam_problems("exam", rules.per_domain),
         part="exam",
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=knobs.response_limit),
         seed=derive(run.plan.seed, "exam"),
-        pass_threshold=run.tasks.pass_threshold,
+        pass_threshold=run.session.tasks.pass_threshold,
         clock=clock,
     )
     domains = domain_rates(results, 1)
@@ -230,30 +234,32 @@ def examine(run: Run, state: RunState) -> Evaluated:
     )
 
 
-def perform(decision: Decision, run: Run, state: RunState) -> Event:
-    """Carry out one decision of the director and say what happened."""
+def perform(decision: Decision, run: Run) -> Event:
+    """Carry out one decision and say what happened."""
+    state = run.state
     match decision:
         case EnterStage(index=index):
             return StageEntered(step=state.step, index=index)
         case ResetReference():
-            return _reset_reference(decision, run, state)
+            return _reset_reference(decision, run)
         case Intervene(action="roll_back"):
-            return _roll_back(decision, run, state)
+            return _roll_back(decision, run)
         case Intervene():
             return intervened(decision, state)
         case Stop(reason=reason):
             return Stopped(step=state.step, reason=reason)
 
 
-def _roll_back(decision: Intervene, run: Run, state: RunState) -> Intervened:
+def _roll_back(decision: Intervene, run: Run) -> Intervened:
+    state = run.state
     roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
-    landed = run.recorder.state
-    run.backend.sync(landed.version)
-    return intervened(decision, state, landed=landed)
+    run.backend.sync(run.state.version)
+    return intervened(decision, state, landed=run.state)
 
 
-def _reset_reference(decision: ResetReference, run: Run, state: RunState) -> ReferenceReset:
-    assert state.reference is not None, "the director resets only a reference that exists"
+def _reset_reference(decision: ResetReference, run: Run) -> ReferenceReset:
+    state = run.state
+    assert state.reference is not None, "only a reference that exists is reset"
     source_step, target = state.step, decision.target
     if target == "best" and state.best_step is not None and run.store.has_checkpoint(state.best_step):
         source_step = state.best_step

@@ -1,7 +1,7 @@
-"""What an operator may order, judged alike by the sender and by the trainer that obeys.
+"""What an operator may command, judged alike by the sender and by the trainer that obeys.
 
-An order that sets knobs is checked like a stage of the recipe: together with all that holds already, and with
-the stages still to come. Judging is pure and never raises for what an order says: nonsense is refused.
+A command that sets hyperparameters is checked like a stage of the recipe: together with all that holds already, and
+with the stages still to come. Judging is pure and never raises for what a command says: nonsense is refused.
 """
 
 from __future__ import annotations
@@ -17,35 +17,31 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from prorl.config.recipe import RecipeError, check
-from prorl.config.schema import KNOBS, RunConfig
+from prorl.config.schema import KNOBS, RunConfig, setting
 from prorl.control.events import Ordered
-from prorl.control.knobs import knobs_now
-from prorl.control.plan import Plan, knobs_at
+from prorl.control.plan import Plan, apply_stage, knobs_at, knobs_now, make_plan
 from prorl.control.state import RunState, evolve, fold
 from prorl.envs.errors import ProrlError
-from prorl.planning import apply_stage, make_plan
 from prorl.run.history import read_events
 from prorl.run.inbox import INBOX, UNREADABLE, Command, new_command, next_command, send
 from prorl.run.store import RunStore
 
 WORDS = ("pause", "resume", "stop", "save", "exam", "reset-reference", "roll-back")
-PLANNED = "plan"  # as a value: the operator lets go of the knob
-FAR = 10.0  # times up or down, from which on a knob moves only when that is confirmed
+PLANNED = "plan"  # as a value: the operator gives the hyperparameter back to the recipe
+FAR = 10.0  # times up or down, from which on a hyperparameter moves only when that is confirmed
 UNDONE = ("set", "reset-reference", "roll-back", "stop")  # a roll back undoes these; others are obeyed again
-
-_KEYS: Mapping[str, str] = {knob: key for key, knob in KNOBS.items()}
 
 
 class OrderError(ProrlError):
-    """An order that cannot be given, said in one sentence."""
+    """A command that cannot be given, said in one sentence."""
 
 
 class UnconfirmedError(OrderError):
-    """An order that moves a knob far, and that nobody has confirmed."""
+    """A command that moves a hyperparameter far, and that nobody has confirmed."""
 
 
 def parse_order(words: Sequence[str]) -> Command:
-    """The order that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `roll-back=100`, `note some text`.
+    """The command that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `roll-back=100`, `note some text`.
 
     Raises:
         OrderError: none of these.
@@ -70,13 +66,13 @@ def parse_order(words: Sequence[str]) -> Command:
 def tell(
     folder: Path, words: Sequence[str], *, confirm: Callable[[str], bool] = lambda move: False
 ) -> Command:
-    """Give an order to the run in `folder`, judged as the trainer would judge it now.
+    """Give a command to the run in `folder`, judged as the trainer would judge it now.
 
-    `confirm` is asked about an order that moves a knob far, with what it moves from where to where.
+    `confirm` is asked about a command that moves a hyperparameter far, with what it moves from where to where.
 
     Raises:
         UnconfirmedError: it said no.
-        OrderError: the order is nonsense, or the run could not obey it.
+        OrderError: the command is nonsense, or the run could not obey it.
         StorageError: there is no run, or no room.
     """
     config = check(RunStore.open(folder).config, str(folder))
@@ -84,8 +80,7 @@ def tell(
     state = fold(read_events(folder))
     if state.stopped == "done":
         raise OrderError(f"{folder} is done and obeys nothing more; branch it to go on")
-    obey = next_order(config, folder / INBOX)
-    while (pending := obey(state)) is not None:
+    while (pending := next_order(config, folder / INBOX, state)) is not None:
         state = evolve(state, pending)
     judged = judge(config, state, replace(order, end=state.inbox + 1))
     if judged.refused is not None:
@@ -98,21 +93,17 @@ def tell(
 
 
 def next_order(
-    config: RunConfig, inbox: Path, *, context: int | None = None
-) -> Callable[[RunState], Ordered | None]:
-    """What finds the next order that a run in some state has not taken in; `context` is the model's, in tokens."""
-
-    def following(state: RunState) -> Ordered | None:
-        if "roll-back" in state.asked:  # what comes after it is obeyed where the run goes on
-            return None
-        command = next_command(inbox, state.inbox, state.last_order)
-        return None if command is None else judge(config, state, command, context=context)
-
-    return following
+    config: RunConfig, inbox: Path, state: RunState, *, context: int | None = None
+) -> Ordered | None:
+    """The next command of an inbox that a run in this state has not taken in; `context` is the model's, in tokens."""
+    if "roll-back" in state.asked:  # what comes after it is obeyed where the run goes on
+        return None
+    command = next_command(inbox, state.inbox, state.last_order)
+    return None if command is None else judge(config, state, command, context=context)
 
 
 def judge(config: RunConfig, state: RunState, order: Command, *, context: int | None = None) -> Ordered:
-    """The event that an order becomes at the boundary of `state`: taken in, or refused with the reason."""
+    """The event that a command becomes at the boundary of `state`: taken in, or refused with the reason."""
     refused, overrides = None, state.overrides
     try:
         if order.order in UNDONE and order.end <= state.obeyed:
@@ -134,44 +125,45 @@ def judge(config: RunConfig, state: RunState, order: Command, *, context: int | 
     )
 
 
-def _require_sense(config: RunConfig, state: RunState, order: Command) -> None:
-    if order.order == UNREADABLE:
-        raise OrderError("this line of the inbox is no order; give orders with `prorl tell`")
-    if order.order not in (*WORDS, "note", "set"):
-        raise OrderError(f"{order.order!r} is no order{_nearest(order.order, (*WORDS, 'note'))}")
-    if order.order == "exam" and not config.exam.every:
-        raise OrderError("this run sits no exams (exam.every is 0)")
-    if order.order == "reset-reference" and state.reference is None:
-        raise OrderError("this run pays no KL penalty, so it holds no reference to reset")
-    if order.order == "reset-reference" and state.step == 0:
-        raise OrderError("no step has been made yet: the reference is the policy")
-    if order.order == "roll-back" and state.step == 0:
-        raise OrderError("no step has been made yet: there is nothing to roll back")
-    to = order.settings.get("step", 0) if order.order == "roll-back" else 0
-    if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < max(state.step, 1):
-        raise OrderError(f"roll-back={to} names no step before this one: say one from 0 to {state.step - 1}")
-
-
 def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
-    """Which knobs move by more than `FAR` times from one state to the other, in words; empty if none does.
+    """Which hyperparameters move by more than `FAR` times between two states, in words; empty if none does.
 
-    A knob that is 0 now, as in a ramp, is compared with what the recipe has for it at the end of the run. To switch
-    an idea off (0) or on (from 0, to its end) is no move.
+    One that is 0 now, as in a ramp, is compared with what the recipe has for it at the end of the run. To switch an
+    idea off (0) or on (from 0, to its end) is no move.
     """
     end, told = knobs_at(plan, plan.steps), []
-    for key, knob in KNOBS.items():
-        old, new = (getattr(knobs_now(plan, state), knob) for state in (before, after))
-        old = old or getattr(end, knob)
+    for key, name in KNOBS.items():
+        old, new = (getattr(knobs_now(plan, state), name) for state in (before, after))
+        old = old or getattr(end, name)
         numbers = isinstance(old, (int, float)) and isinstance(new, (int, float)) and old and new
         if numbers and not 1 / FAR <= abs(new / old) <= FAR:
             told.append(f"{key} moves from {old:g} to {new:g}")
     return ", ".join(told)
 
 
+def _require_sense(config: RunConfig, state: RunState, order: Command) -> None:
+    to = order.settings.get("step", 0) if order.order == "roll-back" else 0
+    resets = order.order == "reset-reference"
+    if order.order == UNREADABLE:
+        raise OrderError("this line of the inbox is no order; give orders with `prorl tell`")
+    if order.order not in (*WORDS, "note", "set"):
+        raise OrderError(f"{order.order!r} is no order{_nearest(order.order, (*WORDS, 'note'))}")
+    if order.order == "exam" and not config.exam.every:
+        raise OrderError("this run sits no exams (exam.every is 0)")
+    if resets and state.reference is None:
+        raise OrderError("this run pays no KL penalty, so it holds no reference to reset")
+    if resets and state.step == 0:
+        raise OrderError("no step has been made yet: the reference is the policy")
+    if order.order == "roll-back" and state.step == 0:
+        raise OrderError("no step has been made yet: there is nothing to roll back")
+    if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < max(state.step, 1):
+        raise OrderError(f"roll-back={to} names no step before this one: say one from 0 to {state.step - 1}")
+
+
 def _overrides(
     config: RunConfig, state: RunState, settings: Mapping[str, Any], context: int | None
 ) -> dict[str, Any]:
-    """All knobs that the operator holds after `settings`, by name, as the checked values.
+    """All hyperparameters that the operator holds after `settings`, by name, as the checked values.
 
     Raises:
         OrderError, RecipeError: they contradict the recipe or each other, now or in a stage to come.
@@ -181,7 +173,8 @@ def _overrides(
     unknown = next((key for key in settings if key not in KNOBS), None)
     if unknown is not None:
         raise OrderError(f"{unknown!r} cannot change during a run{_nearest(unknown, tuple(KNOBS))}")
-    held = {_KEYS[knob]: value for knob, value in state.overrides.items()} | dict(settings)
+    keys = {name: key for key, name in KNOBS.items()}
+    held = {keys[name]: value for name, value in state.overrides.items()} | dict(settings)
     held = {key: value for key, value in held.items() if value != PLANNED}
     data = config.model_dump() | {"stages": ()}
     for stage in config.stages[: state.stage + 1]:
@@ -190,7 +183,7 @@ def _overrides(
     for stage in config.stages[state.stage + 1 :]:
         apply_stage(data, stage)
         _checked(data, held, f"with this order, in the stage of step {stage.at}")
-    found = {KNOBS[key]: _at(checked, key) for key in held}
+    found = {KNOBS[key]: setting(checked, key) for key in held}
     if found.get("kl_coef") and state.reference is None:
         raise OrderError("this run was begun without a KL penalty, so it holds no reference to pay one to")
     if context is not None and found.get("response_limit", 0) >= context:
@@ -207,11 +200,6 @@ def _checked(data: Mapping[str, Any], held: Mapping[str, Any], when: str) -> Run
         section, name = key.split(".")
         settings[section][name] = value
     return check(settings, when)
-
-
-def _at(config: RunConfig, key: str) -> Any:
-    section, name = key.split(".")
-    return getattr(getattr(config, section), name)
 
 
 def _setting(word: str) -> tuple[str, Any]:

@@ -1,16 +1,21 @@
-"""The plain data that crosses module boundaries: frozen records, no torch, no behaviour beyond small properties.
+"""Records that cross module boundaries, and what the loop asks of a backend. No torch, no behaviour.
 
 Raw score `s` (what the verifier said) and shaped reward `r` (what training uses) are never stored in one field:
-filtering, exams and stop rules read `Verdict.score`; only advantages read rewards (METHOD, notation).
+filtering, validation and stop rules read `Verdict.score`; only advantages read rewards (METHOD, notation).
+
+`local`, `ray` and `fake` implement the protocols. An engine and a judge are polled: submit work, then poll for what
+has finished. Between steps nothing is in flight, so a checkpoint is driver state plus tensors.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Protocol
 
+from prorl.envs.errors import ProrlError
 from prorl.envs.types import Problem, Verdict
 
 Finish = Literal["stop", "length"]
@@ -95,7 +100,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What the learner needs of one rollout: action tokens, the engine's log-probs of them, one advantage."""
+    """What the learner needs of one rollout."""
 
     tokens: array[int]
     engine_logps: array[float]
@@ -129,29 +134,24 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """Every dial of one step, as numbers: what the schedules and stages of the plan say at this step.
+    """Every hyperparameter of one step: the recipe's fields marked `Live`, as the plan says them at the step.
 
-    The off value of each idea removes it exactly (METHOD): `min_spread=0`, `length_weight=0`,
-    `truncated_scale=1`, `clip_high=clip_low`, `kl_coef=0`, `mismatch="none"`.
+    Defaults and bounds are the recipe's (config/schema.py). The off value of each idea removes it exactly (METHOD).
     """
 
-    # sampling
-    prompts_per_step: int  # informative groups wanted per step
+    prompts_per_step: int
     samples_per_prompt: int
-    response_limit: int  # T, tokens
+    response_limit: int
     temperature: float
     top_p: float
-    # dynamic sampling (METHOD §2)
     min_spread: float
-    max_draw_factor: float  # at most this many draws per wanted group
-    wave_margin: float  # standard deviations of its yield by which a wave is larger than it need be
-    # reward shaping (METHOD §1)
+    max_draw_factor: float
+    wave_margin: float
     length_weight: float
     length_eta_min: float
     length_eta_max: float
     length_applies_to: Literal["all", "correct"]
     truncated_scale: float
-    # advantage (METHOD §3) and loss (METHOD §4-6)
     advantage_level: Literal["token", "sequence", "group"]
     clip_low: float
     clip_high: float
@@ -161,12 +161,10 @@ class Knobs:
     mismatch_high: float
     kl_coef: float
     kl_estimator: Literal["k1", "k2", "k3"]
-    # optimizer
     learning_rate: float
     grad_clip: float
     updates_per_step: int
-    # data mixture: task name → weight, relative; empty means equal weights
-    mixture: Mapping[str, float]
+    mixture: Mapping[str, float]  # task → weight, relative; empty means equal weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,3 +186,107 @@ class UpdateStats:
     tokens: int  # token positions computed, prompts and padding included
     action_tokens: int
     skipped_last: int = 0  # of the skipped ones, those after the last applied update
+
+
+class JudgeOutError(ProrlError):
+    """No judge can be started now. Nothing is lost: a `poll` after `seconds` tries again."""
+
+    def __init__(self, reason: str, seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+class Engine(Protocol):
+    """Samples responses from the current policy."""
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that serve requests now."""
+
+    def submit(self, request: Request) -> None:
+        """Queue one prompt with its n samples."""
+
+    def poll(self) -> list[Completion]:
+        """Advance, and return what has finished; an empty list means that nothing is in flight."""
+
+    def cancel(self) -> None:
+        """Drop everything in flight."""
+
+
+class Judge(Protocol):
+    """Runs verifiers away from the trainer's process."""
+
+    def submit(self, ticket: int, problem: Problem, text: str) -> None:
+        """Queue one response under the caller's ticket."""
+
+    def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
+        """Verdicts that are ready; with `wait`, block for at least one unless none is outstanding.
+
+        Raises:
+            JudgeOutError: there is none to wait for, as no judge can be started now.
+        """
+
+
+class Learner(Protocol):
+    """Owns all tensor memory: policy, optimizer, reference."""
+
+    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+        """Begin one step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
+
+        The returned function waits for its end and is called once. Until then nothing else is asked of the learner,
+        and engines serve the weights of their last sync.
+        """
+
+    def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
+        """Make the policy (`source=None`) or the weights in a checkpoint folder the reference."""
+
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copy policy and optimizer to host memory as they are now.
+
+        The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
+        run in another thread while the learner goes on.
+        """
+
+    def restore(self, folder: Path) -> None:
+        """Load what a snapshot wrote."""
+
+    def save_reference(self, folder: Path) -> None:
+        """Write the reference weights into an existing folder."""
+
+    def restore_reference(self, folder: Path) -> None:
+        """Load what `save_reference` wrote."""
+
+
+class Backend(Protocol):
+    """Engine, judge and learner of one run."""
+
+    @property
+    def engine(self) -> Engine:
+        """Samples responses."""
+
+    @property
+    def judge(self) -> Judge:
+        """Reaches verdicts."""
+
+    @property
+    def learner(self) -> Learner:
+        """Updates the policy."""
+
+    def sync(self, version: int) -> None:
+        """Publish the learner's weights to the engine as `version` and prove by a probe that they agree."""
+
+    def incidents(self) -> list[str]:
+        """What failed and was mended since this was last asked: a sentence each, to be journalled."""
+
+    def close(self) -> None:
+        """Release processes and devices; nothing may be in flight."""
+
+
+class Renderer(Protocol):
+    """Text to tokens and back, by the model's own tokenizer and chat template."""
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """A user prompt as the token ids that open the assistant's turn."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Response tokens as text; the end-of-sequence token is dropped, thinking and answer tags stay."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prorl.config.recipe import load_recipe
-from prorl.launch import start_run
+from prorl.session import start_run
 from support.runs import quiet
 from support.tiny import write_model, write_recipe
 

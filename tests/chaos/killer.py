@@ -162,16 +162,16 @@ class Forking(Supervisor):
         return Child(lambda: self._train(random.Random(seed) if chance < ARMED else None), mask)
 
     def _train(self, dice: random.Random | None) -> None:
-        from prorl import launch
+        from prorl import session
         from support.runs import quiet
 
         if dice is not None and self._armed():
             arm(dice, self._log_fault)
             armed(self._run).write_text(str(os.getpid()))
         if is_born(self._run):
-            state = launch.resume_run(self._run, quiet())
+            state = session.resume_run(self._run, quiet())
         else:
-            state = launch.start_run(self._config, self._run, quiet())
+            state = session.start_run(self._config, self._run, quiet())
         assert state.stopped == "done"
 
 

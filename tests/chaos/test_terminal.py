@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 from prorl.control.events import Stepped, Stopped
-from prorl.launch import resume_run
 from prorl.run.layout import JOURNAL, holder
+from prorl.session import resume_run
 from support.processes import eventually, family, shell, state
 from support.runs import contents, of_kind, quiet, timeless
 

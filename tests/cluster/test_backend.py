@@ -9,15 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from prorl.compose import build_parts
+from prorl.build import build_session
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.extract import respond
 from prorl.envs.files import decode_json
 from prorl.envs.registry import make_task
-from prorl.launch import resume_run, start_run
 from prorl.rollout.pipeline import judge_all
+from prorl.session import resume_run, start_run
 from prorl.types import Batch, PromptActions
 from support.cluster import actors, answers, ask
 from support.commands import done
@@ -108,7 +108,7 @@ def test_what_ranks_trained_is_exported_for_transformers(trained, tmp_path):
 def backend(model, tmp_path):
     recipe = write_recipe(tmp_path, model, backend="ray", cluster=CLUSTER | {"engines": 2})
     config = load_recipe(str(recipe))
-    parts = build_parts(config, model, with_reference=False)
+    parts = build_session(config, model, with_reference=False)
     parts.backend.sync(0)
     yield parts.backend
     parts.backend.close()

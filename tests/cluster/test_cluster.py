@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from prorl.build import settled
 from prorl.config.recipe import load_recipe
-from prorl.machine import settled
 from support.cluster import cluster_settings
 
 ray = pytest.importorskip("ray")

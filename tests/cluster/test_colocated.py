@@ -5,10 +5,10 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from prorl.compose import build_parts
+from prorl.build import build_session
 from prorl.config.recipe import load_recipe
 from prorl.control.events import ReferenceReset, Stepped
-from prorl.launch import resume_run, start_run
+from prorl.session import resume_run, start_run
 from support.cluster import actors, answers, ask
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
@@ -81,7 +81,7 @@ def test_a_run_that_began_apart_goes_on_colocated(apart, tmp_path):
 @pytest.fixture
 def backend(model, tmp_path):
     config = load_recipe(str(write_recipe(tmp_path, model, backend="ray", cluster=SHARED)))
-    parts = build_parts(config, model, with_reference=True)
+    parts = build_session(config, model, with_reference=True)
     parts.backend.sync(0)
     yield parts.backend
     parts.backend.close()

@@ -4,7 +4,7 @@ import pytest
 
 from prorl.cluster.estimate import asked_placement, dry_run, estimates, model_size, plan_gpus
 from prorl.config.recipe import RecipeError
-from prorl.planning import make_plan
+from prorl.control.plan import make_plan
 from support.recipes import recipe
 
 SHAPE = {"hidden_size": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 128, "context": 512}

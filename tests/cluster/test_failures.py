@@ -20,10 +20,10 @@ from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import from_json
 from prorl.envs.files import decode_json
 from prorl.lab.watch.console import Console
-from prorl.launch import start_run
 from prorl.local.backend import SyncError
 from prorl.local.engine import RequestError
 from prorl.run.journal import read_journal
+from prorl.session import start_run
 from support.cluster import CONTEXT, actors, ask, engine_settings
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
@@ -107,7 +107,8 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
                 raise RuntimeError(fault)
             signal.pause()
 
-    with one_engine(lambda number: ray.remote(Useless).remote()) as (engine, started):
+    deadline = 5.0 if fault is None else 120.0
+    with one_engine(lambda number: ray.remote(Useless).remote(), deadline=deadline) as (engine, started):
         with pytest.raises(EngineLostError, match=said):
             publish(engine)
         incidents = engine.incidents()
@@ -154,7 +155,7 @@ def kill(actor):
 
 
 @contextmanager
-def one_engine(make):
+def one_engine(make, *, deadline=120.0):
     """`RayEngine` over one actor, the n-th of which is made by `make(n)`; and which were started."""
     from prorl.cluster.engine import RayEngine
 
@@ -166,7 +167,7 @@ def one_engine(make):
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        yield RayEngine(start, 1, engine_settings(), deadline=5.0), started
+        yield RayEngine(start, 1, engine_settings(), deadline=deadline), started
     finally:
         ray.shutdown()
 

@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
+from prorl.build import build_session
 from prorl.cluster.settings import engine_environment
 from prorl.cluster.weights import collect
-from prorl.compose import build_parts
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.local.backend import SyncError, halves
 from support.cluster import (
@@ -116,7 +116,7 @@ def test_heads_that_the_recipe_does_not_say_are_counted_before_an_engine_starts(
     with pytest.raises(
         RecipeError, match=r"tensor_parallel \(3\) does not divide the model's 2 attention heads"
     ):
-        build_parts(load_recipe(str(recipe)), model, with_reference=False)
+        build_session(load_recipe(str(recipe)), model, with_reference=False)
     assert not ray.is_initialized()
 
 

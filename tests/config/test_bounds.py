@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prorl.config.schema import KNOBS, RunConfig
-from prorl.control.plan import DetectorRule, ExamRules, Plan, ResetRules, Stage
+from prorl.control.plan import Plan, Stage
 from prorl.learn.learner import LearnerSettings
 from prorl.types import Knobs
 
@@ -57,7 +57,7 @@ def test_a_default_of_the_recipe_stands_nowhere_else():
     keys = set(SCHEMA["properties"]).union(*sections.values(), KNOBS.values())
     repeated = [
         (record.__name__, field.name)
-        for record in (Knobs, Plan, Stage, ResetRules, ExamRules, DetectorRule, LearnerSettings)
+        for record in (Knobs, Plan, Stage, LearnerSettings)
         for field in fields(record)
         if field.name in keys and (field.default, field.default_factory) != (MISSING, MISSING)
     ]

@@ -2,28 +2,26 @@
 
 import pytest
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.config.recipe import RecipeError, load_recipe
-from prorl.planning import make_plan
+from prorl.control.plan import make_plan
+from support.defaults import some_detectors
 from support.recipes import recipe
 
 
 def test_a_row_that_is_named_in_part_keeps_the_rest_of_its_defaults():
     row = recipe(detectors={"length_blowup": {"mode": "act"}}).detectors.length_blowup
-    default = DetectorsConfig().length_blowup
+    default = recipe().detectors.length_blowup
     assert row == default.model_copy(update={"mode": "act"})
 
 
 def test_the_plan_has_the_detectors_that_are_on():
     plan = make_plan(recipe(detectors={"kl_spike": {"mode": "off"}, "no_signal": {"cooldown": 7}}))
-    assert plan.detectors.keys() == rules(DetectorsConfig()).keys() - {"kl_spike"}
+    assert plan.detectors.keys() == some_detectors().keys() - {"kl_spike"}
     assert plan.detectors["no_signal"].cooldown == 7
 
 
 def test_every_detector_has_an_action_of_its_own_to_turn_on():
-    every = rules(
-        DetectorsConfig.model_validate({name: {"mode": "act"} for name in DetectorsConfig.model_fields})
-    )
+    every = some_detectors(**{name: {"mode": "act"} for name in some_detectors()})
     assert all(rule.action != "warn" for rule in every.values())
 
 

@@ -1,14 +1,10 @@
 """From a file and overrides to a checked recipe; every mistake is one sentence that says where and what instead."""
 
-import json
-from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
-from prorl.config.care import SECTIONS
 from prorl.config.recipe import (
-    OLDER,
     RecipeError,
     changed,
     check,
@@ -256,25 +252,3 @@ def test_differences_are_told_by_dotted_keys():
     mine, theirs = to_json(recipe(kl={"coef": 0.5}, steps=5)), to_json(recipe())
     assert differences(mine, theirs) == ["kl.coef: 0.0001 → 0.5", "steps: 3000 → 5"]
     assert differences(mine, mine) == []
-
-
-def test_a_key_that_is_younger_than_a_run_leaves_its_hash_as_it_was():
-    older = to_json(recipe())
-    for key in ("ladder_per_level", "temperature", "top_p"):
-        del older["evaluation"][key]
-    del older["sampling"]["max_staleness"], older["dynamic_sampling"]["wave_margin"]
-    for name in ("truncated_share", "unanswered_share", "exam_collapse"):
-        del older["detectors"][name]
-    assert config_hash(check(older, "an older config.json")) == config_hash(recipe())
-    said = {key: value for key, value in older.items() if key not in SECTIONS} | OLDER
-    text = json.dumps(said, sort_keys=True)
-    assert config_hash(recipe()) == blake2b(text.encode(), digest_size=8).hexdigest()
-    for changed_key in ({"ladder_per_level": 5}, {"temperature": 0.6}, {"samples": 64}):
-        assert config_hash(recipe(evaluation=changed_key)) != config_hash(recipe())
-
-
-def test_a_run_from_before_there_was_another_backend_keeps_its_hash():
-    earlier = json.loads(Path(__file__).with_name("nano_of_an_earlier_run.json").read_text())
-    assert earlier["backend"] == "local"
-    assert config_hash(check(earlier, "config.json")) == "6b278f1126e9c4c8"
-    assert config_hash(check(earlier | {"backend": "ray"}, "config.json")) == "6b278f1126e9c4c8"

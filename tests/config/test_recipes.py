@@ -11,11 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from prorl.cluster.estimate import dry_run
 from prorl.config.recipe import RecipeError, check, differences, load_recipe, to_json
-from prorl.control.plan import knobs_at
+from prorl.control.plan import knobs_at, make_plan
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.families.gym import HELD_OUT_9
 from prorl.envs.registry import make_task
-from prorl.planning import make_plan
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "recipes").glob("*.yaml"))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.decide import (
     TOLD_TO_STOP,
     EnterStage,
@@ -16,7 +15,7 @@ from prorl.control.decide import (
 )
 from prorl.control.plan import Plan
 from prorl.control.state import Reference, RunState, evolve, fold
-from support.defaults import some_exams, some_plan, some_resets, some_stage
+from support.defaults import some_detectors, some_exams, some_plan, some_resets, some_stage
 from support.events import evaluated, stepped, tally, update
 
 PLAN = some_plan(seed=0, steps=1000)
@@ -97,8 +96,8 @@ def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
     )
 
 
-ONLY_WARNED = DetectorsConfig.model_validate({"exam_collapse": {"mode": "warn"}})
-DETECTED = replace(PLAN, detectors=rules(ONLY_WARNED))
+ONLY_WARNED = some_detectors() | some_detectors(exam_collapse={"mode": "warn"})
+DETECTED = replace(PLAN, detectors=ONLY_WARNED)
 DOUBTS = {
     "the exam is far below the best": [evaluated(250, 0.5), evaluated(300, 0.01)],
     "all is truncated": [evaluated(250, 0.5), stepped(300, tally=tally(truncated=1.0))],
@@ -129,8 +128,8 @@ def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
 
 
 def test_no_detector_resets_to_a_policy_in_doubt():
-    acting = DetectorsConfig.model_validate({"kl_spike": {"mode": "act"}, "exam_collapse": {"mode": "warn"}})
-    plan = replace(PLAN, detectors=rules(acting), reset=some_resets(cooldown=0))
+    acting = ONLY_WARNED | some_detectors(kl_spike={"mode": "act"})
+    plan = replace(PLAN, detectors=acting, reset=some_resets(cooldown=0))
     spikes = [stepped(step, update=update(kl=0.1 if step < 12 else 1.0)) for step in range(1, 14)]
     state = replace(fold(spikes), reference=BASE)
     assert [reset.reason for reset in resets(plan, state)] == ["kl_spike"]
@@ -148,7 +147,7 @@ def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
 def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
     state = fold(DOUBTS["all is truncated"])
     asked = replace(state, asked=("stop", "roll-back"), roll_back_to=named)
-    defaults = replace(PLAN, detectors=rules(DetectorsConfig()))
+    defaults = replace(PLAN, detectors=some_detectors())
     (only,) = decide(defaults, asked, interrupted=True)
     assert (only.detector, only.action, only.good_step) == ("order", "roll_back", good)
     assert (

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.decide import ResetReference, Stop, decide
 from prorl.control.detectors import (
     CONDITION,
@@ -23,18 +22,17 @@ from prorl.control.detectors import (
 from prorl.control.events import Intervened, Started
 from prorl.control.plan import Plan
 from prorl.control.state import RunState, evolve, fold
-from support.defaults import some_plan, some_resets
+from support.defaults import some_detectors, some_plan, some_resets
 from support.events import evaluated, reset, stepped, tally, update
 
-DEFAULTS = rules(DetectorsConfig())
+DEFAULTS = some_detectors()
 START = Started(config_hash="c", reference_hash="h")
 
 
 def plan(**rows) -> Plan:
     """Detectors by name with changes to their defaults, and no others."""
-    chosen = DetectorsConfig.model_validate(rows)
-    every = rules(chosen)
-    return some_plan(seed=0, steps=10_000, detectors={name: every[name] for name in rows})
+    detectors = some_detectors(**rows) if rows else {}
+    return some_plan(seed=0, steps=10_000, detectors=detectors)
 
 
 def follow(events, plan: Plan, state: RunState | None = None) -> tuple[list[Intervened], RunState]:
@@ -99,11 +97,6 @@ def test_by_default_all_warn_but_those_of_a_run_that_cannot_go_on_so(name):
     acts = {"non_finite": "roll_back", "verifier_errors": "stop", "exam_collapse": "roll_back"}
     acts |= dict.fromkeys(("truncated_share", "unanswered_share", "no_signal"), "exam")
     assert said.action == acts.get(name, "warn")
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_a_detector_that_is_off_is_no_rule(name):
-    assert name not in rules(DetectorsConfig.model_validate({name: {"mode": "off"}}))
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
@@ -250,15 +243,6 @@ def test_the_last_good_step_is_before_everything_remembered_where_nothing_was_ca
     assert only.good_step == 13
     (only,) = interventions(plan(non_finite={}), fold([START, *steps[:3]]), can_reset=True)
     assert only.good_step == 0
-
-
-def test_roll_backs_that_do_not_help_end_the_run():
-    state = fold([START, *TRACES["non_finite"]])
-    watch = replace(state.signals.watch("non_finite"), acted=3)
-    state = replace(state, signals=replace(state.signals, watches={"non_finite": watch}))
-    spoke, stop = decide(plan(non_finite={}), state)
-    assert spoke.action == "stop"
-    assert stop == Stop(reason="3 updates in a row were not finite, and 3 roll backs did not help")
 
 
 def test_a_roll_back_carries_over_what_the_checkpoint_does_not_know():

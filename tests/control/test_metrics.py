@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 import prorl
-from prorl.control import metrics, signals
+from prorl.control import detectors, metrics
 from prorl.control.events import Evaluated, Stepped, Tally
 from prorl.control.metrics import STEP, VALIDATION, WATCHED, Metric, overhead, step_line, text
 from prorl.control.state import RunState, evolve
@@ -35,7 +35,7 @@ NEW = Metric(
 def test_a_metric_added_to_the_table_is_seen_everywhere(tmp_path, monkeypatch):
     for module in (metrics, console, charts, compare, summary):
         monkeypatch.setattr(module, "STEP", (*STEP, NEW))
-    monkeypatch.setattr(signals, "WATCHED", (*WATCHED, ("surplus_share", replace(NEW, usual=0.1))))
+    monkeypatch.setattr(detectors, "WATCHED", (*WATCHED, ("surplus_share", replace(NEW, usual=0.1))))
     event = stepped(1)
     run = read_history(run_with(tmp_path / "run", [event]))
     assert run.steps.get("surplus_share")[0] == 0.2

@@ -1,74 +1,188 @@
-"""What every knob is at every step."""
+"""From recipe to plan: every hyperparameter at every step, by constants, schedules, stages and the operator."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prorl.control.plan import knobs_at
-from prorl.control.schedules import Cycle, Piecewise, Ramp
-from support.defaults import some_knobs, some_plan, some_stage
+from prorl.algo.schedule import on_off
+from prorl.config.fields import PointsConfig, RampConfig
+from prorl.config.recipe import RecipeError
+from prorl.config.schema import KNOBS, LengthPenaltyConfig, setting
+from prorl.control.plan import knobs_at, knobs_now, make_plan
+from prorl.control.state import RunState
+from support.recipes import recipe
 
-PLAN = some_plan(
-    seed=0,
-    steps=100,
-    knobs=some_knobs(samples_per_prompt=16, temperature=1.2),
-    schedules={"length_weight": Cycle(on=0.1, off=0.0, on_steps=1, off_steps=1)},
-    stages=(
-        some_stage(at=10, knobs={"samples_per_prompt": 32, "length_weight": 0.5}),
-        some_stage(at=20, knobs={"samples_per_prompt": 16, "learning_rate": Ramp(start=0, end=1, steps=10)}),
-    ),
-)
-
-
-def test_a_plan_without_schedules_and_stages_is_its_constants():
-    plan = some_plan(seed=0, steps=5, knobs=some_knobs(temperature=0.7))
-    assert {knobs_at(plan, step) == plan.knobs for step in range(10)} == {True}
+RAMP = RampConfig(ramp="linear", start=0, end=1, steps=10)
+SCHEDULES = [
+    PointsConfig(points=((0, 1.0), (10, 0.5), (20, 0.0))),
+    RampConfig(ramp="linear", start=0.0, end=1.0, steps=10, start_step=5),
+    RampConfig(ramp="cosine", start=1.0, end=0.0, steps=10),
+    LengthPenaltyConfig(weight=0.1, on_steps=2, off_steps=3, start_step=4),
+]
 
 
-@pytest.mark.parametrize(("step", "samples"), [(0, 16), (9, 16), (10, 32), (19, 32), (20, 16), (99, 16)])
-def test_a_stage_holds_until_another_one_says_otherwise(step, samples):
-    assert knobs_at(PLAN, step).samples_per_prompt == samples
-    assert knobs_at(PLAN, step).temperature == 1.2
-
-
-def test_a_stage_replaces_a_schedule_and_may_bring_one():
-    assert [knobs_at(PLAN, step).length_weight for step in (0, 1, 10, 11, 30)] == [0.1, 0, 0.5, 0.5, 0.5]
-    assert [knobs_at(PLAN, step).learning_rate for step in (19, 20, 25)] == [1e-6, 1, 1]
-
-
-def test_a_count_that_follows_a_ramp_stays_whole():
-    plan = some_plan(seed=0, steps=9, schedules={"response_limit": Ramp(start=100, end=201, steps=7)})
-    limits = [knobs_at(plan, step).response_limit for step in range(8)]
-    assert all(type(limit) is int for limit in limits)
-    assert (limits[0], limits[-1]) == (100, 201)
-    assert limits == sorted(limits)
-
-
-OFF, ON = some_knobs(kl_coef=0.0), some_knobs(kl_coef=0.1)
-NEVER_PAID = some_plan(seed=0, steps=9, knobs=OFF, stages=(some_stage(at=3, knobs={"temperature": 2.0}),))
+def staged(*stages, **settings):
+    return make_plan(recipe(stages=stages, **settings))
 
 
 @pytest.mark.parametrize(
-    ("plan", "needed"),
+    ("schedule", "values"),
     [
-        (some_plan(seed=0, steps=9, knobs=ON), True),
-        (NEVER_PAID, False),
-        (some_plan(seed=0, steps=9, knobs=OFF, stages=(some_stage(at=3, knobs={"kl_coef": 0.1}),)), True),
-        (some_plan(seed=0, steps=9, knobs=ON, stages=(some_stage(at=3, knobs={"kl_coef": 0.0}),)), True),
-        (
-            some_plan(
-                seed=0, steps=9, knobs=OFF, schedules={"kl_coef": Piecewise(points=((0, 0.0), (5, 1.0)))}
-            ),
-            True,
-        ),
-        (
-            some_plan(
-                seed=0,
-                steps=9,
-                knobs=OFF,
-                stages=(some_stage(at=3, knobs={"kl_coef": Ramp(start=0, end=1, steps=3)}),),
-            ),
-            True,
-        ),
+        (SCHEDULES[0], {0: 1.0, 9: 1.0, 10: 0.5, 19: 0.5, 20: 0.0, 999: 0.0}),
+        (SCHEDULES[1], {0: 0.0, 5: 0.0, 10: 0.5, 15: 1.0, 999: 1.0}),
+        (SCHEDULES[2], {0: 1.0, 5: pytest.approx(0.5), 10: 0.0}),
+        (SCHEDULES[3], {0: 0, 3: 0, 4: 0.1, 5: 0.1, 6: 0, 8: 0, 9: 0.1, 11: 0}),
     ],
 )
-def test_a_reference_is_needed_if_a_penalty_is_ever_paid(plan, needed):
-    assert plan.needs_reference is needed
+def test_a_schedule_has_its_values_at_the_corners(schedule, values):
+    assert {step: schedule.at(step) for step in values} == values
+
+
+@given(st.sampled_from(SCHEDULES), st.lists(st.integers(0, 10_000), min_size=1))
+def test_a_schedule_has_no_memory_and_stays_between_its_extremes(schedule, steps):
+    last = schedule.at(steps[-1])
+    assert all(0 <= schedule.at(step) <= 1 for step in steps)
+    assert schedule.at(steps[-1]) == last
+
+
+@given(*[st.integers(0, most) for most in (5, 5, 10, 40)], st.sampled_from([0.0, 0.1, 2.0]))
+def test_the_length_penalty_is_on_when_its_cycle_is(on_steps, off_steps, start_step, step, weight):
+    cycle = {"on_steps": on_steps, "off_steps": off_steps, "start_step": start_step}
+    plan = make_plan(recipe(length_penalty=cycle | {"weight": weight}))
+    on = on_off(step, on_steps, off_steps, start_step)
+    assert knobs_at(plan, step).length_weight == (weight if on else 0.0)
+
+
+def test_every_knob_holds_what_the_recipe_says():
+    config = recipe(length_penalty={"weight": 0})
+    plan = make_plan(config)
+    assert {knobs_at(plan, step) == plan.knobs for step in range(10)} == {True}
+    assert all(getattr(plan.knobs, name) == setting(config, key) for key, name in KNOBS.items())
+    assert plan.knobs.mixture == {"arithmetic": 1.0, "countdown": 1.0}
+
+
+def test_rules_and_cadences_are_taken_over():
+    rules = {"every": 5, "kl_ceiling": 0.5, "optimizer": "clear"}
+    config = recipe(seed=4, steps=9, reset=rules, exam={"every": 7}, save={"every": 3}, sample_every=2)
+    plan = make_plan(config)
+    assert (plan.reset, plan.exam) == (config.reset, config.exam)
+    assert (plan.seed, plan.steps, plan.save_every, plan.sample_every) == (4, 9, 3, 2)
+
+
+def test_what_the_recipe_schedules_follows_its_schedule():
+    points = {"points": [[0, 0], [5, 0.1]]}
+    plan = make_plan(recipe(kl={"coef": points}, optimizer={"lr": RAMP.model_dump()}))
+    assert [knobs_at(plan, step).kl_coef for step in (0, 4, 5)] == [0, 0, 0.1]
+    assert [knobs_at(plan, step).learning_rate for step in (0, 4, 99)] == [0, 0.4, 1]
+
+
+def test_a_stage_is_the_knobs_that_it_changes():
+    plan = staged(
+        {"at": 5, "set": {"sampling.samples_per_prompt": 32, "clip.high": 0.28}},
+        {"at": 9, "set": {"kl.coef": RAMP.model_dump()}},
+        {"at": 12, "mixture": {"countdown": 3}, "reset_reference": True, "optimizer": "clear"},
+    )
+    assert [dict(stage.knobs) for stage in plan.stages] == [
+        {"samples_per_prompt": 32},
+        {"kl_coef": RAMP},
+        {"mixture": {"arithmetic": 1.0, "countdown": 3.0}},
+    ]
+    assert [(s.at, s.reset_reference, s.optimizer) for s in plan.stages] == [
+        (5, False, "keep"),
+        (9, False, "keep"),
+        (12, True, "clear"),
+    ]
+
+
+def test_what_a_stage_sets_holds_until_another_one_sets_it_back():
+    key = "sampling.samples_per_prompt"
+    plan = staged(
+        {"at": 2, "set": {key: 32}}, {"at": 4, "mixture": {"countdown": 0}}, {"at": 6, "set": {key: 16}}
+    )
+    assert [knobs_at(plan, step).samples_per_prompt for step in (1, 2, 5, 6, 99)] == [16, 32, 32, 16, 16]
+    assert knobs_at(plan, 6).mixture == {"arithmetic": 1.0, "countdown": 0.0}
+
+
+def test_a_stage_replaces_a_schedule_and_may_bring_or_end_one():
+    plan = staged(
+        {"at": 5, "set": {"length_penalty.off_steps": 0}},
+        {"at": 9, "set": {"length_penalty.weight": 0, "optimizer.lr": RAMP.model_dump()}},
+        length_penalty={"on_steps": 1, "off_steps": 1},
+    )
+    assert [knobs_at(plan, step).length_weight for step in (0, 1, 5, 6, 9)] == [0.1, 0, 0.1, 0.1, 0]
+    assert [knobs_at(plan, step).learning_rate for step in (8, 9, 25)] == [1e-6, 0.9, 1]
+
+
+def test_what_the_operator_holds_is_constant_over_schedules_and_stages():
+    plan = staged(
+        {"at": 5, "set": {"sampling.samples_per_prompt": 32, "kl.coef": 0.25}}, kl={"coef": RAMP.model_dump()}
+    )
+    assert [knobs_now(plan, RunState(step=step)).kl_coef for step in (4, 5)] == [0.4, 0.25]
+    held = [RunState(step=step, overrides={"kl_coef": 0.125}) for step in (0, 4, 5)]
+    assert [knobs_now(plan, state).kl_coef for state in held] == [0.125] * 3
+    assert knobs_now(plan, held[-1]).samples_per_prompt == 32
+
+
+def test_a_lowered_learning_rate_scales_whatever_it_is():
+    plan = make_plan(recipe(optimizer={"lr": 1.0}))
+    assert knobs_now(plan, RunState(lr_scale=0.5)).learning_rate == 0.5
+    assert knobs_now(plan, RunState(lr_scale=0.5, overrides={"learning_rate": 3.0})).learning_rate == 1.5
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"),
+    [
+        ({"set": {"sampling.temprature": 1}}, "did you mean 'sampling.temperature'?"),
+        ({"set": {"save.every": 1}}, "'save.every' cannot change during a run; what can: sampling"),
+        ({"set": {"sampling.temperature": 0}}, "sampling.temperature: Input should be greater than 0, not 0"),
+        ({"set": {"sampling.samples_per_prompt": 1}}, "samples_per_prompt must be at least 2"),
+        ({"set": {"clip.high": 0.1}}, "clip.high (0.1) is below clip.low (0.2)"),
+        ({"set": {"sampling.response_limit": 9000}}, "leaves no room"),
+        ({"mixture": {"arithmetic": 0, "countdown": 0}}, "every task has weight 0"),
+    ],
+)
+def test_a_stage_is_checked_like_a_recipe(stage, told):
+    with pytest.raises(RecipeError) as error:
+        staged({"at": 7, **stage}, model={"path": "m", "shape": {"context": 9000}})
+    assert str(error.value).startswith("stage at step 7: ")
+    assert told in str(error.value)
+
+
+def test_a_stage_is_checked_together_with_those_before_it():
+    before = {"at": 1, "set": {"clip.low": 0.1, "clip.high": 0.15}}
+    assert knobs_at(staged(before), 1).clip_high == 0.15
+    with pytest.raises(RecipeError, match=r"step 2: clip.high \(0.15\) is below clip.low \(0.3\)"):
+        staged(before, {"at": 2, "set": {"clip.low": 0.3}})
+
+
+ON, OFF, LATER = {"set": {"kl.coef": 1e-3}}, {"set": {"kl.coef": 0}}, {"set": {"clip.high": 0.3}}
+
+
+@pytest.mark.parametrize(
+    ("needed", "settings"),
+    [
+        (True, {"kl": {"coef": 0}, "stages": [{"at": 5, **LATER}, {"at": 9, **ON}]}),
+        (True, {"kl": {"coef": 0}, "stages": [{"at": 5, **ON}, {"at": 9, **OFF}]}),
+        (True, {"stages": [{"at": 5, **OFF}]}),
+        (True, {"kl": {"coef": {"points": [[0, 0], [9, 0.1]]}}}),
+        (True, {"kl": {"coef": 0}, "stages": [{"at": 3, "set": {"kl.coef": RAMP.model_dump()}}]}),
+        (False, {"kl": {"coef": 0}, "reset": {"every": 0}, "stages": [{"at": 5, **LATER}]}),
+    ],
+)
+def test_a_reference_is_needed_if_a_penalty_is_ever_paid(needed, settings):
+    assert make_plan(recipe(**settings)).needs_reference is needed
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"reset": {"every": 0, "kl_ceiling": 0.5}},
+        {"reset": {"every": 0, "stalled_exams": 2}},
+        {"reset": {"every": 0}, "stages": [{"at": 5, "reset_reference": True}]},
+        {"stages": [{"at": 5, **LATER}]},
+    ],
+)
+def test_a_reference_that_is_never_paid_for_cannot_be_reset(settings):
+    with pytest.raises(RecipeError, match="a reference reset means nothing"):
+        make_plan(recipe(kl={"coef": 0}, **settings))

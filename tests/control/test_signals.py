@@ -6,9 +6,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from prorl.config.schema import READINGS
+from prorl.control.detectors import EXAMS, HISTORY, LEAST, Signals
 from prorl.control.events import Resumed, StageEntered
-from prorl.control.signals import EXAMS, HISTORY, LEAST, READINGS, Signals, from_json
-from prorl.control.state import RunState, evolve, fold
+from prorl.control.state import evolve, fold
 from support.events import blind, evaluated, intervened, order, reset, stepped, tally, update
 
 STEADY = [stepped(step) for step in range(1, HISTORY + 1)]
@@ -158,10 +159,3 @@ def test_an_intervention_tells_the_counts_of_all_detectors():
     told = intervened(detector="non_finite", action="roll_back", acted={"non_finite": 2, "kl_spike": 1})
     watches = fold([told]).signals.watches
     assert {name: watch.acted for name, watch in watches.items()} == {"non_finite": 2, "kl_spike": 1}
-
-
-def test_signals_survive_json():
-    spoke = intervened(detector="length_blowup", rearm=1.25, acted={"length_blowup": 1})
-    signals = fold([*STEADY, evaluated(32, 0.5), spoke]).signals
-    assert from_json(json.loads(json.dumps(asdict(signals)))) == signals
-    assert from_json(json.loads(json.dumps(asdict(Signals())))) == Signals() == RunState().signals

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.control.detectors import Signals
 from prorl.control.events import Intervened, Ordered, Resumed, StageEntered, Started, Stopped
-from prorl.control.signals import Signals
 from prorl.control.state import KL_MEMORY, RunState, evolve, fold, from_json, to_json
 from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
 
@@ -70,10 +70,6 @@ def test_a_state_survives_json(journal):
     assert from_json(json.loads(json.dumps(to_json(state)))) == state
 
 
-def test_the_state_of_an_empty_journal_is_that_of_a_run_unborn():
-    assert fold([]) == RunState()
-
-
 def test_time_leaves_no_trace_in_the_state():
     slow = [
         replace(event, seconds={"total": 1e6} if event.kind == "stepped" else 1e6)
@@ -119,10 +115,6 @@ def test_the_running_share_approaches_what_is_seen_and_ignores_steps_without_ver
     assert fold(seen).informative_share == pytest.approx(0.9, abs=1e-3)
     blind = stepped(41, tally=tally(draws=3, errors=3, accepted=0))
     assert fold([*seen, blind]).informative_share == fold(seen).informative_share
-
-
-def test_a_step_without_update_has_no_kl():
-    assert fold([stepped(1), stepped(2, update=update(updates=0))]).recent_kls == (0.02,)
 
 
 def test_the_oldest_kl_is_forgotten_first():
@@ -178,10 +170,6 @@ def test_a_stopped_run_that_is_resumed_is_not_stopped():
     assert stopped.stopped == "interrupted"
     resumed = evolve(stopped, Resumed(step=1, config_hash="d", branched_from="run@1"))
     assert resumed == replace(stopped, stopped=None, config_hash="d", signals=Signals())
-
-
-def test_entering_a_stage_changes_nothing_else():
-    assert evolve(RunState(), StageEntered(step=0, index=2)) == replace(RunState(), stage=2)
 
 
 def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():

@@ -221,7 +221,7 @@ def test_lineage_shows_references_and_parents(run):
     assert lines[0] == "twig, a branch of tiny@2"
     assert lines[1].startswith("ref_000  born at step 0 (start) from the base")
     assert lines[2].startswith(
-        "└─ ref_001  born at step 2 (schedule) from the policy of step 2, optimizer keep"
+        "ref_001  born at step 2 (schedule) from the policy of step 2, parent ref_000, optimizer keep"
     )
     assert lines[2].endswith("stored, in use")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prorl.config.recipe import to_json
-from prorl.data import warmup_corpus
+from prorl.data import warmup_texts
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import write_study
 from prorl.run.layout import prepare
@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "200")
     folder = tmp_path / "runs" / "tiny"
     prepare(folder, to_json(CONFIG))
-    shown = max(warmup_corpus(CONFIG).documents(), key=len)
+    shown = max(warmup_texts(CONFIG), key=len)
     for step, text in ((9, shown), (10, NEW)):
         write(folder / "evals" / "study" / f"step_{step:06d}.parquet", step, text)
     write(folder / "evals" / "study" / "base.parquet", 0, shown)

@@ -31,7 +31,7 @@ def test_a_run_that_has_not_made_a_step_has_a_report(tmp_path):
 def test_what_is_no_run_is_refused_in_a_sentence(tmp_path, missing):
     folder = run_with(tmp_path / "a", STEPS)
     (folder / missing).unlink()
-    assert "is no run" in refused("report", folder)
+    assert "holds no run" in refused("report", folder)
     assert not (folder / "report.html").exists()
 
 

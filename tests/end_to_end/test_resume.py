@@ -23,8 +23,8 @@ from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
 from prorl.lab.watch.console import Console
-from prorl.launch import branch_run, resume_run, start_run
 from prorl.run.layout import JOURNAL
+from prorl.session import branch_run, resume_run, start_run
 from support.commands import refused
 from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
 

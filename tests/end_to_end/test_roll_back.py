@@ -14,8 +14,8 @@ from prorl.config.recipe import load_recipe
 from prorl.control.events import Event, Intervened
 from prorl.control.state import RunState, fold
 from prorl.lab.watch.console import Console
-from prorl.launch import resume_run, start_run
 from prorl.learn.optim import GuardedAdamW
+from prorl.session import resume_run, start_run
 from support.runs import content, events, of_kind, quiet, timeless
 
 OFF = {"mode": "off"}  # the base ends and answers nothing

@@ -10,8 +10,8 @@ import torch
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Ordered, ReferenceReset, StageEntered, Stepped
 from prorl.control.state import fold
-from prorl.launch import resume_run, start_run
 from prorl.run.inbox import INBOX, new_command, send
+from prorl.session import resume_run, start_run
 from support.runs import CtrlC, events, of_kind, quiet, timeless
 
 STAGES = {

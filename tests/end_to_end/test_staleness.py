@@ -9,7 +9,7 @@ import pytest
 from prorl.config.recipe import load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
-from prorl.launch import resume_run, start_run
+from prorl.session import resume_run, start_run
 from support.runs import CtrlC, contents, of_kind, quiet, timeless
 
 STALE = {

@@ -14,10 +14,10 @@ import pytest
 
 from prorl.cli.runs import read_ks
 from prorl.envs.errors import ProrlError
+from prorl.lab import measurement
 from prorl.lab.evals import evaluation as measuring
 from prorl.lab.evals.evaluation_store import BASE, Study, model_file, read_study, write_study
 from prorl.lab.evals.evaluation_store import models as models_of
-from prorl.lab.measurement import work
 from prorl.run.history import read_history
 from prorl.run.layout import LOCK, hold_lock
 from support.commands import done, prorl, refused, tree
@@ -242,13 +242,13 @@ class CtrlCOnImport(MetaPathFinder):
     """A person who presses Ctrl-C while the program is loading."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname == "prorl.lab.measurement.studies":
+        if fullname == "prorl.lab.measurement":
             raise KeyboardInterrupt
         return
 
 
 def test_ctrl_c_while_the_program_loads_says_how_to_go_on(workplace, monkeypatch):
-    monkeypatch.delitem(sys.modules, "prorl.lab.measurement.studies", raising=False)
+    monkeypatch.delitem(sys.modules, "prorl.lab.measurement", raising=False)
     monkeypatch.setattr(sys, "meta_path", [CtrlCOnImport(), *sys.meta_path])
     stopped = prorl("eval", "nano")
     assert stopped.exit_code == 130
@@ -292,11 +292,11 @@ def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(trained, tm
 
 def test_a_checkpoint_that_was_deleted_meanwhile_is_told(trained, tmp_path, monkeypatch):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    build = work.compose.build_tasks
+    build = measurement.build.build_tasks
 
     def deleting(config):
         shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
         return build(config)
 
-    monkeypatch.setattr(work.compose, "build_tasks", deleting)
+    monkeypatch.setattr(measurement.build, "build_tasks", deleting)
     assert "step_000003 was deleted meanwhile" in refused("eval", run, *FEW)

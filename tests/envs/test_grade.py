@@ -103,7 +103,7 @@ def test_arguments_that_cannot_be_graded_are_one_sentence(kind, gold, options, s
 
 
 def test_a_response_is_a_text():
-    with pytest.raises(ProrlError, match="the response is a NoneType; it must be a text"):
+    with pytest.raises(ProrlError, match="the response is of type NoneType; it must be a text"):
         grade("math", "1", None)
 
 

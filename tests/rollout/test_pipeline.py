@@ -14,10 +14,9 @@ from prorl.envs.extract import extract_answer, respond
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
 from prorl.learn.base_model import END, USER, train_tokenizer
-from prorl.ports import JudgeOutError
 from prorl.rollout.pipeline import LONGEST_WAIT, ChatRenderer, WaitEnded, failures, heal, judge_all, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.types import Sampling
+from prorl.types import JudgeOutError, Sampling
 from support.rollouts import problem, response, scripted_worker
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, limit=100)

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.events import Evaluated, Resumed, Started, Stopped, to_record
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
@@ -33,7 +32,7 @@ from prorl.run.process import Deadlines, Heartbeat
 from prorl.run.store import RunStore
 from prorl.run.supervise import WAITING
 from support import events
-from support.defaults import some_plan
+from support.defaults import some_detectors, some_plan
 from support.events import evaluated, reset, stepped
 from support.journals import chained, lines, run_with
 
@@ -297,7 +296,7 @@ def test_a_run_that_is_trained(run, phase, later, health):
 
 
 def test_a_policy_that_no_longer_works_is_no_running_one(run):
-    plan = some_plan(seed=0, steps=9, detectors=rules(DetectorsConfig()))
+    plan = some_plan(seed=0, steps=9, detectors=some_detectors())
     exams = [evaluated(0, 0.5), evaluated(1, 0.0)]
     with RunStore.open(run):
         heart = Heartbeat(run / "heartbeat.json", Deadlines(least={"learn": 50.0}))

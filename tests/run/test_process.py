@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.detecting import DetectorsConfig, rules
 from prorl.control.events import Stopped
 from prorl.control.state import RunState, fold
 from prorl.envs.errors import ProrlError
@@ -36,7 +35,7 @@ from prorl.run.process import (
 )
 from prorl.run.supervise import WAITING, Beat, Watchdog, read_beat
 from prorl.stopwatch import BETWEEN, Stopwatch
-from support.defaults import some_plan
+from support.defaults import some_detectors, some_plan
 from support.events import evaluated
 
 DEADLINES = Deadlines(least={"learn": 10.0, "generate": 5.0, BETWEEN: 3.0}, factor=20.0)
@@ -81,7 +80,7 @@ def test_the_step_follows_the_run(heart, tmp_path):
 
 
 def test_a_beat_tells_that_the_policy_no_longer_works_until_it_does(heart, tmp_path):
-    plan = some_plan(seed=0, steps=9, detectors=rules(DetectorsConfig()))
+    plan = some_plan(seed=0, steps=9, detectors=some_detectors())
     events = [evaluated(0, 0.5), evaluated(1, 0.01), evaluated(2, 0.4)]
     told = []
     for last in range(1, 4):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from prorl.control.plan import ExamRules, Plan, ResetRules, Stage
-from prorl.planning import make_plan
+from prorl.config.schema import DetectorConfig, DetectorsConfig, ExamConfig, ResetConfig
+from prorl.control.plan import Plan, Stage, make_plan
 from prorl.types import Knobs
 from support.recipes import recipe
 
@@ -17,16 +17,22 @@ def some_knobs(**changes: Any) -> Knobs:
     return replace(_PLAN.knobs, **({"mixture": {}} | changes))
 
 
-def some_resets(**changes: Any) -> ResetRules:
-    return replace(_PLAN.reset, **({"every": 0} | changes))
+def some_resets(**changes: Any) -> ResetConfig:
+    return _PLAN.reset.model_copy(update={"every": 0} | changes)
 
 
-def some_exams(**changes: Any) -> ExamRules:
-    return replace(_PLAN.exam, **changes)
+def some_exams(**changes: Any) -> ExamConfig:
+    return _PLAN.exam.model_copy(update=changes)
 
 
 def some_stage(**changes: Any) -> Stage:
     return replace(_PLAN.stages[0], **changes)
+
+
+def some_detectors(**rows: Any) -> dict[str, DetectorConfig]:
+    """The detectors named, with changes to their defaults; all of them as they are where none is named."""
+    chosen = DetectorsConfig.model_validate(rows)
+    return {name: row for name, row in chosen if name in (rows or DetectorsConfig.model_fields)}
 
 
 def some_plan(**changes: Any) -> Plan:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
+from prorl.build import Session
+from prorl.config.schema import RunConfig
 from prorl.control.events import Evaluated, Event, Ordered, Stepped, from_record
 from prorl.control.plan import Plan
-from prorl.control.schedules import Cycle
 from prorl.control.state import RunState
 from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
-from prorl.loop import Run, no_orders, train
+from prorl.loop import Run, train
 from prorl.rollout.pipeline import wait_silently
 from prorl.run.checkpoint import Checkpointer, SaveRules
+from prorl.run.inbox import INBOX, send
 from prorl.run.journal import Watcher, read_journal
 from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
+from prorl.steering import parse_order
+from prorl.stopwatch import unheard
 from support.defaults import some_exams, some_knobs, some_plan, some_resets
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
+from support.recipes import recipe
+
+CONFIG = recipe(
+    tasks={"arithmetic": {}, "word_list": {}},
+    exam={"every": 4},
+    length_penalty={"on_steps": 2, "off_steps": 3},
+)
+"""By which orders are judged."""
 
 PLAN = some_plan(
     seed=7,
@@ -29,7 +42,7 @@ PLAN = some_plan(
     knobs=some_knobs(
         prompts_per_step=4, samples_per_prompt=4, response_limit=200, learning_rate=0.1, kl_coef=1e-3
     ),
-    schedules={"length_weight": Cycle(on=0.1, off=0.0, on_steps=2, off_steps=3)},
+    schedules={"length_weight": CONFIG.length_penalty},
     reset=some_resets(every=5, cooldown=2),
     exam=some_exams(every=4, per_domain=5, samples=2),
     save_every=3,
@@ -81,7 +94,8 @@ def run_in(
     until: Callable[[RunState], bool] = lambda state: False,
     out: Callable[[OutJudge, str], None] | None = None,
     wait: Callable[[str, float], None] = wait_silently,
-    next_order: Callable[[RunState], Ordered | None] = no_orders,
+    config: RunConfig = CONFIG,
+    orders: Mapping[int, str] = MappingProxyType({}),
     sabotage: Callable[[FakeBackend], None] = lambda backend: None,
     watch: Watcher = lambda event, state: None,
     keep: SaveRules | None = None,
@@ -89,8 +103,16 @@ def run_in(
 ) -> RunState:
     """Start or resume a run in `folder`.
 
-    `until` interrupts it at a boundary, `out` is what a broken judge meets, `sabotage` changes the backend.
+    `until` interrupts it at a boundary, `out` is what a broken judge meets, `sabotage` changes the backend; `orders`
+    are given as {step: words} right when that step has been made.
     """
+    script = dict(orders)
+
+    def watch_and_order(event: Event, state: RunState) -> None:
+        if isinstance(event, Stepped) and event.step in script:
+            send(folder / INBOX, parse_order(script.pop(event.step).split()))
+        watch(event, state)
+
     answers = Answers()
     tasks = WitnessedMixture(answers)
     verifiers = {name: make_task(name) for name in ("arithmetic", "word_list")}
@@ -102,6 +124,15 @@ def run_in(
         def wait(reason: str, seconds: float) -> None:
             out(backend.judge, reason)
 
+    session = Session(
+        config=config,
+        plan=plan,
+        tasks=tasks,
+        backend=backend,
+        renderer=FakeRenderer(),
+        tokenizer=None,
+        context=10_000,
+    )
     new = not folder.exists()
     with RunStore.create(folder, {}, report=report) if new else RunStore.open(folder, report=report) as store:
         if new:
@@ -110,30 +141,51 @@ def run_in(
                 backend.learner,
                 config_hash="c",
                 with_reference=plan.needs_reference,
-                watchers=[watch],
+                watchers=[watch_and_order],
             )
         else:
             checkpoint = store.latest_checkpoint()
             assert checkpoint is not None
-            recorder = resume(store, backend.learner, checkpoint, config_hash="c", watchers=[watch])
+            recorder = resume(store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_order])
         keeper = Checkpointer(store, backend, recorder, keep)
         run = Run(
-            plan=plan,
-            backend=backend,
-            renderer=FakeRenderer(),
-            tasks=tasks,
+            session=session,
             store=store,
             recorder=recorder,
             keeper=keeper,
+            interrupted=lambda: until(recorder.state),
             wait=wait,
-            next_order=next_order,
+            pulse=unheard,
         )
         with keeper.last_words():
-            return train(run, interrupted=lambda: until(recorder.state))
+            return train(run)
 
 
 def events(folder: Path) -> list[Event]:
     return [from_record(record) for record in read_journal(folder / "journal.jsonl")]
+
+
+def of(folder: Path, kind: type | tuple[type, ...]) -> list:
+    return [event for event in events(folder) if isinstance(event, kind)]
+
+
+def nameless(folder: Path) -> list[Event]:
+    """What happened, without times and the ids of orders."""
+    told = timeless(events(folder))
+    return [replace(event, id="") if isinstance(event, Ordered) else event for event in told]
+
+
+def once_at(step: int) -> Callable[[RunState], bool]:
+    """An interruption at a step, the first time that it is reached."""
+    asked: list[int] = []
+
+    def wanted(state: RunState) -> bool:
+        if state.step != step or asked:
+            return False
+        asked.append(step)
+        return True
+
+    return wanted
 
 
 def timeless(events: list[Event]) -> list[Event]:

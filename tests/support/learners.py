@@ -6,7 +6,7 @@ import math
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from prorl.compose import learner_settings
+from prorl.build import learner_settings
 from prorl.learn.learner import TorchLearner
 from prorl.types import Action, Batch, PromptActions, log_probs, token_ids
 from support.defaults import some_knobs

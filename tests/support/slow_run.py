@@ -13,9 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stepped
 from prorl.envs.files import encode_json, write_atomic
-from prorl.run.inbox import INBOX
 from prorl.run.layout import CONFIG
-from prorl.steering import next_order
 from support.fake_runs import PLAN, run_in
 from support.recipes import recipe
 
@@ -29,7 +27,7 @@ def main(folder: Path, seconds: float, steps: int) -> None:
         if isinstance(event, Stepped):
             time.sleep(seconds)
 
-    run_in(folder, replace(PLAN, steps=steps), watch=watch, next_order=next_order(config, folder / INBOX))
+    run_in(folder, replace(PLAN, steps=steps), watch=watch, config=config)
 
 
 if __name__ == "__main__":

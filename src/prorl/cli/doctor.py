@@ -109,9 +109,9 @@ def _examine(
     from prorl.cluster.settings import require_packages
 
     require_packages()
+    from prorl.build import cluster_settings, settled
     from prorl.cluster import survey
     from prorl.cluster.estimate import asked_placement
-    from prorl.machine import cluster_settings, settled
 
     nodes = survey.survey(config.cluster.address if config else address, run)
     found = list(survey.findings(nodes, survey.installed()))

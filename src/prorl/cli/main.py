@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,9 +119,9 @@ def train(
         folder = run or RUNS / config.name
         if supervise:
             return _supervised(["train", recipe, *changes, "--run", str(folder)], folder)
-        from prorl.launch import start_run
+        from prorl.session import start_run
 
-        return _trained(folder, lambda console, interrupt: start_run(config, folder, console, interrupt))
+        return _trained(folder, partial(start_run, config, folder))
 
     finish(work, refused=CRASHED)
 
@@ -144,14 +145,11 @@ def resume(
         folder, changes = run_folder(run), changes_to(overrides, backend, address)
         if supervise:
             return _supervised(["resume", str(folder), *changes], folder, changes)
-        from prorl.launch import resume_run
         from prorl.run.supervise import ENDED
+        from prorl.session import resume_run
 
         after = os.environ.get(ENDED, "")
-        return _trained(
-            folder,
-            lambda console, interrupt: resume_run(folder, console, interrupt, overrides=changes, after=after),
-        )
+        return _trained(folder, partial(resume_run, folder, overrides=changes, after=after))
 
     finish(work, refused=CRASHED)
 
@@ -264,12 +262,9 @@ def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervis
     target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     if supervise:
         return _supervised(["train", "--branch", origin, *overrides, "--run", str(target)], target)
-    from prorl.launch import branch_run
+    from prorl.session import branch_run
 
-    return _trained(
-        target,
-        lambda console, interrupt: branch_run(parent, target, overrides, console, interrupt, step=step),
-    )
+    return _trained(target, partial(branch_run, parent, target, overrides, step=step))
 
 
 def _supervised(arguments: Sequence[str], folder: Path, changes: Sequence[str] = ()) -> int:

@@ -128,10 +128,12 @@ def evaluate(
         options |= {"samples": samples or ks[-1]}
         settings = [f"evaluation.{key}={value}" for key, value in options.items() if value is not None]
         try:
-            from prorl.lab.measurement.studies import study  # seconds, in which there may be a Ctrl-C as well
+            from prorl.lab.measurement import (
+                evaluate as measure,  # seconds, in which there may be a Ctrl-C as well
+            )
             from prorl.lab.watch.console import Console
 
-            tables = study(
+            tables = measure(
                 subject,
                 against=against,
                 recipe=recipe,
@@ -159,7 +161,7 @@ def read_ks(text: str) -> tuple[int, ...]:
     Raises:
         ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
-    from prorl.config.dials import MOST
+    from prorl.config.fields import MOST
     from prorl.lab.evals.statistics import powers_up_to
 
     parts = [part.strip() for part in text.split(",")]
@@ -238,8 +240,8 @@ def _evaluation_files(given: Sequence[Path], name: str | None) -> Sequence[Path]
 def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
     """The corpus that the user names, or what the base of the run around an evaluation was warmed up on."""
     from prorl.config.recipe import check
-    from prorl.data import warmup_corpus
-    from prorl.lab.evals.corpus import corpus_of_files
+    from prorl.data import warmup_texts
+    from prorl.lab.evals.corpus import corpus_of_files, corpus_of_texts
     from prorl.run.store import RunStore
 
     if given:
@@ -249,7 +251,8 @@ def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
         raise ProrlError(
             f"{evaluation} lies in no run, so there is no default corpus: name one with --corpus"
         )
-    return warmup_corpus(check(RunStore.open(run).config, str(run)))
+    texts = warmup_texts(check(RunStore.open(run).config, str(run)))
+    return corpus_of_texts("the warm-up of its base", texts)
 
 
 # -- runs side by side, pages

@@ -28,11 +28,10 @@ from prorl.cluster.capacity import (
 )
 from prorl.config.recipe import RecipeError, to_json
 from prorl.config.schema import RunConfig, shape_of
-from prorl.control.plan import Plan, knobs_at
+from prorl.control.plan import Plan, knobs_at, make_plan
 from prorl.data import data_folder, data_requests
 from prorl.envs.datasets.prepare import describe_needs
 from prorl.envs.registry import make_task
-from prorl.planning import make_plan
 from prorl.types import Knobs
 
 
@@ -169,7 +168,7 @@ def require_memory(config: RunConfig, plan: Plan) -> None:
     Raises:
         RecipeError: its device has less memory.
     """
-    from prorl.machine import device_memory, device_of
+    from prorl.build import device_memory, device_of
 
     size = model_size(config) if config.backend == "local" else None
     if size is None:

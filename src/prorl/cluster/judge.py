@@ -30,7 +30,7 @@ from prorl.cluster.cluster import (
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Problem, Verdict
 from prorl.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge, replacements
-from prorl.ports import JudgeOutError
+from prorl.types import JudgeOutError
 
 LINGER_SECONDS = 0.1  # for which an actor gathers verdicts before it answers
 ANSWER_SECONDS = 30.0  # beyond an item's deadline until an actor counts as silent: its node may be busy

@@ -17,27 +17,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml import MarkedYAMLError, YAMLError
 
-from prorl.config.care import SECTIONS
-from prorl.config.detecting import DetectorsConfig
-from prorl.config.dials import DIAL_MODELS
-from prorl.config.schema import RunConfig
+from prorl.config.fields import SCHEDULED_FORMS
+from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
 
 MAX_EXTENDS = 8
-
-YOUNGER: Mapping[str, Mapping[str, Any]] = {
-    "sampling": {"max_staleness": 0},
-    "dynamic_sampling": {"wave_margin": 0.0},
-    "evaluation": {"ladder_per_level": 0, "temperature": 1.0, "top_p": 1.0},
-    "detectors": {
-        name: DetectorsConfig.model_fields[name].default.model_dump()
-        for name in ("truncated_share", "unanswered_share", "exam_collapse")
-    },
-}
-"""Keys that recipes got after runs had been hashed without them: at these values they leave the hash as it was."""
-
-OLDER: Mapping[str, Any] = {"backend": "local"}
-"""Keys that were hashed before they stopped counting: hashed for ever at the one value that runs had then."""
 
 
 class RecipeError(ProrlError):
@@ -93,22 +77,17 @@ def check(data: Mapping[Any, Any], source: str) -> RunConfig:
 
 def to_json(config: RunConfig) -> dict[str, Any]:
     """The resolved recipe as plain JSON data, every default written out."""
-    data = config.model_dump(mode="json")
-    assert isinstance(data, dict)
-    return data
+    return config.model_dump(mode="json")
 
 
-def essence(config: RunConfig) -> dict[str, Any]:
-    """What a resolved recipe says about the result, without how the process is cared for meanwhile."""
-    return {key: value for key, value in to_json(config).items() if key not in SECTIONS}
+def result_settings(config: RunConfig) -> dict[str, Any]:
+    """What a resolved recipe says about the result, without its runtime settings."""
+    return config.model_dump(mode="json", exclude=set(RUNTIME_SECTIONS))
 
 
 def config_hash(config: RunConfig) -> str:
     """Identity of everything that a resolved recipe says about the result."""
-    said = {**essence(config), **OLDER}
-    for section, defaults in YOUNGER.items():
-        said[section] = dict(item for item in said[section].items() if item not in defaults.items())
-    text = json.dumps(said, sort_keys=True)
+    text = json.dumps(result_settings(config), sort_keys=True)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -206,7 +185,7 @@ def _plain_tasks(recipe: DictConfig) -> Mapping[Any, Any]:
 def _explain(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         # Pydantic names the branch of a union in the place; a reader of the recipe knows only the key.
-        where = ".".join(str(part) for part in detail["loc"] if part not in DIAL_MODELS)
+        where = ".".join(str(part) for part in detail["loc"] if part not in SCHEDULED_FORMS)
         if detail["type"] == "extra_forbidden":
             yield f"unknown key {where!r}{_nearest(detail)}"
         elif detail["type"] == "missing":
@@ -223,11 +202,11 @@ def _nearest(detail: ErrorDetails) -> str:
     for part in path:
         if part in model.model_fields:  # else it is a key of a mapping, and the model stays
             model = _model_of(model.model_fields[part].annotation) or model
-        model = DIAL_MODELS.get(part) or model
+        model = SCHEDULED_FORMS.get(part) or model
     known = list(model.model_fields)
     near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
     if near:
-        place = [part for part in path if part not in DIAL_MODELS]
+        place = [part for part in path if part not in SCHEDULED_FORMS]
         return f": did you mean {'.'.join([*place, near[0]])!r}?"
     return f"; known here: {', '.join(known)}"
 

@@ -1,37 +1,49 @@
-"""What a recipe may say: pydantic models with every default in one place. Unknown keys and nonsense are errors.
+"""What a recipe may say: every key with its type, bounds and one default. Unknown keys and nonsense are errors.
 
-A recipe is YAML that names only what differs from these defaults; `extends:` takes up another recipe, and
-dotted overrides from the command line come last; either leaves a task out by setting it to null. Which keys are
-knobs (and so may be a schedule over steps or change in a stage) is said by `KNOBS`.
+A recipe is YAML that names only what differs from these defaults; `extends:` takes up another recipe, and dotted
+overrides from the command line come last; either leaves a task out by setting it to null. A field marked `Live` is a
+hyperparameter of the step: it may change in a stage or by a command, and `Scheduled` ones may follow a schedule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from prorl.config.care import ClusterConfig, DeadlinesConfig, GuardsConfig, SaveConfig
-from prorl.config.contradictions import contradictions
-from prorl.config.detecting import DetectorsConfig
-from prorl.config.dials import (
+from prorl.algo import schedule
+from prorl.config.checks import contradictions
+from prorl.config.fields import (
     MOST,
     Amount,
     Count,
-    Dial,
     Length,
     Level,
     Listed,
+    Live,
     Model,
     Number,
+    Places,
     Positive,
+    Schedule,
+    Scheduled,
     Seconds,
     Share,
     Signed,
     Step,
     Steps,
     Text,
+    TopP,
 )
+
+RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster")
+"""Keys of a recipe that say where and how the processes run. `prorl resume` may change them: the run stays the same.
+
+They change no result, but for two things: nothing is sampled ahead of a checkpoint, so with `sampling.max_staleness`
+its time says which steps are on-policy; and another place rounds differently, which is journalled.
+"""
 
 
 class ShapeConfig(Model):
@@ -55,9 +67,8 @@ class WarmupConfig(Model):
     batch_size: Count = 64
     lr: Positive = 2e-3
     corpus_problems: Steps = 20_000
-    levels: dict[str, dict[Level, Amount]] = Field(
-        default_factory=dict
-    )  # task → level weights; default: as trained
+    # Task → level weights; default: as trained.
+    levels: dict[str, dict[Level, Amount]] = Field(default_factory=dict)
 
 
 class ModelSection(Model):
@@ -81,16 +92,13 @@ class TaskConfig(Model):
     """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
 
     weight: Amount = 1.0
-    levels: dict[Level, Amount] = Field(
-        default_factory=dict
-    )  # level → weight; default: all trained levels equally
-    kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = (
-        None  # how answers are judged
-    )
+    # Level → weight; default: all trained levels equally.
+    levels: dict[Level, Amount] = Field(default_factory=dict)
+    # How answers are judged.
+    kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = None
     path: Text | None = None  # Parquet or JSONL to read a data set from, in place of the hub
-    columns: dict[Text, Text] = Field(
-        default_factory=dict
-    )  # field → column, where a file names them differently
+    # Field → column, where a file names them differently.
+    columns: dict[Text, Text] = Field(default_factory=dict)
     limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
     revision: Text | None = None  # of the hub's repository
 
@@ -106,69 +114,73 @@ class TaskConfig(Model):
 class SamplingConfig(Model):
     """How rollouts are sampled."""
 
-    prompts_per_step: Count = 32  # informative groups
-    samples_per_prompt: Count = 16  # n
-    response_limit: Length = 8192  # T, tokens
-    temperature: Positive = 1.0
-    top_p: float = Field(1.0, gt=0, le=1)
+    prompts_per_step: Annotated[Count, Live("prompts_per_step")] = 32  # informative groups
+    samples_per_prompt: Annotated[Count, Live("samples_per_prompt")] = 16  # n
+    response_limit: Annotated[Length, Live("response_limit")] = 8192  # T, tokens
+    temperature: Annotated[Positive, Live("temperature")] = 1.0
+    top_p: Annotated[TopP, Live("top_p")] = 1.0
     max_staleness: int = Field(0, ge=0, le=1)  # 1: sample the next step while this one is learned
 
 
 class DynamicSamplingConfig(Model):
-    """Which groups teach. Off: `min_spread: 0`."""
+    """Which groups are informative. Off: `min_spread: 0`."""
 
-    min_spread: Share = 0.1
-    max_draw_factor: float = Field(4.0, ge=1, le=1000)
-    wave_margin: float = Field(
-        0.0, ge=0, le=100
-    )  # standard deviations of its yield; more draws, fewer second waves
+    min_spread: Annotated[Share, Live("min_spread")] = 0.1
+    max_draw_factor: Annotated[float, Live("max_draw_factor"), Field(ge=1, le=1000)] = 4.0
+    # Standard deviations of its yield by which a wave is larger: more draws, fewer second waves.
+    wave_margin: Annotated[float, Live("wave_margin"), Field(ge=0, le=100)] = 0.0
 
 
-class LengthPenaltyConfig(Model):
+class LengthPenaltyConfig(Schedule):
     """Scheduled cosine length penalty. Off: `weight: 0`. The eta values and weight are our reading."""
 
-    weight: Amount = 0.1
-    eta_min: Signed = -1.0
-    eta_max: Signed = 0.0
-    applies_to: Literal["all", "correct"] = "all"
+    weight: Annotated[Amount, Live("length_weight")] = 0.1
+    eta_min: Annotated[Signed, Live("length_eta_min")] = -1.0
+    eta_max: Annotated[Signed, Live("length_eta_max")] = 0.0
+    applies_to: Annotated[Literal["all", "correct"], Live("length_applies_to")] = "all"
     on_steps: Step = 100
     off_steps: Step = 500
     start_step: Step = 0
+
+    def at(self, step: int) -> float:
+        """The weight at a step: on for `on_steps`, off for `off_steps`, again and again from `start_step`."""
+        active = schedule.on_off(step, self.on_steps, self.off_steps, self.start_step)
+        return self.weight if active else 0.0
 
 
 class TruncationConfig(Model):
     """Score of responses that hit the limit is multiplied by `scale`. Off: 1."""
 
-    scale: Share = 0.0
+    scale: Annotated[Share, Live("truncated_scale")] = 0.0
 
 
 class AdvantageConfig(Model):
     """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO)."""
 
-    level: Literal["token", "sequence", "group"] = "token"
+    level: Annotated[Literal["token", "sequence", "group"], Live("advantage_level")] = "token"
 
 
 class ClipConfig(Model):
     """PPO clip with clip-higher. Off: `high` equal to `low`."""
 
-    low: float = Field(0.2, gt=0, lt=1)
-    high: Positive = 0.28
-    dual: float | None = Field(None, gt=1, le=1e6)
+    low: Annotated[float, Live("clip_low"), Field(gt=0, lt=1)] = 0.2
+    high: Annotated[Positive, Live("clip_high")] = 0.28
+    dual: Annotated[float | None, Live("dual_clip"), Field(gt=1, le=1e6)] = None
 
 
 class MismatchConfig(Model):
     """Correction of differences between engine and learner. Off: `none`."""
 
-    kind: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
-    low: Amount = 0.5
-    high: Positive = 2.0
+    kind: Annotated[Literal["none", "tis", "icepop", "sequence_mask"], Live("mismatch")] = "none"
+    low: Annotated[Amount, Live("mismatch_low")] = 0.5
+    high: Annotated[Positive, Live("mismatch_high")] = 2.0
 
 
 class KLConfig(Model):
     """Penalty to the reference. Off: `coef: 0`, and then no reference is loaded."""
 
-    coef: Dial = 1e-4
-    estimator: Literal["k2", "k3"] = "k2"
+    coef: Annotated[Scheduled, Live("kl_coef")] = 1e-4
+    estimator: Annotated[Literal["k2", "k3"], Live("kl_estimator")] = "k2"
 
 
 class ResetConfig(Model):
@@ -190,11 +202,11 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class OptimizerConfig(Model):
     """AdamW."""
 
-    lr: Dial = 1e-6
+    lr: Annotated[Scheduled, Live("learning_rate")] = 1e-6
     betas: Annotated[tuple[Beta, Beta], Listed] = (0.9, 0.95)
     weight_decay: Amount = 0.0
-    grad_clip: Positive = 1.0
-    updates_per_step: Count = 1
+    grad_clip: Annotated[Positive, Live("grad_clip")] = 1.0
+    updates_per_step: Annotated[Count, Live("updates_per_step")] = 1
 
 
 class LearnerConfig(Model):
@@ -210,7 +222,7 @@ class LearnerConfig(Model):
 class EngineConfig(Model):
     """How rollouts are decoded in one process; `cluster` says it for engines elsewhere."""
 
-    max_rows: Count = 512
+    max_rows: Count = 512  # responses decoded at a time
 
 
 class JudgeConfig(Model):
@@ -245,7 +257,7 @@ class EvaluationConfig(Model):
     ladder_per_level: Number = 0
     samples: Count = 16
     temperature: Amount = 1.0  # 0: always the most probable token
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: TopP = 1.0
 
 
 class StageConfig(Model):
@@ -258,6 +270,179 @@ class StageConfig(Model):
     optimizer: Literal["keep", "clear"] = "keep"
 
 
+class SaveConfig(Model):
+    """Checkpoints. The base and the best exam's are always kept."""
+
+    every: Steps = 50  # steps
+    minutes: Amount = 60.0  # a checkpoint at least so often, whatever a step takes; 0: off
+    keep_last: Count = 2
+    keep_every: Step = 0  # keep those of every so many steps for good; 0: none
+    keep_references: Literal["all", "needed"] = "all"  # needed: by the run now or by a kept checkpoint
+
+
+class DeadlinesConfig(Model):
+    """Seconds without a sign of life after which the supervisor calls a phase hung and restarts the trainer.
+
+    A phase that usually takes long may take `factor` times its median, if that is more. Decoding beats whenever a
+    response ends, judging and exams likewise.
+    """
+
+    generate: Seconds = 3600.0
+    judge: Seconds = 1800.0
+    learn: Seconds = 7200.0
+    sync: Seconds = 1800.0
+    exam: Seconds = 3600.0
+    measure: Seconds = 3600.0
+    save: Seconds = 7200.0
+    between: Seconds = 3600.0  # phases: decisions, references, the journal
+    factor: float = Field(20.0, ge=2, le=1e6)
+
+
+class GuardsConfig(Model):
+    """Warnings about memory and disk, and the stop before the machine dies. The zeros switch each off."""
+
+    warn_steps: Step = 200  # warn where the trend uses either up within so many steps
+    memory_stop: float = Field(0.02, ge=0, lt=1)  # share of the memory below which the run stops, saved
+
+
+class ClusterConfig(Model):
+    """Where `backend: ray` computes. Other places and numbers of processes change results by rounding alone."""
+
+    address: Text | None = None  # of a running Ray cluster; default: one of its own on this machine
+    learners: Places = 1  # ranks over which the learner is sharded
+    engines: Places = 1  # copies of the policy that sample
+    judges: int = Field(0, ge=0, le=4096)  # actors of `judge.workers` processes each; 0: beside the driver
+    tensor_parallel: Places = 1  # GPUs of one engine, all in one node
+    colocate: bool = False  # engine i on the GPU of rank i, which take turns
+    room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
+    engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
+    transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
+    max_rows: Count = 512  # responses that an engine decodes at a time, if its cache holds them
+    offload: bool = False  # parameters and moments of several ranks in host memory between their uses
+    cache_gib: Positive | None = None  # keys and values of an engine; default: 1 on a CPU, else all free
+
+
+Action = Literal["warn", "exam", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
+READINGS = 16
+"""Readings kept per detector; no rule may look further back."""
+LOW_IS_BAD = frozenset({"entropy_collapse", "no_signal", "exam_collapse"})
+"""Detectors that look for readings at or below their threshold; all others look for those at or above it."""
+
+
+def is_hot(name: str, reading: float, level: float) -> bool:
+    """Whether the reading of a detector is as bad as `level` or worse."""
+    return reading <= level if name in LOW_IS_BAD else reading >= level
+
+
+class DetectorConfig(Model):
+    """When one detector speaks and what it then does (METHOD §8)."""
+
+    mode: Literal["off", "warn", "act"] = "warn"
+    threshold: Signed  # of its reading, inclusive
+    rearm: Signed  # having spoken, it sees nothing until a reading is better than this
+    hits: Count = 1  # so many ...
+    # ... of the last readings beyond the threshold, the newest among them.
+    of_last: int = Field(1, ge=1, le=READINGS)
+    cooldown: Steps = 50  # steps between two words of it
+    max: Count = 3  # times it may act by itself; then it only warns, and one that rolls back stops the run
+    action: Action = "warn"  # in mode act
+    factor: float = Field(0.5, gt=0, le=1)  # of the learning rate: lower_lr, roll_back
+    steps: Steps = 50  # for which it stays lowered
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> DetectorConfig:
+        if self.hits > self.of_last:
+            raise ValueError(f"hits ({self.hits}) is above of_last ({self.of_last})")
+        if self.mode == "act" and self.action == "warn":
+            raise ValueError("mode: act needs an action other than warn")
+        return self
+
+
+def _row(
+    meaning: str, threshold: float, rearm: float, hits: int, of_last: int, action: Action, **more: Any
+) -> Any:
+    """A detector that only warns unless a recipe says otherwise; an extra validation is run without asking."""
+    row = {"threshold": threshold, "rearm": rearm, "hits": hits, "of_last": of_last, "action": action, **more}
+    mode = {"mode": "act" if action == "exam" else "warn"}
+    return Field(DetectorConfig.model_validate(mode | row), description=meaning)
+
+
+def _acts(meaning: str, threshold: float, rearm: float, action: Action) -> Any:
+    """A detector of a run that cannot go on so: it acts at once."""
+    return _row(meaning, threshold, rearm, 1, 1, action, mode="act", cooldown=1)
+
+
+class DetectorsConfig(Model):
+    """All detectors, and what the reading of each says. A recipe names what it changes: `kl_spike: {mode: act}`.
+
+    No thresholds were ever published; these are ours. They are silent on runs of the demo and loud on the traces of
+    the tests. What each reading means in full is said in docs/operations.md.
+    """
+
+    # meaning, threshold, rearm, hits, of_last, action in mode act
+    non_finite: DetectorConfig = _acts("{:.0f} updates in a row were not finite", 3, 1, "roll_back")
+    kl_spike: DetectorConfig = _row(
+        "the KL to the reference is {:.3g} times what is usual", 8.0, 4.0, 2, 3, "reset_reference"
+    )
+    entropy_collapse: DetectorConfig = _row(
+        "the entropy is down to {:.3g} nats per token", 0.02, 0.05, 5, 5, "pause"
+    )
+    entropy_surge: DetectorConfig = _row(
+        "the entropy is {:.3g} times what is usual", 2.0, 1.5, 3, 5, "lower_lr"
+    )
+    gradient_spike: DetectorConfig = _row(
+        "the gradient norm is {:.3g} times what is usual", 10.0, 3.0, 2, 5, "lower_lr"
+    )
+    length_blowup: DetectorConfig = _row(
+        "responses are {:.3g} times as long as is usual", 1.5, 1.25, 3, 5, "roll_back"
+    )
+    truncation_blowup: DetectorConfig = _row(
+        "the share of truncated responses is {:.1%} above what is usual", 0.2, 0.1, 3, 5, "roll_back"
+    )
+    verifier_errors: DetectorConfig = _acts(
+        "verifiers failed on {:.0%} of the last step's groups", 0.5, 0.25, "stop"
+    )
+    truncated_share: DetectorConfig = _row("{:.0%} of responses hit the length limit", 0.9, 0.8, 3, 3, "exam")
+    unanswered_share: DetectorConfig = _row("{:.0%} of responses hold no answer", 0.9, 0.8, 3, 3, "exam")
+    no_signal: DetectorConfig = _row(
+        "only {:.1%} of the judged groups teach anything", 0.01, 0.05, 5, 5, "exam"
+    )
+    exam_collapse: DetectorConfig = _acts(  # chance allowed for
+        "the exam is at most {:.0%} of the best one", 0.5, 0.75, "roll_back"
+    )
+    reward_hacking: DetectorConfig = _row(
+        "the training score rose and the exam fell by {:.3g} or more since the best exam",
+        0.05,
+        0.02,
+        2,
+        3,
+        "pause",
+    )
+    stalled_exam: DetectorConfig = _row("{:.0f} exams in a row brought no new best", 8, 1, 1, 1, "pause")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, data: Any) -> Any:
+        """A row that is named in part keeps the rest of its defaults."""
+        if not isinstance(data, dict):
+            return data
+        rows = {name: field.default.model_dump() for name, field in cls.model_fields.items()}
+        return {
+            name: rows[name] | row if name in rows and isinstance(row, dict) else row
+            for name, row in data.items()
+        }
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DetectorsConfig:
+        for name, row in self:
+            if not is_hot(name, row.threshold, row.rearm):
+                side = "below" if name in LOW_IS_BAD else "above"
+                raise ValueError(
+                    f"detectors.{name}: rearm ({row.rearm:g}) is {side} its threshold ({row.threshold:g})"
+                )
+        return self
+
+
 class RunConfig(Model):
     """A whole run. `prorl train RECIPE --dry-run` prints it resolved."""
 
@@ -266,16 +451,13 @@ class RunConfig(Model):
     steps: Steps = 3000
     backend: Literal["local", "ray"] = "local"
     device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
-    threads: int = Field(
-        0, ge=0, le=4096
-    )  # CPU threads of torch in each process; 0: as many as there are cores
-    instruction: Annotated[str, Field(max_length=MOST)] = (
-        ""  # how to answer: appended to the prompts of all tasks but data sets, which have their own
-    )
+    # CPU threads of torch in each process; 0: as many as there are cores.
+    threads: int = Field(0, ge=0, le=4096)
+    # How to answer: appended to the prompts of all tasks but data sets, which have their own.
+    instruction: Annotated[str, Field(max_length=MOST)] = ""
     format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
-    data: Text | None = (
-        None  # folder of prepared data sets; default: in the cache, by what the recipe asks for
-    )
+    # Folder of prepared data sets; default: in the cache, by what the recipe asks for.
+    data: Text | None = None
     model: ModelSection
     tasks: dict[Text, TaskConfig] = Field(min_length=1, max_length=1000)
     sampling: SamplingConfig = SamplingConfig()
@@ -309,36 +491,25 @@ class RunConfig(Model):
         return self
 
 
-KNOBS = {
-    "sampling.prompts_per_step": "prompts_per_step",
-    "sampling.samples_per_prompt": "samples_per_prompt",
-    "sampling.response_limit": "response_limit",
-    "sampling.temperature": "temperature",
-    "sampling.top_p": "top_p",
-    "dynamic_sampling.min_spread": "min_spread",
-    "dynamic_sampling.max_draw_factor": "max_draw_factor",
-    "dynamic_sampling.wave_margin": "wave_margin",
-    "length_penalty.weight": "length_weight",
-    "length_penalty.eta_min": "length_eta_min",
-    "length_penalty.eta_max": "length_eta_max",
-    "length_penalty.applies_to": "length_applies_to",
-    "truncation.scale": "truncated_scale",
-    "advantage.level": "advantage_level",
-    "clip.low": "clip_low",
-    "clip.high": "clip_high",
-    "clip.dual": "dual_clip",
-    "mismatch.kind": "mismatch",
-    "mismatch.low": "mismatch_low",
-    "mismatch.high": "mismatch_high",
-    "kl.coef": "kl_coef",
-    "kl.estimator": "kl_estimator",
-    "optimizer.lr": "learning_rate",
-    "optimizer.grad_clip": "grad_clip",
-    "optimizer.updates_per_step": "updates_per_step",
-}
-"""Recipe key → field of `Knobs`: what may change while a run goes on."""
-
-
 def shape_of(config: RunConfig) -> ShapeConfig | None:
     """The model's shape as far as the recipe knows it."""
     return config.model.warmup.shape if config.model.warmup else config.model.shape
+
+
+KNOBS: Mapping[str, str] = MappingProxyType(
+    {
+        f"{section}.{key}": mark.name
+        for section, held in RunConfig.model_fields.items()
+        if isinstance(held.annotation, type) and issubclass(held.annotation, BaseModel)
+        for key, field in held.annotation.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, Live)
+    }
+)
+"""Recipe key → field of `Knobs`, of every field marked `Live`."""
+
+
+def setting(config: RunConfig, key: str) -> Any:
+    """What a recipe says under a dotted key `section.name`."""
+    section, name = key.split(".")
+    return getattr(getattr(config, section), name)

@@ -1,4 +1,4 @@
-"""The director: looks at the state at a step boundary and says what should be done. It performs nothing."""
+"""What should be done at the boundary between two steps: pure functions of plan and state. `loop.py` does it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from prorl.algo.reference_reset import due
 from prorl.control.detectors import Intervene, doubtful, interventions, told_to_roll_back
 from prorl.control.events import ResetReason
-from prorl.control.plan import OptimizerAtReset, Plan
+from prorl.control.plan import Plan
 from prorl.control.state import RunState
 
 TOLD_TO_STOP = "told to stop"
@@ -17,7 +17,7 @@ TOLD_TO_STOP = "told to stop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnterStage:
-    """Let the knobs of the next stage hold."""
+    """Let the hyperparameters of the next stage hold."""
 
     index: int
 
@@ -28,7 +28,7 @@ class ResetReference:
 
     reason: ResetReason
     target: Literal["current", "best"]
-    optimizer: OptimizerAtReset
+    optimizer: Literal["keep", "clear"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +94,8 @@ def is_quiet(plan: Plan, state: RunState) -> bool:
 
 def _next_stage(plan: Plan, state: RunState) -> int | None:
     following = state.stage + 1
-    if following < len(plan.stages) and plan.stages[following].at <= state.step:
-        return following
-    return None
+    due_now = following < len(plan.stages) and plan.stages[following].at <= state.step
+    return following if due_now else None
 
 
 def _can_reset(state: RunState) -> bool:
@@ -118,12 +117,7 @@ def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -
         last_reset_step=state.last_reset,
         recent_kls=state.recent_kls,
         exams_since_best=state.exams_since_best,
-        every=rules.every,
-        kl_ceiling=rules.kl_ceiling,
-        kl_count=rules.kl_count,
-        kl_window=rules.kl_window,
-        stalled_exams=rules.stalled_exams,
-        cooldown=rules.cooldown,
+        **rules.model_dump(exclude={"target", "optimizer"}),
     )
     return None if reason is None or doubted else _from_rules(plan, state, reason)
 

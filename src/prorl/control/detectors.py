@@ -1,57 +1,139 @@
-"""From readings to interventions (METHOD §8): a bounded, declared answer to trouble, or a warning, or nothing.
+"""Detectors (METHOD §8): what they read of a run, and a bounded, declared answer to trouble, or none.
 
-A detector speaks when its newest reading and enough of those before are beyond the threshold, its cooldown is
-over, and it has been calm since it last spoke. What stops or pauses the run waits for a person, so it needs no
-calm in between; what acts by itself does so at most `max` times.
+There is one reading per step or validation and detector, free of thresholds and bounded in number: `evolve` folds
+them into the state, so folding the journal needs no plan. A reading that is relative is so to the median of the last
+`HISTORY` steps, and there is none before `LEAST` of them. Values that are not finite leave no trace: the counter of
+refused updates tells of them.
+
+A detector speaks when its newest reading and enough of those before are beyond the threshold, its cooldown is over,
+and it has been calm since it last spoke. What stops or pauses the run waits for a person, so it needs no calm in
+between; what acts by itself does so at most `max` times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
-from prorl.algo.unusual import lasts
-from prorl.control.events import Action, DetectorName, Intervened
-from prorl.control.plan import DetectorRule, Plan
-from prorl.control.signals import is_hot
-from prorl.control.state import RunState
+from prorl.algo.unusual import above_usual, divergence, lasts, times_usual
+from prorl.config.schema import READINGS, Action, DetectorConfig, DetectorsConfig, is_hot
+from prorl.control.events import Evaluated, Intervened, Stepped
+from prorl.control.metrics import WATCHED
 
-MEANING: Mapping[DetectorName, str] = MappingProxyType(
-    {
-        "non_finite": "{:.0f} updates in a row were not finite",
-        "kl_spike": "the KL to the reference is {:.3g} times what is usual",
-        "entropy_collapse": "the entropy is down to {:.3g} nats per token",
-        "entropy_surge": "the entropy is {:.3g} times what is usual",
-        "gradient_spike": "the gradient norm is {:.3g} times what is usual",
-        "length_blowup": "responses are {:.3g} times as long as is usual",
-        "truncation_blowup": "the share of truncated responses is {:.1%} above what is usual",
-        "verifier_errors": "verifiers failed on {:.0%} of the last step's groups",
-        "truncated_share": "{:.0%} of responses hit the length limit",
-        "unanswered_share": "{:.0%} of responses hold no answer",
-        "no_signal": "only {:.1%} of the judged groups teach anything",
-        "exam_collapse": "the exam is at most {:.0%} of the best one",
-        "reward_hacking": "the training score rose and the exam fell by {:.3g} or more since the best exam",
-        "stalled_exam": "{:.0f} exams in a row brought no new best",
-    }
-)
-"""What the reading of each detector says."""
+if TYPE_CHECKING:
+    from prorl.control.plan import Plan
+    from prorl.control.state import RunState
 
-CONDITION: tuple[DetectorName, ...] = ("exam_collapse", "truncated_share", "unanswered_share", "no_signal")
+CONDITION: tuple[str, ...] = ("exam_collapse", "truncated_share", "unanswered_share", "no_signal")
 """Detectors of a policy that no longer works, by absolute levels or against its best exam."""
+
+HISTORY = 32  # steps a usual value is the median of
+LEAST = 8  # of them, before anything can be unusual
+EXAMS = 8  # pairs of training and exam score kept
+
+SIGMAS = 4.0  # of an exam's score, by which chance alone is taken to move it at most
+
+MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"temperature": ("entropy", "length", "truncated")}
+    | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
+    | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
+)
+"""Measures that an order of a knob is meant to move; all others keep what is usual of them."""
+
+
+LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What is remembered of one detector."""
+
+    acted: int = 0  # times in this run, roll backs and what they undid included
+    last: int | None = None  # step at which it last warned or acted
+    rearm: float | None = None  # it sees nothing until a reading is calm by this level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """Everything the detectors remember, as plain JSON data."""
+
+    history: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # per measure, newest last
+    # Detector → (step, reading), newest last.
+    readings: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    watches: Mapping[str, Watch] = field(default_factory=dict)
+    exams: tuple[tuple[float, float], ...] = ()  # (training score since the exam before, exam score)
+    scores: tuple[float, ...] = ()  # training scores since the last exam: their sum and number, or nothing
+    peak: float = 0.0  # score of the best exam under this recipe
+
+    def watch(self, name: str) -> Watch:
+        """What is remembered of a detector, which may be nothing."""
+        return self.watches.get(name, Watch())
+
+
+def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
+    """Take in a step; `skipped` counts the refused updates in a row, those of this step included."""
+    found = ((name, metric.value(event)) for name, metric in WATCHED)  # None without updates or verdicts
+    measures = {n: value for n, value in found if value is not None and math.isfinite(value)}
+    total, number = signals.scores or (0.0, 0.0)
+    score = event.tally.score
+    read = _with_readings(
+        signals, event.step, dict(_step_readings(event, signals.history, measures, skipped))
+    )
+    return replace(
+        read,
+        history={**signals.history, **{n: _push(signals.history, n, v) for n, v in measures.items()}},
+        scores=signals.scores if score is None else (total + score, number + 1.0),
+    )
+
+
+def after_exam(signals: Signals, event: Evaluated, *, since_best: int) -> Signals:
+    """Take in an exam; `since_best` counts those since the best one. One before any step has no pair."""
+    exams, peak = signals.exams, max(signals.peak, event.score)
+    if signals.scores:
+        total, number = signals.scores
+        exams = (*exams, (total / number, event.score))[-EXAMS:]
+    found: dict[str, float | None] = {
+        "reward_hacking": divergence(exams),
+        "stalled_exam": float(since_best),
+        "exam_collapse": _share_of_peak(event, peak),
+    }
+    return replace(_with_readings(signals, event.step, found), exams=exams, scores=(), peak=peak)
+
+
+def after_intervention(signals: Signals, event: Intervened) -> Signals:
+    """Remember that a detector spoke; the counts of all are the event's, as a roll back forgets its own past."""
+    watches = {name: replace(signals.watch(name), acted=count) for name, count in event.acted.items()}
+    own = replace(
+        watches.get(event.detector, signals.watch(event.detector)), last=event.step, rearm=event.rearm
+    )
+    return replace(signals, watches={**signals.watches, **watches, event.detector: own})
+
+
+def forget(signals: Signals, measures: Collection[str] | None = None) -> Signals:
+    """Let what is usual form anew, of some measures or of all: what changed them is known and wanted."""
+    gone = signals.history.keys() if measures is None else measures
+    return replace(signals, history={n: values for n, values in signals.history.items() if n not in gone})
+
+
+def after_order(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
+    """Take in that the operator holds other knobs: only what they are meant to move becomes usual anew."""
+    changed = {knob for knob, _ in before.items() ^ after.items()}
+    return forget(signals, {measure for knob in changed for measure in MOVES.get(knob, ())})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervene:
     """Warn or act, for a detector or, to roll back, for the operator."""
 
-    detector: DetectorName | Literal["order"]
+    detector: str
     action: Action
     reason: str
     good_step: int  # the last step at which the detector was calm
     reading: float = 0.0
-    rule: DetectorRule | None = None  # None: an order
+    rule: DetectorConfig | None = None  # None: an order
 
 
 def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Intervene, ...]:
@@ -86,7 +168,7 @@ def degraded(plan: Plan, state: RunState) -> str:
     for name in CONDITION:
         rule = plan.detectors.get(name)
         if rule is not None and _holds(name, rule, state):
-            return MEANING[name].format(state.signals.readings[name][-1][1])
+            return _meaning(name, state.signals.readings[name][-1][1])
     return ""
 
 
@@ -116,7 +198,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         detector=decision.detector,
         action=action,
         reason=decision.reason + (", and the knobs ordered since then are undone" if undoes else ""),
-        numbers={} if rule is None else {"reading": decision.reading, **_limits(rule)},
+        numbers={} if rule is None else {"reading": decision.reading, **rule.model_dump(include=LIMITS)},
         rearm=None if rule is None or action in ("stop", "pause", "roll_back") else rule.rearm,
         acted=acted,
         lr_scale=state.lr_scale * rule.factor if rule and lowers else state.lr_scale,
@@ -125,6 +207,65 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         from_step=state.step if landed else None,
         obeyed=state.inbox if landed else state.obeyed,
     )
+
+
+def _step_readings(
+    event: Stepped, history: Mapping[str, tuple[float, ...]], measures: Mapping[str, float], skipped: int
+) -> Iterator[tuple[str, float | None]]:
+    floors = {name: metric.usual or 0.0 for name, metric in WATCHED}
+
+    def times(measure: str) -> float | None:
+        if measure not in measures:
+            return None
+        earlier = history.get(measure, ())
+        return times_usual(measures[measure], earlier, floor=floors[measure], least=LEAST)
+
+    tally = event.tally
+    yield "non_finite", float(skipped)
+    yield "kl_spike", times("kl")
+    yield "entropy_collapse", measures.get("entropy")
+    yield "entropy_surge", times("entropy")
+    yield "gradient_spike", times("grad_norm")
+    yield "length_blowup", times("length")
+    if "truncated" in measures:
+        yield (
+            "truncation_blowup",
+            above_usual(measures["truncated"], history.get("truncated", ()), least=LEAST),
+        )
+    if tally.draws:
+        yield "verifier_errors", tally.errors / tally.draws
+    yield "truncated_share", tally.truncated
+    yield "unanswered_share", tally.unanswered
+    yield "no_signal", tally.informative_share
+
+
+def _share_of_peak(event: Evaluated, peak: float) -> float | None:
+    """The largest share of the best score that an exam of this score may stand for, chance allowed for.
+
+    The problems are the same every time, so that only sampling moves the score: at most by the standard error of a
+    share of so many responses. None where nothing can have fallen.
+    """
+    if not (peak and event.responses):
+        return None
+    return (event.score + SIGMAS * math.sqrt(peak * (1 - peak) / event.responses)) / peak
+
+
+def _with_readings(signals: Signals, step: int, found: Mapping[str, float | None]) -> Signals:
+    """Append readings, and let the detectors that they calm look out again."""
+    new: dict[str, tuple[int, float]] = {
+        name: (step, reading) for name, reading in found.items() if reading is not None
+    }
+    watches = dict(signals.watches)
+    for name, (_, reading) in new.items():
+        rearm = signals.watch(name).rearm
+        if rearm is not None and not is_hot(name, reading, rearm):
+            watches[name] = replace(watches[name], rearm=None)
+    kept = {name: (*signals.readings.get(name, ()), reading)[-READINGS:] for name, reading in new.items()}
+    return replace(signals, readings={**signals.readings, **kept}, watches=watches)
+
+
+def _push(history: Mapping[str, tuple[float, ...]], name: str, value: float) -> tuple[float, ...]:
+    return (*history.get(name, ()), value)[-HISTORY:]
 
 
 def _interventions(plan: Plan, state: RunState, *, can_reset: bool) -> Iterator[Intervene]:
@@ -138,31 +279,31 @@ def _interventions(plan: Plan, state: RunState, *, can_reset: bool) -> Iterator[
         yield Intervene(
             detector=name,
             action=action,
-            reason=MEANING[name].format(reading) + remark,
+            reason=_meaning(name, reading) + remark,
             reading=reading,
             rule=rule,
             good_step=_last_calm(name, rule, state),
         )
 
 
-def _speaks(name: DetectorName, rule: DetectorRule, state: RunState) -> bool:
+def _speaks(name: str, rule: DetectorConfig, state: RunState) -> bool:
     watch = state.signals.watch(name)
     if watch.rearm is not None or (watch.last is not None and state.step - watch.last < rule.cooldown):
         return False
     return _holds(name, rule, state)
 
 
-def _holds(name: DetectorName, rule: DetectorRule, state: RunState) -> bool:
+def _holds(name: str, rule: DetectorConfig, state: RunState) -> bool:
     readings = state.signals.readings.get(name, ())
     hot = [is_hot(name, reading, rule.threshold) for _, reading in readings]
     return lasts(hot, hits=rule.hits, of_last=rule.of_last)
 
 
-def _limits(rule: DetectorRule) -> Mapping[str, float]:
-    return {"threshold": rule.threshold, "hits": rule.hits, "of_last": rule.of_last}
+def _meaning(name: str, reading: float) -> str:
+    return str(DetectorsConfig.model_fields[name].description).format(reading)
 
 
-def _action(name: DetectorName, rule: DetectorRule, state: RunState) -> tuple[Action, str]:
+def _action(name: str, rule: DetectorConfig, state: RunState) -> tuple[Action, str]:
     """What is to be done, and a remark where it is not what the rule says first."""
     if rule.mode == "warn" or (rule.action == "exam" and not state.signals.peak):  # nothing to fall from
         return "warn", ""
@@ -174,7 +315,7 @@ def _action(name: DetectorName, rule: DetectorRule, state: RunState) -> tuple[Ac
     return "warn", f", and the {acted} interventions allowed are used up"
 
 
-def _last_calm(name: DetectorName, rule: DetectorRule, state: RunState) -> int:
+def _last_calm(name: str, rule: DetectorConfig, state: RunState) -> int:
     readings = state.signals.readings[name]
     calm = [step for step, reading in readings if not is_hot(name, reading, rule.rearm)]
     return calm[-1] if calm else max(readings[0][0] - 1, 0)

@@ -10,26 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
+from prorl.config.schema import Action
 from prorl.types import UpdateStats
 
-DetectorName = Literal[
-    "non_finite",
-    "kl_spike",
-    "entropy_collapse",
-    "entropy_surge",
-    "gradient_spike",
-    "length_blowup",
-    "truncation_blowup",
-    "verifier_errors",
-    "truncated_share",
-    "unanswered_share",
-    "no_signal",
-    "exam_collapse",
-    "reward_hacking",
-    "stalled_exam",
-]
-Action = Literal["warn", "exam", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
-ResetReason = Literal["kl_ceiling", "stalled_exam", "schedule", "stage", "order"] | DetectorName
+ResetReason = str  # kl_ceiling, stalled_exam, schedule, stage, order, or the name of a detector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +38,8 @@ class Tally:
     truncated: float | None  # share of judged rollouts that hit the limit
     unanswered: float | None  # share of judged rollouts without an extractable answer
     domain_scores: Mapping[str, float]  # mean raw score per domain over judged rollouts
-    domain_errors: Mapping[str, float] = field(
-        default_factory=dict
-    )  # share of verifier errors per domain over all consumed rollouts
+    # Share of verifier errors per domain over all consumed rollouts.
+    domain_errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def informative_share(self) -> float | None:
@@ -150,7 +133,7 @@ class Intervened:
 
     kind: ClassVar[str] = "intervened"
     step: int  # after a roll back, that of the checkpoint
-    detector: DetectorName | Literal["order"]
+    detector: str  # its name, or "order"
     action: Action
     reason: str
     numbers: Mapping[str, float]  # what the detector saw and what it compared it with; none of an order

@@ -93,7 +93,9 @@ VALIDATION: tuple[Metric, ...] = (
 )
 
 STEP: tuple[Metric, ...] = (
-    Metric(key="tally.score", chapter="learning", chart="reward", label="score", shown=("line", "table")),
+    Metric(
+        key="tally.score", chapter="learning", chart="reward", label="training score", shown=("line", "table")
+    ),
     Metric(key="tally.reward", chapter="learning", chart="reward", label="reward", shown=("line", "panel")),
     Metric(key="tally.domain_scores.*", chapter="learning", chart="domains"),
     Metric(

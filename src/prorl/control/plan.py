@@ -1,16 +1,29 @@
-"""The plan of a run: what every knob is at every step, and the rules the director decides by. Never changes."""
+"""The plan of a run: every hyperparameter at every step, and the rules for decisions. It never changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal
 
-from prorl.control.events import Action, DetectorName
-from prorl.control.schedules import Cycle, Piecewise, Ramp, Schedule
+from prorl.config.fields import Schedule
+from prorl.config.recipe import RecipeError, check
+from prorl.config.schema import (
+    KNOBS,
+    DetectorConfig,
+    ExamConfig,
+    ResetConfig,
+    RunConfig,
+    StageConfig,
+    setting,
+)
 from prorl.types import Knobs
 
-OptimizerAtReset = Literal["keep", "clear"]
+if TYPE_CHECKING:
+    from prorl.control.state import RunState
+
+LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_penalty.start_step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,94 +31,134 @@ class Stage:
     """From step `at` on, these knobs are different; entering it may reset the reference, as in v1's runs."""
 
     at: int
-    knobs: Mapping[str, Any]  # knob name → constant or Schedule
+    knobs: Mapping[str, Any]  # name → constant or Schedule
     reset_reference: bool
-    optimizer: OptimizerAtReset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetRules:
-    """When the policy becomes the new reference (METHOD §7). The zeros switch each reason off."""
-
-    every: int  # steps since the last reset
-    kl_ceiling: float | None
-    kl_count: int  # m of the last ...
-    kl_window: int  # ... n steps above the ceiling
-    stalled_exams: int  # exams without a new best
-    cooldown: int  # steps
-    target: Literal["current", "best"]
-    optimizer: OptimizerAtReset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExamRules:
-    """How often held-out problems of every domain are sat, and how many."""
-
-    every: int  # steps; 0 = never
-    per_domain: int  # problems
-    samples: int  # per problem
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorRule:
-    """When a detector speaks and the one thing that it then does (METHOD §8)."""
-
-    mode: Literal["warn", "act"]
-    threshold: float  # of its reading, inclusive
-    rearm: float  # having spoken, it sees nothing until a reading is better than this
-    hits: int  # so many ...
-    of_last: int  # ... of the last readings beyond the threshold, the newest among them
-    cooldown: int  # steps
-    max: int  # times it may act by itself; then it only warns, and one that rolls back stops the run
-    action: Action
-    factor: float  # of the learning rate, where that is lowered
-    steps: int  # for which it stays so
+    optimizer: Literal["keep", "clear"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything the loop and the director need to know about a run, as plain data."""
+    """What the loop needs to know about a run, as plain data. Rules are the recipe's own sections."""
 
     seed: int
     steps: int
     knobs: Knobs
     schedules: Mapping[str, Schedule]  # knob name → schedule over the run
     stages: tuple[Stage, ...]  # by ascending step
-    reset: ResetRules
-    exam: ExamRules
+    reset: ResetConfig
+    exam: ExamConfig
     save_every: int  # steps
     max_staleness: int  # updates that the policy may be ahead of the weights that sampled; 0 = on-policy
     sample_every: int  # steps between written sample rollouts; 0 = never
-    detectors: Mapping[DetectorName, DetectorRule]  # those that are on
+    detectors: Mapping[str, DetectorConfig]  # those that are on
 
     @property
     def needs_reference(self) -> bool:
         """Whether a KL penalty is paid at any step; without one no reference is ever loaded."""
-        constants = [self.knobs, *(replace(self.knobs, **_constants(stage)) for stage in self.stages)]
-        scheduled = [self.schedules, *(stage.knobs for stage in self.stages)]
-        return any(knobs.kl_coef > 0 for knobs in constants) or any(
-            isinstance(knobs.get("kl_coef"), Schedule) for knobs in scheduled
-        )
+        said = [self.knobs.kl_coef, self.schedules.get("kl_coef", 0)]
+        said += [stage.knobs.get("kl_coef", 0) for stage in self.stages]
+        return any(isinstance(coef, Schedule) or coef > 0 for coef in said)
+
+
+def make_plan(config: RunConfig) -> Plan:
+    """The plan of a recipe.
+
+    Raises:
+        RecipeError: a stage sets what cannot change, or its settings contradict each other; or the recipe resets a
+            reference that it never needs.
+    """
+    settings = _settings(config)
+    schedules = {name: value for name, value in settings.items() if isinstance(value, Schedule)}
+    plan = Plan(
+        seed=config.seed,
+        steps=config.steps,
+        knobs=Knobs(**{name: _value(value, 0) for name, value in settings.items()}),
+        schedules=schedules,
+        stages=_stages(config, settings),
+        reset=config.reset,
+        exam=config.exam,
+        save_every=config.save.every,
+        max_staleness=config.sampling.max_staleness,
+        detectors={name: row for name, row in config.detectors if row.mode != "off"},
+        sample_every=config.sample_every,
+    )
+    if not plan.needs_reference:
+        _require_no_resets(config)
+    return plan
 
 
 def knobs_at(plan: Plan, step: int) -> Knobs:
-    """Every dial at a step as planned: constants, then schedules, then what the stages entered so far changed."""
+    """Every knob at a step as planned: constants, then schedules, then what the stages entered so far changed."""
     settings: dict[str, Any] = dict(plan.schedules)
     for stage in plan.stages:
         if stage.at <= step:
             settings |= stage.knobs
-    return replace(plan.knobs, **{name: _value(name, setting, step) for name, setting in settings.items()})
+    return replace(plan.knobs, **{name: _value(value, step) for name, value in settings.items()})
 
 
-def _constants(stage: Stage) -> dict[str, Any]:
-    return {name: value for name, value in stage.knobs.items() if not isinstance(value, Schedule)}
+def knobs_now(plan: Plan, state: RunState) -> Knobs:
+    """Every knob of the step that begins: what the operator holds replaces the plan, and a lowered rate scales it."""
+    knobs = replace(knobs_at(plan, state.step), **state.overrides)
+    return replace(knobs, learning_rate=knobs.learning_rate * state.lr_scale)
 
 
-def _value(name: str, setting: Any, step: int) -> Any:
-    if not isinstance(setting, (Piecewise, Ramp, Cycle)):
-        return setting
-    value = setting.at(step)
-    return round(value) if name in INTEGER_KNOBS else value
+def apply_stage(data: dict[str, Any], stage: StageConfig) -> None:
+    """Change a recipe's plain data in place to what holds from a stage on.
+
+    Raises:
+        RecipeError: the stage sets what cannot change during a run.
+    """
+    known = (*KNOBS, *LENGTH_CYCLE)
+    for key, value in stage.set.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1, cutoff=0.8)
+            hint = f"did you mean {near[0]!r}?" if near else f"what can: {', '.join(known)}"
+            raise RecipeError(f"stage at step {stage.at}: {key!r} cannot change during a run; {hint}")
+        section, name = key.split(".")
+        data[section][name] = value
+    for task, weight in stage.mixture.items():
+        data["tasks"][task]["weight"] = weight
 
 
-INTEGER_KNOBS = frozenset(knob.name for knob in fields(Knobs) if knob.type == "int")
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Every knob by name: a constant, or a schedule where the recipe says one."""
+    settings: dict[str, Any] = {name: setting(config, key) for key, name in KNOBS.items()}
+    settings["mixture"] = {name: task.weight for name, task in config.tasks.items()}
+    if config.length_penalty.weight:
+        settings["length_weight"] = config.length_penalty
+    return settings
+
+
+def _stages(config: RunConfig, before: Mapping[str, Any]) -> tuple[Stage, ...]:
+    """Each stage as the knobs that it changes; its settings are checked like a recipe's own."""
+    stages: list[Stage] = []
+    data = config.model_dump() | {"stages": ()}
+    for stage in config.stages:
+        apply_stage(data, stage)
+        after = _settings(check(data, f"stage at step {stage.at}"))
+        changed = {name: value for name, value in after.items() if value != before[name]}
+        kept = stage.model_dump(include={"at", "reset_reference", "optimizer"})
+        stages.append(Stage(knobs=changed, **kept))
+        before = after
+    return tuple(stages)
+
+
+def _require_no_resets(config: RunConfig) -> None:
+    """For a run without a reference: one whose KL penalty is 0 in the recipe and in every stage."""
+    reset = config.reset
+    rules = reset.every or reset.stalled_exams or reset.kl_ceiling is not None
+    if rules or any(stage.reset_reference for stage in config.stages):
+        raise RecipeError(
+            f"{config.name}: a reference reset means nothing with kl.coef 0 at every step, as no reference is held: "
+            "set reset.every=0 reset.stalled_exams=0 reset.kl_ceiling=null, or a kl.coef above 0"
+        )
+    for name, row in config.detectors:
+        if (row.mode, row.action) == ("act", "reset_reference"):
+            raise RecipeError(
+                f"{config.name}: detectors.{name} resets the reference, which means nothing with kl.coef 0 at every "
+                "step: give it another action"
+            )
+
+
+def _value(said: Any, step: int) -> Any:
+    return said.at(step) if isinstance(said, Schedule) else said

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from prorl.control import signals as observed
+from prorl.control import detectors
+from prorl.control.detectors import Signals, Watch
 from prorl.control.events import (
     Evaluated,
     Event,
@@ -24,7 +25,6 @@ from prorl.control.events import (
     Stopped,
     Warned,
 )
-from prorl.control.signals import Signals
 
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share
@@ -99,11 +99,11 @@ def evolve(state: RunState, event: Event) -> RunState:
                 last_reset=event.step,
                 recent_kls=(),
                 exams_since_best=0,
-                signals=observed.forget(state.signals, ("kl",)),
+                signals=detectors.forget(state.signals, ("kl",)),
                 asked=_without(state.asked, "reset-reference"),
             )
         case StageEntered():
-            return replace(state, stage=event.index, signals=observed.forget(state.signals))
+            return replace(state, stage=event.index, signals=detectors.forget(state.signals))
         case Intervened():
             return _after_intervention(state, event)
         case Ordered():
@@ -132,16 +132,19 @@ def to_json(state: RunState) -> dict[str, Any]:
 
 def from_json(data: Mapping[str, Any]) -> RunState:
     """The state that `to_json` wrote."""
-    reference = data["reference"]
-    return RunState(
-        **{
-            **data,
-            "reference": Reference(**reference) if reference else None,
-            "recent_kls": tuple(data["recent_kls"]),
-            "signals": observed.from_json(data["signals"]),
-            "asked": tuple(data["asked"]),
-        }
-    )
+    plain = _frozen(dict(data))
+    reference, signals = plain["reference"], plain["signals"]
+    watches = {name: Watch(**watch) for name, watch in signals["watches"].items()}
+    plain["reference"] = Reference(**reference) if reference else None
+    plain["signals"] = Signals(**{**signals, "watches": watches})
+    return RunState(**plain)
+
+
+def _frozen(data: Any) -> Any:
+    """Plain data with tuples in place of JSON's lists."""
+    if isinstance(data, dict):
+        return {key: _frozen(value) for key, value in data.items()}
+    return tuple(map(_frozen, data)) if isinstance(data, (list, tuple)) else data
 
 
 def _first_reference(event: Started) -> Reference | None:
@@ -168,7 +171,7 @@ def _after_step(state: RunState, event: Stepped) -> RunState:
         recent_kls=kls,
         informative_share=share,
         skipped_updates=skipped,
-        signals=observed.after_step(state.signals, event, skipped=skipped),
+        signals=detectors.after_step(state.signals, event, skipped=skipped),
         lr_scale=state.lr_scale if lowered else 1.0,
         lr_until=state.lr_until if lowered else 0,
         asked=(),
@@ -187,7 +190,7 @@ def _after_exam(state: RunState, event: Evaluated) -> RunState:
         exams_since_best=0 if gained else state.exams_since_best + 1,
         exams_since_gain=since_gain,
         last_exam=event.step,
-        signals=observed.after_exam(state.signals, event, since_best=since_gain),
+        signals=detectors.after_exam(state.signals, event, since_best=since_gain),
         asked=_without(state.asked, "exam"),
     )
 
@@ -195,7 +198,7 @@ def _after_exam(state: RunState, event: Evaluated) -> RunState:
 def _after_intervention(state: RunState, event: Intervened) -> RunState:
     after = replace(
         state,
-        signals=observed.after_intervention(state.signals, event),
+        signals=detectors.after_intervention(state.signals, event),
         lr_scale=event.lr_scale,
         lr_until=event.lr_until,
     )
@@ -215,7 +218,7 @@ def _after_order(state: RunState, event: Ordered) -> RunState:
         return after
     match event.order:
         case "set":
-            signals = observed.after_order(state.signals, state.overrides, event.overrides)
+            signals = detectors.after_order(state.signals, state.overrides, event.overrides)
             return replace(after, overrides=event.overrides, signals=signals)
         case "pause":
             return replace(after, paused="told to pause")

@@ -32,9 +32,7 @@ from prorl.envs.verifiers.math import gold_verifies, math_equal
 from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
 from prorl.envs.verifiers.quantity import quantity_equal
 
-PROGRAM_SECONDS = (
-    5.0  # over all tests, as in ProRL; the judge's own limit is longer, as it covers the way there
-)
+PROGRAM_SECONDS = 5.0  # over all tests, as in ProRL; the judge's own limit is longer
 
 Payload = Mapping[str, Any]
 
@@ -67,7 +65,7 @@ def grade(
     if kind not in _FORMS:
         raise GradeError(f"no kind {kind!r}; the kinds are {', '.join(_FORMS)}")
     if not isinstance(response, str):
-        raise GradeError(f"the response is a {type(response).__name__}; it must be a text")
+        raise GradeError(f"the response is of type {type(response).__name__}; it must be a text")
     for name, value, kinds in (
         ("options", options, ("choice",)),
         ("tolerance", tolerance, ("math", "code")),

@@ -52,7 +52,7 @@ class LearnerSettings:
 
 
 class TorchLearner:
-    """`prorl.ports.Learner` on the device the model lies on, or one rank of several that share the work.
+    """`prorl.types.Learner` on the device the model lies on, or one rank of several that share the work.
 
     `model` is taken over: its weights become float32, are sharded over `ranks`, and are updated in place; `policy`
     gives them to an engine. `pad_id` fills rows; what it says does not matter, since nothing attends to padding.

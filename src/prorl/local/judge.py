@@ -30,7 +30,7 @@ from typing import Any
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.envs.types import Problem, Status, Verdict
-from prorl.ports import JudgeOutError
+from prorl.types import JudgeOutError
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
 STARTUP_ATTEMPTS = 3  # until it is clear that no worker will ever start

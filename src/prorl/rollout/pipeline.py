@@ -24,9 +24,8 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
-from prorl.ports import Engine, Judge, JudgeOutError, Renderer
 from prorl.stopwatch import Stopwatch
-from prorl.types import Completion, Group, Request, Rollout, Sampling
+from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Renderer, Request, Rollout, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

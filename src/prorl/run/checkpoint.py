@@ -37,11 +37,11 @@ from prorl.envs.files import (
     temporary_name,
     write_atomic,
 )
-from prorl.ports import Backend
 from prorl.run.journal import EventLog
 from prorl.run.layout import REFERENCES, STATE
 from prorl.run.process import Heartbeat, Trends, take_sample
 from prorl.stopwatch import Stopwatch, unheard
+from prorl.types import Backend
 
 if TYPE_CHECKING:
     from prorl.run.store import RunStore

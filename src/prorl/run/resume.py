@@ -23,11 +23,11 @@ from prorl.envs.files import (
     temporary_name,
     write_atomic,
 )
-from prorl.ports import Learner
 from prorl.run.checkpoint import has_all_files, is_older
 from prorl.run.journal import EventLog, Watcher
 from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
+from prorl.types import Learner
 
 PROBLEMS = "problems"
 BASE_RESULTS = ("measurement/rules.json", "measurement/base.parquet")

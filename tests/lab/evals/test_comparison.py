@@ -12,24 +12,14 @@ from support.studies import result, results
 N = 256
 
 
-def moved(base: int, trained: int, samples: int = N):
-    (move,) = paired([result(base, samples)], [result(trained, samples)])
-    return move
-
-
 def test_planted_new_and_lost_problems_are_found():
-    moves = paired(results([0, 90, 200, 0], N), results([120, 0, 210, 0], N))
-    assert [move.fate for move in moves] == ["new", "lost", "both", "neither"]
-    assert [move.sure for move in moves] == [True, True, False, False]
+    moves = paired(results([0, 90, 200, 0, 0], N), results([120, 0, 210, 0, 1], N))
+    assert [move.fate for move in moves] == ["new", "lost", "both", "neither", "new"]
+    assert [move.sure for move in moves] == [True, True, False, False, False], "one response may be luck"
+    assert moves[-1].chance == (0.5, 0.5)
     found = boundary("t", moves)
-    assert (found.both, found.new, found.lost, found.neither, found.problems) == (1, 1, 1, 1, 4)
+    assert (found.both, found.new, found.lost, found.neither, found.problems) == (1, 2, 1, 1, 5)
     assert (found.sure_new, found.sure_lost) == (1, 1)
-
-
-def test_one_lucky_response_is_new_but_not_sure():
-    move = moved(0, 1)
-    assert (move.fate, move.sure) == ("new", False)
-    assert move.chance == (0.5, 0.5)
 
 
 def test_the_chance_is_that_of_dealing_the_responses_to_the_two_models_at_random():
@@ -51,12 +41,9 @@ def test_what_chance_would_give_is_what_two_measurements_of_one_model_give():
     assert found.sure_new + found.sure_lost <= SURE * found.problems
 
 
-def test_only_problems_that_both_were_judged_on_are_paired():
+def test_only_problems_that_both_were_judged_on_are_paired_and_a_level_is_another_problem():
     base, trained = results([1, 2, 3]), results([4, 5])[::-1]
     assert [(move.base.solved, move.trained.solved) for move in paired(base, trained)] == [(1, 4), (2, 5)]
-
-
-def test_a_level_of_a_ladder_is_another_problem():
     assert paired([result(1, level=1, part="ladder")], [result(1, level=2, part="ladder")]) == []
 
 
@@ -87,15 +74,12 @@ def test_the_interval_of_the_mean_is_that_of_the_domains_however_unequal_they_ar
 
 
 def test_a_model_gains_nothing_on_itself():
+    assert compare([], (1,)) == []
     same = domains(math=[0, 2, 4], code=[1])
     for row in compare(paired(same, same), (1, 4)):
         for found in row.differences:
             assert (found.gain, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
             assert (found.up, found.down) == (False, False)
-
-
-def test_without_a_common_problem_there_is_nothing_to_compare():
-    assert compare([], (1,)) == []
 
 
 def test_the_p_value_is_that_of_all_sign_flips():

@@ -99,12 +99,9 @@ def test_a_text_out_of_the_corpus_has_index_0_and_one_of_new_words_the_most():
     assert index_of(["something else"], text, Lengths()) == 8
 
 
-def test_a_text_shorter_than_some_sequence_cannot_reach_0():
+def test_a_text_shorter_than_some_sequence_cannot_reach_0_and_one_without_words_has_no_index():
     text = "one two three"
     assert index_of([text], text, Lengths(shortest=2, longest=6)) == 3  # for 4, 5 and 6 words
-
-
-def test_a_text_without_words_has_no_index():
     with pytest.raises(ValueError, match="without words"):
         creativity_index(np.zeros(0, np.int64), Lengths())
 
@@ -185,15 +182,12 @@ def test_the_floor_is_the_index_of_responses_that_the_corpus_holds():
     assert found.models[0].floor == row(found, "base", "math").index.mean == (0 + 1 + 2) / 3
 
 
-def test_a_model_of_which_nothing_can_be_said_is_refused():
-    with pytest.raises(ProrlError, match="base has no kept response of 2 words or more"):
-        compared(study("base", problem("math", 0, "a")))
-
-
-def test_two_models_of_one_name_are_refused():
+def test_a_model_of_which_nothing_can_be_said_is_refused_and_so_are_two_of_one_name():
     one = study("base", problem("math", 0, OLD))
     with pytest.raises(ProrlError, match="two studies of base"):
         compared(one, one)
+    with pytest.raises(ProrlError, match="base has no kept response of 2 words or more"):
+        compared(study("base", problem("math", 0, "a")))
 
 
 def test_intervals_enclose_the_mean_and_a_model_gains_nothing_over_itself():

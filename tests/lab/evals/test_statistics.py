@@ -13,7 +13,6 @@ from prorl.lab.evals.statistics import (
     curve,
     curves,
     majority_rates,
-    powers_up_to,
     rates,
     voting,
 )
@@ -42,17 +41,8 @@ def test_there_is_a_curve_per_group_and_one_of_the_mean_over_domains():
     ]
     assert (math.rates, code.rates, mean.rates) == ((1.0,), (0.0,), (0.5,))
     assert [row.label for row in curves(problems, (1,), by=by_task)] == ["a", "b", "mean"]
-
-
-def test_levels_are_groups_too():
-    ladder = [result(16, index=0, level=1), result(0, index=0, level=2)]
-    assert [(row.label, row.rates) for row in curves(ladder, (1,), by=by_level)][:2] == [
-        ("1", (1.0,)),
-        ("2", (0.0,)),
-    ]
-
-
-def test_no_problems_have_no_curves():
+    levels = curves([result(16, level=1), result(0, level=2)], (1,), by=by_level)
+    assert [(row.label, row.rates) for row in levels[:2]] == [("1", (1.0,)), ("2", (0.0,))]
     assert curves([], KS) == []
 
 
@@ -73,13 +63,6 @@ def test_of_answered_responses_the_format_is_no_longer_seen():
     assert (left.samples, left.solved, left.unanswered) == (4, 4, 0)
     assert curve("", [left], (1,)).rates == (1.0,)
     assert unanswered_share([silent, mixed]) == 28 / 32
-
-
-@pytest.mark.parametrize(
-    ("largest", "ks"), [(1, (1,)), (2, (1, 2)), (12, (1, 2, 4, 8, 12)), (256, tuple(2**p for p in range(9)))]
-)
-def test_powers_go_up_to_the_largest(largest, ks):
-    assert powers_up_to(largest) == ks
 
 
 def test_answered_responses_of_two_models_are_compared_on_the_same_problems():

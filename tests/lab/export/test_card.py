@@ -10,8 +10,8 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from prorl.config.care import SECTIONS
 from prorl.config.recipe import check, load_recipe, to_json
+from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.control.events import Resumed, Started
 from prorl.lab.export.card import Exported, model_card
 from prorl.lab.results import Pair

@@ -200,7 +200,7 @@ def test_a_line_says_what_happened(event, text):
 
 def test_a_step_says_how_it_went_and_where_the_time_went():
     assert describe(stepped(3), 100) == (
-        "step 3/100 · score 0.500 · reward 0.400 · entropy 0.600 · KL 0.0200 · gradient norm 1.50 · "
+        "step 3/100 · training score 0.500 · reward 0.400 · entropy 0.600 · KL 0.0200 · gradient norm 1.50 · "
         "response length 100.0 · informative 44% · tokens/s 480 · easy 3, hard 2 · "
         "10.00 s (generate 60%, learn 30%, rest 10.0%) · "
         "1 groups lost to verifier errors"
@@ -209,7 +209,8 @@ def test_a_step_says_how_it_went_and_where_the_time_went():
 
 def test_what_a_step_did_not_measure_is_a_dash():
     assert describe(blind(3), 100).startswith(
-        "step 3/100 · score – · reward – · entropy – · KL – · gradient norm – · response length – · informative –"
+        "step 3/100 · training score – · reward – · entropy – · KL – · gradient norm – · response length – · "
+        "informative –"
     )
 
 

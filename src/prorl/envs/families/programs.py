@@ -103,8 +103,8 @@ class ListSynthesis(ProceduralTask):
         program = parse_program(answer)
         if program is None:
             return 0.0
-        passed = [trace(program, values)[-1] == result for values, result in payload]
-        return float(sum(passed) / len(passed))
+        passed: int = sum(trace(program, values)[-1] == result for values, result in payload)
+        return passed / len(payload)
 
 
 def _text(values: Values) -> str:

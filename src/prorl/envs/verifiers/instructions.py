@@ -163,8 +163,8 @@ def _counted(
     """
 
     def test(response: str, **given: Any) -> bool:
-        number, is_limit = given.pop(threshold), given.pop(relation) == "less than"
-        return bool((count(response, **given) < number) == is_limit)
+        number, is_limit = int(given.pop(threshold)), bool(given.pop(relation) == "less than")
+        return (count(response, **given) < number) == is_limit
 
     def room(**given: Any) -> int | None:
         if chars_per_word is None or given[relation] == "at least":

@@ -70,13 +70,13 @@ def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> boo
 
     `allow_unevaluated=False` is for problems in which computing is the task. Never raises for what the texts say.
 
+    Raises:
+        ImportError: math-verify is not installed, which is no fault of the answer.
+
     >>> math_equal(r"\\frac{1}{2}", "0.5"), math_equal("3.14", r"\\pi"), math_equal("2, 1", r"\\{1, 2\\}")
     (True, False, True)
     >>> math_equal("2+3", "5"), math_equal("2+3", "5", allow_unevaluated=False)
     (True, False)
-
-    Raises:
-        ImportError: math-verify is not installed, which is no fault of the answer.
     """
     if answer == gold:
         return bool(answer.strip())

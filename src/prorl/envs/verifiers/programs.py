@@ -185,11 +185,11 @@ def _same_word(word: str, expected: str, tolerance: float | None) -> bool:
     # Python's own float() reads "nan", "1_0" and the digits of every script.
     if not (_is_written(_NUMBER, word) and _is_written(_NUMBER, expected)):
         return False
-    integers = [_is_written(_INTEGER, text) for text in (word, expected)]
-    if all(integers):
+    whole = _is_written(_INTEGER, expected)
+    if whole and _is_written(_INTEGER, word):
         return False
-    got, wanted = (_DECIMAL.create_decimal(text) for text in (word, expected))
-    return _same_number(got, int(expected) if integers[1] else wanted, tolerance)
+    wanted = int(expected) if whole else _DECIMAL.create_decimal(expected)
+    return _same_number(_DECIMAL.create_decimal(word), wanted, tolerance)
 
 
 def _is_written(form: re.Pattern[str], word: str) -> bool:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import ClassVar
 
 from prorl.envs.verifiers.expressions import Reader, UnreadableError
@@ -41,42 +42,6 @@ class Unit:
 
 ONE = Unit(dimension=(0,) * len(BASES), factor=Fraction(1))
 
-# names = factor and base powers; the first names take SI prefixes, those after the bar do not
-_DEFINITIONS = """
-m metre meter = 1 m | Å angstrom = 1e-10 m | in inch inches = 0.0254 m | ft foot feet = 0.3048 m
-| yd yard = 0.9144 m | mi mile = 1609.344 m | ly = 9460730472580800 m | au AU = 149597870700 m
-g gram = 1e-3 kg | t tonne ton = 1000 kg | lb pound = 0.45359237 kg | u amu Da = 1.66053906892e-27 kg
-s sec second = 1 s | min minute = 60 s | h hr hour = 3600 s | d day = 86400 s | week = 604800 s | yr year = 31557600 s
-A amp ampere = 1 A
-K kelvin = 1 K
-mol mole = 1 mol
-cd candela = 1 cd | lm lumen = 1 cd | lx lux = 1 cd m-2
-rad radian = 1 rad | rev revolution turn = 6.283185307179586 rad | rpm = 0.10471975511965977 rad s-1
-Hz hertz = 1 s-1
-N newton = 1 kg m s-2 | dyn dyne = 1e-5 kg m s-2 | lbf = 4.4482216152605 kg m s-2
-J joule = 1 kg m2 s-2 | cal calorie = 4.184 kg m2 s-2 | kcal Cal = 4184 kg m2 s-2 | erg = 1e-7 kg m2 s-2
-eV electronvolt = 1.602176634e-19 kg m2 s-2
-Wh = 3600 kg m2 s-2 | Nm = 1 kg m2 s-2
-W watt = 1 kg m2 s-3 | hp = 745.69987158227 kg m2 s-3
-Pa pascal = 1 kg m-1 s-2 | atm = 101325 kg m-1 s-2 | mmHg torr Torr = 133.322387415 kg m-1 s-2
-bar = 100000 kg m-1 s-2 | psi = 6894.757293168 kg m-1 s-2
-C coulomb = 1 A s
-Ah = 3600 A s
-V volt = 1 kg m2 s-3 A-1
-Ω ohm Ohm = 1 kg m2 s-3 A-2
-S siemens = 1 kg-1 m-2 s3 A2
-F farad = 1 kg-1 m-2 s4 A2
-Wb weber = 1 kg m2 s-2 A-1
-T tesla = 1 kg s-2 A-1
-G gauss Gauss = 1e-4 kg s-2 A-1
-H henry = 1 kg m2 s-2 A-2
-L l litre liter = 1e-3 m3 | ha hectare = 10000 m2 | gal gallon = 0.003785411784 m3
-M molar = 1000 mol m-3
-Bq becquerel = 1 s-1
-Gy gray = 1 m2 s-2 | Sv sievert = 1 m2 s-2
-| ° deg degree = 0.017453292519943295 rad
-| % percent = 0.01 | ppm = 1e-6 | mph = 0.44704 m s-1 | knot = 0.514444444444 m s-1
-"""
 _EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18)
 _SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1}
 _NAME_PREFIXES = {
@@ -192,10 +157,13 @@ def _prefixed(name: str, units: dict[str, Unit]) -> Unit | None:
 
 @cache
 def _tables() -> tuple[dict[str, Unit], dict[str, Unit]]:
-    """All units by name, and those among them that take prefixes."""
+    """All units by name, and those among them that take prefixes: of each line of the file, those before a bar.
+
+    A definition is `names = factor and base powers`.
+    """
     exact: dict[str, Unit] = {}
     with_prefix: dict[str, Unit] = {}
-    for line in _DEFINITIONS.strip().splitlines():
+    for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines():
         for position, definition in enumerate(line.split("|")):
             names, _, meaning = definition.partition("=")
             if not names.strip():

@@ -125,7 +125,7 @@ class RunsPage:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._rows: dict[str, tuple[Stamp | None, Glance]] = {}
-        self._histories: dict[str, RunHistory] = {}
+        self._readers: dict[str, RunHistory] = {}
 
     def look(self) -> Sequence[Section]:
         """The list as the files are now."""
@@ -139,9 +139,9 @@ class RunsPage:
             if time.monotonic() > until:
                 break
         self._rows = rows
-        self._histories = {
+        self._readers = {
             name: run
-            for name, run in self._histories.items()
+            for name, run in self._readers.items()
             if name in found and now - (run.written or 0.0) < GOES_ON
         }
         known = {name: rows[name][1] for name in found if name in rows}
@@ -149,7 +149,7 @@ class RunsPage:
 
     def close(self) -> None:
         """The page has no readers any more. The rows stay, for the next one."""
-        self._histories.clear()
+        self._readers.clear()
 
     def _row(self, name: str, folder: Path, now: float) -> tuple[Stamp | None, Glance]:
         seen = stamp(folder / JOURNAL)
@@ -157,7 +157,7 @@ class RunsPage:
             row = self._rows[name][1]
             begun = seen is not None and seen[1] > 0
             return seen, replace(row, health=health(folder, begun=begun, stopped=row.stopped, now=now))
-        run = self._histories.setdefault(name, RunHistory(folder))
+        run = self._readers.setdefault(name, RunHistory(folder))
         try:
             run.refresh()
             return seen, glance(run)

@@ -9,7 +9,7 @@ models that pass at different rates would be compared by different choices.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -123,7 +123,6 @@ def compare_creativity(
     corpus: Corpus,
     *,
     lengths: Lengths,
-    seed: int = 0,
     advance: Advance = lambda _what, _done: None,
 ) -> Creativity:
     """The creativity index of every model, and the gains of the others over the first.
@@ -133,10 +132,9 @@ def compare_creativity(
     Raises:
         ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
-    names = [study.model for study in studies]
-    for name in names:
-        if names.count(name) > 1:
-            raise ProrlError(f"two studies of {name} cannot be told apart: compare each with another model")
+    (name, number), *_ = Counter(study.model for study in studies).most_common(1)
+    if number > 1:
+        raise ProrlError(f"two studies of {name} cannot be told apart: compare each with another model")
     asked = [
         [(problem, kept.text) for problem in study.problems for kept in problem.kept if kept.sample < KEPT]
         for study in studies
@@ -147,7 +145,7 @@ def compare_creativity(
         _score(study, [(problem, next(matches)) for problem, _ in of_study], lengths)
         for study, of_study in zip(studies, asked, strict=True)
     ]
-    rows = _rows([(responses.model, values) for responses, values in scored], seed)
+    rows = _rows([(responses.model, values) for responses, values in scored])
     return Creativity(
         corpus=corpus.name,
         corpus_documents=found.documents,
@@ -208,32 +206,32 @@ def _score(
     return responses, {problem.key: (problem, fmean(indices[problem.key])) for problem, _ in counted}
 
 
-def _rows(models: Sequence[tuple[str, Values]], seed: int) -> Iterator[Row]:
+def _rows(models: Sequence[tuple[str, Values]]) -> Iterator[Row]:
     groups = dict.fromkeys((one.part, one.domain) for _, values in models for one, _ in values.values())
     _, first = models[0]
     for part in dict.fromkeys(part for part, _ in groups):
         domains = [domain for of_part, domain in groups if of_part == part]
-        for name, chosen in [*((domain, [domain]) for domain in domains), (MEAN, domains)]:
-            row_seed = derive(seed, "creativity", part, name)
+        for name in (*domains, MEAN):
+            seed = derive(0, "creativity", part, name)
             for position, (model, values) in enumerate(models):
-                found = [
-                    [
-                        (key, value)
-                        for key, (one, value) in values.items()
-                        if (one.part, one.domain) == (part, domain)
-                    ]
-                    for domain in chosen
+                found = {
+                    key: (one.domain, value)
+                    for key, (one, value) in values.items()
+                    if one.part == part and name in (one.domain, MEAN)
+                }
+                gains = [
+                    (domain, value - first[key][1]) for key, (domain, value) in found.items() if key in first
                 ]
-                gains = [[value - first[key][1] for key, value in pairs if key in first] for pairs in found]
-                index = _estimate([[value for _, value in pairs] for pairs in found], row_seed)
-                gain = _estimate(gains, row_seed) if position else None
+                index = _estimate(list(found.values()), domains, seed)
+                gain = _estimate(gains, domains, seed) if position else None
                 if index is not None:
                     yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
-def _estimate(domains: Sequence[Sequence[float]], seed: int) -> Estimate | None:
+def _estimate(found: Sequence[tuple[str, float]], domains: Sequence[str], seed: int) -> Estimate | None:
     """The mean over domains, which weigh alike however many problems they have; None where there is no problem."""
-    held = [values for values in domains if values]
+    by_domain = [[value for of_domain, value in found if of_domain == domain] for domain in domains]
+    held = [values for values in by_domain if values]
     if not held:
         return None
     values = np.array([value for of_domain in held for value in of_domain])

@@ -34,7 +34,6 @@ SLIM = tuple(field.name for field in fields(ProblemResult) if field.name not in 
 """The columns of counts, without answers and responses."""
 
 _STEP = re.compile(r"step_(\d+)")
-_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +205,7 @@ def check_name(name: str) -> None:
     Raises:
         StorageError: it is no plain file name.
     """
-    if not _NAME.fullmatch(name):
+    if slug(name) != name:
         raise StorageError(f"a study cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from prorl import __version__
-from prorl.config.care import SECTIONS
+from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.config.schema import RunConfig
 from prorl.control.events import Evaluated, Intervened, Ordered, StageEntered
 from prorl.lab.results import NAMES, Gains, gain_table

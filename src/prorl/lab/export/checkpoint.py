@@ -23,13 +23,12 @@ from prorl import __version__
 from prorl.config.recipe import check
 from prorl.config.schema import RunConfig
 from prorl.control.events import Started, Stepped
-from prorl.control.knobs import knobs_now
+from prorl.control.plan import knobs_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
 from prorl.lab.results import gains, newest_pairs
 from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
-from prorl.planning import make_plan
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER

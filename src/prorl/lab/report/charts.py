@@ -12,7 +12,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Literal
 
-from prorl.config.care import SECTIONS
+from prorl.config.schema import RUNTIME_SECTIONS
 from prorl.control.metrics import STEP, VALIDATION, Metric
 from prorl.lab.report.drawing import PALETTE, faded, label
 from prorl.run.history import RunHistory
@@ -207,7 +207,7 @@ def repetitions(recipes: Sequence[Mapping[str, Any]]) -> list[tuple[int, ...]]:
 
 def experiment(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """What makes an experiment: a recipe without its name, its seed and the settings that change no result."""
-    return {key: value for key, value in recipe.items() if key not in ("seed", "name", *SECTIONS)}
+    return {key: value for key, value in recipe.items() if key not in ("seed", "name", *RUNTIME_SECTIONS)}
 
 
 def _label(runs: Sequence[RunHistory]) -> str:

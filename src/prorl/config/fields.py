@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from prorl.control.schedules import Piecewise, Ramp, Schedule
+from prorl.algo import schedule
 
 MOST = 65_536
 """Problems, responses to each, rows or processes: far above what anybody uses, far below what ends a machine."""
@@ -32,26 +34,43 @@ Number = Annotated[int, Field(ge=0, le=MOST)]  # a count that may be none
 Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 Step = Annotated[int, Field(ge=0, le=MOST_STEPS)]  # also a number of steps that may be none
 Length = Annotated[int, Field(gt=0, le=2**24)]  # tokens, or elements of a vector
+Places = Annotated[int, Field(gt=0, le=4096)]  # processes of a cluster
 Amount = Annotated[float, Field(ge=0, le=1e6)]
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Signed = Annotated[float, Field(ge=-1e6, le=1e6)]
 Share = Annotated[float, Field(ge=0, le=1)]
+TopP = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
 Text = Annotated[str, Field(max_length=4096)]
 Level = Annotated[int, BeforeValidator(_key), Field(ge=-MOST, le=MOST)]
 Listed = Field(strict=False)  # a tuple, which YAML and JSON write as a list
 
 
-class PointsConfig(Model):
+@dataclass(frozen=True)
+class Live:
+    """Marks a field as a hyperparameter of the step, called `name` in `types.Knobs`."""
+
+    name: str
+
+
+class Schedule(Model):
+    """A function of the step in place of a constant (METHOD §8)."""
+
+    @abstractmethod
+    def at(self, step: int) -> float:
+        """Value at a step."""
+
+
+class PointsConfig(Schedule):
     """`{points: [[0, 1.0e-4], [500, 5.0e-5]]}`: constant pieces, each from its step on."""
 
     points: tuple[Annotated[tuple[Step, Amount], Listed], ...] = Field(
         min_length=1, max_length=1000, strict=False
     )
 
-    def schedule(self) -> Schedule:
-        """The schedule this says."""
-        return Piecewise(points=self.points)
+    def at(self, step: int) -> float:
+        """Value of the last point at or before a step."""
+        return schedule.piecewise(step, self.points)
 
     @model_validator(mode="after")
     def _ascending(self) -> PointsConfig:
@@ -61,8 +80,8 @@ class PointsConfig(Model):
         return self
 
 
-class RampConfig(Model):
-    """`{ramp: linear, start: 0, end: 1.0e-4, steps: 50}`: from start to end, then constant."""
+class RampConfig(Schedule):
+    """`{ramp: linear, start: 0, end: 1.0e-4, steps: 50}`: from start to end, constant before and after."""
 
     ramp: Literal["linear", "cosine"]
     start: Amount
@@ -70,28 +89,27 @@ class RampConfig(Model):
     steps: Steps
     start_step: Step = 0
 
-    def schedule(self) -> Schedule:
-        """The schedule this says."""
-        return Ramp(
-            shape=self.ramp, start=self.start, end=self.end, steps=self.steps, start_step=self.start_step
-        )
+    def at(self, step: int) -> float:
+        """Value at a step."""
+        ramp = schedule.linear if self.ramp == "linear" else schedule.cosine
+        return ramp(step, start=self.start, end=self.end, steps=self.steps, start_step=self.start_step)
 
 
-def _kind(value: Any) -> str:
+def _form(value: Any) -> str:
     if isinstance(value, PointsConfig) or (isinstance(value, dict) and "points" in value):
         return "points"
     return "ramp" if isinstance(value, (RampConfig, dict)) else "number"
 
 
-Dial = Annotated[
+Scheduled = Annotated[
     Annotated[Amount, Tag("number")]
     | Annotated[PointsConfig, Tag("points")]
     | Annotated[RampConfig, Tag("ramp")],
-    Discriminator(_kind),
+    Discriminator(_form),
 ]
-"""A knob's setting: a number, or a schedule over the run's steps."""
+"""A number, or a schedule over the run's steps."""
 
-DIAL_MODELS: Mapping[str, type[Model] | None] = MappingProxyType(
+SCHEDULED_FORMS: Mapping[str, type[Model] | None] = MappingProxyType(
     {"number": None, "points": PointsConfig, "ramp": RampConfig}
 )
-"""Tag of each form of a dial, as validation errors name it → its model."""
+"""Tag of each form of `Scheduled`, as validation errors name it → its model."""

@@ -1,4 +1,4 @@
-"""Settings of a recipe that are each fine and mean nothing together."""
+"""Cross-field checks: settings of a recipe that are each fine and mean nothing together."""
 
 from __future__ import annotations
 

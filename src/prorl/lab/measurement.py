@@ -1,0 +1,406 @@
+"""Measuring models: the base before a run and its policy after it, and any checkpoint or model against its base.
+
+Both are studies: the same questions to several models, kept below a run's `evals/`. `test` problems are seen by
+nothing in the run; `ood` problems are larger sizes and families never trained. A study takes no run's lock, so that a
+run can be studied while it trains.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from prorl import build
+from prorl.build import Session
+from prorl.config.recipe import RecipeError, changed, check, load_recipe
+from prorl.config.schema import RunConfig
+from prorl.data import check_sandbox
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import StorageError
+from prorl.envs.mixture import Mixture
+from prorl.lab.evals.evaluation import Subject, measure
+from prorl.lab.evals.evaluation_store import (
+    BASE,
+    INCIDENTS,
+    MEASUREMENT,
+    Rules,
+    Study,
+    check_name,
+    differing,
+    digest,
+    held,
+    model_file,
+    models,
+    outsider,
+    read_study,
+    slug,
+    step_name,
+    step_of,
+)
+from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
+from prorl.lab.tables import Table, print_tables
+from prorl.lab.watch.console import Console
+from prorl.rollout.validation import Questions, questions
+from prorl.run.checkpoint import has_all_files, verify
+from prorl.run.journal import Journal
+from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, TOKENIZER, holder
+from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
+from prorl.stopwatch import Pulse, Stopwatch, unheard
+from prorl.types import Backend, Sampling
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A study's questions and how they are asked."""
+
+    questions: Questions
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A model and where it can be loaded from: a checkpoint of a run, its base, or a model from elsewhere."""
+
+    subject: Subject
+    model: str | Path
+    tokenizer: Path | None = None  # where it does not lie beside the model
+    run: RunStore | None = None
+
+
+def checked_tasks(config: RunConfig, console: Console) -> Mixture:
+    """The recipe's tasks, once it is known that their programs can be run here; judges on a cluster check it there.
+
+    Raises:
+        RecipeError, DataError, SandboxError: with one sentence that says what to do.
+    """
+    build.require_processors(config)
+    tasks = build.build_tasks(config)
+    if not (config.backend == "ray" and config.cluster.judges) and (warning := check_sandbox(config)):
+        console.say(warning)
+    return tasks
+
+
+def newest(store: RunStore) -> Checkpoint:
+    """The newest whole checkpoint.
+
+    Raises:
+        StorageError: there is none.
+    """
+    checkpoint = store.latest_checkpoint()
+    if checkpoint is None:
+        raise StorageError(
+            f"{store.folder} has no checkpoint yet: begin it again with the `prorl train` it was begun with"
+        )
+    return checkpoint
+
+
+# -- around a run
+
+
+def measure_base(store: RunStore, session: Session, console: Console, pulse: Pulse) -> None:
+    """Measure the model a run starts from, once: a run that is begun again after a kill has it already."""
+    folder = store.folder / EVALS / MEASUREMENT
+    if model_file(folder, BASE).exists():
+        return
+    asked = asked_by(session.config, session.tasks)
+    if asked.questions:
+        with held(folder, asked.rules):
+            ask(asked, Subject(model=BASE, step=0), folder, session, console, pulse)
+
+
+def compare_with_base(store: RunStore, step: int, session: Session, console: Console, pulse: Pulse) -> None:
+    """Measure the policy of `step`, keep the results, and print them beside those of the base if it has any.
+
+    The training is done whatever becomes of its measurement, so one that fails is said and fails nothing.
+    """
+    folder = store.folder / EVALS / MEASUREMENT
+    try:
+        asked = asked_by(session.config, session.tasks)
+        if not asked.questions:
+            return
+        base = read_study(model_file(folder, BASE)) if model_file(folder, BASE).exists() else None
+        with held(folder, asked.rules):
+            subject = Subject(model=step_name(step), step=step)
+            trained = ask(asked, subject, folder, session, console, pulse)
+    except ProrlError as error:
+        console.say(
+            f"training is done, but step {step} was not compared with its base: {error}; "
+            f"`prorl eval {store.folder} --name other` compares them in a study of its own"
+        )
+        return
+    ks = (1, asked.rules.samples) if asked.rules.samples > 1 else (1,)
+    if base is None:
+        print_tables(rate_tables(trained, ks), console.rich)
+    else:
+        print_tables(gain_tables(Pair(evaluation=MEASUREMENT, base=base, trained=trained), ks), console.rich)
+
+
+def forget_other_questions(folder: Path, session: Session) -> None:
+    """Drop a branch's copy of its parent's measurement where its own recipe asks otherwise."""
+    measured = folder / EVALS / MEASUREMENT
+    if list(differing(measured, asked_by(session.config, session.tasks).rules)):
+        shutil.rmtree(measured)
+
+
+# -- a study on demand
+
+
+def evaluate(
+    model: str,
+    *,
+    against: str | None,
+    recipe: str | None,
+    settings: Sequence[str],
+    ks: Sequence[int],
+    name: str,
+    out: Path | None,
+    runs: Path,
+    console: Console,
+) -> list[Table]:
+    """Measure `model` and what it is compared with as far as that is not stored yet; returns what it says.
+
+    `settings` are changes to the recipe, which is the run's own unless one is named. A model from elsewhere has no
+    base unless `against` names one.
+
+    Raises:
+        ProrlError: with one sentence that says what to do.
+    """
+    check_name(name)
+    source = find(model, runs, console)
+    config = _config(source, model, recipe, settings)
+    if ks[-1] > config.evaluation.samples:
+        raise RecipeError(
+            f"pass@{ks[-1]} needs as many responses per problem, not {config.evaluation.samples}: raise --samples, "
+            "or lower --k"
+        )
+    require_free_gpus(source, config)
+    tasks = checked_tasks(config, console)
+    asked = asked_by(config, tasks)
+    if not asked.questions:
+        raise RecipeError("this asks nothing: say --per-domain, --ood or --ladder-per-level above 0")
+    where = source.run.folder / EVALS if source.run else Path(EVALS) / slug(source.subject.model)
+    folder = (out or where) / name
+    with held(folder, asked.rules):
+        base = _base(source, against, runs, console)
+        after = _measured(
+            source, asked, folder, tasks, config, console
+        )  # first: its trainer may delete it soon
+        before = None if base is None else _measured(base, asked, folder, tasks, config, console)
+    if before is None:
+        tables = rate_tables(after, ks)
+    else:
+        pair = Pair(evaluation=name, base=before, trained=after)
+        tables = evaluation_tables(pair, between(folder, before, after), ks)
+    console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
+    if source.run is not None:
+        console.say(f"to see it in pictures: prorl report {source.run.folder}")
+    return tables
+
+
+def find(name: str, runs: Path, console: Console) -> Source:
+    """RUN, RUN@STEP (the run by directory or by its name below `runs`), or else a model directory or hub id.
+
+    Reads a run's files only, so its trainer may be at work.
+
+    Raises:
+        ProrlError: the step is no number.
+        StorageError: the run has no such checkpoint, or it is damaged.
+    """
+    folder, at, step = name.partition("@")
+    place = next((path for path in (Path(folder), runs / folder) if (path / JOURNAL).exists()), None)
+    if place is None:
+        return Source(subject=Subject(model=outsider(name)), model=name)
+    if at and not step.isdecimal():
+        raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
+    store = RunStore.open(place, report=console.say)
+    checkpoint = store.checkpoint(int(step)) if at else newest(store)
+    if checkpoint.step == 0:
+        return base_of(store)
+    return _held(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)
+
+
+def base_of(store: RunStore) -> Source:
+    """The model that a run started from: its checkpoint of step 0, or its first reference, which is the same weights.
+
+    Raises:
+        StorageError: both are gone.
+    """
+    for path in (store.checkpoint_folder(0), store.folder / REFERENCES / FIRST_REFERENCE):
+        if has_all_files(path):
+            return _held(store, path, BASE, 0)
+    raise StorageError(
+        f"the base of {store.folder} is gone ({CHECKPOINTS}/step_000000 and {REFERENCES}/{FIRST_REFERENCE}): "
+        "say what to compare with, --against MODEL"
+    )
+
+
+def between(folder: Path, base: Study, trained: Study) -> Study | None:
+    """Of the checkpoints in a study that lie on the way from `base` to `trained`, the one nearest to half of it.
+
+    None as well where there is no such way, as from a model from elsewhere.
+    """
+    start, end = base.step, trained.step
+    if start is None or end is None:
+        return None
+    steps = {step: path for path in models(folder) if (step := step_of(path)) and start < step < end}
+    return read_study(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
+
+
+def require_free_gpus(source: Source, config: RunConfig) -> None:
+    """Check that a study leaves GPUs to a run that trains: a Ray of its own would count them as free.
+
+    Raises:
+        ProrlError: it would take them.
+    """
+    own = config.backend == "ray" and config.cluster.address is None and config.device == "cuda"
+    if own and source.run is not None and holder(source.run.folder) is not None:
+        raise ProrlError(
+            f"{source.run.folder} is being trained, and the study would take its GPUs: wait until it has ended, or "
+            "name another cluster with --address"
+        )
+
+
+def _held(store: RunStore, path: Path, model: str, step: int) -> Source:
+    weights = verify(path).files.get(WEIGHTS, {}).get("sha256", "")
+    subject = Subject(model=model, step=step, weights=weights)
+    return Source(subject=subject, model=path, tokenizer=store.folder / TOKENIZER, run=store)
+
+
+def _config(source: Source, name: str, recipe: str | None, settings: Sequence[str]) -> RunConfig:
+    if recipe is not None:
+        return build.settled(load_recipe(recipe, settings))
+    if source.run is None:
+        raise ProrlError(f"{name} is no run; for a model, say whose problems it is asked: --recipe NAME")
+    return build.settled(changed(check(source.run.config, str(source.run.folder)), {}, settings))
+
+
+def _base(source: Source, against: str | None, runs: Path, console: Console) -> Source | None:
+    if against is not None:
+        base = find(against, runs, console)
+        same = base.run is not None and source.run is not None and base.run.folder == source.run.folder
+        elsewhere = Subject(model=outsider(against), weights=base.subject.weights)
+        return base if same else replace(base, subject=elsewhere)
+    if source.run is None or source.subject.step == 0:
+        return None
+    return base_of(source.run)
+
+
+def _measured(
+    source: Source, asked: Asked, folder: Path, tasks: Mixture, config: RunConfig, console: Console
+) -> Study:
+    """The stored results of this very model, or new ones."""
+    path = model_file(folder, source.subject.model)
+    if path.exists() and source.subject.is_of(stored := read_study(path)):
+        console.say(f"{source.subject.model} was measured before")
+        return stored
+    if source.run is not None and not Path(source.model).exists():
+        raise StorageError(
+            f"{source.model} was deleted meanwhile, as its trainer keeps the newest checkpoints (save.keep_last): "
+            "give the same command again for one that is still there"
+        )
+    session = build.build_session(
+        config, source.model, tokenizer=source.tokenizer, tasks=tasks, with_reference=False
+    )
+    with closing(session.backend):
+        session.backend.sync(0)
+        return ask(asked, source.subject, folder, session, console)
+
+
+# -- questions and answers
+
+
+def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
+    """What the section `evaluation` of a recipe asks.
+
+    Raises:
+        RecipeError: a domain has fewer problems than that.
+    """
+    section = config.evaluation
+    try:
+        chosen = questions(
+            tasks,
+            per_domain=section.per_domain,
+            ood=section.ood_per_domain,
+            per_level=section.ladder_per_level,
+        )
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    levels: dict[str, set[int]] = {}
+    for problem in chosen.get("ladder", ()):
+        levels.setdefault(problem.task, set()).add(problem.level)
+    sizes = {
+        "test": section.per_domain,
+        "ood": section.ood_per_domain,
+        "ladder": section.ladder_per_level,
+    }
+    rules = Rules(
+        sizes=sizes,
+        ladders={name: sorted(found) for name, found in levels.items()},
+        samples=section.samples,
+        sampling=Sampling(
+            temperature=section.temperature, top_p=section.top_p, limit=config.sampling.response_limit
+        ),
+        seed=config.seed,
+        problems=digest(chosen),
+    )
+    return Asked(questions=chosen, rules=rules)
+
+
+def ask(
+    asked: Asked,
+    subject: Subject,
+    folder: Path,
+    session: Session,
+    console: Console,
+    pulse: Pulse = unheard,
+) -> Study:
+    """Ask the policy that the engine serves now the questions of the study in `folder`, and store how it went."""
+    if asked.rules.sampling.temperature == 0 and asked.rules.samples > 1:
+        console.say(
+            f"evaluation.temperature=0 is greedy: the {asked.rules.samples} responses to a problem are all equal, so "
+            "pass@k is the same for every k; evaluation.samples=1 asks no more than needed"
+        )
+
+    def wait(reason: str, seconds: float) -> None:
+        console.say(reason)
+        time.sleep(seconds)
+
+    with (
+        _incidents_kept(folder, subject, session.backend),
+        console.progress(f"measuring {subject.model}") as progress,
+    ):
+        study = measure(
+            session.worker(wait),
+            folder,
+            subject,
+            asked.questions,
+            asked.rules,
+            pass_threshold=session.tasks.pass_threshold,
+            progress=progress,
+            clock=Stopwatch(pulse, within="measure"),
+        )
+    total = sum(map(len, asked.questions.values()))
+    if len(study.problems) < total:
+        console.say(
+            f"{total - len(study.problems)} of {total} problems are left out: no response to them could be judged"
+        )
+    return study
+
+
+@contextmanager
+def _incidents_kept(folder: Path, subject: Subject, backend: Backend) -> Iterator[None]:
+    """Keep beside the results what failed in the backend and was mended before and while inside."""
+    try:
+        yield
+    finally:
+        incidents = backend.incidents()
+        if incidents:
+            with closing(Journal(folder / INCIDENTS)) as journal:
+                for text in incidents:
+                    journal.append({"model": subject.model, "time": time.time(), "text": text})

@@ -1,0 +1,244 @@
+"""Starting, resuming and branching runs: the order of things around the loop, and how a run ends."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from prorl import build
+from prorl.build import Session
+from prorl.cluster.estimate import require_memory
+from prorl.config.recipe import (
+    RecipeError,
+    changed,
+    check,
+    config_hash,
+    differences,
+    result_settings,
+    to_json,
+)
+from prorl.config.schema import RunConfig
+from prorl.control.plan import make_plan
+from prorl.control.state import RunState
+from prorl.envs.files import encode_json, explain_no_room, write_atomic
+from prorl.lab.measurement import (
+    checked_tasks,
+    compare_with_base,
+    forget_other_questions,
+    measure_base,
+    newest,
+)
+from prorl.lab.watch.console import Console
+from prorl.lab.watch.scalars import Scalars
+from prorl.loop import Run, train
+from prorl.run.checkpoint import Checkpointer, SaveRules
+from prorl.run.journal import EventLog
+from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
+from prorl.run.process import Deadlines, Heartbeat, Interrupt, alive
+from prorl.run.resume import begin, branch, resume
+from prorl.run.store import Checkpoint, RunStore
+
+
+def start_run(
+    config: RunConfig, folder: Path, console: Console, interrupt: Interrupt | None = None
+) -> RunState:
+    """Train a recipe from its beginning in a new run directory, measuring the model before and after.
+
+    A failure before the first checkpoint leaves no run directory behind.
+
+    Raises:
+        RecipeError, ModelError, StorageError: with one sentence that says what to do.
+    """
+    interrupt = interrupt or Interrupt(console.say)
+    config = build.settled(config)
+    require_memory(config, make_plan(config))
+    tasks = checked_tasks(config, console)
+    require_new(folder, to_json(config))
+    build.set_threads(config)
+    with console.progress("warming up the base") as progress:
+        base = build.base_model(config, progress)
+    session = build.build_session(config, base, tasks=tasks)
+    with (
+        closing(session.backend),
+        _created(folder, config, console, interrupt) as store,
+        alive(folder, _deadlines(config)) as heart,
+    ):
+        session.backend.sync(0)
+        measure_base(store, session, console, heart)
+        with explain_no_room(folder):
+            session.tokenizer.save_pretrained(folder / TOKENIZER)
+        born = partial(begin, with_reference=session.plan.needs_reference)
+        return _run(session, store, born, console, interrupt, heart)
+
+
+def resume_run(
+    folder: Path,
+    console: Console,
+    interrupt: Interrupt | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    after: str = "",
+) -> RunState:
+    """Take a run up again from its newest good checkpoint, under the recipe it was started with.
+
+    `overrides` may change the runtime settings: checkpoints, deadlines, guards, and where it is computed. `after` is
+    for the journal: how the process before this one ended, where that was no end that was meant.
+
+    Raises:
+        RecipeError, ModelError, StorageError: with one sentence that says what to do.
+    """
+    interrupt = interrupt or Interrupt(console.say)
+    with RunStore.open(folder, report=console.say, interrupt=interrupt) as store:
+        before = check(store.config, str(folder))
+        config = _with_runtime_settings(folder, before, overrides)
+        checkpoint = newest(store)
+        session = _session_at(store, checkpoint, config, console)
+        if config != before:
+            write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
+        with closing(session.backend):
+            return _go_on(session, store, checkpoint, console, interrupt, after=after)
+
+
+def branch_run(
+    folder: Path,
+    target: Path,
+    overrides: Sequence[str],
+    console: Console,
+    interrupt: Interrupt | None = None,
+    *,
+    step: int | None = None,
+) -> RunState:
+    """Go on from a checkpoint of a run, by default its newest, in a new run directory under a changed recipe.
+
+    The parent may be training meanwhile.
+
+    Raises:
+        RecipeError, ModelError, StorageError: with one sentence that says what to do; then there is no new directory.
+    """
+    interrupt = interrupt or Interrupt(console.say)
+    parent = RunStore.open(folder, report=console.say)
+    config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
+    require_new(target, to_json(config))
+    checkpoint = newest(parent) if step is None else parent.checkpoint(step)
+    session = _session_at(parent, checkpoint, config, console)
+    with ExitStack() as stack:
+        stack.enter_context(closing(session.backend))
+        branch(parent, target, checkpoint, to_json(config))
+        forget_other_questions(target, session)
+        store = stack.enter_context(RunStore.open(target, report=console.say, interrupt=interrupt))
+        origin = f"{folder.name}@{checkpoint.step}"
+        return _go_on(session, store, newest(store), console, interrupt, branched_from=origin)
+
+
+def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
+    """All that a recipe needs to go on from a checkpoint."""
+    plan = make_plan(config)
+    require_memory(config, plan)
+    held = checkpoint.state["reference"] is not None
+    if plan.needs_reference and not held:
+        raise RecipeError(
+            f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "
+            "keep kl.coef at 0, or start a new run"
+        )
+    return build.build_session(
+        config,
+        checkpoint.path,
+        tokenizer=store.folder / TOKENIZER,
+        tasks=checked_tasks(config, console),
+        with_reference=held,
+    )
+
+
+def _go_on(
+    session: Session,
+    store: RunStore,
+    checkpoint: Checkpoint,
+    console: Console,
+    interrupt: Interrupt,
+    *,
+    branched_from: str | None = None,
+    after: str = "",
+) -> RunState:
+    with alive(store.folder, _deadlines(session.config), step=checkpoint.step) as heart:
+        taken_up = partial(resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
+        return _run(session, store, taken_up, console, interrupt, heart)
+
+
+def _run(
+    session: Session,
+    store: RunStore,
+    start: Callable[..., EventLog],
+    console: Console,
+    interrupt: Interrupt,
+    heart: Heartbeat,
+) -> RunState:
+    """Train, and conclude: a finished run is compared with its base, an unfinished one says how to go on."""
+    config, plan, learner = session.config, session.plan, session.backend.learner
+    with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
+        recorder = start(
+            store,
+            learner,
+            config_hash=config_hash(config),
+            environment=build.environment(config, session.tasks, store.folder / TOKENIZER),
+            watchers=[partial(heart.follow, plan), live, scalars],
+        )
+        interrupt.heartbeat = heart
+        keeper = Checkpointer(store, session.backend, recorder, _save_rules(config), heartbeat=heart)
+        run = Run(
+            session=session,
+            store=store,
+            recorder=recorder,
+            keeper=keeper,
+            interrupted=interrupt,
+            wait=interrupt.wait,
+            pulse=heart,
+        )
+        with keeper.last_words(), interrupt.listening():
+            state = train(run)
+    if state.stopped == "done":
+        compare_with_base(store, state.step, session, console, heart)
+        console.say(f"run directory: {store.folder} (journal.jsonl, samples/, evals/, tb/, checkpoints/)")
+    else:
+        console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
+    return state
+
+
+@contextmanager
+def _created(folder: Path, config: RunConfig, console: Console, interrupt: Interrupt) -> Iterator[RunStore]:
+    """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
+    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
+    try:
+        with RunStore.create(folder, to_json(config), report=console.say, interrupt=interrupt) as store:
+            console.say(f"run directory: {folder}")
+            yield store
+    except BaseException:
+        if made and not is_born(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            for place in made[1:]:
+                with suppress(OSError):  # somebody else put something there meanwhile
+                    place.rmdir()
+        raise
+
+
+def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """The recipe with other runtime settings; anything else would be another run."""
+    wanted = changed(config, {}, overrides)
+    mine, theirs = result_settings(wanted), result_settings(config)
+    if mine != theirs:
+        raise RecipeError(
+            f"{folder} was started under another recipe ({'; '.join(differences(mine, theirs))}): resume it without "
+            f"these changes, or go on under the new recipe as a new run with `prorl train --branch {folder.name} …`"
+        )
+    return wanted
+
+
+def _deadlines(config: RunConfig) -> Deadlines:
+    least = config.deadlines.model_dump()
+    return Deadlines(factor=least.pop("factor"), least=least)
+
+
+def _save_rules(config: RunConfig) -> SaveRules:
+    return SaveRules(**config.save.model_dump(exclude={"every"}), **config.guards.model_dump())
