@@ -31,8 +31,8 @@ class Work:
     updates: int  # optimizer updates per step
     micro_batch_tokens: int
     prompt_tokens: int = 300
-    exam_every: int = 50  # steps; a checkpoint is written as often
-    exam_responses: int = 5 * 64 * 4
+    validation_every: int = 50  # steps; a checkpoint is written as often
+    validation_responses: int = 5 * 64 * 4
     max_draw_factor: float = 4.0
     margin: float = 0.0  # standard deviations of its yield by which a wave is larger
 
@@ -88,7 +88,7 @@ class Step:
     learn: float
     sync: float
     switch: float
-    rest: float  # exams and checkpoints, spread over the steps between them
+    rest: float  # validations and checkpoints, spread over the steps between them
     hidden: float  # of all these, done while something else is
     waves: int
     tokens: int  # decoded
@@ -257,11 +257,11 @@ def simulate(setup: Setup, work: Work, assumptions: Assumptions, *, seed: int) -
     inside = setup.gpus <= GPUS_PER_NODE
     link = assumptions.nvlink if inside else assumptions.network
     transfer = HALF * setup.size.parameters / link
-    exam = draw_lengths(rng, work.exam_responses // work.samples, work, assumptions)
+    validation = draw_lengths(rng, work.validation_responses // work.samples, work, assumptions)
     saved = 3 * FLOAT32 * setup.size.parameters / setup.learners / assumptions.host_link + assumptions.save
     sampling = sum(wave.judged for wave in waves)
-    # Overlap ends at every exam and checkpoint, and begins anew.
-    hidden = min(sampling, learning) * (1 - 1 / work.exam_every) if setup.overlap else 0.0
+    # Overlap ends at every validation and checkpoint, and begins anew.
+    hidden = min(sampling, learning) * (1 - 1 / work.validation_every) if setup.overlap else 0.0
     return Step(
         decode=sum(min(wave.full, wave.sampled) for wave in waves),
         tail=sum(max(0.0, wave.sampled - wave.full) for wave in waves),
@@ -269,7 +269,7 @@ def simulate(setup: Setup, work: Work, assumptions: Assumptions, *, seed: int) -
         learn=learning,
         sync=transfer + assumptions.sync,
         switch=assumptions.switch if setup.colocated else 0.0,
-        rest=(sample(rng, exam, setup, work, assumptions).judged + saved) / work.exam_every,
+        rest=(sample(rng, validation, setup, work, assumptions).judged + saved) / work.validation_every,
         hidden=hidden,
         waves=len(waves),
         tokens=tokens,

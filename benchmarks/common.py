@@ -25,9 +25,9 @@ from prorl.lab.watch.console import Console
 from prorl.rollout.batch import collect, make_batch
 from prorl.rollout.pipeline import wait_silently
 from prorl.stopwatch import Stopwatch
-from prorl.types import Knobs
+from prorl.types import HParams
 
-NO_REFERENCE = ("kl.coef=0", "reset.every=0", "reset.stalled_exams=0", "reset.kl_ceiling=null")
+NO_REFERENCE = ("kl.coef=0", "reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null")
 
 
 class Stepper:
@@ -40,33 +40,33 @@ class Stepper:
         self._state = RunState()
         parts.backend.sync(0)
 
-    def step(self, knobs: Knobs) -> Stepped:
+    def step(self, hparams: HParams) -> Stepped:
         """One whole step: draw, generate, judge, filter, learn, sync. Its `seconds` cover all of it."""
         state, backend = self._state, self._parts.backend
         clock = Stopwatch()
-        harvest = collect(
+        rollout_batch = collect(
             self._parts.worker(wait_silently),
-            partial(self._tasks.problem, split="train", weights=knobs.mixture),
-            knobs,
+            partial(self._tasks.problem, split="train", weights=hparams.mixture),
+            hparams,
             cursor=state.cursor,
             expected_share=state.informative_share,
             seed=self._seed,
             clock=clock,
         )
-        batch = make_batch(harvest.groups, knobs)
+        batch = make_batch(rollout_batch.groups, hparams)
         with clock.phase("learn"):
-            update = backend.learner.begin_update(batch, knobs)()
+            update = backend.learner.begin_update(batch, hparams)()
         with clock.phase("sync"):
             backend.sync(state.version + 1)
         event = Stepped(
             step=state.step + 1,
-            cursor=harvest.cursor,
+            cursor=rollout_batch.cursor,
             version=state.version + 1,
-            tally=harvest.tally,
+            rollout_stats=rollout_batch.rollout_stats,
             update=update,
-            learning_rate=knobs.learning_rate,
-            length_weight=knobs.length_weight,
-            kl_coef=knobs.kl_coef,
+            learning_rate=hparams.learning_rate,
+            length_weight=hparams.length_weight,
+            kl_coef=hparams.kl_coef,
             seconds=clock.seconds(),
         )
         self._state = evolve(state, event)

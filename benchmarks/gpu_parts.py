@@ -50,9 +50,11 @@ def learn(load: Load, device: torch.device) -> dict[str, Any]:
 
 
 def nano(load: Load, device: torch.device) -> dict[str, Any]:
-    """A short nano run from the base on, without exams."""
-    measureless = ("exam.every=0", "evaluation.per_domain=0", "evaluation.ood_per_domain=0")
-    config = load_recipe("nano", [f"device={device}", "reset.stalled_exams=0", *measureless, *load.nano])
+    """A short nano run from the base on, without validations."""
+    measureless = ("validation.every=0", "evaluation.per_domain=0", "evaluation.ood_per_domain=0")
+    config = load_recipe(
+        "nano", [f"device={device}", "reset.stalled_validations=0", *measureless, *load.nano]
+    )
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "nano"
         start_run(config, run, Console())
@@ -64,7 +66,7 @@ def nano(load: Load, device: torch.device) -> dict[str, Any]:
         "seconds per step, median": sorted(seconds)[len(seconds) // 2],
         "seconds": [round(second, 3) for second in seconds],
         "mismatch of engine and learner, nats": max(step["update"]["mismatch"] for step in steps),
-        "score": [step["tally"]["score"] for step in steps],
+        "score": [step["rollout_stats"]["score"] for step in steps],
     }
 
 
@@ -103,10 +105,10 @@ def _learn_row(load: Load, packed: int, device: torch.device) -> dict[str, Any]:
     learner = TorchLearner(model, learner_settings(config), with_reference=True, pad_id=0)
     length, sequences = packed // 4, 4 * MICRO_BATCHES
     batch = _batch(load, sequences, length)
-    knobs = replace(make_plan(config).knobs, learning_rate=1e-6, updates_per_step=1)
-    learner.update(batch, knobs)
+    hparams = replace(make_plan(config).hparams, learning_rate=1e-6, updates_per_step=1)
+    learner.update(batch, hparams)
     _reset_peak(device)
-    seconds = min(_timed(lambda: learner.update(batch, knobs)) for _ in range(load.repeats))
+    seconds = min(_timed(lambda: learner.update(batch, hparams)) for _ in range(load.repeats))
     size, peak = size_of(model, load.shape), _peak_flops(device)
     positions = sequences * (length - 1)
     forward = positions * 2 * (size.parameters + size.layers * size.hidden_size * length)  # causal attention

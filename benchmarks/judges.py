@@ -35,9 +35,9 @@ def responses(names: Sequence[str], count: int, turn: int) -> dict[int, Item]:
     draws = range(turn * count, (turn + 1) * count)
     problems = (tasks[draw % len(tasks)].problem(draw // len(tasks), "train") for draw in draws)
     return {
-        ticket: (problem, respond(problem.witness.steps, problem.witness.answer))
+        ticket: (problem, respond(problem.solution.steps, problem.solution.answer))
         for ticket, problem in enumerate(problems)
-        if problem.witness is not None
+        if problem.solution is not None
     }
 
 

@@ -32,8 +32,8 @@ from prorl.session import start_run
 
 FEW = (
     "evaluation={per_domain: 1, ood_per_domain: 0, samples: 2}",
-    "exam.every=0",
-    "reset.stalled_exams=0",
+    "validation.every=0",
+    "reset.stalled_validations=0",
     "sample_every=0",
 )
 
@@ -50,9 +50,9 @@ class Timed:
         """From now on every boundary is timed."""
         keep, timed = Checkpointer.keep, self
 
-        def timing(keeper: Checkpointer, state: RunState, *, due: bool, **rest: Any) -> None:
+        def timing(checkpointer: Checkpointer, state: RunState, *, due: bool, **rest: Any) -> None:
             begin = time.perf_counter()
-            keep(keeper, state, due=due, **rest)
+            keep(checkpointer, state, due=due, **rest)
             if state.step and state.stopped is None:
                 (timed.saving if due else timed.others).append(time.perf_counter() - begin)
 

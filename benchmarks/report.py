@@ -22,14 +22,14 @@ from statistics import median
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import (
-    Evaluated,
     Event,
     Intervened,
     ReferenceReset,
+    RolloutStats,
     Started,
     Stepped,
     Stopped,
-    Tally,
+    Validated,
     to_record,
 )
 from prorl.envs.files import encode_json
@@ -39,7 +39,7 @@ from prorl.run.layout import CONFIG, JOURNAL, SAMPLES
 from prorl.types import UpdateStats
 
 DOMAINS = ("math", "code", "stem", "logic", "instruct")
-RESET_EVERY, EXAM_EVERY, SAMPLE_EVERY, WARN_EVERY = 250, 50, 10, 400
+RESET_EVERY, VALIDATION_EVERY, SAMPLE_EVERY, WARN_EVERY = 250, 50, 10, 400
 VISIBLE_DRAWN = """() => {
   const plots = [...document.querySelectorAll(".plot")];
   const visible = plots.filter((plot) => plot.getBoundingClientRect().top < innerHeight);
@@ -66,12 +66,12 @@ def synthesise(folder: Path, *, steps: int, records: int) -> None:
 
 def _events(steps: int, dice: random.Random) -> Iterator[Event]:
     yield Started(config_hash="0" * 16, reference_hash="0" * 64)
-    yield _exam(0, steps, dice)
+    yield _validation(0, steps, dice)
     references = 0
     for step in range(1, steps + 1):
         yield _step(step, steps, dice)
-        if step % EXAM_EVERY == 0:
-            yield _exam(step, steps, dice)
+        if step % VALIDATION_EVERY == 0:
+            yield _validation(step, steps, dice)
         if step % RESET_EVERY == 0:
             references += 1
             yield ReferenceReset(
@@ -100,7 +100,7 @@ def _step(step: int, steps: int, dice: random.Random) -> Stepped:
     scores = {name: min(1.0, 0.2 + 0.5 * learnt + dice.gauss(0, 0.06)) for name in DOMAINS}
     generate, learn = dice.gauss(6, 0.5), dice.gauss(3, 0.2)
     easy, hard = int(20 * learnt), int(25 * (1 - learnt))
-    tally = Tally(
+    rollout_stats = RolloutStats(
         draws=32 + easy + hard,
         accepted=32,
         easy=easy,
@@ -133,7 +133,7 @@ def _step(step: int, steps: int, dice: random.Random) -> Stepped:
         step=step,
         cursor=80 * step,
         version=step,
-        tally=tally,
+        rollout_stats=rollout_stats,
         update=update,
         learning_rate=1e-6 * min(1.0, step / 20),
         length_weight=0.1 if step % 500 < 100 else 0.0,
@@ -148,10 +148,10 @@ def _step(step: int, steps: int, dice: random.Random) -> Stepped:
     )
 
 
-def _exam(step: int, steps: int, dice: random.Random) -> Evaluated:
+def _validation(step: int, steps: int, dice: random.Random) -> Validated:
     scores = {name: 0.2 + 0.4 * (1 - math.exp(-3 * step / steps)) + dice.gauss(0, 0.02) for name in DOMAINS}
     mean = sum(scores.values()) / len(scores)
-    return Evaluated(
+    return Validated(
         step=step, score=mean, domains=scores, pass_at_n=mean + 0.2, unanswered=0.01, seconds=30.0
     )
 

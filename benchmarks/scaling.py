@@ -20,9 +20,9 @@ from itertools import chain
 from common import Stepper, add_arguments, load_config, make_base, markdown, write_json
 from prorl import build
 from prorl.config.schema import RunConfig
-from prorl.control.plan import knobs_at, make_plan
+from prorl.control.plan import hparams_at, make_plan
 from prorl.local.engine import LocalEngine
-from prorl.types import Knobs
+from prorl.types import HParams
 
 FACTORS = (0.5, 1, 2)  # of the middle row
 # an untrained model costs the same as a trained one where nothing depends on what it writes
@@ -66,10 +66,10 @@ def sweeps(middle: Size) -> Mapping[str, list[Size]]:
     }
 
 
-def measure(stepper: Stepper, knobs: Knobs, size: Size) -> Cost:
+def measure(stepper: Stepper, hparams: HParams, size: Size) -> Cost:
     step = stepper.step(
         replace(
-            knobs,
+            hparams,
             prompts_per_step=size.prompts,
             samples_per_prompt=size.samples,
             response_limit=size.limit,
@@ -85,7 +85,7 @@ def measure_all(
 ) -> Mapping[Size, list[Cost]]:
     """`rounds` costs of every size, measured in turn after one round to warm up."""
     plan = make_plan(config)
-    exact = replace(knobs_at(plan, 0), min_spread=0.0, learning_rate=0.0, truncated_scale=1.0)
+    exact = replace(hparams_at(plan, 0), min_spread=0.0, learning_rate=0.0, truncated_scale=1.0)
     parts = build.build_session(config, base, with_reference=plan.needs_reference)
     parts.backend.engine = LocalEngine(
         parts.backend.learner.policy,

@@ -20,7 +20,7 @@ from common import markdown
 from prorl.cluster.capacity import Size
 from prorl.cluster.estimate import model_size
 from prorl.config.recipe import load_recipe
-from prorl.control.plan import knobs_at, make_plan
+from prorl.control.plan import hparams_at, make_plan
 
 GPUS = (1, 8, 16, 32, 64)
 SPLITS = (0.125, 0.25, 0.375, 0.5)  # shares of the GPUs that learn, tried where placement is separate
@@ -76,19 +76,19 @@ def make_case(recipe: str, seeds: int) -> Case:
     """The first step of a recipe."""
     config = load_recipe(recipe)
     plan = make_plan(config)
-    knobs = knobs_at(plan, 0)
+    hparams = hparams_at(plan, 0)
     size = model_size(config)
     if size is None:
         raise SystemExit(f"{recipe}: give model.shape and model.parameters")
     work = Work(
-        prompts=knobs.prompts_per_step,
-        samples=knobs.samples_per_prompt,
-        limit=knobs.response_limit,
-        updates=knobs.updates_per_step,
+        prompts=hparams.prompts_per_step,
+        samples=hparams.samples_per_prompt,
+        limit=hparams.response_limit,
+        updates=hparams.updates_per_step,
         micro_batch_tokens=config.learner.micro_batch_tokens,
-        max_draw_factor=knobs.max_draw_factor,
-        exam_every=config.exam.every,
-        margin=knobs.wave_margin,
+        max_draw_factor=hparams.max_draw_factor,
+        validation_every=config.validation.every,
+        margin=hparams.wave_margin,
     )
     return Case(size=size, work=work, steps=plan.steps, seeds=seeds)
 

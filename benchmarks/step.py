@@ -38,11 +38,11 @@ from prorl import build
 from prorl.algo.dynamic_sampling import is_informative
 from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
-from prorl.control.plan import Plan, knobs_at, make_plan
+from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem
-from prorl.types import Knobs, Renderer
+from prorl.types import HParams, Renderer
 
 # rows that TRL learns from at a time: the fastest on a CPU; all 256 of a step at once cost it a fifth more
 TRL_MICRO_BATCH = 64
@@ -178,22 +178,22 @@ def informative_share(turn: Turn) -> float:
 def take_turn(stepper: Stepper, plan: Plan, burst: int) -> Turn:
     """`burst` steps of prorl, by a clock around them all, as TRL has it."""
     started = time.perf_counter()
-    steps: list[Stepped] = [stepper.step(knobs_at(plan, 0)) for _ in range(burst)]
+    steps: list[Stepped] = [stepper.step(hparams_at(plan, 0)) for _ in range(burst)]
     seconds = time.perf_counter() - started
     return Turn(
         steps=burst,
-        informative=sum(step.tally.accepted for step in steps) * plan.knobs.samples_per_prompt,
-        rollouts=sum(step.tally.rollouts for step in steps),
-        tokens=sum(step.tally.sampled_tokens for step in steps),
+        informative=sum(step.rollout_stats.accepted for step in steps) * plan.hparams.samples_per_prompt,
+        rollouts=sum(step.rollout_stats.rollouts for step in steps),
+        tokens=sum(step.rollout_stats.sampled_tokens for step in steps),
         seconds=seconds,
     )
 
 
 def make_trainer(
-    base: str, config: RunConfig, knobs: Knobs, rewards: Rewards, dataset: Dataset, folder: str
+    base: str, config: RunConfig, hparams: HParams, rewards: Rewards, dataset: Dataset, folder: str
 ) -> GRPOTrainer:
     """TRL at its cheapest: one generation and one update per step, no reference, nothing recomputed or logged."""
-    rollouts = knobs.prompts_per_step * knobs.samples_per_prompt
+    rollouts = hparams.prompts_per_step * hparams.samples_per_prompt
     micro_batch = math.gcd(rollouts, TRL_MICRO_BATCH)
     settings = GRPOConfig(
         output_dir=folder,
@@ -203,21 +203,21 @@ def make_trainer(
         gradient_checkpointing=False,
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=rollouts // micro_batch,
-        num_generations=knobs.samples_per_prompt,
-        max_steps=len(dataset) // knobs.prompts_per_step,
+        num_generations=hparams.samples_per_prompt,
+        max_steps=len(dataset) // hparams.prompts_per_step,
         shuffle_dataset=False,
-        max_completion_length=knobs.response_limit,
-        temperature=knobs.temperature,
-        top_p=knobs.top_p,
+        max_completion_length=hparams.response_limit,
+        temperature=hparams.temperature,
+        top_p=hparams.top_p,
         beta=0.0,
-        epsilon=knobs.clip_low,
-        epsilon_high=knobs.clip_high,
-        learning_rate=knobs.learning_rate,
+        epsilon=hparams.clip_low,
+        epsilon_high=hparams.clip_high,
+        learning_rate=hparams.learning_rate,
         lr_scheduler_type="constant",
         adam_beta1=config.optimizer.betas[0],
         adam_beta2=config.optimizer.betas[1],
         weight_decay=config.optimizer.weight_decay,
-        max_grad_norm=knobs.grad_clip,
+        max_grad_norm=hparams.grad_clip,
         logging_strategy="no",
         save_strategy="no",
         report_to="none",
@@ -243,15 +243,15 @@ def make_dataset(problems: Sequence[Problem]) -> Dataset:
 def compare(config: RunConfig, tasks: Mixture, base: str, burst: int, pairs: int) -> list[Pair]:
     """Let both sides take turns and return what each did, warm-up excluded."""
     plan = make_plan(config)
-    knobs = knobs_at(plan, 0)
-    draws = (pairs + 1) * burst * knobs.prompts_per_step
+    hparams = hparams_at(plan, 0)
+    draws = (pairs + 1) * burst * hparams.prompts_per_step
     problems = [tasks.problem(draw, "train") for draw in range(draws)]
     parts = build.build_session(config, base, with_reference=plan.needs_reference)
     with closing(parts.backend), tempfile.TemporaryDirectory() as folder:
         stepper = Stepper(parts, tasks, config.seed)
-        rewards = Rewards(problems, parts.renderer, knobs.min_spread)
+        rewards = Rewards(problems, parts.renderer, hparams.min_spread)
         dataset = make_dataset(problems)
-        trainer = make_trainer(base, config, knobs, rewards, dataset, folder)
+        trainer = make_trainer(base, config, hparams, rewards, dataset, folder)
         turns = TakeTurns(rewards, lambda: take_turn(stepper, plan, burst), burst, pairs)
         trainer.add_callback(turns)
         trainer.train()

@@ -166,10 +166,10 @@ def test_trls_books_count_only_groups_with_spread(benchmark):
     pytest.importorskip("trl")
     task, renderer = make_task("arithmetic"), FakeRenderer()
     problems = [task.problem(index, "train") for index in range(3)]
-    right = [renderer.encode(respond("", problem.witness.answer)) for problem in problems]
+    right = [renderer.encode(respond("", problem.solution.answer)) for problem in problems]
     wrong = renderer.encode(respond("", "no idea"))
     rewards = benchmark("step").Rewards(problems, renderer, min_spread=0.1)
-    draws = [0, 0, 1, 1, 2, 2]  # the first group is solved, the second hopeless, the third teaches
+    draws = [0, 0, 1, 1, 2, 2]  # the first group is solved, the second hopeless, the third is_informative
     given = rewards.score([right[0], right[0], wrong, wrong, right[2], wrong], draws)
     assert given == [1, 1, 0, 0, 1, 0]
     turn = rewards.turn(seconds=4.0)
@@ -198,7 +198,7 @@ def test_the_long_run_is_a_run_with_all_its_curves(benchmark: Load, tmp_path: Pa
     report.synthesise(tmp_path / "long", steps=60, records=120)
     path, parts = report.write_report([tmp_path / "long"])
     assert path.stat().st_size > 1_000_000
-    assert {"exam", "entropy", "kl", "seconds"} <= {figure.key for figure in report.figures(parts)}
+    assert {"validation", "entropy", "kl", "seconds"} <= {figure.key for figure in report.figures(parts)}
     samples = (tmp_path / "long" / "samples").glob("step_*.jsonl")
     assert sum(len(file.read_text().splitlines()) for file in samples) == 120
 

@@ -29,8 +29,8 @@ from support.fake_runs import PLAN, events, run_in
 from support.recipes import recipe
 from support.stories import write_run
 
-RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, exam={"every": 4}, steps=PLAN.steps)
-ORDERS = (["kl.coef=5e-4"], ["exam"], ["note", "from here on"], ["optimizer.lr=0.2", "clip.high=0.3"])
+RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=PLAN.steps)
+ORDERS = (["kl.coef=5e-4"], ["validation"], ["note", "from here on"], ["optimizer.lr=0.2", "clip.high=0.3"])
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def _in_memory(monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """A finished run with resets, exams and orders that were given after its last boundary."""
+    """A finished run with resets, validations and orders that were given after its last boundary."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert run_in(folder, PLAN).stopped == "done"
     (folder / CONFIG).write_bytes(encode_json(to_json(RECIPE), indent=2))

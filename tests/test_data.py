@@ -21,7 +21,7 @@ def test_the_warm_up_corpus_is_what_the_warm_up_draws():
     assert {problem.level for problem in drawn if problem.task == "arithmetic"} == {2}
     texts = warmup_texts(config)
     assert texts[0::2] == [problem.prompt for problem in drawn]
-    assert texts[1::2] == [respond(problem.witness.steps, problem.witness.answer) for problem in drawn]
+    assert texts[1::2] == [respond(problem.solution.steps, problem.solution.answer) for problem in drawn]
 
 
 def test_the_warm_up_corpus_follows_the_recipe():

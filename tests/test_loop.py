@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prorl.control.events import Evaluated, ReferenceReset, StageEntered, Stepped, Warned
+from prorl.control.events import ReferenceReset, StageEntered, Stepped, Validated, Warned
 from prorl.control.state import RunState, fold
 from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
@@ -34,12 +34,12 @@ def test_every_step_is_journalled_once_and_in_order(finished):
 
 
 def test_the_policy_learns(finished):
-    exams = [event.score for event in events(finished) if isinstance(event, Evaluated)]
-    assert exams[-1] > exams[0] + 0.2
+    validations = [event.score for event in events(finished) if isinstance(event, Validated)]
+    assert validations[-1] > validations[0] + 0.2
 
 
-def test_exams_come_before_the_first_step_every_few_and_after_the_last(finished):
-    assert [event.step for event in events(finished) if isinstance(event, Evaluated)] == [0, 4, 8, 12]
+def test_validations_come_before_the_first_step_every_few_and_after_the_last(finished):
+    assert [event.step for event in events(finished) if isinstance(event, Validated)] == [0, 4, 8, 12]
 
 
 def test_resets_follow_the_schedule_and_name_their_parents(finished):
@@ -64,8 +64,8 @@ def test_the_saved_state_is_the_fold_of_the_journal(finished):
 
 def test_dynamic_sampling_rejects_and_never_skips_a_draw(finished):
     steps = [event for event in events(finished) if isinstance(event, Stepped)]
-    assert sum(step.tally.easy + step.tally.hard for step in steps) > 0
-    assert sum(step.tally.draws for step in steps) == steps[-1].cursor
+    assert sum(step.rollout_stats.easy + step.rollout_stats.hard for step in steps) > 0
+    assert sum(step.rollout_stats.draws for step in steps) == steps[-1].cursor
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5, 8])
@@ -88,7 +88,7 @@ def test_work_behind_the_last_checkpoint_is_done_again_the_same(finished, tmp_pa
 
     with pytest.raises(ConnectionError):
         run_in(folder, PLAN, until=die)
-    assert RunStore.open(folder).latest_checkpoint().step == 4  # the best exam's
+    assert RunStore.open(folder).latest_checkpoint().step == 4  # the best validation's
     assert run_in(folder, PLAN) == fold(events(finished))
     assert timeless(events(folder)) == timeless(events(finished))
 
@@ -118,8 +118,8 @@ def test_why_a_run_ended_and_what_was_mended_before_is_in_the_journal_it_goes_on
         assert [event for event in events(folder) if isinstance(event, Warned)] == expected
 
 
-def test_a_stage_changes_knobs_and_may_reset(tmp_path):
-    stage = some_stage(at=2, knobs={"samples_per_prompt": 8}, reset_reference=True, optimizer="clear")
+def test_a_stage_changes_hparams_and_may_reset(tmp_path):
+    stage = some_stage(at=2, hparams={"samples_per_prompt": 8}, reset_reference=True, optimizer="clear")
     run_in(tmp_path / "run", replace(PLAN, steps=4, stages=(stage,), reset=some_resets()))
     seen = events(tmp_path / "run")
     assert [e.step for e in seen if isinstance(e, StageEntered)] == [2]
@@ -127,13 +127,15 @@ def test_a_stage_changes_knobs_and_may_reset(tmp_path):
         (2, "stage", "clear")
     ]
     per_group = [
-        e.tally.rollouts // (e.tally.draws + e.tally.surplus) for e in seen if isinstance(e, Stepped)
+        e.rollout_stats.rollouts // (e.rollout_stats.draws + e.rollout_stats.surplus)
+        for e in seen
+        if isinstance(e, Stepped)
     ]
     assert per_group == [4, 4, 8, 8]
 
 
 def test_without_kl_no_reference_exists(tmp_path):
-    plan = replace(PLAN, steps=2, knobs=replace(PLAN.knobs, kl_coef=0.0), reset=some_resets())
+    plan = replace(PLAN, steps=2, hparams=replace(PLAN.hparams, kl_coef=0.0), reset=some_resets())
     state = run_in(tmp_path / "run", plan)
     assert state.reference is None
     assert list((tmp_path / "run" / "references").iterdir()) == []
@@ -141,9 +143,9 @@ def test_without_kl_no_reference_exists(tmp_path):
 
 def test_a_step_without_signal_updates_nothing_and_goes_on(tmp_path):
     plan = replace(
-        PLAN, steps=2, knobs=replace(PLAN.knobs, min_spread=1.0, temperature=1.0, prompts_per_step=2)
+        PLAN, steps=2, hparams=replace(PLAN.hparams, min_spread=1.0, temperature=1.0, prompts_per_step=2)
     )
-    plan = replace(plan, knobs=replace(plan.knobs, samples_per_prompt=2, response_limit=3))
+    plan = replace(plan, hparams=replace(plan.hparams, samples_per_prompt=2, response_limit=3))
     state = run_in(tmp_path / "run", plan)
     steps = [event for event in events(tmp_path / "run") if isinstance(event, Stepped)]
     assert [step.update.updates for step in steps] == [0, 0]

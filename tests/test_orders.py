@@ -12,7 +12,7 @@ from prorl import loop
 from prorl.cli.main import app
 from prorl.config.recipe import to_json
 from prorl.control.decide import TOLD_TO_STOP
-from prorl.control.events import Evaluated, Ordered, ReferenceReset, Resumed, Stepped
+from prorl.control.events import Ordered, ReferenceReset, Resumed, Stepped, Validated
 from prorl.control.state import fold, from_json
 from prorl.envs.files import encode_json, write_atomic
 from prorl.run.checkpoint import SaveRules
@@ -39,7 +39,7 @@ def alone(tmp_path_factory) -> Path:
 # -- each order
 
 
-def test_a_knob_holds_from_the_next_step_on(tmp_path):
+def test_a_hparam_holds_from_the_next_step_on(tmp_path):
     run_in(tmp_path / "run", QUIET, orders={3: "kl.coef=0.5 length_penalty.weight=0", 8: "kl.coef=plan"})
     steps = of(tmp_path / "run", Stepped)
     assert [step.kl_coef for step in steps] == [1e-3] * 3 + [0.5] * 5 + [1e-3] * 4
@@ -49,14 +49,17 @@ def test_a_knob_holds_from_the_next_step_on(tmp_path):
 
 def test_the_data_mixture_and_the_size_of_a_step_follow_orders(tmp_path):
     run_in(tmp_path / "run", QUIET, orders={3: "sampling.samples_per_prompt=8"})
-    sizes = [s.tally.rollouts // (s.tally.draws + s.tally.surplus) for s in of(tmp_path / "run", Stepped)]
+    sizes = [
+        s.rollout_stats.rollouts // (s.rollout_stats.draws + s.rollout_stats.surplus)
+        for s in of(tmp_path / "run", Stepped)
+    ]
     assert sizes == [4] * 3 + [8] * 9
 
 
-def test_an_exam_a_reset_and_a_checkpoint_on_demand(tmp_path):
+def test_an_validation_a_reset_and_a_checkpoint_on_demand(tmp_path):
     keep = SaveRules(keep_last=9)
-    run_in(tmp_path / "run", QUIET, orders={2: "exam", 5: "reset-reference", 7: "save"}, keep=keep)
-    assert [exam.step for exam in of(tmp_path / "run", Evaluated)] == [0, 2, 4, 8, 12]
+    run_in(tmp_path / "run", QUIET, orders={2: "validation", 5: "reset-reference", 7: "save"}, keep=keep)
+    assert [validation.step for validation in of(tmp_path / "run", Validated)] == [0, 2, 4, 8, 12]
     (reset,) = of(tmp_path / "run", ReferenceReset)
     assert (reset.step, reset.reason) == (5, "order")
     assert 7 in saved(tmp_path / "run")
@@ -82,7 +85,7 @@ def test_a_stop_ends_the_run_saved_and_a_resumed_run_goes_on(alone, tmp_path):
 
 def test_a_paused_run_makes_no_step_is_saved_says_why_and_obeys_until_it_goes_on(tmp_path):
     folder = tmp_path / "run"
-    script = ["note waiting", "exam", "kl.coef=0.5", "resume"]
+    script = ["note waiting", "validation", "kl.coef=0.5", "resume"]
     said: list[str] = []
 
     def wait(reason: str, seconds: float) -> None:
@@ -93,7 +96,7 @@ def test_a_paused_run_makes_no_step_is_saved_says_why_and_obeys_until_it_goes_on
     assert run_in(folder, QUIET, orders={5: "pause"}, wait=wait).stopped == "done"
     assert said == ["paused at step 5: told to pause", "", "", ""]
     assert {order.step for order in of(folder, Ordered)} == {5}
-    assert 5 in [exam.step for exam in of(folder, Evaluated)]
+    assert 5 in [validation.step for validation in of(folder, Validated)]
     assert [step.kl_coef for step in of(folder, Stepped)] == [1e-3] * 5 + [0.5] * 7
 
 
@@ -246,7 +249,7 @@ def test_a_sender_knows_the_orders_that_wait(told):
 @pytest.mark.parametrize(
     ("yes", "asked"), [([], "more than 10 times: add --yes to give this order"), (["--yes"], "")]
 )
-def test_a_script_says_yes_before_a_knob_moves_far(told, yes, asked):
+def test_a_script_says_yes_before_a_hparam_moves_far(told, yes, asked):
     before = (told / INBOX).read_bytes()
     done = CliRunner().invoke(app, ["tell", str(told), "optimizer.lr=5", *yes])
     assert (done.exit_code, asked in done.output) == (bool(asked), True)
@@ -254,7 +257,7 @@ def test_a_script_says_yes_before_a_knob_moves_far(told, yes, asked):
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_who_sits_at_a_terminal_is_asked_before_a_knob_moves_far(told, answer):
+def test_who_sits_at_a_terminal_is_asked_before_a_hparam_moves_far(told, answer):
     asked = []
 
     def confirm(move: str) -> bool:

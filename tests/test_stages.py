@@ -75,15 +75,15 @@ def test_each_stage_is_entered_at_its_step_once(staged):
 
 
 def test_a_domain_joins(staged):
-    domains = [set(step.tally.domain_scores) for step in of(staged, Stepped)]
+    domains = [set(step.rollout_stats.domain_scores) for step in of(staged, Stepped)]
     assert domains[:3] == [{"math"}] * 3
     assert set().union(*domains[3:]) == {"math", "instruct"}
 
 
 def test_rollouts_and_response_limit_double(diary, staged):
-    exams = (0, 4, 8, 12)  # sat with as many samples as ever
-    small = [asked for version, asked in diary.asked.items() if version not in exams and version < 6]
-    large = [asked for version, asked in diary.asked.items() if version not in exams and version >= 6]
+    validations = (0, 4, 8, 12)  # sat with as many samples as ever
+    small = [asked for version, asked in diary.asked.items() if version not in validations and version < 6]
+    large = [asked for version, asked in diary.asked.items() if version not in validations and version >= 6]
     assert small == [{(4, 200)}] * 4
     assert large == [{(8, 400)}] * 5
 

@@ -13,12 +13,14 @@ from prorl.control.events import ReferenceReset, Stepped, Warned
 from prorl.control.state import RunState, fold
 from prorl.rollout.pipeline import WaitEnded
 from prorl.run.checkpoint import SaveRules
-from support.defaults import some_exams, some_resets
+from support.defaults import some_resets, some_validations
 from support.fake_backend import FakeEngine, FakeLearner
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
 
-STALE = replace(PLAN, max_staleness=1, save_every=100, exam=some_exams(every=6, per_domain=5, samples=2))
-BUSY = (0, 5, 6, 10)  # steps after which an exam, a reset or a checkpoint is due
+STALE = replace(
+    PLAN, max_staleness=1, save_every=100, validation=some_validations(every=6, per_domain=5, samples=2)
+)
+BUSY = (0, 5, 6, 10)  # steps after which a validation, a reset or a checkpoint is due
 
 
 def staleness(folder: Path) -> dict[int, int]:
@@ -38,8 +40,8 @@ def test_every_step_is_one_update_behind_unless_something_happens_before_it(fini
 
 def test_no_draw_is_skipped_or_learned_twice(finished):
     steps = [event for event in events(finished) if isinstance(event, Stepped)]
-    assert sum(step.tally.draws for step in steps) == steps[-1].cursor
-    assert sum(step.tally.easy + step.tally.hard for step in steps) > 0
+    assert sum(step.rollout_stats.draws for step in steps) == steps[-1].cursor
+    assert sum(step.rollout_stats.easy + step.rollout_stats.hard for step in steps) > 0
 
 
 def test_nothing_foreseen_is_dropped(finished):
@@ -55,7 +57,9 @@ def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatc
 
     original = FakeEngine._sample
     monkeypatch.setattr(FakeEngine, "_sample", remember)
-    plan = replace(STALE, exam=some_exams(every=0), knobs=replace(STALE.knobs, max_draw_factor=1.0))
+    plan = replace(
+        STALE, validation=some_validations(every=0), hparams=replace(STALE.hparams, max_draw_factor=1.0)
+    )
     run_in(tmp_path / "run", plan)
     cursor = 0
     for event in events(tmp_path / "run"):
@@ -68,13 +72,13 @@ def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatc
 def test_engines_sample_between_the_begin_of_an_update_and_its_end(tmp_path, monkeypatch):
     calls: list[str] = []
 
-    def begin(self, batch, knobs):
+    def begin(self, batch, hparams):
         calls.append("begin")
-        return partial(end, self, batch, knobs)
+        return partial(end, self, batch, hparams)
 
-    def end(self, batch, knobs):
+    def end(self, batch, hparams):
         calls.append("end")
-        return self.update(batch, knobs)
+        return self.update(batch, hparams)
 
     def submit(self, request):
         calls.append("sample")
@@ -82,7 +86,7 @@ def test_engines_sample_between_the_begin_of_an_update_and_its_end(tmp_path, mon
 
     monkeypatch.setattr(FakeLearner, "begin_update", begin)
     monkeypatch.setattr(FakeEngine, "submit", submit)
-    run_in(tmp_path / "run", replace(STALE, steps=2, exam=some_exams(every=0)))
+    run_in(tmp_path / "run", replace(STALE, steps=2, validation=some_validations(every=0)))
     told = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
     assert told == ["sample", "begin", "sample", "end", "begin", "end"]
 
@@ -145,14 +149,14 @@ def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monk
     def hasten(backend) -> None:
         original = backend.learner.update
 
-        def update(batch, knobs):
+        def update(batch, hparams):
             nonlocal now
             now += 60
-            return original(batch, knobs)
+            return original(batch, hparams)
 
         backend.learner.update = update
 
-    plan = replace(STALE, steps=12, exam=some_exams(every=0), reset=some_resets())
+    plan = replace(STALE, steps=12, validation=some_validations(every=0), reset=some_resets())
     run_in(tmp_path / "run", plan, sabotage=hasten, keep=SaveRules(minutes=3))
     assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
     fresh = [step for step, behind in staleness(tmp_path / "run").items() if not behind]
@@ -173,7 +177,7 @@ def test_nothing_is_sampled_ahead_for_somebody_who_wants_to_stop(tmp_path):
 
         backend.engine.submit = submit
 
-    plan = replace(STALE, exam=some_exams(every=0))
+    plan = replace(STALE, validation=some_validations(every=0))
     state = run_in(tmp_path / "run", plan, sabotage=count, until=lambda _: bool(asked))
     assert (state.stopped, state.step) == ("interrupted", 1)
     assert len(asked) == len(set(asked)), "those of the one step, and no others"
@@ -190,14 +194,14 @@ def test_a_wish_to_stop_while_sampling_ahead_loses_no_update(tmp_path):
     def break_the_judge_at_the_update(backend) -> None:
         original = backend.learner.begin_update
 
-        def begin(batch, knobs):
+        def begin(batch, hparams):
             nonlocal learning
             learning = backend.judge.out = True
-            return original(batch, knobs)
+            return original(batch, hparams)
 
         backend.learner.begin_update = begin
 
-    plan = replace(STALE, exam=some_exams(every=0))
+    plan = replace(STALE, validation=some_validations(every=0))
     sabotage = break_the_judge_at_the_update
     state = run_in(tmp_path / "run", plan, until=lambda _: learning, out=stop, sabotage=sabotage)
     assert (state.stopped, state.step, state.version) == ("interrupted", 1, 1)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from prorl.config.schema import KNOBS
+from prorl.config.schema import HPARAMS
 from prorl.control.events import Ordered
 from prorl.control.plan import make_plan
 from prorl.control.state import Reference, RunState, evolve
@@ -51,7 +51,7 @@ def test_what_can_be_typed(words, order, settings, text):
         (["xyzzy"], "'xyzzy' is no order; there are: pause, resume"),
         (["pause", "now"], "'now' is no order"),
         (["note"], "a note needs its text"),
-        (["=3"], "'=3' names no knob"),
+        (["=3"], "'=3' names no hparam"),
         (["clip.dual=???"], "Missing mandatory value"),
         (["clip.dual=" + "[" * 3000], "cannot be read"),
         (["kl.coef=1", "pause"], "no order"),
@@ -118,14 +118,14 @@ def test_after_a_roll_back_what_it_undid_is_refused_and_the_rest_is_obeyed_again
         ({"kl.estimator": "k3"}, ""),
     ],
 )
-def test_a_knob_moves_far_by_more_than_ten_times_up_or_down(settings, told):
+def test_a_hparam_moves_far_by_more_than_ten_times_up_or_down(settings, told):
     config = recipe(optimizer={"lr": 1e-4}, kl={"coef": 1e-3}, length_penalty={"weight": 0})
     ordered = judged(config=config, **{key.replace(".", "__"): value for key, value in settings.items()})
     assert ordered.refused is None
     assert far_moves(make_plan(config), STATE, evolve(STATE, ordered)) == told
 
 
-def test_a_knob_that_is_still_at_zero_is_compared_with_where_its_ramp_ends():
+def test_a_hparam_that_is_still_at_zero_is_compared_with_where_its_ramp_ends():
     config = recipe(optimizer={"lr": {"ramp": "linear", "start": 0, "end": 1e-4, "steps": 20}})
     plan, state = make_plan(config), RunState(reference=BASE)
     told = far_moves(plan, state, evolve(state, judged(config=config, state=state, optimizer__lr=5)))
@@ -133,7 +133,7 @@ def test_a_knob_that_is_still_at_zero_is_compared_with_where_its_ramp_ends():
     assert far_moves(plan, state, state) == ""
 
 
-def test_knobs_are_held_as_checked_values_by_their_own_names():
+def test_hparams_are_held_as_checked_values_by_their_own_names():
     ordered = judged(kl__coef=1, sampling__samples_per_prompt=32)
     assert ordered.refused is None
     assert ordered.overrides == {"kl_coef": 1.0, "samples_per_prompt": 32}
@@ -147,8 +147,8 @@ def test_what_is_held_stays_held_until_it_is_given_back():
     assert state.overrides == {"clip_high": 0.3, "top_p": 0.9}
 
 
-def test_every_knob_can_be_given_back():
-    assert judged(**{key.replace(".", "__"): "plan" for key in KNOBS}).overrides == {}
+def test_every_hparam_can_be_given_back():
+    assert judged(**{key.replace(".", "__"): "plan" for key in HPARAMS}).overrides == {}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_orders_that_this_run_cannot_obey_are_refused():
     bare = RunState(step=7)
     assert "holds no reference" in judged("reset-reference", state=bare).refused
     assert "the reference is the policy" in judged("reset-reference", state=RunState(reference=BASE)).refused
-    assert "sits no exams" in judged("exam", config=recipe(exam={"every": 0})).refused
+    assert "sits no validations" in judged("validation", config=recipe(validation={"every": 0})).refused
     off = recipe(kl={"coef": 0}, reset={"every": 0})
     assert "no reference to pay one to" in judged(config=off, state=bare, kl__coef=0.1).refused
     assert "context of 4096 tokens" in judged(context=4096, sampling__response_limit=4096).refused

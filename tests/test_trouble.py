@@ -11,7 +11,7 @@ import pytest
 
 from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.detectors import degraded
-from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset, Resumed, Stepped, Warned
+from prorl.control.events import Intervened, Ordered, ReferenceReset, Resumed, Stepped, Validated, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.types import Verdict
 from prorl.run.checkpoint import SaveRules
@@ -20,7 +20,7 @@ from prorl.run.inbox import INBOX, send
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
 from prorl.steering import parse_order
-from support.defaults import some_detectors, some_exams, some_resets
+from support.defaults import some_detectors, some_resets, some_validations
 from support.fake_backend import WRONG, FakeEngine, FakeJudge, FakeLearner
 from support.fake_runs import PLAN, events, nameless, of, once_at, run_in, timeless
 
@@ -39,11 +39,11 @@ class RefusingLearner(FakeLearner):
         self._since = since
         self._bearable = bearable
 
-    def update(self, batch, knobs):
-        if self.skill_version() < self._since or knobs.learning_rate <= self._bearable:
-            return super().update(batch, knobs)
+    def update(self, batch, hparams):
+        if self.skill_version() < self._since or hparams.learning_rate <= self._bearable:
+            return super().update(batch, hparams)
         before = self.skill, self.momentum
-        stats = super().update(batch, knobs)
+        stats = super().update(batch, hparams)
         self.skill, self.momentum = before
         nothing = dict.fromkeys(("loss", "kl", "entropy", "grad_norm"))
         return replace(stats, updates=0, skipped=1, skipped_last=1, **nothing)
@@ -181,7 +181,9 @@ def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path)
     assert of(tmp_path / "run", Intervened)[-1].acted == {"non_finite": 4}
 
 
-def test_of_the_time_that_was_undone_knobs_and_a_stop_are_refused_and_other_orders_are_obeyed_again(tmp_path):
+def test_of_the_time_that_was_undone_hparams_and_a_stop_are_refused_and_other_orders_are_obeyed_again(
+    tmp_path,
+):
     folder = tmp_path / "run"
     script = {4: "note before", 6: "note after", 7: "kl.coef=0.5", 8: "stop"}
     steered = {"sabotage": SICK, "keep": SaveRules(keep_last=9)}
@@ -210,10 +212,10 @@ def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_pa
     with RunStore.open(tmp_path / "branch") as store:
         learner = FakeLearner(0.1)
         told = {"config_hash": "d", "branched_from": "parent@8"}
-        recorder = resume(store, learner, store.checkpoint(8), **told)
-        recorder.record(replace(of(tmp_path / "parent", Stepped)[-1], step=9))
-        roll_back(store, learner, recorder, up_to=8)
-        assert (recorder.state.step, recorder.state.config_hash) == (8, "d")
+        event_log = resume(store, learner, store.checkpoint(8), **told)
+        event_log.record(replace(of(tmp_path / "parent", Stepped)[-1], step=9))
+        roll_back(store, learner, event_log, up_to=8)
+        assert (event_log.state.step, event_log.state.config_hash) == (8, "d")
     assert [(event.config_hash, event.branched_from) for event in of(tmp_path / "branch", Resumed)] == [
         ("d", "parent@8")
     ]
@@ -223,7 +225,8 @@ def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_pa
 
 
 class LyingJudge(FakeJudge):
-    """Praises wrong answers in training and tells the truth in exams, as a policy that games its reward sees it."""
+    """Praises wrong answers in training and tells the truth in validations, as a policy that games its reward sees
+    it."""
 
     def submit(self, ticket, problem, text):
         if problem.split == "train":
@@ -241,8 +244,8 @@ def test_a_verifier_that_praises_what_is_wrong_raises_the_alarm_and_pauses_the_r
     plan = replace(
         watched(reward_hacking={"mode": "act", "hits": 1, "of_last": 1}),
         steps=40,
-        knobs=replace(PLAN.knobs, learning_rate=0.05),
-        exam=some_exams(every=4, per_domain=20, samples=4),
+        hparams=replace(PLAN.hparams, learning_rate=0.05),
+        validation=some_validations(every=4, per_domain=20, samples=4),
         reset=some_resets(),
     )
     waits = []
@@ -258,10 +261,10 @@ def test_a_verifier_that_praises_what_is_wrong_raises_the_alarm_and_pauses_the_r
         until=lambda state: state.paused is not None and bool(waits),
     )
     (told,) = of(tmp_path / "run", Intervened)
-    exams = [event.score for event in of(tmp_path / "run", Evaluated)]
-    assert exams[-1] < exams[0]
+    validations = [event.score for event in of(tmp_path / "run", Validated)]
+    assert validations[-1] < validations[0]
     assert (told.detector, told.action) == ("reward_hacking", "pause")
-    assert "reward_hacking: the training score rose and the exam fell" in waits[0]
+    assert "reward_hacking: the training score rose and the validation fell" in waits[0]
     assert state.stopped == "interrupted"
     assert state.paused
 
@@ -293,11 +296,11 @@ def test_verifiers_that_fail_stop_the_run_with_a_sentence_and_do_so_again_if_not
 
 def test_a_detector_resets_the_reference_by_name(tmp_path):
     row = {"mode": "act", "action": "reset_reference", "threshold": 0.0, "rearm": 0.0, "cooldown": 100}
-    plan = replace(watched(stalled_exam=row), reset=some_resets(cooldown=0))
+    plan = replace(watched(stalled_validation=row), reset=some_resets(cooldown=0))
     run_in(tmp_path / "run", plan)
     (told,), (reset,) = of(tmp_path / "run", Intervened), of(tmp_path / "run", ReferenceReset)
-    assert (told.detector, told.action, told.step) == ("stalled_exam", "reset_reference", reset.step)
-    assert (reset.reason, reset.name, reset.parent) == ("stalled_exam", "ref_001", "ref_000")
+    assert (told.detector, told.action, told.step) == ("stalled_validation", "reset_reference", reset.step)
+    assert (reset.reason, reset.name, reset.parent) == ("stalled_validation", "ref_001", "ref_000")
 
 
 def test_a_boundary_that_was_decided_decides_nothing_more(rolled_back):
@@ -312,8 +315,8 @@ WATCHED = replace(
     PLAN,
     steps=40,
     detectors=some_detectors(),
-    exam=some_exams(every=10, per_domain=20, samples=4),
-    reset=some_resets(every=8, cooldown=2, stalled_exams=1),
+    validation=some_validations(every=10, per_domain=20, samples=4),
+    reset=some_resets(every=8, cooldown=2, stalled_validations=1),
     save_every=5,
 )
 DEAD = 0.0001
@@ -323,9 +326,9 @@ BEARABLE = 1.0  # learning rate
 class FragileLearner(FakeLearner):
     """Its policy dies of a learning rate that it cannot bear, and never learns again."""
 
-    def update(self, batch, knobs):
-        stats = super().update(batch, knobs)
-        if knobs.learning_rate > BEARABLE or self.skill == DEAD:
+    def update(self, batch, hparams):
+        stats = super().update(batch, hparams)
+        if hparams.learning_rate > BEARABLE or self.skill == DEAD:
             self.skill, self.momentum = DEAD, 0.0
         return stats
 
@@ -367,21 +370,26 @@ def killed(tmp_path_factory) -> tuple[Path, dict[int, str]]:
 
 def test_a_deadly_order_is_undone_within_twenty_steps_and_the_old_rate_holds(killed):
     folder, _ = killed
-    (back,) = of(folder, Intervened)  # the early exam was asked for in what is given up
-    assert (back.detector, back.action, back.from_step, back.step) == ("exam_collapse", "roll_back", 17, 10)
-    assert back.reason.endswith("and the knobs ordered since then are undone")
+    (back,) = of(folder, Intervened)  # the early validation was asked for in what is given up
+    assert (back.detector, back.action, back.from_step, back.step) == (
+        "validation_collapse",
+        "roll_back",
+        17,
+        10,
+    )
+    assert back.reason.endswith("and the hparams ordered since then are undone")
     (refused,) = of(folder, Ordered)
     assert (refused.step, refused.settings) == (10, {"optimizer.lr": 5})
     assert refused.refused == "a roll back has undone it: give it again if it is still wanted"
     assert {step.learning_rate for step in of(folder, Stepped)} == {0.1}
-    assert of(folder, Evaluated)[-1].score > 0.3
+    assert of(folder, Validated)[-1].score > 0.3
 
 
 def test_the_journal_and_its_lines_tell_what_happened(killed):
     folder, _ = killed
     given_up = discarded(folder)
-    asked = [(r["detector"], r["action"], r["step"]) for r in given_up if r.get("action") == "exam"]
-    assert asked == [("truncated_share", "exam", 17), ("unanswered_share", "exam", 17)]
+    asked = [(r["detector"], r["action"], r["step"]) for r in given_up if r.get("action") == "validation"]
+    assert asked == [("truncated_share", "validation", 17), ("unanswered_share", "validation", 17)]
     (back,) = of(folder, Intervened)
     assert describe(back, 40).endswith("; rolled back from step 17 to the checkpoint of step 10")
 
@@ -400,12 +408,12 @@ def test_the_run_is_degraded_until_it_is_back(killed):
 
 
 def test_a_dead_policy_is_told_as_degraded_where_nothing_acts(tmp_path):
-    acting = ("truncated_share", "unanswered_share", "no_signal", "exam_collapse")
+    acting = ("truncated_share", "unanswered_share", "no_signal", "validation_collapse")
     warned = some_detectors() | some_detectors(**{name: {"mode": "warn"} for name in acting})
     plan = replace(WATCHED, detectors=warned)
     _, conditions = steered(tmp_path / "run", plan, orders={13: "optimizer.lr=5"})
     assert [conditions[step] for step in (16, 17)] == ["", "100% of responses hit the length limit"]
-    assert conditions[40] == "the exam is at most 9% of the best one"
+    assert conditions[40] == "the validation is at most 9% of the best one"
     assert max(reset.step for reset in of(tmp_path / "run", ReferenceReset)) < 14
     measured = [step.update.entropy for step in of(tmp_path / "run", Stepped)]
     assert measured[13] is not None
@@ -414,8 +422,8 @@ def test_a_dead_policy_is_told_as_degraded_where_nothing_acts(tmp_path):
 
 def test_a_collapse_without_an_order_goes_back_at_a_lower_rate_and_stops_when_that_does_not_help(tmp_path):
     class Doomed(FragileLearner):
-        def update(self, batch, knobs):
-            return super().update(batch, replace(knobs, learning_rate=knobs.learning_rate + self.extra()))
+        def update(self, batch, hparams):
+            return super().update(batch, replace(hparams, learning_rate=hparams.learning_rate + self.extra()))
 
         def extra(self):
             return 5.0 if self.engine.version >= 13 else 0.0
@@ -426,8 +434,8 @@ def test_a_collapse_without_an_order_goes_back_at_a_lower_rate_and_stops_when_th
         backend.learner.engine = backend.engine
 
     state, _ = steered(tmp_path / "run", sabotage=doomed)
-    assert state.stopped == "the exam is at most 9% of the best one, and 3 roll backs did not help"
-    backs = [told for told in of(tmp_path / "run", Intervened) if told.detector == "exam_collapse"]
+    assert state.stopped == "the validation is at most 9% of the best one, and 3 roll backs did not help"
+    backs = [told for told in of(tmp_path / "run", Intervened) if told.detector == "validation_collapse"]
     assert [(told.action, told.lr_scale) for told in backs][-1] == ("stop", 0.125)
 
 
@@ -448,7 +456,7 @@ def test_an_operator_rolls_back_once_and_what_was_ordered_after_it_holds(tmp_pat
     (back,) = of(folder, Intervened)
     assert (back.detector, back.from_step, back.step, back.lr_scale) == ("order", 17, landed, 1.0)
     assert describe(back, 40) == (
-        "ORDER at step 17: told to roll back, and the knobs ordered since then are undone; "
+        "ORDER at step 17: told to roll back, and the hparams ordered since then are undone; "
         f"rolled back from step 17 to the checkpoint of step {landed}"
     )
     assert [(o.order, o.step, bool(o.refused)) for o in of(folder, Ordered)] == [

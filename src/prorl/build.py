@@ -143,13 +143,13 @@ def _require_problems(tasks: Mixture, config: RunConfig) -> None:
         weights |= stage
         tasks.problem(0, "train", weights)
     sizes: dict[Split, int] = {
-        "exam": config.exam.per_domain if config.exam.every else 0,
+        "validation": config.validation.per_domain if config.validation.every else 0,
         "test": config.evaluation.per_domain,
         "ood": config.evaluation.ood_per_domain,
     }
     for split, per_domain in sizes.items():
         if per_domain:
-            tasks.exam_problems(split, per_domain)
+            tasks.validation_problems(split, per_domain)
 
 
 def settled(config: RunConfig) -> RunConfig:

@@ -94,11 +94,11 @@ def warmup_texts(config: RunConfig) -> list[str]:
         )
     problems = warmup_mixture(config, warmup)
     drawn = (problems.problem(draw, "train") for draw in count())
-    shown = ((problem.prompt, problem.witness) for problem in drawn if problem.witness is not None)
+    shown = ((problem.prompt, problem.solution) for problem in drawn if problem.solution is not None)
     return [
         text
-        for prompt, witness in islice(shown, warmup.steps * warmup.batch_size)
-        for text in (prompt, respond(witness.steps, witness.answer))
+        for prompt, solution in islice(shown, warmup.steps * warmup.batch_size)
+        for text in (prompt, respond(solution.steps, solution.answer))
     ]
 
 

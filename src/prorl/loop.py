@@ -21,13 +21,12 @@ from prorl.control.decide import (
     ResetReference,
     Stop,
     decide,
-    exam_due,
     is_quiet,
     save_due,
+    validation_due,
 )
 from prorl.control.detectors import Intervene, good_step, intervened
 from prorl.control.events import (
-    Evaluated,
     Event,
     Intervened,
     Ordered,
@@ -35,14 +34,15 @@ from prorl.control.events import (
     StageEntered,
     Stepped,
     Stopped,
+    Validated,
     Warned,
 )
-from prorl.control.plan import Plan, knobs_now
+from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
 from prorl.envs.seeds import derive
-from prorl.rollout.batch import Harvest, collect, make_batch, sample_records
+from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded
-from prorl.rollout.validation import domain_rates, sit_exam, unanswered_share
+from prorl.rollout.validation import ask_problems, domain_rates, unanswered_share
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.inbox import INBOX
 from prorl.run.journal import EventLog
@@ -61,8 +61,8 @@ class Run:
 
     session: Session  # recipe, plan, tasks, backend
     store: RunStore
-    recorder: EventLog
-    keeper: Checkpointer
+    event_log: EventLog
+    checkpointer: Checkpointer
     interrupted: Callable[[], bool]  # whether somebody asked to stop
     wait: Wait
     pulse: Pulse
@@ -80,13 +80,13 @@ class Run:
     @property
     def state(self) -> RunState:
         """What all events so far lead to."""
-        return self.recorder.state
+        return self.event_log.state
 
 
 def train(run: Run) -> RunState:
     """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
     run.backend.sync(run.state.version)
-    ahead: Harvest | None = None
+    ahead: RolloutBatch | None = None
     while True:
         before = run.state
         # Commands, validation, decisions, checkpoint.
@@ -95,14 +95,14 @@ def train(run: Run) -> RunState:
             return state
 
         clock = Stopwatch(run.pulse)
-        knobs = knobs_now(run.plan, state)
+        hparams = hparams_now(run.plan, state)
         ahead = undisturbed(run, before, ahead)
         try:
             rollouts = ahead or sample(run, state, clock)
         except WaitEnded:
             continue  # nothing was consumed; the wish to stop is granted above
-        batch = make_batch(rollouts.groups, knobs)  # rewards, then advantages
-        finish_update = run.backend.learner.begin_update(batch, knobs)
+        batch = make_batch(rollouts.groups, hparams)  # rewards, then advantages
+        finish_update = run.backend.learner.begin_update(batch, hparams)
         ahead = None if run.interrupted() else sample_ahead(run, state, rollouts.cursor, clock)
         with clock.phase("learn"):
             update = finish_update()
@@ -110,33 +110,33 @@ def train(run: Run) -> RunState:
             run.backend.sync(state.version + 1)
         if run.plan.sample_every and state.step % run.plan.sample_every == 0:
             run.store.write_samples(state.step, sample_records(state.step, rollouts))
-        run.recorder.record(
+        run.event_log.record(
             Stepped(
                 step=state.step + 1,
                 cursor=rollouts.cursor,
                 version=state.version + 1,
-                tally=rollouts.tally,
+                rollout_stats=rollouts.rollout_stats,
                 update=update,
-                learning_rate=knobs.learning_rate,
-                length_weight=knobs.length_weight,
-                kl_coef=knobs.kl_coef,
+                learning_rate=hparams.learning_rate,
+                length_weight=hparams.length_weight,
+                kl_coef=hparams.kl_coef,
                 seconds=clock.seconds(),
                 staleness=state.version - rollouts.version,
             )
         )
 
 
-def sample(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
+def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
     """Sample what the step that begins with this state learns from.
 
     Raises:
         WaitEnded: somebody asked to stop while verifiers were out.
     """
-    knobs = knobs_now(run.plan, state)
+    hparams = hparams_now(run.plan, state)
     return collect(
         run.session.worker(run.wait),
-        partial(run.session.tasks.problem, split="train", weights=knobs.mixture),
-        knobs,
+        partial(run.session.tasks.problem, split="train", weights=hparams.mixture),
+        hparams,
         cursor=state.cursor,
         expected_share=state.informative_share,
         seed=derive(run.plan.seed, "rollout"),
@@ -144,17 +144,17 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> Harvest:
     )
 
 
-def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> Harvest | None:
+def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> RolloutBatch | None:
     """The next step's rollouts by the policy that serves now; None where none may be stale or is kept."""
     following = replace(state, step=state.step + 1, cursor=cursor, asked=())  # as far as it can be foreseen
-    if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.keeper.late:
+    if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.checkpointer.late:
         return None
     with suppress(WaitEnded):  # the wish to stop is granted at the boundary
         return sample(run, following, clock)
     return None
 
 
-def undisturbed(run: Run, before: RunState, ahead: Harvest | None) -> Harvest | None:
+def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> RolloutBatch | None:
     """What was sampled ahead, unless something happened at this boundary since the state `before`.
 
     So no decision meets older samples. As nothing is saved with rollouts in hand unless something happened, a run
@@ -163,12 +163,12 @@ def undisturbed(run: Run, before: RunState, ahead: Harvest | None) -> Harvest | 
     state = run.state
     if ahead is None or state == before:
         return ahead
-    tally = ahead.tally
+    rollout_stats = ahead.rollout_stats
     text = (
-        f"{tally.rollouts} responses of {tally.sampled_tokens} tokens that had been sampled ahead are "
+        f"{rollout_stats.rollouts} responses of {rollout_stats.sampled_tokens} tokens that had been sampled ahead are "
         "dropped, as something happened between the steps; their draws come again"
     )
-    run.recorder.record(Warned(step=state.step, text=text))
+    run.event_log.record(Warned(step=state.step, text=text))
     return None
 
 
@@ -178,13 +178,13 @@ def boundary(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
     `rollouts_in_hand`: the next step's were sampled already; a checkpoint by the clock then waits a step. It is over
     when nothing is left to decide: a roll back lands at a boundary of its own, where commands may wait.
     """
-    plan, record = run.plan, run.recorder.record
+    plan, record = run.plan, run.event_log.record
     saved: RunState | None = None
     while True:
         while (order := waiting_order(run)) is not None:
             record(order)
         with suppress(WaitEnded):  # the wish to stop is granted below; the validation stays due
-            if exam_due(plan, run.state):
+            if validation_due(plan, run.state):
                 record(validate(run))
         decisions = decide(plan, run.state, interrupted=run.interrupted())
         for decision in decisions:
@@ -193,7 +193,7 @@ def boundary(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
         if decisions and state.stopped is None:
             continue
         due = save_due(plan, state) and state != saved
-        run.keeper.keep(state, due=due, good_step=good_step(plan, state), patient=rollouts_in_hand)
+        run.checkpointer.keep(state, due=due, good_step=good_step(plan, state), patient=rollouts_in_hand)
         if state.paused is None or state.stopped is not None:
             return state
         with suppress(WaitEnded):
@@ -207,23 +207,23 @@ def waiting_order(run: Run) -> Ordered | None:
     return next_order(session.config, inbox, run.state, context=session.context)
 
 
-def validate(run: Run) -> Evaluated:
+def validate(run: Run) -> Validated:
     """Ask the held-out problems of this run: the same problems and random numbers every time."""
-    state, rules = run.state, run.plan.exam
-    knobs = knobs_now(run.plan, state)
-    clock = Stopwatch(run.pulse, within="exam")
-    results = sit_exam(
+    state, rules = run.state, run.plan.validation
+    hparams = hparams_now(run.plan, state)
+    clock = Stopwatch(run.pulse, within="validation")
+    results = ask_problems(
         run.session.worker(run.wait),
-        run.session.tasks.exam_problems("exam", rules.per_domain),
-        part="exam",
+        run.session.tasks.validation_problems("validation", rules.per_domain),
+        part="validation",
         samples=rules.samples,
-        sampling=Sampling(temperature=1.0, top_p=1.0, limit=knobs.response_limit),
+        sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),
         seed=derive(run.plan.seed, "exam"),
         pass_threshold=run.session.tasks.pass_threshold,
         clock=clock,
     )
     domains = domain_rates(results, 1)
-    return Evaluated(
+    return Validated(
         step=state.step,
         score=fmean(domains.values()),
         domains=domains,
@@ -252,7 +252,7 @@ def perform(decision: Decision, run: Run) -> Event:
 
 def _roll_back(decision: Intervene, run: Run) -> Intervened:
     state = run.state
-    roll_back(run.store, run.backend.learner, run.recorder, up_to=decision.good_step)
+    roll_back(run.store, run.backend.learner, run.event_log, up_to=decision.good_step)
     run.backend.sync(run.state.version)
     return intervened(decision, state, landed=run.state)
 

@@ -178,7 +178,7 @@ def _run(
     """Train, and conclude: a finished run is compared with its base, an unfinished one says how to go on."""
     config, plan, learner = session.config, session.plan, session.backend.learner
     with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
-        recorder = start(
+        event_log = start(
             store,
             learner,
             config_hash=config_hash(config),
@@ -186,17 +186,17 @@ def _run(
             watchers=[partial(heart.follow, plan), live, scalars],
         )
         interrupt.heartbeat = heart
-        keeper = Checkpointer(store, session.backend, recorder, _save_rules(config), heartbeat=heart)
+        checkpointer = Checkpointer(store, session.backend, event_log, _save_rules(config), heartbeat=heart)
         run = Run(
             session=session,
             store=store,
-            recorder=recorder,
-            keeper=keeper,
+            event_log=event_log,
+            checkpointer=checkpointer,
             interrupted=interrupt,
             wait=interrupt.wait,
             pulse=heart,
         )
-        with keeper.last_words(), interrupt.listening():
+        with checkpointer.last_words(), interrupt.listening():
             state = train(run)
     if state.stopped == "done":
         compare_with_base(store, state.step, session, console, heart)

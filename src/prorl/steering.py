@@ -17,16 +17,16 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from prorl.config.recipe import RecipeError, check
-from prorl.config.schema import KNOBS, RunConfig, setting
+from prorl.config.schema import HPARAMS, RunConfig, setting
 from prorl.control.events import Ordered
-from prorl.control.plan import Plan, apply_stage, knobs_at, knobs_now, make_plan
+from prorl.control.plan import Plan, apply_stage, hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState, evolve, fold
 from prorl.envs.errors import ProrlError
 from prorl.run.history import read_events
 from prorl.run.inbox import INBOX, UNREADABLE, Command, new_command, next_command, send
 from prorl.run.store import RunStore
 
-WORDS = ("pause", "resume", "stop", "save", "exam", "reset-reference", "roll-back")
+WORDS = ("pause", "resume", "stop", "save", "validation", "reset-reference", "roll-back")
 PLANNED = "plan"  # as a value: the operator gives the hyperparameter back to the recipe
 FAR = 10.0  # times up or down, from which on a hyperparameter moves only when that is confirmed
 UNDONE = ("set", "reset-reference", "roll-back", "stop")  # a roll back undoes these; others are obeyed again
@@ -59,7 +59,7 @@ def parse_order(words: Sequence[str]) -> Command:
         return new_command("roll-back", settings={"step": _setting(first)[1]})
     if any("=" not in word for word in words):
         odd = next((word for word in words if "=" not in word and word not in WORDS), " ".join(words))
-        raise OrderError(f"{odd!r} is no order{_nearest(odd, (*WORDS, 'note', *KNOBS))}")
+        raise OrderError(f"{odd!r} is no order{_nearest(odd, (*WORDS, 'note', *HPARAMS))}")
     return new_command("set", settings=dict(map(_setting, words)))
 
 
@@ -131,9 +131,9 @@ def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
     One that is 0 now, as in a ramp, is compared with what the recipe has for it at the end of the run. To switch an
     idea off (0) or on (from 0, to its end) is no move.
     """
-    end, told = knobs_at(plan, plan.steps), []
-    for key, name in KNOBS.items():
-        old, new = (getattr(knobs_now(plan, state), name) for state in (before, after))
+    end, told = hparams_at(plan, plan.steps), []
+    for key, name in HPARAMS.items():
+        old, new = (getattr(hparams_now(plan, state), name) for state in (before, after))
         old = old or getattr(end, name)
         numbers = isinstance(old, (int, float)) and isinstance(new, (int, float)) and old and new
         if numbers and not 1 / FAR <= abs(new / old) <= FAR:
@@ -148,8 +148,8 @@ def _require_sense(config: RunConfig, state: RunState, order: Command) -> None:
         raise OrderError("this line of the inbox is no order; give orders with `prorl tell`")
     if order.order not in (*WORDS, "note", "set"):
         raise OrderError(f"{order.order!r} is no order{_nearest(order.order, (*WORDS, 'note'))}")
-    if order.order == "exam" and not config.exam.every:
-        raise OrderError("this run sits no exams (exam.every is 0)")
+    if order.order == "validation" and not config.validation.every:
+        raise OrderError("this run sits no validations (validation.every is 0)")
     if resets and state.reference is None:
         raise OrderError("this run pays no KL penalty, so it holds no reference to reset")
     if resets and state.step == 0:
@@ -169,11 +169,11 @@ def _overrides(
         OrderError, RecipeError: they contradict the recipe or each other, now or in a stage to come.
     """
     if not settings:
-        raise OrderError("an order to set knobs names at least one: kl.coef=5e-4")
-    unknown = next((key for key in settings if key not in KNOBS), None)
+        raise OrderError("an order to set hparams names at least one: kl.coef=5e-4")
+    unknown = next((key for key in settings if key not in HPARAMS), None)
     if unknown is not None:
-        raise OrderError(f"{unknown!r} cannot change during a run{_nearest(unknown, tuple(KNOBS))}")
-    keys = {name: key for key, name in KNOBS.items()}
+        raise OrderError(f"{unknown!r} cannot change during a run{_nearest(unknown, tuple(HPARAMS))}")
+    keys = {name: key for key, name in HPARAMS.items()}
     held = {keys[name]: value for name, value in state.overrides.items()} | dict(settings)
     held = {key: value for key, value in held.items() if value != PLANNED}
     data = config.model_dump() | {"stages": ()}
@@ -183,7 +183,7 @@ def _overrides(
     for stage in config.stages[state.stage + 1 :]:
         apply_stage(data, stage)
         _checked(data, held, f"with this order, in the stage of step {stage.at}")
-    found = {KNOBS[key]: setting(checked, key) for key in held}
+    found = {HPARAMS[key]: setting(checked, key) for key in held}
     if found.get("kl_coef") and state.reference is None:
         raise OrderError("this run was begun without a KL penalty, so it holds no reference to pay one to")
     if context is not None and found.get("response_limit", 0) >= context:
@@ -206,7 +206,7 @@ def _setting(word: str) -> tuple[str, Any]:
     """A key and the value that a recipe would read from the same text."""
     key, _, _ = word.partition("=")
     if not key:
-        raise OrderError(f"{word!r} names no knob: say KNOB=VALUE, as in kl.coef=5e-4")
+        raise OrderError(f"{word!r} names no hparam: say HPARAM=VALUE, as in kl.coef=5e-4")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([word]), key, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
@@ -222,4 +222,4 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
 
 
 def _what_there_is() -> str:
-    return f"{', '.join(WORDS)}, note TEXT, or KNOB=VALUE with one of {', '.join(KNOBS)}"
+    return f"{', '.join(WORDS)}, note TEXT, or HPARAM=VALUE with one of {', '.join(HPARAMS)}"

@@ -24,7 +24,7 @@ class Stopwatch:
     """Adds up wall-clock seconds per phase; phases do not nest."""
 
     def __init__(self, pulse: Pulse = unheard, *, within: str | None = None) -> None:
-        """`within` is the one name under which `pulse` hears of every phase, as of those of an exam."""
+        """`within` is the one name under which `pulse` hears of every phase, as of those of a validation."""
         self._pulse = pulse
         self._within = within
         self._started = time.perf_counter()

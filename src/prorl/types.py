@@ -133,7 +133,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
+class HParams:
     """Every hyperparameter of one step: the recipe's fields marked `Live`, as the plan says them at the step.
 
     Defaults and bounds are the recipe's (config/schema.py). The off value of each idea removes it exactly (METHOD).
@@ -230,8 +230,8 @@ class Judge(Protocol):
 class Learner(Protocol):
     """Owns all tensor memory: policy, optimizer, reference."""
 
-    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
-        """Begin one step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
+    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
+        """Begin one step: `hparams.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
 
         The returned function waits for its end and is called once. Until then nothing else is asked of the learner,
         and engines serve the weights of their last sync.

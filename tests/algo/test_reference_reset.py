@@ -9,10 +9,10 @@ OFF = {
     "kl_ceiling": None,
     "kl_count": 2,
     "kl_window": 4,
-    "stalled_exams": 0,
+    "stalled_validations": 0,
     "cooldown": 0,
 }
-QUIET = {"step": 1000, "last_reset_step": 0, "recent_kls": (), "exams_since_best": 0}
+QUIET = {"step": 1000, "last_reset_step": 0, "recent_kls": (), "validations_since_best": 0}
 kls = st.lists(st.floats(0, 1), max_size=12)
 
 
@@ -21,8 +21,8 @@ def reason(**changes):
 
 
 @given(st.integers(0, 5000), kls, st.integers(0, 50), st.integers(0, 100))
-def test_off_values_never_reset(step, recent, exams, cooldown):
-    assert reason(step=step, recent_kls=recent, exams_since_best=exams, cooldown=cooldown) is None
+def test_off_values_never_reset(step, recent, validations, cooldown):
+    assert reason(step=step, recent_kls=recent, validations_since_best=validations, cooldown=cooldown) is None
 
 
 @pytest.mark.parametrize(("step", "expected"), [(349, None), (350, "schedule"), (351, "schedule")])
@@ -30,9 +30,11 @@ def test_the_schedule_counts_from_the_last_reset(step, expected):
     assert reason(step=step, last_reset_step=100, every=250) == expected
 
 
-@pytest.mark.parametrize(("exams", "expected"), [(2, None), (3, "stalled_exam"), (4, "stalled_exam")])
-def test_a_stall_is_k_exams_without_a_new_best(exams, expected):
-    assert reason(stalled_exams=3, exams_since_best=exams) == expected
+@pytest.mark.parametrize(
+    ("validations", "expected"), [(2, None), (3, "stalled_validation"), (4, "stalled_validation")]
+)
+def test_a_stall_is_k_validations_without_a_new_best(validations, expected):
+    assert reason(stalled_validations=3, validations_since_best=validations) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,12 +66,12 @@ def test_reasons_are_given_in_order():
         "every": 10,
         "kl_ceiling": 0.2,
         "recent_kls": [1.0] * 4,
-        "stalled_exams": 1,
-        "exams_since_best": 5,
+        "stalled_validations": 1,
+        "validations_since_best": 5,
     }
     assert reason(**every_rule) == "kl_ceiling"
-    assert reason(**(every_rule | {"kl_ceiling": None})) == "stalled_exam"
-    assert reason(**(every_rule | {"kl_ceiling": None, "stalled_exams": 0})) == "schedule"
+    assert reason(**(every_rule | {"kl_ceiling": None})) == "stalled_validation"
+    assert reason(**(every_rule | {"kl_ceiling": None, "stalled_validations": 0})) == "schedule"
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
@@ -81,8 +83,8 @@ def test_nothing_resets_within_the_cooldown(since, cooldown):
         every=1,
         kl_ceiling=0.0,
         recent_kls=[1.0] * 4,
-        stalled_exams=1,
-        exams_since_best=9,
+        stalled_validations=1,
+        validations_since_best=9,
     )
     assert (got is None) == (since < cooldown)
 
@@ -103,7 +105,7 @@ def test_a_schedule_alone_resets_at_the_longer_of_interval_and_cooldown(every, c
     [
         ({"step": 5, "last_reset_step": 6}, "after step"),
         ({"every": -1}, "negative"),
-        ({"stalled_exams": -1}, "negative"),
+        ({"stalled_validations": -1}, "negative"),
         ({"cooldown": -1}, "negative"),
         ({"kl_ceiling": 0.1, "kl_count": 0}, "kl_count"),
         ({"kl_ceiling": 0.1, "kl_count": 5, "kl_window": 4}, "kl_count"),

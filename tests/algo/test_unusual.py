@@ -52,8 +52,8 @@ def test_two_of_the_last_three_the_newest_among_them(hot, expected):
         ([(0.5, 0.4), (0.3, 0.2)], -0.2),  # both fall
         ([(0.2, 0.4), (0.5, 0.3)], 0.1),
         ([(0.2, 0.4), (0.25, 0.1)], 0.05),
-        ([(0.2, 0.4), (0.3, 0.4), (0.5, 0.3)], 0.1),  # of equal exams the earliest
+        ([(0.2, 0.4), (0.3, 0.4), (0.5, 0.3)], 0.1),  # of equal validations the earliest
     ],
 )
-def test_divergence_is_the_smaller_of_rise_and_fall_since_the_best_exam(pairs, expected):
+def test_divergence_is_the_smaller_of_rise_and_fall_since_the_best_validation(pairs, expected):
     assert divergence(pairs) == pytest.approx(expected)

@@ -26,7 +26,7 @@ def recipe(tmp_path_factory) -> Path:
         tasks={"arithmetic": {"levels": {1: 1}}, "word_list": {}, "one_liner": {"levels": {1: 1}}},
         judge={"workers": 2},
         reset={"every": 3, "cooldown": 0},
-        exam={"every": 4, "per_domain": 2, "samples": 2},
+        validation={"every": 4, "per_domain": 2, "samples": 2},
         save={"every": 2, "keep_last": 2},
         evaluation={"per_domain": 2, "ood_per_domain": 0, "samples": 2},
     )

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from prorl.control.events import Evaluated, ReferenceReset, Stepped
+from prorl.control.events import ReferenceReset, Stepped, Validated
 from support.runs import contents, folders, of_kind, timeless
 
 FAULTS = int(os.environ.get("CHAOS_KILLS", "6"))
@@ -22,7 +22,7 @@ KILLER = Path(__file__).parent / "killer.py"
 
 def test_the_run_has_what_could_go_wrong(uninterrupted):
     assert len(of_kind(uninterrupted, ReferenceReset)) == 4
-    assert len(of_kind(uninterrupted, Evaluated)) == 4
+    assert len(of_kind(uninterrupted, Validated)) == 4
     assert len(folders(uninterrupted / "checkpoints")) >= 3
     samples = "".join(path.read_text() for path in (uninterrupted / "samples").iterdir())
     assert "passed" in samples

@@ -6,7 +6,7 @@ import pytest
 
 from support.commands import done, refused
 from support.events import evaluated, stepped
-from support.stories import STARTED, keep, recipe, result, study, write_run
+from support.stories import STARTED, evaluation, keep, recipe, result, write_run
 
 
 @pytest.fixture
@@ -39,18 +39,22 @@ def test_seeds_share_a_column_with_mean_interval_and_each_run(runs):
     text = done("compare", "seed1", "seed2", "longer")
     assert "mean ± half of its 95 % interval" in text
     assert line(text, "kl.coef")[0] == ["kl.coef", "0.001", "0.5"]
-    last = text[text.index("last exam") :]
+    last = text[text.index("last validation") :]
     assert line(last, "pass@1") == [["pass@1", "50.0%", "±", "127.1%", "90.0%"], ["40.0%,", "60.0%"]]
 
 
 def test_a_run_alone_keeps_the_interval_of_its_measurement(runs):
-    keep(runs / "longer", study([result(0, 0), result(1, 1)], step=None), study([result(0, 2), result(1, 1)]))
+    keep(
+        runs / "longer",
+        evaluation([result(0, 0), result(1, 1)], step=None),
+        evaluation([result(0, 2), result(1, 1)]),
+    )
     text = done("compare", "longer", "seed1")
     assert line(text, "pass@1, gain")[0] == ["pass@1,", "gain", "+25.0", "(+0.0", "to", "+50.0)", "–"]
 
 
 def test_json_has_every_value_of_every_run(runs):
-    last = data("seed1", "longer", "seed2")["last exam", "pass@1"]
+    last = data("seed1", "longer", "seed2")["last validation", "pass@1"]
     assert list(last) == ["", "seed1, seed2", "longer"]
     assert last["longer"] == 0.9
     assert last["seed1, seed2"]["values"] == [0.4, 0.6]
@@ -60,7 +64,7 @@ def test_json_has_every_value_of_every_run(runs):
 def test_at_an_earlier_step_later_events_are_not_told(runs):
     found = data("seed1", "longer", "--step", "2")
     assert found["run", "steps"] == {"": "steps", "seed1": 2, "longer": 2}
-    assert found["last exam", "pass@1"] == {"": "pass@1", "seed1": 0.4, "longer": None}
+    assert found["last validation", "pass@1"] == {"": "pass@1", "seed1": 0.4, "longer": None}
 
 
 def test_a_step_that_a_run_has_not_reached_is_refused(runs):

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from support.commands import done, prorl, refused
-from support.stories import STARTED, keep, result, study, write_run
+from support.stories import STARTED, evaluation, keep, result, write_run
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     folder = write_run(tmp_path / "runs" / "nano")
-    keep(folder, study([result(0, 0), result(1, 2)], step=None), study([result(0, 2), result(1, 4)]))
+    keep(
+        folder, evaluation([result(0, 0), result(1, 2)], step=None), evaluation([result(0, 2), result(1, 4)])
+    )
     return folder
 
 

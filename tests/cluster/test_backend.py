@@ -21,7 +21,7 @@ from prorl.session import resume_run, start_run
 from prorl.types import Batch, PromptActions
 from support.cluster import actors, answers, ask
 from support.commands import done
-from support.defaults import some_knobs
+from support.defaults import some_hparams
 from support.learners import action_of
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
@@ -45,7 +45,7 @@ def trained(model, tmp_path_factory):
 def test_a_run_trains_examines_resets_and_saves(trained):
     kinds = [event.kind for event in events(trained)]
     assert kinds.count("stepped") == 3
-    assert {"evaluated", "reference_reset", "stopped"} <= set(kinds)
+    assert {"validated", "reference_reset", "stopped"} <= set(kinds)
     saved = trained / "checkpoints" / "step_000003"
     assert from_json(decode_json((saved / "state.json").read_bytes())) == fold(events(trained))
     assert (saved / "optimizer" / ".metadata").is_file()
@@ -137,7 +137,7 @@ def test_an_engine_and_a_judge_that_are_killed_are_replaced_and_asked_again(back
     (victim,) = actors("JudgeActor")
     victim.kill()
     problem = make_task("arithmetic").problem(0, "train")
-    text = respond("", problem.witness.answer)
+    text = respond("", problem.solution.answer)
     assert judge_all(backend.judge, {7: (problem, text)})[7].score == 1
     (incident,) = backend.incidents()
     assert re.fullmatch(r"judge 0 has died and is replaced, 1 responses are judged again: .+", incident)
@@ -151,7 +151,7 @@ def test_engines_sample_while_the_ranks_learn(backend):
     for rank in ranks:
         rank.suspend()
     try:
-        learning = backend.learner.begin_update(batch, some_knobs(kl_coef=0.0, learning_rate=1e-2))
+        learning = backend.learner.begin_update(batch, some_hparams(kl_coef=0.0, learning_rate=1e-2))
         sampled = answers(backend.engine, [ask(prompt=(30, 31), samples=4, limit=8)])
     finally:
         for rank in ranks:
@@ -173,7 +173,7 @@ def test_a_run_samples_ahead(model, tmp_path):
         },
         "mismatch": {"kind": "tis"},
         "learner": {"old_logprobs": "learner"},
-        "exam": {"every": 0},
+        "validation": {"every": 0},
         "reset": {"every": 0},
         "save": {"every": 2},
     }

@@ -46,7 +46,7 @@ def test_a_colocated_run_is_the_run_that_it_is_apart(shared, apart):
     assert [event.kind for event in events(shared)] == [event.kind for event in events(apart)]
     assert of_kind(shared, ReferenceReset)
     for mine, theirs in zip(of_kind(shared, Stepped), of_kind(apart, Stepped), strict=True):
-        assert mine.tally == theirs.tally
+        assert mine.rollout_stats == theirs.rollout_stats
         assert mine.update.loss == pytest.approx(theirs.update.loss, abs=1e-4)
         assert mine.update.grad_norm == pytest.approx(theirs.update.grad_norm, rel=1e-3)
         assert mine.update.mismatch < 1e-4
@@ -57,7 +57,9 @@ def test_learner_and_engines_never_compute_at_the_same_time(shared):
 
     log = calls(shared.parent / "calls")
     turns = [(kind, list(made)) for kind, made in groupby(log, key=lambda call: call.kind)]
-    assert len(turns) > 12  # three steps with exams, references and checkpoints, measured before and after
+    assert (
+        len(turns) > 12
+    )  # three steps with validations, references and checkpoints, measured before and after
     for (_, made), (_, following) in pairwise(turns):
         assert max(call.end for call in made) <= following[0].begin
     for kind, made in turns[:-1]:

@@ -266,7 +266,7 @@ def nodes():
 
 def test_ranks_on_two_nodes(model, nodes, tmp_path):
     settings = CLUSTER | {"address": nodes.address, "learners": 3}
-    recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, exam={"every": 0})
+    recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, validation={"every": 0})
     seen = Placed()
     assert start_run(load_recipe(str(recipe)), tmp_path / "run", seen).stopped == "done"
     assert len(seen.nodes) == 2

@@ -93,7 +93,7 @@ def domains():
         task = make_task(name)
         for index in range(4):
             asked = task.problem(index, "train")
-            for text in (respond("so", asked.witness.answer), respond("so", "lambda: 1"), "nothing"):
+            for text in (respond("so", asked.solution.answer), respond("so", "lambda: 1"), "nothing"):
                 answers[len(answers)] = (asked, text)
     return answers
 
@@ -212,7 +212,7 @@ def test_a_lost_judge_is_replaced_and_given_what_it_owed(verifiers, impatient, k
 def test_a_node_that_can_start_no_worker_for_a_while_is_waited_for(tmp_path):
     tasks = ("arithmetic", "word_list")
     problems = [make_task(name).problem(index, "train") for name in tasks for index in range(4)]
-    asked = [(problem, respond("so", problem.witness.answer)) for problem in problems]
+    asked = [(problem, respond("so", problem.solution.answer)) for problem in problems]
     waits = []
 
     def wait(why, seconds):

@@ -176,7 +176,7 @@ def test_weights_do_not_change_under_a_request(engine, policy):
     engine.install(collect(policy.policy, 1, torch.float32))
 
 
-def test_studies_may_be_greedy_and_may_cut_the_tail(engine, policy):
+def test_evaluations_may_be_greedy_and_may_cut_the_tail(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
     prompt = (5, 6, 7)
     greedy = answered(engine, ask(temperature=0.0, limit=8))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from prorl.config.schema import KNOBS, RunConfig
+from prorl.config.schema import HPARAMS, RunConfig
 from prorl.control.plan import Plan, Stage
 from prorl.learn.learner import LearnerSettings
-from prorl.types import Knobs
+from prorl.types import HParams
 
 SCHEMA = RunConfig.model_json_schema()
 UPPER, LOWER = {"maximum", "exclusiveMaximum"}, {"minimum", "exclusiveMinimum"}
@@ -54,10 +54,10 @@ def test_every_text_and_list_of_the_schema_has_a_longest(kind):
 
 def test_a_default_of_the_recipe_stands_nowhere_else():
     sections = {name: set(node.get("properties", {})) for name, node in SCHEMA["$defs"].items()}
-    keys = set(SCHEMA["properties"]).union(*sections.values(), KNOBS.values())
+    keys = set(SCHEMA["properties"]).union(*sections.values(), HPARAMS.values())
     repeated = [
         (record.__name__, field.name)
-        for record in (Knobs, Plan, Stage, LearnerSettings)
+        for record in (HParams, Plan, Stage, LearnerSettings)
         for field in fields(record)
         if field.name in keys and (field.default, field.default_factory) != (MISSING, MISSING)
     ]

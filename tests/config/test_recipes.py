@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from prorl.cluster.estimate import dry_run
 from prorl.config.recipe import RecipeError, check, differences, load_recipe, to_json
-from prorl.control.plan import knobs_at, make_plan
+from prorl.control.plan import hparams_at, make_plan
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.families.gym import HELD_OUT_9
 from prorl.envs.registry import make_task
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "recipes").glob("*.yaml"))
 NAMES = [path.stem for path in FILES]
 FIVE = {"math", "code", "stem", "logic", "instruct"}
-RESETS_OFF = {"reset.every": 0, "reset.kl_ceiling": None, "reset.stalled_exams": 0}
+RESETS_OFF = {"reset.every": 0, "reset.kl_ceiling": None, "reset.stalled_validations": 0}
 ABLATIONS: dict[str, dict[str, Any]] = {
     "without_cosine_length_penalty": {"length_penalty.weight": 0},
     "without_truncation": {"truncation.scale": 1},
@@ -139,8 +139,8 @@ def test_a_recipe_says_nothing_that_would_hold_anyway(path):
 def test_every_stage_changes_all_that_it_names(name):
     config = load_recipe(name)
     for said, stage in zip(config.stages, make_plan(config).stages, strict=True):
-        assert len(stage.knobs) == len(said.set) + bool(said.mixture)
-        assert stage.knobs or stage.reset_reference
+        assert len(stage.hparams) == len(said.set) + bool(said.mixture)
+        assert stage.hparams or stage.reset_reference
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
@@ -161,25 +161,30 @@ def test_the_controls_have_every_idea_off_but_the_wider_clip():
 def test_the_long_demo_differs_in_cadence_only():
     config = load_recipe("nano_long")
     sections = {key.split(".")[0] for key in changes("nano_long", "nano")}
-    assert sections <= {"steps", "reset", "length_penalty", "exam", "save"}
+    assert sections <= {"steps", "reset", "length_penalty", "validation", "save"}
     assert (config.steps, config.reset.every) == (3000, 250)
     assert (config.length_penalty.on_steps, config.length_penalty.off_steps) == (100, 500)
 
 
 def test_prorl_v2_is_as_published():
     config = load_recipe("prorl_v2")
-    knobs = knobs_at(make_plan(config), 0)
-    assert (config.steps, knobs.samples_per_prompt, knobs.response_limit) == (3000, 16, 8192)
-    assert (knobs.clip_low, knobs.clip_high, knobs.kl_estimator, knobs.kl_coef) == (0.2, 0.28, "k2", 1e-4)
+    hparams = hparams_at(make_plan(config), 0)
+    assert (config.steps, hparams.samples_per_prompt, hparams.response_limit) == (3000, 16, 8192)
+    assert (hparams.clip_low, hparams.clip_high, hparams.kl_estimator, hparams.kl_coef) == (
+        0.2,
+        0.28,
+        "k2",
+        1e-4,
+    )
     assert (config.reset.every, config.reset.optimizer, config.reset.target) == (250, "keep", "current")
     assert config.reset.kl_ceiling
-    assert config.reset.stalled_exams
+    assert config.reset.stalled_validations
     assert (config.length_penalty.on_steps, config.length_penalty.off_steps) == (100, 500)
 
 
 def test_the_eight_runs_of_prorl_v1_are_stages():
     plan = make_plan(load_recipe("prorl_v1"))
-    runs = [knobs_at(plan, stage.at) for stage in plan.stages]
+    runs = [hparams_at(plan, stage.at) for stage in plan.stages]
     assert [run.samples_per_prompt for run in runs] == [16, 16, 16, 16, 16, 32, 32, 16]
     assert [run.response_limit for run in runs] == [8192] * 7 + [16384]
     assert [run.truncated_scale for run in runs] == [1, 1, 1, 0, 0, 0, 0, 0]
@@ -194,22 +199,27 @@ def test_the_eight_runs_of_prorl_v1_are_stages():
 
 def test_the_stages_of_v1_are_tried_at_the_size_of_the_demo():
     large, small = (make_plan(load_recipe(name)) for name in ("prorl_v1", "nano_stages"))
-    assert [sorted(stage.knobs) for stage in small.stages] == [sorted(stage.knobs) for stage in large.stages]
+    assert [sorted(stage.hparams) for stage in small.stages] == [
+        sorted(stage.hparams) for stage in large.stages
+    ]
     for mine, theirs in zip(small.stages, large.stages, strict=True):
         assert (mine.reset_reference, mine.optimizer) == (theirs.reset_reference, theirs.optimizer)
         assert mine.at / small.steps == pytest.approx(theirs.at / large.steps, abs=0.02)
     ratios = [
-        [knobs_at(plan, stage.at).samples_per_prompt / plan.knobs.samples_per_prompt for stage in plan.stages]
+        [
+            hparams_at(plan, stage.at).samples_per_prompt / plan.hparams.samples_per_prompt
+            for stage in plan.stages
+        ]
         for plan in (small, large)
     ]
     assert ratios[0] == ratios[1]
-    assert knobs_at(small, 319).response_limit == 2 * small.knobs.response_limit
-    assert small.knobs.clip_high == large.knobs.clip_high
-    assert small.knobs.advantage_level == large.knobs.advantage_level == "group"
+    assert hparams_at(small, 319).response_limit == 2 * small.hparams.response_limit
+    assert small.hparams.clip_high == large.hparams.clip_high
+    assert small.hparams.advantage_level == large.hparams.advantage_level == "group"
 
 
 def test_brorl_samples_eight_times_as_much_and_steps_as_much_further():
-    broad, base = (knobs_at(make_plan(load_recipe(name)), 0) for name in ("brorl", "prorl_v2"))
+    broad, base = (hparams_at(make_plan(load_recipe(name)), 0) for name in ("brorl", "prorl_v2"))
     assert (broad.samples_per_prompt, broad.prompts_per_step, broad.response_limit) == (512, 128, 16384)
     ratio = (
         broad.samples_per_prompt * broad.prompts_per_step / base.samples_per_prompt / base.prompts_per_step

@@ -6,8 +6,8 @@ import pytest
 
 from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError, config_hash
-from prorl.config.schema import KNOBS, RunConfig, shape_of
-from prorl.types import Knobs
+from prorl.config.schema import HPARAMS, RunConfig, shape_of
+from prorl.types import HParams
 from support.recipes import recipe
 
 SHAPE = {"context": 8192}
@@ -34,7 +34,7 @@ SHAPE = {"context": 8192}
         ),
         ({"model": {"warmup": {"shape": {"context": 100}}}}, "leaves no room for a prompt"),
         ({"backend": "ray", "sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
-        ({"backend": "ray", "deadlines": {"exam": 500.0}}, r"engine_deadline \(600 s\) is not below"),
+        ({"backend": "ray", "deadlines": {"validation": 500.0}}, r"engine_deadline \(600 s\) is not below"),
         ({"device": "cpu", "cluster": {"transfer": "nccl"}}, "transfer=nccl moves weights between GPUs"),
         ({"backend": "ray", "cluster": {"colocate": True, "engines": 2}}, "make them equal"),
         (
@@ -66,8 +66,14 @@ SHAPE = {"context": 8192}
         ({"learner": {"dtype": "bfloat16"}}, "bfloat16 rounds otherwise than the engine"),
         ({"sampling": {"max_staleness": 1}}, "correct for it with mismatch.kind=tis"),
         ({"mismatch": {"low": 3}}, r"mismatch.low \(3.0\) is above mismatch.high \(2.0\)"),
-        ({"exam": {"every": 0}, "reset": {"stalled_exams": 2}}, "need exams: set exam.every above 0"),
-        ({"exam": {"every": 0}, "reset": {"target": "best"}}, "need exams: set exam.every above 0"),
+        (
+            {"validation": {"every": 0}, "reset": {"stalled_validations": 2}},
+            "need validations: set validation.every above 0",
+        ),
+        (
+            {"validation": {"every": 0}, "reset": {"target": "best"}},
+            "need validations: set validation.every above 0",
+        ),
         ({"reset": {"kl_count": 6}}, r"reset.kl_count \(6\) is above reset.kl_window \(5\)"),
         ({"tasks": {"arithmetic": {"weight": 0}}}, "every task has weight 0"),
         ({"stages": [{"at": 5}, {"at": 5}]}, r"stages must begin at ascending steps, not \[5, 5\]"),
@@ -97,7 +103,7 @@ def test_settings_that_mean_nothing_together_are_refused(settings, sentence):
             "learner": {"old_logprobs": "learner"},
         },
         {"mismatch": {"low": 2}},
-        {"exam": {"every": 0}},
+        {"validation": {"every": 0}},
         {"reset": {"kl_count": 5}},
         {"tasks": {"arithmetic": {"weight": 0}, "countdown": {}}},
         {"stages": [{"at": 0}, {"at": 5, "mixture": {"countdown": 0}}]},
@@ -150,8 +156,8 @@ def test_the_shape_is_that_of_the_base_or_the_one_told():
     assert shape_of(recipe(model={"warmup": {"shape": {"layers": 7, "context": 9000}}})).layers == 7
 
 
-def test_every_knob_but_the_mixture_is_a_key_of_the_recipe():
-    assert set(KNOBS.values()) == {knob.name for knob in fields(Knobs)} - {"mixture"}
+def test_every_hparam_but_the_mixture_is_a_key_of_the_recipe():
+    assert set(HPARAMS.values()) == {hparam.name for hparam in fields(HParams)} - {"mixture"}
 
 
 def test_a_checked_recipe_cannot_be_changed():

@@ -10,13 +10,13 @@ from prorl.control.decide import (
     ResetReference,
     Stop,
     decide,
-    exam_due,
     save_due,
+    validation_due,
 )
 from prorl.control.plan import Plan
 from prorl.control.state import Reference, RunState, evolve, fold
-from support.defaults import some_detectors, some_exams, some_plan, some_resets, some_stage
-from support.events import evaluated, stepped, tally, update
+from support.defaults import some_detectors, some_plan, some_resets, some_stage, some_validations
+from support.events import evaluated, rollout_stats, stepped, update
 
 PLAN = some_plan(seed=0, steps=1000)
 BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
@@ -37,11 +37,11 @@ def ruled(**rules) -> Plan:
 
 
 def test_a_quiet_boundary_decides_nothing():
-    assert decide(ruled(every=500, kl_ceiling=1.0, stalled_exams=5), STATE) == ()
+    assert decide(ruled(every=500, kl_ceiling=1.0, stalled_validations=5), STATE) == ()
 
 
 def test_a_stage_comes_before_the_reset_and_the_reset_before_the_end():
-    stage = some_stage(at=1000, knobs={})
+    stage = some_stage(at=1000, hparams={})
     plan = replace(PLAN, stages=(stage,), reset=some_resets(every=250))
     assert decide(plan, replace(STATE, step=1000)) == (
         EnterStage(index=0),
@@ -57,10 +57,10 @@ def test_a_stage_comes_before_the_reset_and_the_reset_before_the_end():
         ({"every": 301}, {}, None),
         ({"kl_ceiling": 0.5, "kl_count": 2, "kl_window": 3}, {"recent_kls": (0.6, 0.1, 0.7)}, "kl_ceiling"),
         ({"kl_ceiling": 0.5, "kl_count": 2, "kl_window": 3}, {"recent_kls": (0.9, 0.6, 0.1, 0.1)}, None),
-        ({"stalled_exams": 2}, {"exams_since_best": 2}, "stalled_exam"),
-        ({"stalled_exams": 3}, {"exams_since_best": 2}, None),
+        ({"stalled_validations": 2}, {"validations_since_best": 2}, "stalled_validation"),
+        ({"stalled_validations": 3}, {"validations_since_best": 2}, None),
         ({"every": 1, "kl_ceiling": 0.1, "kl_count": 1}, {"recent_kls": (1.0,)}, "kl_ceiling"),
-        ({"every": 1, "stalled_exams": 1}, {"exams_since_best": 1}, "stalled_exam"),
+        ({"every": 1, "stalled_validations": 1}, {"validations_since_best": 1}, "stalled_validation"),
     ],
 )
 def test_each_reason_to_reset(rules, state, reason):
@@ -74,20 +74,20 @@ def test_no_reset_within_the_cooldown_of_the_last_one(last_reset, expected):
 
 
 def test_a_run_without_reference_and_a_run_without_steps_reset_nothing():
-    staged = replace(ruled(every=1, cooldown=0), stages=(some_stage(at=0, knobs={}, reset_reference=True),))
+    staged = replace(ruled(every=1, cooldown=0), stages=(some_stage(at=0, hparams={}, reset_reference=True),))
     assert resets(staged, replace(STATE, reference=None)) == []
     assert resets(staged, replace(STATE, step=0)) == []
 
 
 @pytest.mark.parametrize(("best_step", "target"), [(250, "best"), (None, "current")])
-def test_the_best_exam_is_the_target_once_there_is_one(best_step, target):
+def test_the_best_validation_is_the_target_once_there_is_one(best_step, target):
     plan = ruled(every=1, target="best", optimizer="clear")
     (reset,) = resets(plan, replace(STATE, best_step=best_step))
     assert (reset.target, reset.optimizer) == (target, "clear")
 
 
 def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
-    stage = some_stage(at=300, knobs={}, reset_reference=True, optimizer="clear")
+    stage = some_stage(at=300, hparams={}, reset_reference=True, optimizer="clear")
     plan = replace(ruled(every=1, cooldown=50, target="best"), stages=(stage,))
     decided = decide(plan, replace(STATE, last_reset=299, best_step=250))
     assert decided == (
@@ -96,12 +96,12 @@ def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
     )
 
 
-ONLY_WARNED = some_detectors() | some_detectors(exam_collapse={"mode": "warn"})
+ONLY_WARNED = some_detectors() | some_detectors(validation_collapse={"mode": "warn"})
 DETECTED = replace(PLAN, detectors=ONLY_WARNED)
 DOUBTS = {
-    "the exam is far below the best": [evaluated(250, 0.5), evaluated(300, 0.01)],
-    "all is truncated": [evaluated(250, 0.5), stepped(300, tally=tally(truncated=1.0))],
-    "nothing is answered": [evaluated(250, 0.5), stepped(300, tally=tally(unanswered=0.95))],
+    "the validation is far below the best": [evaluated(250, 0.5), evaluated(300, 0.01)],
+    "all is truncated": [evaluated(250, 0.5), stepped(300, rollout_stats=rollout_stats(truncated=1.0))],
+    "nothing is answered": [evaluated(250, 0.5), stepped(300, rollout_stats=rollout_stats(unanswered=0.95))],
 }
 
 
@@ -111,7 +111,7 @@ DOUBTS = {
     [
         ({"every": 1}, {}),
         ({"kl_ceiling": 0.1, "kl_count": 1}, {"recent_kls": (1.0,)}),
-        ({"stalled_exams": 1}, {"exams_since_best": 1}),
+        ({"stalled_validations": 1}, {"validations_since_best": 1}),
     ],
 )
 def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
@@ -137,7 +137,7 @@ def test_no_detector_resets_to_a_policy_in_doubt():
 
 
 def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
-    plan = replace(DETECTED, stages=(some_stage(at=300, knobs={}, reset_reference=True),))
+    plan = replace(DETECTED, stages=(some_stage(at=300, hparams={}, reset_reference=True),))
     doubted = replace(STATE, best_step=250, signals=fold(DOUBTS["all is truncated"]).signals)
     (reset,) = resets(plan, doubted)
     assert (reset.reason, reset.target) == ("stage", "best")
@@ -156,7 +156,7 @@ def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
 
 
 def test_stages_are_entered_one_at_a_time_and_once():
-    plan = replace(PLAN, stages=tuple(some_stage(at=at, knobs={}) for at in (0, 100, 301)))
+    plan = replace(PLAN, stages=tuple(some_stage(at=at, hparams={}) for at in (0, 100, 301)))
     entered = [decide(plan, replace(STATE, stage=stage)) for stage in (-1, 0, 1, 2)]
     assert entered == [(EnterStage(index=0),), (EnterStage(index=1),), (), ()]
 
@@ -187,25 +187,25 @@ def test_an_order_resets_whatever_the_rules_say_and_only_a_reference_that_can_be
     assert resets(PLAN, replace(asked, reference=None)) == []
 
 
-def test_an_exam_is_due_when_told_to_unless_it_was_just_sat_or_there_are_none():
-    asked = replace(STATE, step=301, last_exam=300, asked=("exam",))
-    assert exam_due(PLAN, asked)
-    assert not exam_due(PLAN, replace(asked, last_exam=301))
-    assert not exam_due(replace(PLAN, exam=some_exams(every=0)), asked)
+def test_an_validation_is_due_when_told_to_unless_it_was_just_sat_or_there_are_none():
+    asked = replace(STATE, step=301, last_validation=300, asked=("validation",))
+    assert validation_due(PLAN, asked)
+    assert not validation_due(PLAN, replace(asked, last_validation=301))
+    assert not validation_due(replace(PLAN, validation=some_validations(every=0)), asked)
 
 
 @pytest.mark.parametrize(
-    ("step", "last_exam", "due"),
+    ("step", "last_validation", "due"),
     [(0, None, True), (0, 0, False), (49, 0, False), (50, 0, True), (50, 50, False), (70, 50, True)],
 )
-def test_exams_are_due_at_the_start_every_few_steps_and_at_the_end(step, last_exam, due):
-    plan = replace(PLAN, steps=70, exam=some_exams(every=50))
-    assert exam_due(plan, replace(STATE, step=step, last_exam=last_exam)) is due
+def test_validations_are_due_at_the_start_every_few_steps_and_at_the_end(step, last_validation, due):
+    plan = replace(PLAN, steps=70, validation=some_validations(every=50))
+    assert validation_due(plan, replace(STATE, step=step, last_validation=last_validation)) is due
 
 
 @pytest.mark.parametrize("step", [0, 50, 1000])
-def test_without_exams_none_is_due(step):
-    assert not exam_due(replace(PLAN, exam=some_exams(every=0)), replace(STATE, step=step))
+def test_without_validations_none_is_due(step):
+    assert not validation_due(replace(PLAN, validation=some_validations(every=0)), replace(STATE, step=step))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_without_exams_none_is_due(step):
         ({"step": 41, "best_step": 40}, False),
         ({"step": 41, "stopped": "interrupted"}, True),
         ({"step": 41, "asked": ("save",)}, True),
-        ({"step": 41, "asked": ("exam",)}, False),
+        ({"step": 41, "asked": ("validation",)}, False),
         ({"step": 41, "paused": "told to pause"}, True),
     ],
 )

@@ -23,7 +23,7 @@ from prorl.control.events import Intervened, Started
 from prorl.control.plan import Plan
 from prorl.control.state import RunState, evolve, fold
 from support.defaults import some_detectors, some_plan, some_resets
-from support.events import evaluated, reset, stepped, tally, update
+from support.events import evaluated, reset, rollout_stats, stepped, update
 
 DEFAULTS = some_detectors()
 START = Started(config_hash="c", reference_hash="h")
@@ -49,7 +49,8 @@ def follow(events, plan: Plan, state: RunState | None = None) -> tuple[list[Inte
 
 def lengths(*values: float, start: int = 1) -> list:
     return [
-        stepped(step, tally=tally(length=value)) for step, value in zip(count(start), values, strict=False)
+        stepped(step, rollout_stats=rollout_stats(length=value))
+        for step, value in zip(count(start), values, strict=False)
     ]
 
 
@@ -65,18 +66,18 @@ TRACES = {
     "entropy_surge": [stepped(s, update=update(entropy=0.5 if s < 12 else 1.1)) for s in range(1, 15)],
     "gradient_spike": [stepped(s, update=update(grad_norm=1.0 if s < 12 else 11.0)) for s in range(1, 14)],
     "length_blowup": lengths(*CALM, HOT, HOT, HOT),
-    "truncation_blowup": [stepped(s, tally=tally(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
-    "verifier_errors": [stepped(1), stepped(2, tally=tally(draws=10, errors=5))],
-    "no_signal": [ONCE, *(stepped(s, tally=tally(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
-    "truncated_share": [ONCE, *(stepped(s, tally=tally(truncated=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
-    "unanswered_share": [ONCE, *(stepped(s, tally=tally(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
-    "exam_collapse": [ONCE, evaluated(50, 0.3), evaluated(100, 0.1)],
+    "truncation_blowup": [stepped(s, rollout_stats=rollout_stats(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
+    "verifier_errors": [stepped(1), stepped(2, rollout_stats=rollout_stats(draws=10, errors=5))],
+    "no_signal": [ONCE, *(stepped(s, rollout_stats=rollout_stats(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
+    "truncated_share": [ONCE, *(stepped(s, rollout_stats=rollout_stats(truncated=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "unanswered_share": [ONCE, *(stepped(s, rollout_stats=rollout_stats(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "validation_collapse": [ONCE, evaluated(50, 0.3), evaluated(100, 0.1)],
     "reward_hacking": [
         event
-        for s, (trained, examined) in enumerate([(0.3, 0.3), (0.4, 0.4), (0.5, 0.3), (0.6, 0.3)], start=1)
-        for event in (stepped(s, tally=tally(score=trained)), evaluated(s, examined))
+        for s, (trained, validated) in enumerate([(0.3, 0.3), (0.4, 0.4), (0.5, 0.3), (0.6, 0.3)], start=1)
+        for event in (stepped(s, rollout_stats=rollout_stats(score=trained)), evaluated(s, validated))
     ],
-    "stalled_exam": [evaluated(s, 0.5) for s in range(9)],
+    "stalled_validation": [evaluated(s, 0.5) for s in range(9)],
 }  # fmt: skip
 """The shortest trouble that each detector should speak about, at its last event."""
 
@@ -94,8 +95,8 @@ def test_each_detector_speaks_when_trouble_has_lasted_and_not_before(name):
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_by_default_all_warn_but_those_of_a_run_that_cannot_go_on_so(name):
     (said,) = follow(TRACES[name], plan(**{name: {}}))[0]
-    acts = {"non_finite": "roll_back", "verifier_errors": "stop", "exam_collapse": "roll_back"}
-    acts |= dict.fromkeys(("truncated_share", "unanswered_share", "no_signal"), "exam")
+    acts = {"non_finite": "roll_back", "verifier_errors": "stop", "validation_collapse": "roll_back"}
+    acts |= dict.fromkeys(("truncated_share", "unanswered_share", "no_signal"), "validation")
     assert said.action == acts.get(name, "warn")
 
 
@@ -110,7 +111,7 @@ def test_noise_is_no_trouble(noise):
     steps = [
         stepped(
             step,
-            tally=tally(length=100 * factor, truncated=0.1 * factor),
+            rollout_stats=rollout_stats(length=100 * factor, truncated=0.1 * factor),
             update=update(entropy=0.4 * factor, grad_norm=factor, kl=0.2 * factor),
         )
         for step, factor in enumerate(noise, start=1)
@@ -160,7 +161,7 @@ def test_lowering_twice_multiplies_and_lasts_from_the_later_one():
 
 def test_a_pause_is_repeated_as_long_as_the_trouble_lasts():
     row = {"mode": "act", "action": "pause", "cooldown": 1}
-    bad = [stepped(s, tally=tally(draws=10, errors=0, accepted=0)) for s in range(1, 9)]
+    bad = [stepped(s, rollout_stats=rollout_stats(draws=10, errors=0, accepted=0)) for s in range(1, 9)]
     said, state = follow(bad, plan(no_signal=row))
     assert [one.step for one in said] == [5, 6, 7, 8]
     assert state.paused == f"no_signal: {said[0].reason}"
@@ -176,7 +177,7 @@ def test_a_stop_carries_the_detectors_words_and_is_said_again_after_a_resume_tha
     stopped = evolve(broken, intervened(warned, broken))
     assert decide(chosen, stopped) == ()  # the same boundary, after a resume
     assert decide(chosen, evolve(stopped, stepped(3))) == ()  # repaired
-    still = evolve(stopped, stepped(3, tally=tally(draws=10, errors=5)))
+    still = evolve(stopped, stepped(3, rollout_stats=rollout_stats(draws=10, errors=5)))
     assert [type(decision) for decision in decide(chosen, still)] == [Intervene, Stop]
 
 
@@ -191,20 +192,22 @@ def test_a_detector_resets_the_reference_by_the_rules_of_resets():
     assert decide(chosen, replace(state, reference=None)) == ()
 
 
-def test_an_exam_is_asked_for_where_one_was_above_zero_and_else_it_only_warns():
+def test_an_validation_is_asked_for_where_one_was_above_zero_and_else_it_only_warns():
     trace, chosen = TRACES["truncated_share"], plan(truncated_share={})
-    assert follow(trace, chosen)[1].asked == ("exam",)
+    assert follow(trace, chosen)[1].asked == ("validation",)
     for never_better in (trace[1:], [evaluated(0, 0.0), *trace[1:]]):
         said, state = follow(never_better, chosen)
         assert ([one.action for one in said], state.asked) == (["warn"], ())
 
 
-def test_what_may_be_rolled_back_to_is_never_past_the_last_good_exam():
-    chosen = plan(non_finite={}, exam_collapse={})
-    exams = [evaluated(0, 0.5), stepped(1), evaluated(50, 0.45), stepped(51)]
-    assert good_step(chosen, fold(exams)) == 50
-    assert good_step(chosen, fold([*exams, evaluated(51, 0.3)])) == 50  # no collapse, and not good either
-    assert good_step(plan(non_finite={}), fold(exams)) == 51
+def test_what_may_be_rolled_back_to_is_never_past_the_last_good_validation():
+    chosen = plan(non_finite={}, validation_collapse={})
+    validations = [evaluated(0, 0.5), stepped(1), evaluated(50, 0.45), stepped(51)]
+    assert good_step(chosen, fold(validations)) == 50
+    assert (
+        good_step(chosen, fold([*validations, evaluated(51, 0.3)])) == 50
+    )  # no collapse, and not good either
+    assert good_step(plan(non_finite={}), fold(validations)) == 51
 
 
 @pytest.mark.parametrize("name", CONDITION)
@@ -213,16 +216,16 @@ def test_a_run_is_degraded_as_long_as_trouble_lasts(name):
     assert degraded(chosen, fold(trace[:-1])) == ""
     said, state = follow(trace, chosen)
     assert degraded(chosen, state) == said[0].reason
-    better = evaluated(200, 0.5) if name == "exam_collapse" else stepped(200)
+    better = evaluated(200, 0.5) if name == "validation_collapse" else stepped(200)
     assert degraded(chosen, evolve(state, better)) == ""
     assert degraded(plan(), state) == ""
 
 
-def test_a_roll_back_that_undoes_knobs_leaves_the_rate_as_it_was():
-    chosen = plan(exam_collapse={})
-    state = replace(fold(TRACES["exam_collapse"]), overrides={"learning_rate": 5.0})
+def test_a_roll_back_that_undoes_hparams_leaves_the_rate_as_it_was():
+    chosen = plan(validation_collapse={})
+    state = replace(fold(TRACES["validation_collapse"]), overrides={"learning_rate": 5.0})
     (decision,) = interventions(chosen, state, can_reset=True)
-    landed = fold(TRACES["exam_collapse"][:1])
+    landed = fold(TRACES["validation_collapse"][:1])
     undone = intervened(decision, state, landed=landed)
     assert (undone.lr_scale, undone.reason.endswith("ordered since then are undone")) == (1.0, True)
     held = intervened(decision, state, landed=replace(landed, overrides=state.overrides))
@@ -231,8 +234,8 @@ def test_a_roll_back_that_undoes_knobs_leaves_the_rate_as_it_was():
 
 def test_a_roll_back_comes_alone_and_knows_the_last_good_step():
     chosen = replace(plan(non_finite={}, verifier_errors={}), steps=5)
-    broken = tally(draws=10, errors=9)
-    steps = [*TRACES["non_finite"][:-1], replace(TRACES["non_finite"][-1], tally=broken)]
+    broken = rollout_stats(draws=10, errors=9)
+    steps = [*TRACES["non_finite"][:-1], replace(TRACES["non_finite"][-1], rollout_stats=broken)]
     (only,) = decide(chosen, fold([START, *steps]), interrupted=True)
     assert (only.action, only.good_step) == ("roll_back", 2)
 
@@ -271,18 +274,20 @@ def test_deciding_changes_nothing_and_what_was_said_folds_to_the_same_state(valu
 
 
 def demo(path: Path) -> list:
-    """A run of the demo from the columns kept of its journal: steps, exams of 800 responses, resets."""
+    """A run of the demo from the columns kept of its journal: steps, validations of 800 responses, resets."""
     told = []
     for row in csv.DictReader(path.read_text().splitlines()):
         step = int(row.pop("step"))
-        exam = row.pop("exam")
-        if exam:
-            told.append(reset(step) if exam == "reset" else evaluated(step, float(exam), responses=800))
+        validation = row.pop("validation")
+        if validation:
+            told.append(
+                reset(step) if validation == "reset" else evaluated(step, float(validation), responses=800)
+            )
             continue
         numbers = {name: float(value) if value else None for name, value in row.items()}
         learned = {name: numbers.pop(name) for name in ("kl", "entropy", "grad_norm")}
         counts = {name: int(numbers.pop(name)) for name in ("draws", "accepted", "errors")}
-        told.append(stepped(step, tally=tally(**counts, **numbers), update=update(**learned)))
+        told.append(stepped(step, rollout_stats=rollout_stats(**counts, **numbers), update=update(**learned)))
     return told
 
 

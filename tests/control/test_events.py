@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from prorl.config.schema import Action
 from prorl.control.events import (
-    Evaluated,
     Event,
     Intervened,
     Ordered,
     ReferenceReset,
     Resumed,
+    RolloutStats,
     StageEntered,
     Started,
     Stepped,
     Stopped,
-    Tally,
+    Validated,
     Warned,
     from_record,
     to_record,
 )
 from prorl.types import UpdateStats
-from support.events import one_of_each, stepped, tally
+from support.events import one_of_each, rollout_stats, stepped
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 shares = st.floats(0, 1)
@@ -33,8 +33,8 @@ counts = st.integers(0, 10**12)
 names = st.text(max_size=8)
 words = st.dictionaries(names, names, max_size=3)
 tables = st.dictionaries(names, numbers, max_size=3)
-tallies = st.builds(
-    Tally,
+rollout_stats = st.builds(
+    RolloutStats,
     **dict.fromkeys(
         ("draws", "accepted", "easy", "hard", "errors", "surplus", "rollouts", "sampled_tokens"), counts
     ),
@@ -57,12 +57,12 @@ events = st.one_of(
         Stepped,
         **dict.fromkeys(("step", "cursor", "version"), counts),
         **dict.fromkeys(("learning_rate", "length_weight", "kl_coef"), numbers),
-        tally=tallies,
+        rollout_stats=rollout_stats,
         update=updates,
         seconds=tables,
     ),
     st.builds(
-        Evaluated,
+        Validated,
         step=counts,
         domains=tables,
         **dict.fromkeys(("score", "pass_at_n", "unanswered", "seconds"), numbers),
@@ -72,7 +72,7 @@ events = st.one_of(
         ReferenceReset,
         **dict.fromkeys(("step", "source_step"), counts),
         **dict.fromkeys(("name", "parent", "hash"), names),
-        reason=st.sampled_from(["kl_ceiling", "stalled_exam", "schedule", "stage"]),
+        reason=st.sampled_from(["kl_ceiling", "stalled_validation", "schedule", "stage"]),
         target=st.sampled_from(["current", "best"]),
         optimizer=st.sampled_from(["keep", "clear"]),
     ),
@@ -121,7 +121,7 @@ def test_kinds_tell_all_events_apart():
         {"step": 3},
         {"kind": "stopped", "step": 3},
         {"kind": "stepped", "step": 3},
-        to_record(stepped()) | {"tally": {"draws": 1}},
+        to_record(stepped()) | {"rollout_stats": {"draws": 1}},
         to_record(stepped()) | {"update": 7},
     ],
 )
@@ -130,7 +130,7 @@ def test_an_event_of_unknown_kind_or_without_a_field_is_refused(record, strict):
         from_record(record, strict=strict)
 
 
-@pytest.mark.parametrize("at", ["", "tally", "update"])
+@pytest.mark.parametrize("at", ["", "rollout_stats", "update"])
 def test_a_field_that_is_not_known_is_refused_or_ignored(at):
     record = to_record(stepped())
     (record[at] if at else record)["novelty"] = 1
@@ -151,4 +151,4 @@ def test_reading_a_record_leaves_it_as_it_is():
     [(10, 0, 4, 0.4), (10, 5, 4, 0.8), (3, 3, 0, None), (0, 0, 0, None)],
 )
 def test_the_informative_share_is_of_the_judged_draws(draws, errors, accepted, share):
-    assert tally(draws=draws, errors=errors, accepted=accepted).informative_share == share
+    assert rollout_stats(draws=draws, errors=errors, accepted=accepted).informative_share == share

@@ -10,7 +10,7 @@ from rich.console import Console as RichConsole
 
 import prorl
 from prorl.control import detectors, metrics
-from prorl.control.events import Evaluated, Stepped, Tally
+from prorl.control.events import RolloutStats, Stepped, Validated
 from prorl.control.metrics import STEP, VALIDATION, WATCHED, Metric, overhead, step_line, text
 from prorl.control.state import RunState, evolve
 from prorl.lab.report import charts, compare, summary
@@ -19,7 +19,7 @@ from prorl.lab.report.sections import figures
 from prorl.lab.watch import console, scalars
 from prorl.run.history import read_history
 from prorl.types import UpdateStats
-from support.events import blind, evaluated, stepped, tally
+from support.events import blind, evaluated, rollout_stats, stepped
 from support.journals import run_with
 
 NEW = Metric(
@@ -28,7 +28,7 @@ NEW = Metric(
     label="surplus",
     form=".1%",
     shown=metrics.ALL,
-    compute=lambda event: event.tally.surplus / event.tally.draws,
+    compute=lambda event: event.rollout_stats.surplus / event.rollout_stats.draws,
 )
 
 
@@ -79,7 +79,12 @@ def test_every_measured_mean_is_in_the_table():
     """A field that may be unmeasured is a figure; counts are not."""
     wanted = {
         f"{part}{one.name}"
-        for cls, part in ((Tally, "tally."), (UpdateStats, "update."), (Stepped, ""), (Evaluated, ""))
+        for cls, part in (
+            (RolloutStats, "rollout_stats."),
+            (UpdateStats, "update."),
+            (Stepped, ""),
+            (Validated, ""),
+        )
         for one in fields(cls)
         if one.type == "float | None"
     }
@@ -104,6 +109,6 @@ def test_the_rest_is_neither_generation_nor_learning(seconds, rest):
 
 
 def test_shares_are_of_all_draws():
-    event = stepped(1, tally=tally(draws=10, accepted=4, easy=3, hard=2, errors=1))
+    event = stepped(1, rollout_stats=rollout_stats(draws=10, accepted=4, easy=3, hard=2, errors=1))
     shares = {one.key: one.value(event) for one in STEP if one.key.startswith("shares.")}
     assert list(shares.values()) == [0.4, 0.3, 0.2, 0.1]

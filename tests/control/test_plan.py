@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from prorl.algo.schedule import on_off
 from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError
-from prorl.config.schema import KNOBS, LengthPenaltyConfig, setting
-from prorl.control.plan import knobs_at, knobs_now, make_plan
+from prorl.config.schema import HPARAMS, LengthPenaltyConfig, setting
+from prorl.control.plan import hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState
 from support.recipes import recipe
 
@@ -50,39 +50,39 @@ def test_the_length_penalty_is_on_when_its_cycle_is(on_steps, off_steps, start_s
     cycle = {"on_steps": on_steps, "off_steps": off_steps, "start_step": start_step}
     plan = make_plan(recipe(length_penalty=cycle | {"weight": weight}))
     on = on_off(step, on_steps, off_steps, start_step)
-    assert knobs_at(plan, step).length_weight == (weight if on else 0.0)
+    assert hparams_at(plan, step).length_weight == (weight if on else 0.0)
 
 
-def test_every_knob_holds_what_the_recipe_says():
+def test_every_hparam_holds_what_the_recipe_says():
     config = recipe(length_penalty={"weight": 0})
     plan = make_plan(config)
-    assert {knobs_at(plan, step) == plan.knobs for step in range(10)} == {True}
-    assert all(getattr(plan.knobs, name) == setting(config, key) for key, name in KNOBS.items())
-    assert plan.knobs.mixture == {"arithmetic": 1.0, "countdown": 1.0}
+    assert {hparams_at(plan, step) == plan.hparams for step in range(10)} == {True}
+    assert all(getattr(plan.hparams, name) == setting(config, key) for key, name in HPARAMS.items())
+    assert plan.hparams.mixture == {"arithmetic": 1.0, "countdown": 1.0}
 
 
 def test_rules_and_cadences_are_taken_over():
     rules = {"every": 5, "kl_ceiling": 0.5, "optimizer": "clear"}
-    config = recipe(seed=4, steps=9, reset=rules, exam={"every": 7}, save={"every": 3}, sample_every=2)
+    config = recipe(seed=4, steps=9, reset=rules, validation={"every": 7}, save={"every": 3}, sample_every=2)
     plan = make_plan(config)
-    assert (plan.reset, plan.exam) == (config.reset, config.exam)
+    assert (plan.reset, plan.validation) == (config.reset, config.validation)
     assert (plan.seed, plan.steps, plan.save_every, plan.sample_every) == (4, 9, 3, 2)
 
 
 def test_what_the_recipe_schedules_follows_its_schedule():
     points = {"points": [[0, 0], [5, 0.1]]}
     plan = make_plan(recipe(kl={"coef": points}, optimizer={"lr": RAMP.model_dump()}))
-    assert [knobs_at(plan, step).kl_coef for step in (0, 4, 5)] == [0, 0, 0.1]
-    assert [knobs_at(plan, step).learning_rate for step in (0, 4, 99)] == [0, 0.4, 1]
+    assert [hparams_at(plan, step).kl_coef for step in (0, 4, 5)] == [0, 0, 0.1]
+    assert [hparams_at(plan, step).learning_rate for step in (0, 4, 99)] == [0, 0.4, 1]
 
 
-def test_a_stage_is_the_knobs_that_it_changes():
+def test_a_stage_is_the_hparams_that_it_changes():
     plan = staged(
         {"at": 5, "set": {"sampling.samples_per_prompt": 32, "clip.high": 0.28}},
         {"at": 9, "set": {"kl.coef": RAMP.model_dump()}},
         {"at": 12, "mixture": {"countdown": 3}, "reset_reference": True, "optimizer": "clear"},
     )
-    assert [dict(stage.knobs) for stage in plan.stages] == [
+    assert [dict(stage.hparams) for stage in plan.stages] == [
         {"samples_per_prompt": 32},
         {"kl_coef": RAMP},
         {"mixture": {"arithmetic": 1.0, "countdown": 3.0}},
@@ -99,8 +99,8 @@ def test_what_a_stage_sets_holds_until_another_one_sets_it_back():
     plan = staged(
         {"at": 2, "set": {key: 32}}, {"at": 4, "mixture": {"countdown": 0}}, {"at": 6, "set": {key: 16}}
     )
-    assert [knobs_at(plan, step).samples_per_prompt for step in (1, 2, 5, 6, 99)] == [16, 32, 32, 16, 16]
-    assert knobs_at(plan, 6).mixture == {"arithmetic": 1.0, "countdown": 0.0}
+    assert [hparams_at(plan, step).samples_per_prompt for step in (1, 2, 5, 6, 99)] == [16, 32, 32, 16, 16]
+    assert hparams_at(plan, 6).mixture == {"arithmetic": 1.0, "countdown": 0.0}
 
 
 def test_a_stage_replaces_a_schedule_and_may_bring_or_end_one():
@@ -109,24 +109,24 @@ def test_a_stage_replaces_a_schedule_and_may_bring_or_end_one():
         {"at": 9, "set": {"length_penalty.weight": 0, "optimizer.lr": RAMP.model_dump()}},
         length_penalty={"on_steps": 1, "off_steps": 1},
     )
-    assert [knobs_at(plan, step).length_weight for step in (0, 1, 5, 6, 9)] == [0.1, 0, 0.1, 0.1, 0]
-    assert [knobs_at(plan, step).learning_rate for step in (8, 9, 25)] == [1e-6, 0.9, 1]
+    assert [hparams_at(plan, step).length_weight for step in (0, 1, 5, 6, 9)] == [0.1, 0, 0.1, 0.1, 0]
+    assert [hparams_at(plan, step).learning_rate for step in (8, 9, 25)] == [1e-6, 0.9, 1]
 
 
 def test_what_the_operator_holds_is_constant_over_schedules_and_stages():
     plan = staged(
         {"at": 5, "set": {"sampling.samples_per_prompt": 32, "kl.coef": 0.25}}, kl={"coef": RAMP.model_dump()}
     )
-    assert [knobs_now(plan, RunState(step=step)).kl_coef for step in (4, 5)] == [0.4, 0.25]
+    assert [hparams_now(plan, RunState(step=step)).kl_coef for step in (4, 5)] == [0.4, 0.25]
     held = [RunState(step=step, overrides={"kl_coef": 0.125}) for step in (0, 4, 5)]
-    assert [knobs_now(plan, state).kl_coef for state in held] == [0.125] * 3
-    assert knobs_now(plan, held[-1]).samples_per_prompt == 32
+    assert [hparams_now(plan, state).kl_coef for state in held] == [0.125] * 3
+    assert hparams_now(plan, held[-1]).samples_per_prompt == 32
 
 
 def test_a_lowered_learning_rate_scales_whatever_it_is():
     plan = make_plan(recipe(optimizer={"lr": 1.0}))
-    assert knobs_now(plan, RunState(lr_scale=0.5)).learning_rate == 0.5
-    assert knobs_now(plan, RunState(lr_scale=0.5, overrides={"learning_rate": 3.0})).learning_rate == 1.5
+    assert hparams_now(plan, RunState(lr_scale=0.5)).learning_rate == 0.5
+    assert hparams_now(plan, RunState(lr_scale=0.5, overrides={"learning_rate": 3.0})).learning_rate == 1.5
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_stage_is_checked_like_a_recipe(stage, told):
 
 def test_a_stage_is_checked_together_with_those_before_it():
     before = {"at": 1, "set": {"clip.low": 0.1, "clip.high": 0.15}}
-    assert knobs_at(staged(before), 1).clip_high == 0.15
+    assert hparams_at(staged(before), 1).clip_high == 0.15
     with pytest.raises(RecipeError, match=r"step 2: clip.high \(0.15\) is below clip.low \(0.3\)"):
         staged(before, {"at": 2, "set": {"clip.low": 0.3}})
 
@@ -178,7 +178,7 @@ def test_a_reference_is_needed_if_a_penalty_is_ever_paid(needed, settings):
     [
         {},
         {"reset": {"every": 0, "kl_ceiling": 0.5}},
-        {"reset": {"every": 0, "stalled_exams": 2}},
+        {"reset": {"every": 0, "stalled_validations": 2}},
         {"reset": {"every": 0}, "stages": [{"at": 5, "reset_reference": True}]},
         {"stages": [{"at": 5, **LATER}]},
     ],

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from prorl.config.schema import READINGS
-from prorl.control.detectors import EXAMS, HISTORY, LEAST, Signals
+from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, Signals
 from prorl.control.events import Resumed, StageEntered
 from prorl.control.state import evolve, fold
-from support.events import blind, evaluated, intervened, order, reset, stepped, tally, update
+from support.events import blind, evaluated, intervened, order, reset, rollout_stats, stepped, update
 
 STEADY = [stepped(step) for step in range(1, HISTORY + 1)]
 USUAL = update()
@@ -33,13 +33,13 @@ def after_steady(step, name: str) -> float:
         ("entropy_surge", stepped(33, update=update(entropy=1.2)), 2.0),
         ("entropy_collapse", stepped(33, update=update(entropy=0.01)), 0.01),
         ("gradient_spike", stepped(33, update=update(grad_norm=15.0)), 10.0),
-        ("length_blowup", stepped(33, tally=tally(length=150.0)), 1.5),
-        ("truncation_blowup", stepped(33, tally=tally(truncated=0.625)), 0.5),
-        ("verifier_errors", stepped(33, tally=tally(draws=10, errors=6)), 0.6),
-        ("no_signal", stepped(33, tally=tally(draws=10, errors=0, accepted=0)), 0.0),
-        ("truncated_share", stepped(33, tally=tally(truncated=0.625)), 0.625),
-        ("unanswered_share", stepped(33, tally=tally(unanswered=0.75)), 0.75),
-        ("exam_collapse", evaluated(33, 0.5), 1.0 + 4 * (0.25 / 800) ** 0.5 / 0.5),
+        ("length_blowup", stepped(33, rollout_stats=rollout_stats(length=150.0)), 1.5),
+        ("truncation_blowup", stepped(33, rollout_stats=rollout_stats(truncated=0.625)), 0.5),
+        ("verifier_errors", stepped(33, rollout_stats=rollout_stats(draws=10, errors=6)), 0.6),
+        ("no_signal", stepped(33, rollout_stats=rollout_stats(draws=10, errors=0, accepted=0)), 0.0),
+        ("truncated_share", stepped(33, rollout_stats=rollout_stats(truncated=0.625)), 0.625),
+        ("unanswered_share", stepped(33, rollout_stats=rollout_stats(unanswered=0.75)), 0.75),
+        ("validation_collapse", evaluated(33, 0.5), 1.0 + 4 * (0.25 / 800) ** 0.5 / 0.5),
         ("non_finite", stepped(33, update=update(updates=0, skipped=2)), 2.0),
     ],
 )
@@ -73,15 +73,17 @@ def test_without_a_penalty_the_kl_is_no_measure():
         ((0.5, 0.0), 16, 1.0),  # chance can explain it
         ((0.1, 0.5, 0.2), 1600, 0.5),
         ((0.0, 0.0), 1600, None),
-        ((0.5, 0.0), 0, None),  # an exam of an earlier version, which did not say how many
+        ((0.5, 0.0), 0, None),  # a validation of an earlier version, which did not say how many
     ],
 )
-def test_an_exam_is_read_as_the_share_of_the_best_that_chance_allows(scores, responses, reading):
-    found = readings([evaluated(s, x, responses=responses) for s, x in enumerate(scores)], "exam_collapse")
+def test_an_validation_is_read_as_the_share_of_the_best_that_chance_allows(scores, responses, reading):
+    found = readings(
+        [evaluated(s, x, responses=responses) for s, x in enumerate(scores)], "validation_collapse"
+    )
     assert found[-1:] == ([] if reading is None else [pytest.approx(reading)])
 
 
-def test_a_branch_has_exams_and_usual_values_of_its_own():
+def test_a_branch_has_validations_and_usual_values_of_its_own():
     before = fold([*STEADY, evaluated(32, 0.5)])
     branch = Resumed(step=32, config_hash="d", branched_from="run@32")
     assert evolve(before, branch).signals == Signals()
@@ -99,21 +101,25 @@ def test_memory_is_bounded():
     signals = fold(events).signals
     assert {len(values) for values in signals.history.values()} == {HISTORY}
     assert {len(values) for values in signals.readings.values()} == {READINGS}
-    assert len(signals.exams) == EXAMS
+    assert len(signals.validations) == VALIDATIONS
     assert len(json.dumps(asdict(signals))) < 16_000
 
 
-def test_exams_are_paired_with_the_training_score_since_the_one_before():
+def test_validations_are_paired_with_the_training_score_since_the_one_before():
     scores = [0.2, 0.4, 0.6]
-    steps = [stepped(step, tally=tally(score=score)) for step, score in enumerate(scores, start=1)]
+    steps = [
+        stepped(step, rollout_stats=rollout_stats(score=score)) for step, score in enumerate(scores, start=1)
+    ]
     state = fold([evaluated(0, 0.1), *steps[:2], evaluated(2, 0.5), steps[2], evaluated(3, 0.45)])
-    assert state.signals.exams == ((pytest.approx(0.3), 0.5), (0.6, 0.45))
+    assert state.signals.validations == ((pytest.approx(0.3), 0.5), (0.6, 0.45))
     assert readings([evaluated(0, 0.1)], "reward_hacking") == [0.0]
     assert state.signals.readings["reward_hacking"][-1] == (3, pytest.approx(0.05))
 
 
-def test_a_stall_is_read_at_every_exam():
-    assert readings([evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))], "stalled_exam") == [
+def test_a_stall_is_read_at_every_validation():
+    assert readings(
+        [evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))], "stalled_validation"
+    ) == [
         0,
         1,
         0,
@@ -142,7 +148,7 @@ def test_what_changes_on_purpose_becomes_usual_anew(event, forgotten):
 
 def test_a_detector_that_spoke_sees_again_when_it_has_been_calm():
     spoke = [*STEADY, intervened(step=32, detector="length_blowup", rearm=1.25, acted={"length_blowup": 1})]
-    hot, calm = (stepped(33, tally=tally(length=length)) for length in (125.0, 124.0))
+    hot, calm = (stepped(33, rollout_stats=rollout_stats(length=length)) for length in (125.0, 124.0))
     assert fold([*spoke, hot]).signals.watch("length_blowup").rearm == 1.25
     watch = fold([*spoke, calm]).signals.watch("length_blowup")
     assert (watch.rearm, watch.acted, watch.last) == (None, 1, 32)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from prorl.control.detectors import Signals
 from prorl.control.events import Intervened, Ordered, Resumed, StageEntered, Started, Stopped
 from prorl.control.state import KL_MEMORY, RunState, evolve, fold, from_json, to_json
-from support.events import evaluated, intervened, one_of_each, order, reset, stepped, tally, update
+from support.events import evaluated, intervened, one_of_each, order, reset, rollout_stats, stepped, update
 
 START = Started(config_hash="c", reference_hash="abc")
 counts = st.integers(0, 100)
 steps = st.builds(
-    lambda step, tally, update: stepped(step, tally=tally, update=update),
+    lambda step, rollout_stats, update: stepped(step, rollout_stats=rollout_stats, update=update),
     counts,
-    st.builds(tally, draws=counts, errors=counts, accepted=counts),
+    st.builds(rollout_stats, draws=counts, errors=counts, accepted=counts),
     st.builds(update, kl=st.floats(0, 1), updates=st.integers(0, 2), skipped=st.integers(0, 2)),
 )
 journals = st.lists(
@@ -32,7 +32,7 @@ journals = st.lists(
             Intervened,
             step=counts,
             detector=st.sampled_from(["kl_spike", "no_signal"]),
-            action=st.sampled_from(["warn", "exam", "lower_lr", "pause", "roll_back"]),
+            action=st.sampled_from(["warn", "validation", "lower_lr", "pause", "roll_back"]),
             reason=st.just("so"),
             numbers=st.just({}),
             rearm=st.none() | st.floats(0, 1),
@@ -45,7 +45,7 @@ journals = st.lists(
             Ordered,
             step=counts,
             id=st.text("abc", max_size=3),
-            order=st.sampled_from(["set", "pause", "resume", "stop", "save", "exam", "roll-back", "?"]),
+            order=st.sampled_from(["set", "pause", "resume", "stop", "save", "validation", "roll-back", "?"]),
             refused=st.none() | st.just("no"),
             overrides=st.dictionaries(st.sampled_from(["kl_coef", "clip_high"]), st.floats(0, 1)),
             inbox=counts,
@@ -73,7 +73,7 @@ def test_a_state_survives_json(journal):
 def test_time_leaves_no_trace_in_the_state():
     slow = [
         replace(event, seconds={"total": 1e6} if event.kind == "stepped" else 1e6)
-        if event.kind in ("stepped", "evaluated")
+        if event.kind in ("stepped", "validated")
         else event
         for event in one_of_each()
     ]
@@ -101,9 +101,14 @@ def test_a_step_moves_the_counters():
 @given(st.lists(steps, max_size=60))
 def test_the_running_share_stays_a_share_and_the_memory_bounded(journal):
     journal = [
-        replace(event, tally=replace(event.tally, accepted=min(event.tally.accepted, event.tally.draws)))
+        replace(
+            event,
+            rollout_stats=replace(
+                event.rollout_stats, accepted=min(event.rollout_stats.accepted, event.rollout_stats.draws)
+            ),
+        )
         for event in journal
-        if event.tally.errors == 0
+        if event.rollout_stats.errors == 0
     ]
     state = fold(journal)
     assert 0 <= state.informative_share <= 1
@@ -111,9 +116,9 @@ def test_the_running_share_stays_a_share_and_the_memory_bounded(journal):
 
 
 def test_the_running_share_approaches_what_is_seen_and_ignores_steps_without_verdicts():
-    seen = [stepped(step, tally=tally(draws=10, errors=0, accepted=9)) for step in range(40)]
+    seen = [stepped(step, rollout_stats=rollout_stats(draws=10, errors=0, accepted=9)) for step in range(40)]
     assert fold(seen).informative_share == pytest.approx(0.9, abs=1e-3)
-    blind = stepped(41, tally=tally(draws=3, errors=3, accepted=0))
+    blind = stepped(41, rollout_stats=rollout_stats(draws=3, errors=3, accepted=0))
     assert fold([*seen, blind]).informative_share == fold(seen).informative_share
 
 
@@ -145,23 +150,23 @@ def test_an_applied_update_ends_a_row_of_refused_ones_within_a_step():
         ([0.3, 0.2, 0.1], (0.3, 0), 2),
     ],
 )
-def test_only_a_better_exam_is_a_new_best(scores, best, since):
+def test_only_a_better_validation_is_a_new_best(scores, best, since):
     state = fold(evaluated(10 * number, score) for number, score in enumerate(scores))
-    assert ((state.best_score, state.best_step), state.exams_since_best) == (best, since)
-    assert state.last_exam == 10 * (len(scores) - 1)
+    assert ((state.best_score, state.best_step), state.validations_since_best) == (best, since)
+    assert state.last_validation == 10 * (len(scores) - 1)
 
 
 def test_a_reset_gives_birth_to_a_reference_and_starts_the_counts_again():
     before = [START, evaluated(0, 0.5), stepped(1), evaluated(1, 0.4)]
-    state = fold([*before, reset(1, name="ref_001", reason="stalled_exam", hash="new")])
+    state = fold([*before, reset(1, name="ref_001", reason="stalled_validation", hash="new")])
     assert (state.reference.name, state.reference.parent) == ("ref_001", "ref_000")
     assert (state.reference.birth_step, state.reference.reason, state.reference.hash) == (
         1,
-        "stalled_exam",
+        "stalled_validation",
         "new",
     )
     assert (state.references_born, state.last_reset) == (1, 1)
-    assert (state.recent_kls, state.exams_since_best) == ((), 0)
+    assert (state.recent_kls, state.validations_since_best) == ((), 0)
     assert (state.best_score, state.best_step) == (0.5, 0)
 
 
@@ -181,11 +186,11 @@ def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():
 
 
 def test_an_order_is_carried_out_at_its_boundary_or_not_at_all():
-    asked = [order(name) for name in ("save", "exam", "reset-reference", "stop", "save")]
-    assert fold(asked).asked == ("exam", "reset-reference", "stop", "save")
+    asked = [order(name) for name in ("save", "validation", "reset-reference", "stop", "save")]
+    assert fold(asked).asked == ("validation", "reset-reference", "stop", "save")
     assert fold([*asked, evaluated(0, 0.1), reset(0)]).asked == ("stop", "save")
     assert fold([*asked, stepped(1)]).asked == ()
-    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ("exam",)
+    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ("validation",)
 
 
 def test_a_refused_order_moves_the_cursor_and_nothing_else():
@@ -206,9 +211,12 @@ def test_a_lowered_learning_rate_comes_back_at_its_step():
     assert scales == [0.25, 0.25, 0.25, 1.0]
 
 
-def test_a_roll_back_is_saved_and_an_exam_that_a_detector_wants_is_sat():
+def test_a_roll_back_is_saved_and_an_validation_that_a_detector_wants_is_sat():
     assert fold([intervened(action="roll_back")]).asked == ("save",)
-    assert fold([order("exam"), order("save"), intervened(action="exam")]).asked == ("save", "exam")
+    assert fold([order("validation"), order("save"), intervened(action="validation")]).asked == (
+        "save",
+        "validation",
+    )
 
 
 def test_a_roll_back_that_is_asked_for_may_name_its_step():
@@ -222,4 +230,4 @@ def test_a_run_rolled_back_to_where_it_was_stopped_is_not_stopped():
 
 def test_a_stall_is_counted_over_resets():
     state = fold([evaluated(0, 0.5), evaluated(1, 0.4), reset(1), evaluated(2, 0.3)])
-    assert (state.exams_since_best, state.exams_since_gain) == (1, 2)
+    assert (state.validations_since_best, state.validations_since_gain) == (1, 2)

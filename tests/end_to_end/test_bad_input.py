@@ -85,7 +85,10 @@ def test_a_backend_that_is_not_installed_is_told_before_anything_begins(recipe, 
     ("settings", "said"),
     [
         ({"tasks": {"box_pushing": {}}}, "has train problems"),
-        ({"tasks": {"rg_products": {}}, "exam": {"per_domain": 60_000}}, "distinct exam problems"),
+        (
+            {"tasks": {"rg_products": {}}, "validation": {"per_domain": 60_000}},
+            "distinct validation problems",
+        ),
         ({"sampling": {"response_limit": 500}}, "context of 192 tokens"),
         ({"sampling": {"response_limit": 190}}, "192 positions"),  # no prompt fits beside it
         ({"device": "cuda:99"}, "set device=cpu"),
@@ -279,7 +282,7 @@ def test_a_run_without_a_whole_checkpoint_is_refused(run):
 )
 def test_a_lost_measurement_is_said(run, damage):
     damage(run / "evals" / "measurement" / "base.parquet")
-    asked = ("--name", "measurement", "--k", 2, "--ladder-per-level", 0)
+    asked = ("--name", "measurement", "--k", 2, "--per-level", 0)
     assert "base.parquet cannot be read" in refused("eval", "tiny", *asked)
 
 

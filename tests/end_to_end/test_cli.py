@@ -246,7 +246,7 @@ def training(workplace, write_recipe) -> Iterator[Callable[..., subprocess.Popen
     started: list[subprocess.Popen[str]] = []
 
     def start(until: str, **settings: Any) -> subprocess.Popen[str]:
-        rare = {"save": {"every": 1000}, "exam": {"every": 0}, "sample_every": 0}
+        rare = {"save": {"every": 1000}, "validation": {"every": 0}, "sample_every": 0}
         recipe = write_recipe(workplace, steps=30, **(rare | settings))
         process = subprocess.Popen(
             [sys.executable, "-m", "prorl", "train", recipe],
@@ -328,7 +328,7 @@ def test_a_trainer_that_is_killed_is_started_again_and_the_run_ends(training, wo
 
 @pytest.mark.slow
 def test_a_trainer_that_hangs_is_killed_and_the_run_ends(training, workplace):
-    phases = ("generate", "judge", "learn", "sync", "exam", "measure", "save", "between")
+    phases = ("generate", "judge", "learn", "sync", "validation", "measure", "save", "between")
     process = training(until="step 3/30", deadlines=dict.fromkeys(phases, 5.0))
     run = workplace / "runs" / "tiny"
     os.kill(holder(run), signal.SIGSTOP)

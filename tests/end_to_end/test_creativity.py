@@ -1,4 +1,4 @@
-"""`prorl creativity` on a run with studies: its default corpus, corpora of one's own, and what is refused."""
+"""`prorl creativity` on a run with evaluations: its default corpus, corpora of one's own, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from prorl.config.recipe import to_json
 from prorl.data import warmup_texts
 from prorl.lab.evals.creativity import read_creativity
-from prorl.lab.evals.evaluation_store import write_study
+from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.run.layout import prepare
 from support.commands import done, refused
+from support.evaluations import evaluation, kept, result
 from support.recipes import recipe
-from support.studies import kept, result, study
 
 CONFIG = recipe(
     model={"warmup": {"steps": 5, "batch_size": 4}},
@@ -29,7 +29,7 @@ def write(path: Path, step: int | None, text: str) -> None:
         result(0, 2, index=index, task="countdown", domain="logic", kept=kept(text)) for index in range(3)
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_study(path, study(path.stem, problems, step=step))
+    write_evaluation(path, evaluation(path.stem, problems, step=step))
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     prepare(folder, to_json(CONFIG))
     shown = max(warmup_texts(CONFIG), key=len)
     for step, text in ((9, shown), (10, NEW)):
-        write(folder / "evals" / "study" / f"step_{step:06d}.parquet", step, text)
-    write(folder / "evals" / "study" / "base.parquet", 0, shown)
+        write(folder / "evals" / "evaluation" / f"step_{step:06d}.parquet", step, text)
+    write(folder / "evals" / "evaluation" / "base.parquet", 0, shown)
     write(folder / "evals" / "measurement" / "base.parquet", 0, NEW)
     return folder
 
@@ -54,7 +54,7 @@ def test_a_run_is_compared_with_what_its_base_was_warmed_up_on(run):
     assert "corpus: words read" in text
     assert "base " in text
     assert "+8.00 (+8.00 to +8.00)" in text
-    found = read_creativity(run / "evals" / "study" / "creativity.json")
+    found = read_creativity(run / "evals" / "evaluation" / "creativity.json")
     assert [responses.model for responses in found.models] == ["base", "step_000009", "step_000010"]
     assert {row.model: row.index.mean for row in found.rows if row.domain == "mean"} == {
         "base": 0,
@@ -64,7 +64,7 @@ def test_a_run_is_compared_with_what_its_base_was_warmed_up_on(run):
     assert (found.corpus, found.corpus_documents) == ("the warm-up of its base", 40)
 
 
-def test_a_study_and_a_corpus_of_ones_own(run, tmp_path):
+def test_a_evaluation_and_a_corpus_of_ones_own(run, tmp_path):
     (tmp_path / "mine.txt").write_text(f"Before. {NEW.upper()}! Behind.")
     arguments = ("--name", "measurement", "--corpus", "mine.txt", "--longest", "6")
     text = done("creativity", "tiny", *arguments)
@@ -74,7 +74,7 @@ def test_a_study_and_a_corpus_of_ones_own(run, tmp_path):
     assert found.lengths.longest == 6
 
 
-def test_files_of_studies_side_by_side(run, tmp_path):
+def test_files_of_evaluations_side_by_side(run, tmp_path):
     (tmp_path / "mine.txt").write_text(NEW)
     write(tmp_path / "other.parquet", None, NEW)
     base = run / "evals" / "measurement" / "base.parquet"
@@ -87,7 +87,7 @@ def test_files_of_studies_side_by_side(run, tmp_path):
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(run, tmp_path):
     assert "there is no run and no evaluation file nowhere" in refused("creativity", "nowhere")
-    assert "has no evaluation mine: it has measurement, study" in refused(
+    assert "has no evaluation mine: it has measurement, evaluation" in refused(
         "creativity", "tiny", "--name", "mine"
     )
     assert "give one run, or files of evaluations" in refused("creativity", "tiny", "tiny")

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from prorl.control.events import Evaluated
+from prorl.control.events import Validated
 from prorl.learn.model import eos_ids, load_tokenizer
 from prorl.local.engine import LocalEngine
 from prorl.rollout.pipeline import ChatRenderer
@@ -131,7 +131,7 @@ def test_the_usage_in_the_card_runs(exported, monkeypatch):
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gpt_neox"])
 def test_other_architectures_load_too(architecture, write_recipe, workplace):
-    done("train", write_recipe(workplace, architecture, steps=1, exam={"every": 0}), "--run", "run")
+    done("train", write_recipe(workplace, architecture, steps=1, validation={"every": 0}), "--run", "run")
     done("export", "run", "model")
     _, report = AutoModelForCausalLM.from_pretrained("model", output_loading_info=True)
     assert not report["missing_keys"]
@@ -156,8 +156,8 @@ def test_it_holds_what_is_needed_and_nothing_of_the_trainer(trained, exported):
     assert verify(exported).about["step"] == 3
 
 
-def test_the_card_tells_the_exams_of_the_journal(trained, exported):
-    first, *_, last = of_kind(trained, Evaluated)
+def test_the_card_tells_the_validations_of_the_journal(trained, exported):
+    first, *_, last = of_kind(trained, Validated)
     card = (exported / "README.md").read_text()
     assert f"| mean | {first.score:.1%} | {last.score:.1%} |" in card
 
@@ -171,7 +171,7 @@ def test_an_earlier_step_is_told_as_it_was(trained, tmp_path):
 
 def test_sampling_is_that_of_the_last_step_of_its_stage(write_recipe, workplace):
     stages = [{"at": 2, "set": {"sampling.response_limit": 8, "sampling.temperature": 0.5}}]
-    done("train", write_recipe(workplace, stages=stages, exam={"every": 0}), "--run", "run")
+    done("train", write_recipe(workplace, stages=stages, validation={"every": 0}), "--run", "run")
     for step, limit, temperature in ((0, 16, 1.0), (2, 16, 1.0), (3, 8, 0.5)):
         done("export", f"run@{step}", f"model{step}")
         settings = GenerationConfig.from_pretrained(f"model{step}")

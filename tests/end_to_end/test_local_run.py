@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Cohe
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped
 from prorl.control.state import fold, from_json
-from prorl.lab.evals.evaluation_store import read_study, studies
+from prorl.lab.evals.evaluation_store import evaluations, read_evaluation
 from prorl.lab.watch.console import Console
 from prorl.learn.model import ModelError
 from prorl.local.decoder import unsupported_reason
@@ -45,13 +45,13 @@ def test_the_journal_tells_the_whole_story(finished):
     kinds = [event.kind for event in events(finished)]
     assert kinds == [
         "started",
-        "evaluated",
+        "validated",
         "stepped",
         "stepped",
-        "evaluated",
+        "validated",
         "reference_reset",
         "stepped",
-        "evaluated",
+        "validated",
         "intervened",  # a warning about a base that was never trained
         "stopped",
     ]
@@ -103,10 +103,10 @@ def test_the_tokenizer_lies_in_the_run(architecture, finished, models):
 
 
 def test_measurements_samples_and_scalars_are_there(finished):
-    ((name, files),) = studies(finished)
+    ((name, files),) = evaluations(finished)
     assert (name, [path.stem for path in files]) == ("measurement", ["base", "step_000003"])
     for path in files:
-        assert Counter(problem.part for problem in read_study(path).problems) == {"test": 4, "ood": 4}
+        assert Counter(problem.part for problem in read_evaluation(path).problems) == {"test": 4, "ood": 4}
     assert folders(finished / "samples") == [f"step_{step:06d}.jsonl" for step in range(3)]
     for line in (finished / "samples" / "step_000002.jsonl").read_text().splitlines():
         assert json.loads(line).keys() >= {"task", "prompt", "response", "score", "finish"}

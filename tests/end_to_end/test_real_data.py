@@ -15,14 +15,14 @@ from support.data_rows import ROWS, USABLE, write_jsonl, write_parquet
 from support.runs import of_kind
 
 TRAINED = ("deepscaler", "eurus2_code", "webinstruct_verified", "nemotron_mcqa", "nemotron_instructions")
-EXAMINED = tuple(n for n in ("aime24", "humaneval_plus", "gpqa_diamond", "ifeval") if n in USABLE)
+VALIDATED = tuple(n for n in ("aime24", "humaneval_plus", "gpqa_diamond", "ifeval") if n in USABLE)
 
 
 @pytest.fixture
 def recipe(workplace: Path, write_recipe) -> Path:
-    """Five training sets and four evaluation sets; too few rows for exams by domain."""
+    """Five training sets and four evaluation sets; too few rows for validations by domain."""
     tasks = {name: {"path": write_jsonl(workplace / f"{name}.jsonl", ROWS[name])} for name in TRAINED[1:]}
-    tasks |= {name: {"path": write_jsonl(workplace / f"{name}.jsonl", ROWS[name])} for name in EXAMINED}
+    tasks |= {name: {"path": write_jsonl(workplace / f"{name}.jsonl", ROWS[name])} for name in VALIDATED}
     tasks["deepscaler"] = {"path": write_parquet(workplace / "deepscaler.parquet", ROWS["deepscaler"])}
     own = [{"q": f"How many corners have {n} squares?", "gold": str(4 * n)} for n in range(1, 9)]
     tasks["corners"] = {
@@ -36,7 +36,7 @@ def recipe(workplace: Path, write_recipe) -> Path:
         tasks=tasks,
         data="prepared",
         sampling={"prompts_per_step": 8, "samples_per_prompt": 2, "response_limit": 16},
-        exam={"every": 0},
+        validation={"every": 0},
         reset={"every": 2, "cooldown": 0},
         evaluation={"per_domain": 0, "ood_per_domain": 0},
     )
@@ -45,14 +45,14 @@ def recipe(workplace: Path, write_recipe) -> Path:
 def test_a_run_over_local_files_of_the_real_schemas(recipe):
     assert "deepscaler, eurus2_code" in refused("train", recipe).replace("webinstruct_verified, ", "")
     report = done("data", "prepare", recipe)
-    assert "deepscaler: 60 rows; kept exam" in report
+    assert "deepscaler: 60 rows; kept validation" in report
     assert "(unchanged)" in done("data", "prepare", recipe)
 
     done("train", recipe)
     run = recipe.parent / "runs" / "tiny"
     steps = of_kind(run, Stepped)
     assert [step.update.updates for step in steps] == [1, 1, 1]
-    assert all(step.tally.errors == 0 for step in steps)
+    assert all(step.rollout_stats.errors == 0 for step in steps)
     asked = [
         json.loads(line)["task"]
         for path in (run / "samples").iterdir()
@@ -77,13 +77,13 @@ def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe):
     )
     done("data", "prepare", recipe)
     (found,) = _data(config, str(recipe))
-    assert str(found) == f"ok: data: {len(TRAINED) + len(EXAMINED) + 1} data sets, prepared in prepared"
+    assert str(found) == f"ok: data: {len(TRAINED) + len(VALIDATED) + 1} data sets, prepared in prepared"
 
 
 def test_tasks_of_prepared_data_keep_their_promises(recipe):
     done("data", "prepare", recipe)
     said = done("tasks", "check", "--recipe", recipe, "--problems", 2)
-    for name in (*TRAINED, *EXAMINED, "corners"):
+    for name in (*TRAINED, *VALIDATED, "corners"):
         assert name[:8] in said
 
 

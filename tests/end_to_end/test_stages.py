@@ -57,12 +57,13 @@ def _tensors(data) -> list[torch.Tensor]:
 def test_the_plan_is_carried_out(staged):
     assert [event.step for event in of_kind(staged, StageEntered)] == [0, 2, 3, 4]
     steps = of_kind(staged, Stepped)
-    assert [set(step.tally.domain_scores) for step in steps[:2]] == [{"math"}] * 2
-    assert {"instruct"} <= set().union(*(step.tally.domain_scores for step in steps[2:]))
-    assert [step.tally.rollouts // (step.tally.draws + step.tally.surplus) for step in steps] == [4] * 3 + [
-        8
-    ] * 3
-    assert max(step.tally.length for step in steps[:3]) <= 16
+    assert [set(step.rollout_stats.domain_scores) for step in steps[:2]] == [{"math"}] * 2
+    assert {"instruct"} <= set().union(*(step.rollout_stats.domain_scores for step in steps[2:]))
+    assert [
+        step.rollout_stats.rollouts // (step.rollout_stats.draws + step.rollout_stats.surplus)
+        for step in steps
+    ] == [4] * 3 + [8] * 3
+    assert max(step.rollout_stats.length for step in steps[:3]) <= 16
     (reset,) = of_kind(staged, ReferenceReset)
     assert (reset.step, reset.optimizer) == (4, "clear")
 

@@ -17,7 +17,7 @@ STALE = {
     "sampling": {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16, "max_staleness": 1},
     "mismatch": {"kind": "tis"},
     "learner": {"old_logprobs": "learner"},
-    "exam": {"every": 0},
+    "validation": {"every": 0},
     "reset": {"every": 0},
     "save": {"every": 3},
 }

@@ -40,7 +40,7 @@ def test_a_baseline_needs_problems():
 
 def test_a_sound_task_has_no_faults():
     check = check_task(Arithmetic(), problems=5)
-    assert (check.faults, check.problems, check.witnessed) == ((), 5, 5)
+    assert (check.faults, check.problems, check.with_solution) == ((), 5, 5)
     assert 0 < check.verify_seconds < 1
 
 
@@ -64,7 +64,7 @@ class Broken(Arithmetic):
                 raise RecursionError
             case "pays echoes" if answer and answer in problem.prompt.splitlines()[-1]:
                 return Verdict(score=0.5, status="wrong")
-            case "rejects" if answer == problem.witness.answer:
+            case "rejects" if answer == problem.solution.answer:
                 return Verdict(score=0.0, status="wrong")
         return super().verify(problem, text)
 
@@ -90,7 +90,7 @@ def test_what_pays_everything_shows_in_its_baseline():
 def test_problems_without_a_known_solution_are_counted():
     class Unsolved(Arithmetic):
         def problem(self, index, split):
-            return replace(super().problem(index, split), witness=None)
+            return replace(super().problem(index, split), solution=None)
 
     check = check_task(Unsolved(), problems=4)
-    assert (check.witnessed, check.faults) == (0, ())
+    assert (check.with_solution, check.faults) == (0, ())

@@ -21,7 +21,7 @@ from prorl.envs.families.gym import ROWS
 from prorl.envs.registry import TASKS, make_task
 from prorl.envs.verifiers.programs import NeedsSandbox
 
-SPLITS = ("train", "exam", "test", "ood")
+SPLITS = ("train", "validation", "test", "ood")
 FEW = 8
 BASELINE = 0.2  # most that one answer to every question may earn
 BASELINES = {  # exceptions: few possible answers
@@ -78,7 +78,7 @@ def all_problems(name):
 
 
 def digest():
-    text = repr([(p.prompt, p.level, p.payload, p.witness) for name in NAMES for p in all_problems(name)])
+    text = repr([(p.prompt, p.level, p.payload, p.solution) for name in NAMES for p in all_problems(name)])
     return hashlib.blake2b(text.encode()).hexdigest()
 
 
@@ -105,38 +105,38 @@ def test_a_problem_is_a_function_of_its_index_and_split_and_says_where_it_comes_
 
 
 @each_task
-def test_every_rung_of_its_ladder_has_problems_that_are_held_out(name):
-    for level in task(name).ladder:
-        problem = task(name).rung(0, level)
+def test_every_level_of_its_levels_has_problems_that_are_held_out(name):
+    for level in task(name).all_levels:
+        problem = task(name).problem_at(0, level)
         assert (problem.task, problem.level) == (name, level)
-        assert problem == make_task(name).rung(0, level)
+        assert problem == make_task(name).problem_at(0, level)
         assert belongs(problem.prompt, "test")
         assert not belongs(problem.prompt, "train")
-        answer = respond(problem.witness.steps, problem.witness.answer)
+        answer = respond(problem.solution.steps, problem.solution.answer)
         assert task(name).verify(problem, answer).score == 1.0
-    assert set(task(name).ladder) >= {p.level for p in all_problems(name)}, "trained and beyond"
+    assert set(task(name).all_levels) >= {p.level for p in all_problems(name)}, "trained and beyond"
 
 
 @each_task
 def test_a_level_or_a_split_that_a_task_lacks_is_refused(name):
     with pytest.raises(ValueError, match="no level 99"):
-        task(name).rung(0, 99)
+        task(name).problem_at(0, 99)
     for split in set(SPLITS) - task(name).splits:
         with pytest.raises(ValueError, match=f"no {split} problems"):
             task(name).problem(0, split)
 
 
 @each_task
-def test_the_witness_solves_its_problem(name):
+def test_the_solution_solves_its_problem(name):
     for problem in all_problems(name):
-        verdict = task(name).verify(problem, respond(problem.witness.steps, problem.witness.answer))
+        verdict = task(name).verify(problem, respond(problem.solution.steps, problem.solution.answer))
         assert (verdict.score, verdict.status) == (1.0, "ok"), problem.prompt
 
 
 @each_task
 def test_boxed_answers_count_and_unfinished_ones_do_not(name):
     for problem in all_problems(name)[::3]:
-        answer = problem.witness.answer
+        answer = problem.solution.answer
         assert task(name).verify(problem, f"so \\boxed{{{answer}}}").score == 1.0
         for text in (
             answer,
@@ -150,7 +150,7 @@ def test_boxed_answers_count_and_unfinished_ones_do_not(name):
 @each_task
 def test_saying_nothing_or_echoing_the_prompt_earns_nothing(name):
     for problem in all_problems(name):
-        for text in ("", " ", problem.prompt, "<answer></answer>", respond(problem.witness.steps, "")):
+        for text in ("", " ", problem.prompt, "<answer></answer>", respond(problem.solution.steps, "")):
             verdict = task(name).verify(problem, text)
             assert (verdict.score, verdict.status, verdict.note) == (0.0, "wrong", "no answer")
 
@@ -168,7 +168,7 @@ def test_worthless_answers_earn_at_most_the_baseline(name):
 @each_task
 def test_a_right_answer_after_another_candidate_is_not_right(name):
     for problem, other in pairwise(all_problems(name)):
-        first, right = other.witness.answer, problem.witness.answer
+        first, right = other.solution.answer, problem.solution.answer
         for text in (f"{first}, {right}", f"{first} or {right}", f"{first} = {right}"):
             score = task(name).verify(problem, respond("", text)).score
             assert score < 1.0 or first == right, text
@@ -176,7 +176,7 @@ def test_a_right_answer_after_another_candidate_is_not_right(name):
 
 @each_task
 def test_one_answer_to_every_question_earns_little(name):
-    for split in ("exam", "ood"):
+    for split in ("validation", "ood"):
         if split in task(name).splits:
             # each problem is asked every other one's answer, and a program is slow to judge
             count = 14 if isinstance(task(name), NeedsSandbox) else 40
@@ -192,11 +192,11 @@ def test_no_prompt_is_in_two_splits(name):
 
 
 @each_task
-def test_prompts_and_witnesses_are_short(name):
+def test_prompts_and_solutions_are_short(name):
     for problem in all_problems(name):
         assert 0 < len(problem.prompt) <= LONG_PROMPTS.get(name, 310 if name in ROWS else 120)
-        response = len(problem.witness.steps + problem.witness.answer)
-        assert response <= (150 if problem.split == "ood" else 100), problem.witness  # ood is never shown
+        response = len(problem.solution.steps + problem.solution.answer)
+        assert response <= (150 if problem.split == "ood" else 100), problem.solution  # ood is never shown
 
 
 @each_task
@@ -219,14 +219,16 @@ def test_no_text_breaks_a_verifier(name, index, text, tagged):
 
 @given(st.text())
 def test_a_prompt_belongs_to_one_split_however_it_is_spaced_and_cased(prompt):
-    held = [split for split in ("train", "exam", "test") if belongs(prompt, split)]
+    held = [split for split in ("train", "validation", "test") if belongs(prompt, split)]
     assert len(held) == 1
     assert belongs(f"  {prompt.lower()}\n", held[0])
 
 
 def test_a_tenth_of_the_prompts_is_held_out_twice():
-    shares = {split: sum(belongs(str(n), split) for n in range(2000)) / 2000 for split in ("exam", "test")}
-    assert shares == {"exam": pytest.approx(0.1, abs=0.02), "test": pytest.approx(0.1, abs=0.02)}
+    shares = {
+        split: sum(belongs(str(n), split) for n in range(2000)) / 2000 for split in ("validation", "test")
+    }
+    assert shares == {"validation": pytest.approx(0.1, abs=0.02), "test": pytest.approx(0.1, abs=0.02)}
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def test_tasks_are_found_by_name_and_judge_by_definition():
     problem = found.problem(0, "test")
     assert isinstance(problem, Problem)
     assert problem.level == 2
-    assert found.verify(problem, respond("", problem.witness.answer)).status == "ok"
+    assert found.verify(problem, respond("", problem.solution.answer)).status == "ok"
     assert found.verify(problem, respond("", "1+1")).status == "wrong"
     with pytest.raises(ProrlError, match="did you mean countdown"):
         task("count_down")

@@ -1,4 +1,5 @@
-"""A draw is a pure function of (seed, draw, weights); exams are balanced, distinct and the same for every run."""
+"""A draw is a pure function of (seed, draw, weights); validations are balanced, distinct and the same for every
+run."""
 
 from collections import Counter
 
@@ -22,7 +23,7 @@ ENTRIES = {
 
 
 class Few(ProceduralTask):
-    """About a hundred prompts in all, a tenth of them in the exam."""
+    """About a hundred prompts in all, a tenth of them in the validation."""
 
     name, domain, levels = "few", "math", (1,)
 
@@ -37,7 +38,7 @@ class Few(ProceduralTask):
 class Rows:
     """A data set of so many rows, in training only."""
 
-    domain, pass_threshold, splits, ladder = "stem", 1.0, frozenset({"train"}), ()
+    domain, pass_threshold, splits, levels = "stem", 1.0, frozenset({"train"}), ()
 
     def __init__(self, name, rows):
         self.name, self.rows = name, rows
@@ -72,7 +73,7 @@ def test_seeds_draws_and_splits_give_different_problems():
     prompts = {mixed.problem(draw, "train").prompt for draw in range(50)}
     assert len(prompts) > 45
     assert len(prompts & {mixture(1).problem(draw, "train").prompt for draw in range(50)}) < 5
-    assert not prompts & {mixed.problem(draw, "exam").prompt for draw in range(50)}
+    assert not prompts & {mixed.problem(draw, "validation").prompt for draw in range(50)}
 
 
 def test_tasks_come_in_proportion_to_their_weights():
@@ -135,7 +136,7 @@ def test_verdicts_come_from_the_problems_own_task():
     mixed = mixture()
     for draw in range(20):
         problem = mixed.problem(draw, "train")
-        assert mixed.verify(problem, respond(problem.witness.steps, problem.witness.answer)).score == 1
+        assert mixed.verify(problem, respond(problem.solution.steps, problem.solution.answer)).score == 1
     with pytest.raises(ValueError, match="countdown"):
         mixed.verify(make_task("countdown").problem(0, "train"), "")
 
@@ -174,63 +175,66 @@ def test_bad_mixtures_are_refused():
         mixture(word_list=float("inf"))
 
 
-def test_an_exam_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
+def test_an_validation_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
     assert mixture().domains() == ("math", "code", "instruct", "logic")
-    exam = mixture().exam_problems("exam", 16)
-    assert Counter(problem.domain for problem in exam) == {"math": 16, "code": 16, "instruct": 16}
-    assert Counter(p.task for p in exam if p.domain == "math") == {"arithmetic": 4, "linear_equation": 12}
-    assert {problem.split for problem in exam} == {"exam"}
-    assert len({canonical(problem.prompt) for problem in exam}) == len(exam)
-    assert exam == mixture(99).exam_problems("exam", 16)
-    assert mixture().exam_problems("exam", 5)[:5] == exam[:5]
-    held_out = mixture().exam_problems("ood", 6)
+    validation = mixture().validation_problems("validation", 16)
+    assert Counter(problem.domain for problem in validation) == {"math": 16, "code": 16, "instruct": 16}
+    assert Counter(p.task for p in validation if p.domain == "math") == {
+        "arithmetic": 4,
+        "linear_equation": 12,
+    }
+    assert {problem.split for problem in validation} == {"validation"}
+    assert len({canonical(problem.prompt) for problem in validation}) == len(validation)
+    assert validation == mixture(99).validation_problems("validation", 16)
+    assert mixture().validation_problems("validation", 5)[:5] == validation[:5]
+    held_out = mixture().validation_problems("ood", 6)
     assert Counter(p.domain for p in held_out) == {"math": 6, "code": 6, "instruct": 6, "logic": 6}
 
 
 def test_what_a_small_task_cannot_give_is_left_to_the_others():
     mixed = Mixture([(Few(), 1.0), (make_task("arithmetic"), 1.0)], 0)
-    tasks = Counter(problem.task for problem in mixed.exam_problems("exam", 60))
+    tasks = Counter(problem.task for problem in mixed.validation_problems("validation", 60))
     assert 3 <= tasks["few"] <= 20
     assert tasks["arithmetic"] == 60 - tasks["few"]
 
 
 def test_a_domain_that_is_too_small_is_an_error():
     with pytest.raises(ValueError, match="domain math has"):
-        Mixture([(Few(), 1.0)], 0).exam_problems("exam", 60)
+        Mixture([(Few(), 1.0)], 0).validation_problems("validation", 60)
     with pytest.raises(ValueError, match="at least one"):
-        mixture().exam_problems("exam", 0)
+        mixture().validation_problems("validation", 0)
 
 
-def test_the_heaviest_task_of_a_domain_with_three_rungs_is_its_ladder():
-    assert mixture().ladder_tasks() == ("linear_equation", "list_synthesis", "word_list")
-    assert mixture(arithmetic=2.0, linear_equation=2.0).ladder_tasks() == ("arithmetic",)
-    assert mixture(arithmetic=2.0, linear_equation=0.0).ladder_tasks() == ("arithmetic",)
-    assert mixture(rg_lcm=1.0, rg_knights_knaves=5.0).ladder_tasks() == ("rg_lcm",)
+def test_the_heaviest_task_of_a_domain_with_three_levels_is_its_levels():
+    assert mixture().levelled_tasks() == ("linear_equation", "list_synthesis", "word_list")
+    assert mixture(arithmetic=2.0, linear_equation=2.0).levelled_tasks() == ("arithmetic",)
+    assert mixture(arithmetic=2.0, linear_equation=0.0).levelled_tasks() == ("arithmetic",)
+    assert mixture(rg_lcm=1.0, rg_knights_knaves=5.0).levelled_tasks() == ("rg_lcm",)
 
 
-def test_graph_colouring_by_size_is_always_a_ladder():
+def test_graph_colouring_by_size_is_always_a_levels():
     mixed = mixture(countdown=9.0, rg_graph_color=0.1)
-    assert mixed.ladder_tasks() == ("countdown", "rg_graph_color")
-    asked = mixed.ladder_problems("rg_graph_color", 2)
+    assert mixed.levelled_tasks() == ("countdown", "rg_graph_color")
+    asked = mixed.level_problems("rg_graph_color", 2)
     assert [problem.level for problem in asked] == [n for n in range(6, 21, 2) for _ in range(2)]
     for problem in asked:
         assert len(problem.payload[1]["metadata"]["puzzle"]["vertices"]) == problem.level
-        assert mixed.verify(problem, respond("", problem.witness.answer)).score == 1.0
+        assert mixed.verify(problem, respond("", problem.solution.answer)).score == 1.0
 
 
-def test_every_level_of_a_ladder_gets_equally_many_distinct_problems():
-    asked = mixture().ladder_problems("linear_equation", 5)
+def test_every_level_of_a_levels_gets_equally_many_distinct_problems():
+    asked = mixture().level_problems("linear_equation", 5)
     assert set(Counter(p.level for p in asked).values()) == {5}
     assert len({canonical(p.prompt) for p in asked}) == len(asked)
 
 
-def test_a_small_level_makes_all_levels_of_its_ladder_as_small():
+def test_a_small_level_makes_all_levels_of_its_levels_as_small():
     class Uneven(Few):
         levels = (1, 2)
 
         def generate(self, rng, level):
             return super().generate(rng, level) if level == 1 else make_task("arithmetic").generate(rng, 1)
 
-    asked = Mixture([(Uneven(), 1.0)], 0).ladder_problems("few", 60)
+    asked = Mixture([(Uneven(), 1.0)], 0).level_problems("few", 60)
     sizes = Counter(p.level for p in asked)
     assert sizes[1] == sizes[2] < 30

@@ -43,9 +43,9 @@ def test_an_instruction_follows_the_prompt_and_the_verdict_is_the_tasks_own():
     problem, same = told.problem(3, "train"), plain.problem(3, "train")
     assert problem == replace(same, prompt=f"{same.prompt}\n\nThink first.")
     assert (told.name, told.domain, told.splits) == (plain.name, plain.domain, plain.splits)
-    assert told.ladder == plain.ladder
-    assert told.rung(3, 2).prompt == f"{plain.rung(3, 2).prompt}\n\nThink first."
-    answer = respond("", problem.witness.answer)
+    assert told.all_levels == plain.all_levels
+    assert told.problem_at(3, 2).prompt == f"{plain.problem_at(3, 2).prompt}\n\nThink first."
+    answer = respond("", problem.solution.answer)
     assert told.verify(problem, answer) == plain.verify(same, answer)
 
 
@@ -54,7 +54,7 @@ def test_problems_of_every_level_are_judged_by_their_task():
     for name in ("list_synthesis", "word_list"):
         for split in ("train", "ood"):
             problem = make_task(name).problem(0, split)
-            assert verify(problem, respond("", problem.witness.answer)).score == 1.0
+            assert verify(problem, respond("", problem.solution.answer)).score == 1.0
 
 
 def test_a_spec_travels_to_another_process():
@@ -66,23 +66,23 @@ def test_a_spec_travels_to_another_process():
 def test_a_strict_form_counts_no_answer_before_the_thinking_is_closed(strict, score):
     problem = make_task("arithmetic").problem(0, "train")
     verify = make_verifier(VerifierSpec(tasks=("arithmetic",), strict=strict))
-    bare = verify(problem, f"<answer>{problem.witness.answer}</answer>")
+    bare = verify(problem, f"<answer>{problem.solution.answer}</answer>")
     assert bare.score == score
     assert (bare == NO_ANSWER) is strict
-    assert verify(problem, respond("so", problem.witness.answer)).score == 1.0
+    assert verify(problem, respond("so", problem.solution.answer)).score == 1.0
 
 
 def test_all_tasks_share_one_sandbox(monkeypatch):
     opened = []
 
-    class Recorder:
+    class EventLog:
         def __init__(self, policy):
             opened.append(policy)
 
         def __call__(self, job):
             return (CaseResult(status="sandbox_error", note="none"),) * len(job.inputs)
 
-    monkeypatch.setattr("prorl.envs.registry.OwnSandbox", Recorder)
+    monkeypatch.setattr("prorl.envs.registry.OwnSandbox", EventLog)
     verify = make_verifier(VerifierSpec(tasks=("one_liner", "arithmetic")))
     problem = make_task("one_liner").problem(0, "train")
     assert verify(problem, respond("", "x")).status == "error"

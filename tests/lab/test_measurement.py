@@ -12,19 +12,19 @@ from prorl.envs.registry import make_task
 from prorl.envs.sandbox.link import SandboxError
 from prorl.lab import measurement
 from prorl.lab.evals.evaluation import Subject
-from prorl.lab.evals.evaluation_store import Rules, Study, digest, write_study
+from prorl.lab.evals.evaluation_store import Evaluation, Rules, digest, write_evaluation
 from prorl.lab.measurement import Asked, Source, ask, between, checked_tasks, require_free_gpus
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
 from prorl.types import Sampling
+from support.evaluations import evaluation, results
 from support.fake_backend import FakeBackend, FakeRenderer
 from support.recipes import recipe
 from support.runs import quiet
-from support.studies import results, study
 
 
-def checkpoint(step: int) -> Study:
-    return study(f"step_{step:06d}", results([1]), step=step)
+def checkpoint(step: int) -> Evaluation:
+    return evaluation(f"step_{step:06d}", results([1]), step=step)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def checkpoint(step: int) -> Study:
 )
 def test_the_checkpoint_between_lies_on_the_way(tmp_path, start, end, found):
     for step in (100, 300, 400):
-        write_study(tmp_path / f"step_{step:06d}.parquet", checkpoint(step))
-    write_study(tmp_path / "step_final.parquet", study("step_final", results([1])))
-    base = study("base", results([1]), step=start)
+        write_evaluation(tmp_path / f"step_{step:06d}.parquet", checkpoint(step))
+    write_evaluation(tmp_path / "step_final.parquet", evaluation("step_final", results([1])))
+    base = evaluation("base", results([1]), step=start)
     chosen = between(tmp_path, base, checkpoint(end))
     assert (None if chosen is None else chosen.step) == found
 
@@ -54,7 +54,7 @@ ON_GPUS = ["backend=ray", "device=cuda"]
     "harmless",
     [["backend=local", "device=cuda"], ["backend=ray", "device=cpu"], [*ON_GPUS, "cluster.address=auto"]],
 )
-def test_a_study_does_not_take_the_gpus_of_a_run_that_trains(tmp_path, harmless):
+def test_a_evaluation_does_not_take_the_gpus_of_a_run_that_trains(tmp_path, harmless):
     config = load_recipe("nano", ON_GPUS)
     with RunStore.create(tmp_path / "run", to_json(config)) as run:
         source = Source(subject=Subject(model="step_000004", step=4), model="", run=run)
@@ -86,7 +86,7 @@ class MendedBackend(FakeBackend):
 def asked_in(folder, backend, tasks, problems, model):
     rules = Rules(
         sizes={},
-        ladders={},
+        levels={},
         samples=2,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=500),
         seed=1,
@@ -108,8 +108,8 @@ def asked_in(folder, backend, tasks, problems, model):
 @pytest.fixture
 def asked():
     tasks = Mixture([(make_task("arithmetic"), 1.0)], seed=3)
-    problems = tasks.exam_problems("test", 3)
-    answers = {FakeRenderer().encode(one.prompt): respond("", one.witness.answer) for one in problems}
+    problems = tasks.validation_problems("test", 3)
+    answers = {FakeRenderer().encode(one.prompt): respond("", one.solution.answer) for one in problems}
     return tasks, problems, answers
 
 
@@ -120,14 +120,14 @@ def test_what_failed_and_was_mended_is_kept_beside_the_results(asked, tmp_path):
     for model in ("base", "step_000004"):
         assert asked_in(tmp_path, backend, tasks, problems, model).model == model
     backend.judge = FakeBackend({}, answers, skill=1.0).judge
-    with pytest.raises(KeyError):  # a study that fails tells it too
+    with pytest.raises(KeyError):  # an evaluation that fails tells it too
         asked_in(tmp_path, backend, tasks, problems, "step_000008")
     records = list(read_journal(tmp_path / "incidents.jsonl"))
     assert [record["model"] for record in records] == ["base", "step_000004", "step_000008"]
     assert {record["text"] for record in records} == {"engine 0 has died and is replaced"}
 
 
-def test_nothing_is_kept_of_a_study_without_failures(asked, tmp_path):
+def test_nothing_is_kept_of_a_evaluation_without_failures(asked, tmp_path):
     tasks, problems, answers = asked
     backend = FakeBackend({"arithmetic": make_task("arithmetic")}, answers, skill=1.0)
     backend.sync(0)

@@ -4,13 +4,13 @@ import pytest
 
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, gains, newest_pairs, rate_tables
 from prorl.lab.tables import text
-from support.stories import keep, result, study
-from support.studies import result as solved
-from support.studies import results, voted
-from support.studies import study as named
+from support.evaluations import evaluation as named
+from support.evaluations import result as solved
+from support.evaluations import results, voted
+from support.stories import evaluation, keep, result
 
-BASE = study([result(0, 0), result(1, 2), result(2, 4, domain="code", task="one_liner")], step=None)
-AFTER = study([result(0, 1), result(1, 4), result(2, 2, domain="code", task="one_liner")])
+BASE = evaluation([result(0, 0), result(1, 2), result(2, 4, domain="code", task="one_liner")], step=None)
+AFTER = evaluation([result(0, 1), result(1, 4), result(2, 2, domain="code", task="one_liner")])
 BEFORE = named("base", results([0, 2, 0, 3], 4), step=0)
 TRAINED = named("step_000009", results([2, 4, 0, 0], 4), step=9)
 
@@ -53,48 +53,48 @@ def test_pass_rates_by_hand():
 def test_the_interval_of_the_mean_is_about_its_gain():
     before = [result(index, 1, domain=domain) for index, domain in enumerate(["math"] * 9 + ["code"])]
     after = [result(index, 3 if index < 9 else 1, domain=one.domain) for index, one in enumerate(before)]
-    (found,) = gains(pair(study(before), study(after)))
+    (found,) = gains(pair(evaluation(before), evaluation(after)))
     intervals = {one.label: (one.differences[0].low, one.differences[0].high) for one in found.rows}
     assert intervals["math"] == (0.5, 0.5)  # all changed alike
     assert intervals["mean"] == (0.25, 0.25)  # the domains weigh alike
 
 
 def test_problems_are_paired_by_name_and_those_without_a_partner_left_out():
-    shuffled = study([*reversed(AFTER.problems), result(9, 4)])
+    shuffled = evaluation([*reversed(AFTER.problems), result(9, 4)])
     assert rates(BASE, shuffled) == rates(BASE, AFTER)
 
 
 def test_a_problem_without_a_judged_response_says_nothing():
-    silent = study([*AFTER.problems[:1], result(1, 0, samples=0, errors=4), AFTER.problems[2]])
+    silent = evaluation([*AFTER.problems[:1], result(1, 0, samples=0, errors=4), AFTER.problems[2]])
     math = gains(pair(BASE, silent))[0].rows[0]
     assert (math.base.problems, math.base.at(1), math.trained.at(1)) == (1, 0.0, 0.25)
 
 
 def test_parts_stay_apart_and_levels_are_one():
-    parts = [result(0, 2), result(0, 0, part="ood"), result(0, 4, part="ladder")]
-    found = rates(study(parts), study([result(0, 4), result(0, 1, part="ood"), parts[2]]))
+    parts = [result(0, 2), result(0, 0, part="ood"), result(0, 4, part="levels")]
+    found = rates(evaluation(parts), evaluation([result(0, 4), result(0, 1, part="ood"), parts[2]]))
     assert found["test", "math", 1] == (0.5, 1.0)
     assert found["ood", "math", 1] == (0.0, 0.25)
-    assert found["ladder", "math", 1] == (1.0, 1.0)
+    assert found["levels", "math", 1] == (1.0, 1.0)
 
 
 def test_single_samples_have_one_k():
-    single = study([result(0, 1, samples=1)], samples=1)
+    single = evaluation([result(0, 1, samples=1)], samples=1)
     assert pair(single, single).ks == (1,)
 
 
 @pytest.mark.parametrize(("up_to", "step"), [(None, 10), (10, 10), (9, 4)])
 def test_the_newest_checkpoint_that_was_measured_counts(tmp_path, up_to, step):
-    keep(tmp_path, BASE, AFTER, study(BASE.problems, step=10))
+    keep(tmp_path, BASE, AFTER, evaluation(BASE.problems, step=10))
     assert [found.trained.step for found in newest_pairs(tmp_path, up_to=up_to)] == [step]
 
 
 def test_every_evaluation_that_has_both_is_told(tmp_path):
     assert newest_pairs(tmp_path) == []
     keep(tmp_path, BASE, AFTER)
-    keep(tmp_path, BASE, AFTER, name="study")
+    keep(tmp_path, BASE, AFTER, name="evaluation")
     keep(tmp_path, BASE, name="begun")
-    assert {found.evaluation for found in newest_pairs(tmp_path)} == {"measurement", "study"}
+    assert {found.evaluation for found in newest_pairs(tmp_path)} == {"measurement", "evaluation"}
     assert newest_pairs(tmp_path, up_to=0) == newest_pairs(tmp_path, up_to=3) == []
 
 
@@ -140,7 +140,7 @@ def test_a_part_without_votes_has_no_majority():
 
 def test_levels_have_a_row_each():
     def levels(*numbers):
-        return [solved(number, 4, part="ladder", level=level) for level, number in enumerate(numbers, 1)]
+        return [solved(number, 4, part="levels", level=level) for level, number in enumerate(numbers, 1)]
 
     models = named("base", levels(4, 1, 0)), named("step_000009", levels(4, 0, 2), step=9)
     table = evaluation_tables(pair(*models), None, (1, 4))[-1]

@@ -1,4 +1,4 @@
-"""The tiny base: an exact, reproducible tokenizer, training that teaches, and a cache of whole bases only."""
+"""The tiny base: an exact, reproducible tokenizer, training that is_informative, and a cache of whole bases only."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from prorl.envs.types import Problem, Witness
+from prorl.envs.types import Problem, Solution
 from prorl.learn.base_model import (
     ASSISTANT,
     END,
@@ -140,7 +140,7 @@ def copy_problem(index):
         level=0,
         prompt=f"say {digit}",
         payload=digit,
-        witness=Witness(steps=digit, answer=digit),
+        solution=Solution(steps=digit, answer=digit),
     )
 
 
@@ -241,8 +241,8 @@ def test_a_base_that_another_process_finishes_meanwhile_is_used(tmp_path):
 def test_problems_that_cannot_be_shown_are_skipped(tmp_path):
     def mixed(index):
         problem = copy_problem(index // 3)
-        too_long = Witness(steps="7" * SHAPE.context, answer="7")
-        return replace(problem, index=index, witness=(problem.witness, None, too_long)[index % 3])
+        too_long = Solution(steps="7" * SHAPE.context, answer="7")
+        return replace(problem, index=index, solution=(problem.solution, None, too_long)[index % 3])
 
     settings = replace(SHORT, corpus_problems=60)
     plain, skipping = (
@@ -253,10 +253,10 @@ def test_problems_that_cannot_be_shown_are_skipped(tmp_path):
     assert losses[0] == losses[1]
 
 
-def test_a_mixture_without_usable_witnesses_is_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"no witness that fits into 40 tokens"):
+def test_a_mixture_without_usable_solutions_is_refused(tmp_path):
+    with pytest.raises(ModelError, match=r"no solution that fits into 40 tokens"):
         build_base(
-            SHORT, lambda index: replace(copy_problem(index), witness=None), tmp_path, fingerprint="none"
+            SHORT, lambda index: replace(copy_problem(index), solution=None), tmp_path, fingerprint="none"
         )
 
 

@@ -13,11 +13,11 @@ from prorl.learn.optim import FILE
 from prorl.learn.packing import Row, deal, deal_batch
 from prorl.learn.parallel import WEIGHTS
 from prorl.types import Batch, PromptActions
-from support.learners import KNOBS, PLAIN, action_of, batch, learner, with_advantage
+from support.learners import HPARAMS, PLAIN, action_of, batch, learner, with_advantage
 from support.ranks import ranks
 from support.sharded import memory_to_begin, on_ranks, probe, train, write_when_there_is_room
 
-TIGHT = dataclasses.replace(KNOBS, clip_low=0.05, clip_high=0.05, grad_clip=0.05, learning_rate=1.0)
+TIGHT = dataclasses.replace(HPARAMS, clip_low=0.05, clip_high=0.05, grad_clip=0.05, learning_rate=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +68,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_update_as_one_does(pair, case, old_logprobs):
     batches, model, settings = CASES[case]
-    knobs = dataclasses.replace(TIGHT, mismatch="sequence_mask", updates_per_step=2)
+    hparams = dataclasses.replace(TIGHT, mismatch="sequence_mask", updates_per_step=2)
     work = {
         "model": model,
         "settings": {**PLAIN, **settings, "old_logprobs": old_logprobs},
-        "steps": [(data, knobs) for data in batches],
+        "steps": [(data, hparams) for data in batches],
     }
     first, second = pair(on_ranks, work)
     expected = train(**work, alone=True)
@@ -80,7 +80,7 @@ def test_two_ranks_update_as_one_does(pair, case, old_logprobs):
     assert_agree(first, expected)
     if len(batches) > 1:
         assert expected[1][-1]["kl"] > 0
-        assert expected[1][-1]["grad_norm"] > knobs.grad_clip
+        assert expected[1][-1]["grad_norm"] > hparams.grad_clip
 
 
 @pytest.mark.parametrize("settings", [{}, {"offload": True}], ids=["plain", "offloaded"])
@@ -95,7 +95,7 @@ def test_ranks_that_make_room_in_between_learn_the_same(pair, settings):
 
 
 def test_bfloat16_products_over_ranks_stay_close(pair):
-    work = {"model": {}, "settings": PLAIN, "steps": [(batch(), KNOBS)]}
+    work = {"model": {}, "settings": PLAIN, "steps": [(batch(), HPARAMS)]}
     low = pair(on_ranks, work | {"settings": {**PLAIN, "dtype": "bfloat16"}})[0]
     high = train(**work, alone=True)
     assert low[1][0]["loss"] == pytest.approx(high[1][0]["loss"], abs=0.01)
@@ -105,7 +105,7 @@ def test_bfloat16_products_over_ranks_stay_close(pair):
 
 def test_what_one_rank_cannot_compute_all_refuse(pair):
     broken = Batch(groups=(with_advantage(batch().groups[0], math.nan), *batch(seed=3).groups[:1]))
-    steps = [(batch(seed=1), KNOBS), (broken, KNOBS)]
+    steps = [(batch(seed=1), HPARAMS), (broken, HPARAMS)]
     first, second = pair(on_ranks, {"model": {}, "settings": PLAIN, "steps": steps})
     assert first[1][-1]["skipped"] == second[1][-1]["skipped"] == 1
     assert_agree((first[0], first[1][:1]), train({}, PLAIN, steps[:1], alone=True))
@@ -117,7 +117,7 @@ def test_all_ranks_say_the_same_about_a_response(pair):
         assert found == pytest.approx(expected, abs=1e-6)
 
 
-STEPS = [(batch(seed=seed), KNOBS) for seed in range(3)]
+STEPS = [(batch(seed=seed), HPARAMS) for seed in range(3)]
 
 
 @pytest.mark.parametrize(("before", "after"), [("one", "two"), ("two", "one"), ("two", "two")])

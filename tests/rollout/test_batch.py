@@ -11,31 +11,31 @@ from hypothesis import strategies as st
 from prorl.rollout.batch import (
     SHOWN_GROUPS,
     SHOWN_ROLLOUTS,
-    Harvest,
+    RolloutBatch,
     collect,
     make_batch,
     sample_records,
     shaped_rewards,
 )
 from prorl.stopwatch import Stopwatch
-from support.defaults import some_knobs
-from support.events import tally
+from support.defaults import some_hparams
+from support.events import rollout_stats
 from support.rollouts import BROKEN, SILENT, group, problem, response, scripted_worker
 
-KNOBS = some_knobs(
+HPARAMS = some_hparams(
     prompts_per_step=2, samples_per_prompt=2, response_limit=100, max_draw_factor=4.0, truncated_scale=1.0
 )
 TEACHES, EASY, HARD, ERROR = ("1", "0"), ("1", "1"), ("0", "0"), ("1", BROKEN)
 scripts = st.lists(st.sampled_from([TEACHES, EASY, HARD, ERROR]), min_size=1, max_size=8)
 
 
-def harvest(script, knobs=KNOBS, *, cursor=0, share=0.5, shuffle=None, domains=("math",)):
+def rollout_batch(script, hparams=HPARAMS, *, cursor=0, share=0.5, shuffle=None, domains=("math",)):
     """Collect from a data order that repeats the script."""
     worker = scripted_worker(lambda draw, sample: script[draw % len(script)][sample], shuffle=shuffle)
     return collect(
         worker,
         lambda draw: problem(draw, domain=domains[draw % len(domains)]),
-        knobs,
+        hparams,
         cursor=cursor,
         expected_share=share,
         seed=1,
@@ -50,7 +50,7 @@ def draws(groups):
 @given(scripts, st.integers(0, 20), st.floats(0, 1), st.integers(0, 99))
 def test_the_first_groups_that_teach_are_taken_in_draw_order(script, cursor, share, shuffle):
     """Neither the size of the waves nor the order in which responses finish changes what is learned from."""
-    result = harvest(script, cursor=cursor, share=share, shuffle=shuffle)
+    result = rollout_batch(script, cursor=cursor, share=share, shuffle=shuffle)
     budget = range(cursor, cursor + 8)
     teaching = [draw for draw in budget if script[draw % len(script)] is TEACHES][:2]
     assert draws(result.groups) == teaching
@@ -60,7 +60,9 @@ def test_the_first_groups_that_teach_are_taken_in_draw_order(script, cursor, sha
 
 @given(scripts, st.floats(0, 1), st.floats(0, 3))
 def test_a_margin_draws_more_and_learns_from_the_same(script, share, margin):
-    plain, wide = (harvest(script, replace(KNOBS, wave_margin=value), share=share) for value in (0.0, margin))
+    plain, wide = (
+        rollout_batch(script, replace(HPARAMS, wave_margin=value), share=share) for value in (0.0, margin)
+    )
     assert (wide.groups, wide.cursor) == (plain.groups, plain.cursor)
 
 
@@ -68,89 +70,101 @@ def test_a_margin_draws_more_and_learns_from_the_same(script, share, margin):
 def test_steps_after_one_another_neither_skip_nor_repeat_a_draw(script, shares):
     cursor, consumed = 0, []
     for share in shares:
-        result = harvest(script, cursor=cursor, share=share)
+        result = rollout_batch(script, cursor=cursor, share=share)
         consumed += draws(result.consumed)
         cursor = result.cursor
     assert consumed == list(range(cursor))
 
 
 def test_surplus_is_counted_and_comes_again():
-    result = harvest([TEACHES], share=0.25)
-    assert (result.cursor, result.tally.draws, result.tally.surplus) == (2, 2, 6)
-    assert result.tally.rollouts == 16
-    assert draws(harvest([TEACHES], cursor=result.cursor).groups) == [2, 3]
+    result = rollout_batch([TEACHES], share=0.25)
+    assert (result.cursor, result.rollout_stats.draws, result.rollout_stats.surplus) == (2, 2, 6)
+    assert result.rollout_stats.rollouts == 16
+    assert draws(rollout_batch([TEACHES], cursor=result.cursor).groups) == [2, 3]
 
 
 @pytest.mark.parametrize(("share", "generated"), [(1.0, 2), (0.5, 4), (0.2, 8), (0.0, 8)])
 def test_the_first_wave_follows_the_share_expected_to_teach(share, generated):
-    tally = harvest([TEACHES], share=share).tally
-    assert tally.draws + tally.surplus == generated
+    rollout_stats = rollout_batch([TEACHES], share=share).rollout_stats
+    assert rollout_stats.draws + rollout_stats.surplus == generated
 
 
 def test_a_share_near_zero_does_not_ask_for_the_whole_budget_at_once():
-    tally = harvest([TEACHES], replace(KNOBS, max_draw_factor=1000.0), share=0.0).tally
-    assert tally.draws + tally.surplus == 10
+    rollout_stats = rollout_batch(
+        [TEACHES], replace(HPARAMS, max_draw_factor=1000.0), share=0.0
+    ).rollout_stats
+    assert rollout_stats.draws + rollout_stats.surplus == 10
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.2, 2.5, 4.0])
 def test_the_budget_ends_a_search_without_signal(factor):
-    result = harvest([HARD], replace(KNOBS, max_draw_factor=factor), cursor=5)
+    result = rollout_batch([HARD], replace(HPARAMS, max_draw_factor=factor), cursor=5)
     assert result.groups == ()
     assert result.cursor == 5 + math.ceil(2 * factor)
-    assert result.tally.informative_share == 0.0
+    assert result.rollout_stats.informative_share == 0.0
 
 
 def test_a_budget_that_ends_half_way_leaves_what_was_found():
-    assert draws(harvest([HARD, TEACHES, *[EASY] * 6]).groups) == [1]
+    assert draws(rollout_batch([HARD, TEACHES, *[EASY] * 6]).groups) == [1]
 
 
 def test_a_group_with_a_verifier_error_is_dropped_and_never_scored():
-    tally = harvest([ERROR, TEACHES]).tally
-    assert (tally.errors, tally.accepted, tally.easy, tally.hard) == (2, 2, 0, 0)
-    assert tally.score == 0.5
-    assert tally.informative_share == 1.0
+    rollout_stats = rollout_batch([ERROR, TEACHES]).rollout_stats
+    assert (rollout_stats.errors, rollout_stats.accepted, rollout_stats.easy, rollout_stats.hard) == (
+        2,
+        2,
+        0,
+        0,
+    )
+    assert rollout_stats.score == 0.5
+    assert rollout_stats.informative_share == 1.0
 
 
 def test_the_off_value_accepts_every_group_but_those_with_errors():
-    off = replace(KNOBS, min_spread=0.0, prompts_per_step=3)
-    assert draws(harvest([HARD, ERROR, EASY, ("0.5", "0.5")], off).groups) == [0, 2, 3]
+    off = replace(HPARAMS, min_spread=0.0, prompts_per_step=3)
+    assert draws(rollout_batch([HARD, ERROR, EASY, ("0.5", "0.5")], off).groups) == [0, 2, 3]
 
 
 def test_consolation_scores_do_not_teach():
-    assert harvest([("0", "0.05")]).tally.hard == 8
+    assert rollout_batch([("0", "0.05")]).rollout_stats.hard == 8
 
 
 def test_rejected_groups_are_told_apart_by_their_mean():
-    tally = harvest([EASY, ("0.5", "0.5"), HARD, ("0.6", "0.6")]).tally
-    assert (tally.easy, tally.hard) == (4, 4)
+    rollout_stats = rollout_batch([EASY, ("0.5", "0.5"), HARD, ("0.6", "0.6")]).rollout_stats
+    assert (rollout_stats.easy, rollout_stats.hard) == (4, 4)
 
 
-def test_the_tally_counts_everything_consumed():
+def test_the_rollout_stats_counts_everything_consumed():
     script = [("1", "0"), ("1", "1"), (SILENT, "0.5")]
-    tally = harvest(script, domains=("math", "code", "math")).tally
-    assert (tally.draws, tally.accepted, tally.easy) == (3, 2, 1)
-    assert tally.score == pytest.approx(3.5 / 6)
-    assert tally.domain_scores == {"code": 1.0, "math": 0.375}
-    assert tally.reward == pytest.approx(1.5 / 4)
-    assert tally.unanswered == pytest.approx(1 / 6)
+    rollout_stats = rollout_batch(script, domains=("math", "code", "math")).rollout_stats
+    assert (rollout_stats.draws, rollout_stats.accepted, rollout_stats.easy) == (3, 2, 1)
+    assert rollout_stats.score == pytest.approx(3.5 / 6)
+    assert rollout_stats.domain_scores == {"code": 1.0, "math": 0.375}
+    assert rollout_stats.reward == pytest.approx(1.5 / 4)
+    assert rollout_stats.unanswered == pytest.approx(1 / 6)
     lengths = [len(response(answer)) + 1 for answers in script for answer in answers]
-    assert tally.length == pytest.approx(sum(lengths) / 6)
-    assert tally.truncated == 0.0
+    assert rollout_stats.length == pytest.approx(sum(lengths) / 6)
+    assert rollout_stats.truncated == 0.0
 
 
 def test_truncation_is_counted_and_costs_reward_but_not_score():
-    short = replace(KNOBS, response_limit=3, truncated_scale=0.5)
-    tally = harvest([("1", "0")], short).tally
-    assert (tally.truncated, tally.length) == (1.0, 3.0)
-    assert tally.score == 0.0  # a cut answer is no answer
-    fits = replace(KNOBS, response_limit=len(response("1")), truncated_scale=0.5)
-    tally = harvest([("1", "0")], fits).tally
-    assert (tally.score, tally.reward) == (0.5, 0.25)
+    short = replace(HPARAMS, response_limit=3, truncated_scale=0.5)
+    rollout_stats = rollout_batch([("1", "0")], short).rollout_stats
+    assert (rollout_stats.truncated, rollout_stats.length) == (1.0, 3.0)
+    assert rollout_stats.score == 0.0  # a cut answer is no answer
+    fits = replace(HPARAMS, response_limit=len(response("1")), truncated_scale=0.5)
+    rollout_stats = rollout_batch([("1", "0")], fits).rollout_stats
+    assert (rollout_stats.score, rollout_stats.reward) == (0.5, 0.25)
 
 
 def test_nothing_drawn_is_nothing_counted():
-    tally = harvest([TEACHES], replace(KNOBS, prompts_per_step=0)).tally
-    assert (tally.draws, tally.score, tally.length, tally.domain_scores) == (0, None, None, {})
+    rollout_stats = rollout_batch([TEACHES], replace(HPARAMS, prompts_per_step=0)).rollout_stats
+    assert (rollout_stats.draws, rollout_stats.score, rollout_stats.length, rollout_stats.domain_scores) == (
+        0,
+        None,
+        None,
+        {},
+    )
 
 
 OFF = {"length_weight": 0.0, "truncated_scale": 1.0}
@@ -158,14 +172,16 @@ WHOLE = len(response("1")) + 1  # tokens of a response that ended itself
 answers = st.lists(st.sampled_from(["0", "0.25", "0.5", "1"]), min_size=2, max_size=4)
 
 
-def rewards(answers, *, limit=1000, **knobs):
-    shaped = shaped_rewards(group(answers, limit=limit), some_knobs(response_limit=limit, **(OFF | knobs)))
+def rewards(answers, *, limit=1000, **hparams):
+    shaped = shaped_rewards(
+        group(answers, limit=limit), some_hparams(response_limit=limit, **(OFF | hparams))
+    )
     return [pytest.approx(reward) for reward in shaped]
 
 
 @given(answers)
 def test_the_off_values_leave_the_scores_alone(answers):
-    assert shaped_rewards(group(answers), some_knobs(**OFF)) == [float(answer) for answer in answers]
+    assert shaped_rewards(group(answers), some_hparams(**OFF)) == [float(answer) for answer in answers]
 
 
 def test_a_truncated_response_keeps_a_share_of_its_score():
@@ -198,7 +214,7 @@ def test_length_may_cost_correct_responses_only():
 @given(st.lists(answers, min_size=1, max_size=4), st.sampled_from(["token", "sequence", "group"]))
 def test_a_batch_keeps_every_rollout_in_its_place(scripts, level):
     groups = [group(script, draw) for draw, script in enumerate(scripts)]
-    batch = make_batch(groups, some_knobs(**OFF, advantage_level=level))
+    batch = make_batch(groups, some_hparams(**OFF, advantage_level=level))
     for before, after in zip(groups, batch.groups, strict=True):
         assert after.prompt == before.prompt
         for rollout, action in zip(before.rollouts, after.actions, strict=True):
@@ -209,7 +225,7 @@ def test_a_batch_keeps_every_rollout_in_its_place(scripts, level):
 
 @given(st.lists(answers, min_size=1, max_size=4))
 def test_the_advantages_of_the_tokens_of_a_batch_have_mean_zero(scripts):
-    batch = make_batch([group(script) for script in scripts], some_knobs(**OFF))
+    batch = make_batch([group(script) for script in scripts], some_hparams(**OFF))
     actions = [action for prompt in batch.groups for action in prompt.actions]
     total = sum(action.advantage * len(action.tokens) for action in actions)
     assert total == pytest.approx(0, abs=1e-6 * batch.action_tokens)
@@ -217,30 +233,32 @@ def test_the_advantages_of_the_tokens_of_a_batch_have_mean_zero(scripts):
 
 def test_advantages_come_from_the_shaped_rewards():
     same = group(["1", "1"])
-    even = make_batch([same], some_knobs(**OFF)).groups[0].actions
+    even = make_batch([same], some_hparams(**OFF)).groups[0].actions
     assert [action.advantage for action in even] == [0, 0]
     longer = group(["1", "1.0000"])
-    knobs = some_knobs(response_limit=50, **(OFF | {"length_weight": 0.1}))
-    short, long = make_batch([longer], knobs).groups[0].actions
+    hparams = some_hparams(response_limit=50, **(OFF | {"length_weight": 0.1}))
+    short, long = make_batch([longer], hparams).groups[0].actions
     assert short.advantage > 0 > long.advantage
 
 
 def test_the_level_chooses_whose_deviation_scales():
     wide, narrow = group(["1", "0"]), group(["0.5", "0.25"])
-    by_group = make_batch([wide, narrow], some_knobs(**OFF, advantage_level="group")).groups
-    by_batch = make_batch([wide, narrow], some_knobs(**OFF, advantage_level="sequence")).groups
+    by_group = make_batch([wide, narrow], some_hparams(**OFF, advantage_level="group")).groups
+    by_batch = make_batch([wide, narrow], some_hparams(**OFF, advantage_level="sequence")).groups
     assert by_group[0].actions[0].advantage == pytest.approx(by_group[1].actions[0].advantage, rel=1e-5)
     ratio = by_batch[0].actions[0].advantage / by_batch[1].actions[0].advantage
     assert ratio == pytest.approx(4)
 
 
 def test_no_groups_make_an_empty_batch():
-    assert make_batch([], some_knobs()).action_tokens == 0
+    assert make_batch([], some_hparams()).action_tokens == 0
 
 
 def records(consumed, accepted=()):
-    harvest = Harvest(groups=tuple(accepted), consumed=tuple(consumed), cursor=99, version=0, tally=tally())
-    return sample_records(7, harvest)
+    rollout_batch = RolloutBatch(
+        groups=tuple(accepted), consumed=tuple(consumed), cursor=99, version=0, rollout_stats=rollout_stats()
+    )
+    return sample_records(7, rollout_batch)
 
 
 def test_a_record_says_what_was_asked_answered_and_judged():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from prorl.envs.base import belongs
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.lab.evals.evaluation_store import Study, read_study, write_study
-from prorl.rollout.validation import ANSWER_CHARS, ProblemResult, VerifierError, Vote, questions, sit_exam
+from prorl.lab.evals.evaluation_store import Evaluation, read_evaluation, write_evaluation
+from prorl.rollout.validation import ANSWER_CHARS, ProblemResult, VerifierError, Vote, ask_problems, questions
 from prorl.types import Sampling
 from support.fake_backend import FakeRenderer
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
@@ -31,12 +31,12 @@ def sat(
     limit: int = 100,
     renderer: FakeRenderer | None = None,
 ) -> tuple[ProblemResult, ...]:
-    """The exam in which problem k got the answers of script[k]."""
+    """The validation in which problem k got the answers of script[k]."""
     worker = scripted_worker(lambda draw, sample: script[draw][sample], shuffle=shuffle)
-    return sit_exam(
+    return ask_problems(
         replace(worker, renderer=renderer or worker.renderer),
         PROBLEMS[: len(script)],
-        part="exam",
+        part="validation",
         samples=len(script[0]),
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=limit),
         seed=5,
@@ -50,7 +50,7 @@ def test_a_result_says_which_problem_it_is_and_how_it_went():
     assert replace(found, votes=(), kept=()) == ProblemResult(
         task="score",
         domain="math",
-        part="exam",
+        part="validation",
         level=1,
         index=40,
         prompt=PROBLEMS[0].prompt,
@@ -98,9 +98,9 @@ def test_half_a_character_can_be_stored(tmp_path):
             return "\ud83d" + super().decode(tokens)
 
     (found,) = sat([["1", "0"]], renderer=Odd())
-    study = Study(model="m", step=None, samples=2, seconds=0.0, problems=(found,))
-    write_study(tmp_path / "s.parquet", study)
-    assert read_study(tmp_path / "s.parquet") == study
+    evaluation = Evaluation(model="m", step=None, samples=2, seconds=0.0, problems=(found,))
+    write_evaluation(tmp_path / "s.parquet", evaluation)
+    assert read_evaluation(tmp_path / "s.parquet") == evaluation
     assert found.kept[0].text == "?" + response("1")
 
 
@@ -121,7 +121,7 @@ def test_results_do_not_depend_on_the_order_of_completion(shuffle):
     assert sat(script, shuffle=shuffle) == sat(script)
 
 
-def test_an_exam_without_any_verdict_is_an_error_with_the_verifiers_reason():
+def test_an_validation_without_any_verdict_is_an_error_with_the_verifiers_reason():
     with pytest.raises(VerifierError, match="the verifier failed"):
         sat([[BROKEN] * 2] * 2)
 
@@ -142,11 +142,11 @@ TASKS = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()],
 def test_parts_have_the_sizes_that_were_asked():
     asked = questions(TASKS, per_domain=6, ood=3, per_level=2)
     assert [len(asked["test"]), len(asked["ood"])] == [2 * 6, 3 * 3]
-    ladders = {(p.task, p.level) for p in asked["ladder"]}
-    assert ladders == {
-        (name, level) for name in ("linear_equation", "word_list") for level in make_task(name).ladder
+    levels = {(p.task, p.level) for p in asked["levels"]}
+    assert levels == {
+        (name, level) for name in ("linear_equation", "word_list") for level in make_task(name).all_levels
     }
-    assert len(asked["ladder"]) == 2 * len(ladders)
+    assert len(asked["levels"]) == 2 * len(levels)
 
 
 def test_a_part_of_size_zero_is_not_asked():
@@ -161,14 +161,16 @@ def test_the_questions_are_the_same_for_every_run():
 
 
 @pytest.mark.parametrize("levels", [{1: 1.0}, {1: 1.0, 2: 3.0}])
-def test_no_question_of_a_ladder_can_be_trained_on_at_any_level(levels):
+def test_no_question_of_a_levels_can_be_trained_on_at_any_level(levels):
     mixture = Mixture([(make_task("linear_equation", levels), 1.0)], seed=0)
-    asked = questions(mixture, per_domain=0, ood=0, per_level=8)["ladder"]
-    assert {p.level for p in asked} == set(make_task("linear_equation").ladder), "whatever the recipe trains"
+    asked = questions(mixture, per_domain=0, ood=0, per_level=8)["levels"]
+    assert {p.level for p in asked} == set(make_task("linear_equation").all_levels), (
+        "whatever the recipe trains"
+    )
     prompts = {one.prompt for one in asked}
     assert all(
         belongs(prompt, split) == (split == "test")
         for prompt in prompts
-        for split in ("test", "train", "exam")
+        for split in ("test", "train", "validation")
     )
     assert len(prompts) == len(asked)

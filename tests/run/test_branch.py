@@ -17,7 +17,7 @@ def save(text):
 
 @pytest.fixture
 def parent(tmp_path):
-    """A run of five saved steps, with a reference born at 0 and at 3, whose best exam was that of step 1."""
+    """A run of five saved steps, with a reference born at 0 and at 3, whose best validation was that of step 1."""
     with RunStore.create(tmp_path / "parent", {"name": "parent"}) as store:
         for step in range(5):
             store.journal.append({"began": step})

@@ -61,24 +61,24 @@ def store(tmp_path, reports):
 
 
 @pytest.fixture
-def recorder(store):
-    recorder = EventLog(store.journal, RunState())
-    recorder.record(Started(config_hash="c", reference_hash=None))
-    return recorder
+def event_log(store):
+    event_log = EventLog(store.journal, RunState())
+    event_log.record(Started(config_hash="c", reference_hash=None))
+    return event_log
 
 
 @pytest.fixture
-def keeper(store, learner, recorder):
+def checkpointer(store, learner, event_log):
     def make(**rules) -> Checkpointer:
-        return Checkpointer(store, learner, recorder, SaveRules(**rules))
+        return Checkpointer(store, learner, event_log, SaveRules(**rules))
 
     return make
 
 
-def go(keeper, recorder, learner, step, *, due=True):
+def go(checkpointer, event_log, learner, step, *, due=True):
     """One step and the boundary after it."""
     learner.weights = step
-    keeper.keep(recorder.record(stepped(step)), due=due, good_step=0)
+    checkpointer.keep(event_log.record(stepped(step)), due=due, good_step=0)
 
 
 def saved(store):
@@ -90,107 +90,109 @@ def warnings(store):
     return [event for event in map(from_record, store.journal.read()) if isinstance(event, Warned)]
 
 
-def test_the_weights_are_those_of_the_boundary_however_long_the_write_takes(keeper, store, recorder, learner):
-    keep = keeper()
+def test_the_weights_are_those_of_the_boundary_however_long_the_write_takes(
+    checkpointer, store, event_log, learner
+):
+    keep = checkpointer()
     learner.gate.clear()
-    go(keep, recorder, learner, 1)
-    go(keep, recorder, learner, 2, due=False)
+    go(keep, event_log, learner, 1)
+    go(keep, event_log, learner, 2, due=False)
     assert store.checkpoints() == {}
     learner.gate.set()
     assert saved(store) == {1: "1"}
     assert store.latest_checkpoint().state["step"] == 1
 
 
-def test_one_write_waits_for_the_one_before(keeper, store, recorder, learner):
-    keep = keeper()
+def test_one_write_waits_for_the_one_before(checkpointer, store, event_log, learner):
+    keep = checkpointer()
     learner.gate.clear()
-    go(keep, recorder, learner, 1)
+    go(keep, event_log, learner, 1)
     threading.Timer(0.1, learner.gate.set).start()
-    go(keep, recorder, learner, 2)
+    go(keep, event_log, learner, 2)
     assert 1 in store.checkpoints()
     assert saved(store) == {1: "1", 2: "2"}
 
 
-def test_the_end_of_a_run_is_saved_before_keep_returns(keeper, store, recorder, learner):
-    keep = keeper()
-    state = recorder.record(Stopped(step=0, reason="interrupted"))
+def test_the_end_of_a_run_is_saved_before_keep_returns(checkpointer, store, event_log, learner):
+    keep = checkpointer()
+    state = event_log.record(Stopped(step=0, reason="interrupted"))
     keep.keep(state, due=False, good_step=0)
     assert list(store.checkpoints()) == [0]
 
 
-def test_nothing_is_saved_before_its_time(keeper, store, recorder, learner):
-    keep = keeper(minutes=0.0)
-    go(keep, recorder, learner, 1, due=False)
+def test_nothing_is_saved_before_its_time(checkpointer, store, event_log, learner):
+    keep = checkpointer(minutes=0.0)
+    go(keep, event_log, learner, 1, due=False)
     assert saved(store) == {}
 
 
-def test_the_clock_saves_too(keeper, store, recorder, learner):
-    keep = keeper(minutes=1e-9)
-    go(keep, recorder, learner, 1, due=False)
+def test_the_clock_saves_too(checkpointer, store, event_log, learner):
+    keep = checkpointer(minutes=1e-9)
+    go(keep, event_log, learner, 1, due=False)
     assert saved(store) == {1: "1"}
 
 
-def test_a_full_disk_costs_a_checkpoint_and_never_the_run(keeper, store, recorder, learner):
-    keep = keeper(retry_seconds=0.0)
-    go(keep, recorder, learner, 1)
+def test_a_full_disk_costs_a_checkpoint_and_never_the_run(checkpointer, store, event_log, learner):
+    keep = checkpointer(retry_seconds=0.0)
+    go(keep, event_log, learner, 1)
     store.finish_writing()
     learner.full = True
-    go(keep, recorder, learner, 2)
+    go(keep, event_log, learner, 2)
     store.finish_writing()
-    go(keep, recorder, learner, 3, due=False)
+    go(keep, event_log, learner, 3, due=False)
     assert [warned.step for warned in warnings(store)] == [3]
     store.finish_writing()
     learner.full = False
-    go(keep, recorder, learner, 4, due=False)
+    go(keep, event_log, learner, 4, due=False)
     assert saved(store) == {1: "1", 4: "4"}
     assert all("the run goes on and tries again" in warned.text for warned in warnings(store))
 
 
-def test_a_full_disk_is_not_tried_at_every_step(keeper, store, recorder, learner):
-    keep = keeper(retry_seconds=1000.0)
-    go(keep, recorder, learner, 1)
+def test_a_full_disk_is_not_tried_at_every_step(checkpointer, store, event_log, learner):
+    keep = checkpointer(retry_seconds=1000.0)
+    go(keep, event_log, learner, 1)
     store.finish_writing()
     learner.full = True
-    go(keep, recorder, learner, 2)
+    go(keep, event_log, learner, 2)
     for step in range(3, 9):
         store.finish_writing()
-        go(keep, recorder, learner, step, due=False)
+        go(keep, event_log, learner, step, due=False)
     assert len(warnings(store)) == 1
 
 
-def test_room_is_looked_for_before_anything_is_copied(keeper, store, recorder, learner, monkeypatch):
-    keep = keeper(retry_seconds=0.0)
-    go(keep, recorder, learner, 1)
+def test_room_is_looked_for_before_anything_is_copied(checkpointer, store, event_log, learner, monkeypatch):
+    keep = checkpointer(retry_seconds=0.0)
+    go(keep, event_log, learner, 1)
     store.finish_writing()
     monkeypatch.setattr("prorl.run.checkpoint.free_bytes", lambda path: 1)
     monkeypatch.setattr(learner, "snapshot", lambda: pytest.fail("there is no room for it"))
-    go(keep, recorder, learner, 2)
+    go(keep, event_log, learner, 2)
     (warned,) = warnings(store)
     assert "no space left for a checkpoint" in warned.text
 
 
-def test_a_run_that_cannot_be_saved_even_once_ends(keeper, store, recorder, learner):
-    keep = keeper()
+def test_a_run_that_cannot_be_saved_even_once_ends(checkpointer, store, event_log, learner):
+    keep = checkpointer()
     learner.full = True
-    go(keep, recorder, learner, 1)
+    go(keep, event_log, learner, 1)
     store.finish_writing()
     with pytest.raises(NoRoomError):
-        go(keep, recorder, learner, 2, due=False)
+        go(keep, event_log, learner, 2, due=False)
 
 
-def test_an_end_that_cannot_be_saved_is_said(keeper, store, recorder, learner):
-    keep = keeper()
-    go(keep, recorder, learner, 1)
+def test_an_end_that_cannot_be_saved_is_said(checkpointer, store, event_log, learner):
+    keep = checkpointer()
+    go(keep, event_log, learner, 1)
     store.finish_writing()
     learner.full = True
     with pytest.raises(NoRoomError):
-        keep.keep(recorder.record(Stopped(step=1, reason="done")), due=True, good_step=0)
+        keep.keep(event_log.record(Stopped(step=1, reason="done")), due=True, good_step=0)
     assert saved(store) == {1: "1"}
 
 
-def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(keeper, store, recorder, learner):
-    keep = keeper()
-    go(keep, recorder, learner, 1)
+def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(checkpointer, store, event_log, learner):
+    keep = checkpointer()
+    go(keep, event_log, learner, 1)
 
     def broken():
         def write(folder):
@@ -200,32 +202,32 @@ def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(keeper, store, recorder, 
 
     store.finish_writing()
     learner.snapshot = broken
-    go(keep, recorder, learner, 2)
+    go(keep, event_log, learner, 2)
     store.finish_writing()
     with pytest.raises(ZeroDivisionError):
-        go(keep, recorder, learner, 3)
+        go(keep, event_log, learner, 3)
 
 
-def test_old_checkpoints_go_once_the_new_one_is_safe(keeper, store, recorder, learner):
-    keep = keeper(keep_last=2)
+def test_old_checkpoints_go_once_the_new_one_is_safe(checkpointer, store, event_log, learner):
+    keep = checkpointer(keep_last=2)
     for step in range(1, 5):
-        go(keep, recorder, learner, step)
+        go(keep, event_log, learner, step)
     assert saved(store) == {3: "3", 4: "4"}
 
 
-def test_a_failed_write_deletes_nothing(keeper, store, recorder, learner):
-    keep = keeper(keep_last=1, retry_seconds=1000.0)
-    go(keep, recorder, learner, 1)
+def test_a_failed_write_deletes_nothing(checkpointer, store, event_log, learner):
+    keep = checkpointer(keep_last=1, retry_seconds=1000.0)
+    go(keep, event_log, learner, 1)
     store.finish_writing()
     learner.full = True
-    go(keep, recorder, learner, 2)
+    go(keep, event_log, learner, 2)
     assert saved(store) == {1: "1"}
 
 
-def test_want_of_memory_asks_to_stop(store, learner, recorder):
+def test_want_of_memory_asks_to_stop(store, learner, event_log):
     store.interrupt = Interrupt(lambda text: None)
-    keep = Checkpointer(store, learner, recorder, SaveRules(memory_stop=0.999999))
-    state = recorder.record(stepped(1))
+    keep = Checkpointer(store, learner, event_log, SaveRules(memory_stop=0.999999))
+    state = event_log.record(stepped(1))
     keep.keep(state, due=False, good_step=0)
     keep.keep(replace(state), due=False, good_step=0)  # the same boundary again, of a paused run
     assert store.interrupt()
@@ -233,11 +235,11 @@ def test_want_of_memory_asks_to_stop(store, learner, recorder):
     assert "memory is nearly used up" in warned.text
 
 
-def test_what_was_mended_is_journalled_once_at_the_next_boundary(store, learner, recorder):
+def test_what_was_mended_is_journalled_once_at_the_next_boundary(store, learner, event_log):
     learner.told = ["engine 1 has died", "engine 0 was silent"]
-    keep = Checkpointer(store, learner, recorder)
-    go(keep, recorder, learner, 1)
-    go(keep, recorder, learner, 2, due=False)
+    keep = Checkpointer(store, learner, event_log)
+    go(keep, event_log, learner, 1)
+    go(keep, event_log, learner, 2, due=False)
     assert [(warned.step, warned.text) for warned in warnings(store)] == [
         (1, "engine 1 has died"),
         (1, "engine 0 was silent"),

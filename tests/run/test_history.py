@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.control.events import Evaluated, Resumed, Started, Stopped, to_record
+from prorl.control.events import Resumed, Started, Stopped, Validated, to_record
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.run.history import (
@@ -143,7 +143,7 @@ def test_what_a_newer_version_wrote_is_left_out_and_said(tmp_path):
         {"kind": "teleported", "step": 9},
         {"kind": "warned", "step": 9, "text": "hot", "mood": "new field"},
         to_record(events.stepped(9)) | {"extra": [1]},
-        to_record(events.stepped(10)) | {"tally": {"score": 0.25}},
+        to_record(events.stepped(10)) | {"rollout_stats": {"score": 0.25}},
         to_record(events.stepped(10**30)),
         to_record(events.stepped("ten")),
         to_record(events.intervened()) | {"numbers": 3},
@@ -221,7 +221,7 @@ def test_what_is_no_run_is_refused(tmp_path, spoil):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of three steps of ten seconds each, with an exam and a reset; nobody trains it."""
+    """A run of three steps of ten seconds each, with a validation and a reset; nobody trains it."""
     folder = tmp_path / "runs" / "nano"
     with RunStore.create(folder, {"steps": 100}) as store:
         for event in (
@@ -258,7 +258,7 @@ def test_progress_rate_age_validation_and_decisions(run):
     assert (seen.name, seen.step, seen.planned) == ("nano", 3, 100)
     assert seen.steps_per_hour == pytest.approx(360)
     assert seen.written == now(run)
-    assert [(event.step, event.score) for event in seen.of(Evaluated)] == [(1, 0.25)]
+    assert [(event.step, event.score) for event in seen.of(Validated)] == [(1, 0.25)]
     assert [mark.kind for mark in seen.marks] == ["reset"]
 
 
@@ -297,13 +297,13 @@ def test_a_run_that_is_trained(run, phase, later, health):
 
 def test_a_policy_that_no_longer_works_is_no_running_one(run):
     plan = some_plan(seed=0, steps=9, detectors=some_detectors())
-    exams = [evaluated(0, 0.5), evaluated(1, 0.0)]
+    validations = [evaluated(0, 0.5), evaluated(1, 0.0)]
     with RunStore.open(run):
         heart = Heartbeat(run / "heartbeat.json", Deadlines(least={"learn": 50.0}))
-        heart.follow(plan, exams[-1], fold(exams))
+        heart.follow(plan, validations[-1], fold(validations))
         heart("learn")
         heart.close()
-        told = f"degraded: the exam is at most 14% of the best one; process {os.getpid()}, learn"
+        told = f"degraded: the validation is at most 14% of the best one; process {os.getpid()}, learn"
         assert condition(run) == told
     assert condition(run) == "crashed"
 
@@ -371,7 +371,7 @@ def test_a_damaged_journal_is_said_with_its_place_and_the_rest_is_shown(run):
     content = (run / "journal.jsonl").read_bytes()
     (run / "journal.jsonl").write_bytes(content.replace(b'"score":0.25', b'"score":0.75'))
     assert condition(run).startswith("crashed; the journal is damaged at line 3 (byte ")
-    assert (read_history(run).step, read_history(run).of(Evaluated)) == (3, [])
+    assert (read_history(run).step, read_history(run).of(Validated)) == (3, [])
 
 
 def test_runs_are_found_below_a_folder(run, tmp_path):

@@ -64,11 +64,11 @@ def test_every_phase_is_seen_while_it_lasts_and_between_phases_too(heart, tmp_pa
     assert len({beat.count for beat in seen}) == 4
 
 
-def test_the_phases_of_an_exam_beat_under_its_name():
+def test_the_phases_of_an_validation_beat_under_its_name():
     heard = []
-    with Stopwatch(heard.append, within="exam").phase("judge"):
-        assert heard == ["exam"]
-    assert heard == ["exam", BETWEEN]
+    with Stopwatch(heard.append, within="validation").phase("judge"):
+        assert heard == ["validation"]
+    assert heard == ["validation", BETWEEN]
 
 
 def test_the_step_follows_the_run(heart, tmp_path):
@@ -87,7 +87,7 @@ def test_a_beat_tells_that_the_policy_no_longer_works_until_it_does(heart, tmp_p
         heart.follow(plan, events[last - 1], fold(events[:last]))
         heart("learn")
         told.append(read_beat(tmp_path).trouble)
-    assert told == ["", "the exam is at most 16% of the best one", ""]
+    assert told == ["", "the validation is at most 16% of the best one", ""]
 
 
 def test_the_file_never_grows(heart, tmp_path):

@@ -356,23 +356,28 @@ def measured(folder):
 
 
 def test_rewind_sets_aside_what_was_measured_of_later_steps(store, reports):
-    own = ["study/base.parquet", "study/rules.json", "study/step_000001.parquet", "study/step_x.parquet"]
-    later = ["measurement/step_000003.parquet", "study/step_000002.parquet"]
+    own = [
+        "evaluation/base.parquet",
+        "evaluation/rules.json",
+        "evaluation/step_000001.parquet",
+        "evaluation/step_x.parquet",
+    ]
+    later = ["measurement/step_000003.parquet", "evaluation/step_000002.parquet"]
     measure(store, *own, *later)
-    (store.folder / "evals" / "study" / "step_000003.parts").mkdir()
+    (store.folder / "evals" / "evaluation" / "step_000003.parts").mkdir()
     train(store, 1)
     found = store.latest_checkpoint()
     train(store, 2, 3)
     store.rewind(found)
     assert measured(store.folder / "evals") == own
-    assert measured(store.folder / "discarded" / "evals") == [*later, "study/step_000003.parts"]
+    assert measured(store.folder / "discarded" / "evals") == [*later, "evaluation/step_000003.parts"]
     measure(store, later[1])
     store.rewind(found)
     assert measured(store.folder / "evals") == own
 
 
-def test_rewind_leaves_a_study_whole_that_is_being_measured(store, reports):
-    measure(store, "held/step_000002.parquet", "study/step_000002.parquet")
+def test_rewind_leaves_a_evaluation_whole_that_is_being_measured(store, reports):
+    measure(store, "held/step_000002.parquet", "evaluation/step_000002.parquet")
     train(store, 1)
     with hold_lock(store.folder / "evals" / "held" / "lock"):
         store.rewind(store.latest_checkpoint())

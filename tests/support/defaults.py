@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from prorl.config.schema import DetectorConfig, DetectorsConfig, ExamConfig, ResetConfig
+from prorl.config.schema import DetectorConfig, DetectorsConfig, ResetConfig, ValidationConfig
 from prorl.control.plan import Plan, Stage, make_plan
-from prorl.types import Knobs
+from prorl.types import HParams
 from support.recipes import recipe
 
 _PLAN = make_plan(recipe(length_penalty={"weight": 0}, stages=[{"at": 0}]))
 
 
-def some_knobs(**changes: Any) -> Knobs:
-    return replace(_PLAN.knobs, **({"mixture": {}} | changes))
+def some_hparams(**changes: Any) -> HParams:
+    return replace(_PLAN.hparams, **({"mixture": {}} | changes))
 
 
 def some_resets(**changes: Any) -> ResetConfig:
     return _PLAN.reset.model_copy(update={"every": 0} | changes)
 
 
-def some_exams(**changes: Any) -> ExamConfig:
-    return _PLAN.exam.model_copy(update=changes)
+def some_validations(**changes: Any) -> ValidationConfig:
+    return _PLAN.validation.model_copy(update=changes)
 
 
 def some_stage(**changes: Any) -> Stage:
@@ -36,5 +36,5 @@ def some_detectors(**rows: Any) -> dict[str, DetectorConfig]:
 
 
 def some_plan(**changes: Any) -> Plan:
-    bare = {"knobs": some_knobs(), "schedules": {}, "stages": (), "reset": some_resets(), "detectors": {}}
+    bare = {"hparams": some_hparams(), "schedules": {}, "stages": (), "reset": some_resets(), "detectors": {}}
     return replace(_PLAN, **(bare | changes))

@@ -1,23 +1,23 @@
 """Events with plausible contents, of which a test states only what it is about."""
 
 from prorl.control.events import (
-    Evaluated,
     Event,
     Intervened,
     Ordered,
     ReferenceReset,
     Resumed,
+    RolloutStats,
     StageEntered,
     Started,
     Stepped,
     Stopped,
-    Tally,
+    Validated,
     Warned,
 )
 from prorl.types import UpdateStats
 
 
-def tally(**changes) -> Tally:
+def rollout_stats(**changes) -> RolloutStats:
     plausible = {
         "draws": 10,
         "accepted": 4,
@@ -34,7 +34,7 @@ def tally(**changes) -> Tally:
         "unanswered": 0.25,
         "domain_scores": {"math": 0.75, "code": 0.25},
     }
-    return Tally(**(plausible | changes))
+    return RolloutStats(**(plausible | changes))
 
 
 def update(**changes) -> UpdateStats:
@@ -60,15 +60,15 @@ def update(**changes) -> UpdateStats:
 def blind(step: int = 1) -> Stepped:
     """A step whose verdicts were all errors: nothing was measured, and nothing learned."""
     nothing = dict.fromkeys(("score", "reward", "length", "truncated", "unanswered"))
-    lost = tally(draws=4, errors=4, accepted=0, easy=0, hard=0, domain_scores={}, **nothing)
-    return stepped(step, tally=lost, update=update(updates=0))
+    lost = rollout_stats(draws=4, errors=4, accepted=0, easy=0, hard=0, domain_scores={}, **nothing)
+    return stepped(step, rollout_stats=lost, update=update(updates=0))
 
 
 def stepped(step: int = 1, **changes) -> Stepped:
     plausible = {
         "cursor": 10 * step,
         "version": step,
-        "tally": tally(),
+        "rollout_stats": rollout_stats(),
         "update": update(),
         "learning_rate": 1e-6,
         "length_weight": 0.0,
@@ -78,7 +78,7 @@ def stepped(step: int = 1, **changes) -> Stepped:
     return Stepped(step=step, **(plausible | changes))
 
 
-def evaluated(step: int, score: float, **changes) -> Evaluated:
+def evaluated(step: int, score: float, **changes) -> Validated:
     plausible = {
         "domains": {"math": score, "code": score},
         "pass_at_n": 0.9,
@@ -86,7 +86,7 @@ def evaluated(step: int, score: float, **changes) -> Evaluated:
         "seconds": 12.0,
         "responses": 800,
     }
-    return Evaluated(step=step, score=score, **(plausible | changes))
+    return Validated(step=step, score=score, **(plausible | changes))
 
 
 def reset(step: int, **changes) -> ReferenceReset:

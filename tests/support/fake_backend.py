@@ -1,7 +1,7 @@
 """A backend without torch, in milliseconds: a scripted policy that improves when its updates are sound.
 
 It exercises the real loop, director, journal and checkpoints. The policy is one number, `skill`: the chance to
-write a problem's witness instead of a wrong answer. An update moves it by the mean advantage of right answers.
+write a problem's solution instead of a wrong answer. An update moves it by the mean advantage of right answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from prorl.envs.extract import respond
 from prorl.envs.seeds import generator
 from prorl.envs.types import Problem, Task, Verdict
-from prorl.types import Batch, Completion, Knobs, Request, UpdateStats, log_probs, token_ids
+from prorl.types import Batch, Completion, HParams, Request, UpdateStats, log_probs, token_ids
 
 END = 0  # the end-of-sequence token; every other token is a character's code point
 WRONG = "?"
@@ -32,7 +32,7 @@ class FakeRenderer:
 
 
 class FakeEngine:
-    """Writes a problem's witness with probability `skill`, a wrong answer otherwise."""
+    """Writes a problem's solution with probability `skill`, a wrong answer otherwise."""
 
     def __init__(self, answers: Mapping[tuple[int, ...], str]) -> None:
         self._answers = answers
@@ -93,24 +93,24 @@ class FakeLearner:
         self.momentum = 0.0
         self.reference = skill
 
-    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
-        return partial(self.update, batch, knobs)
+    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
+        return partial(self.update, batch, hparams)
 
-    def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
+    def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
         actions = [action for group in batch.groups for action in group.actions]
         gain = sum(a.advantage for a in actions if len(a.tokens) > len(respond("", WRONG)) + 1)
         if actions:
-            self.momentum = 0.5 * self.momentum + knobs.learning_rate * gain / len(actions)
+            self.momentum = 0.5 * self.momentum + hparams.learning_rate * gain / len(actions)
             self.skill = min(0.99, max(0.01, self.skill + self.momentum))
         measured: dict[str, float | None] = {
             "loss": -gain,
-            "kl": abs(self.skill - self.reference) if knobs.kl_coef else None,
+            "kl": abs(self.skill - self.reference) if hparams.kl_coef else None,
             "entropy": -self.skill * math.log(self.skill) - (1 - self.skill) * math.log(1 - self.skill),
             "grad_norm": abs(gain),
             **dict.fromkeys(("clip_share", "mismatch", "mismatch_out_share"), 0.0),
         }
         return UpdateStats(
-            updates=knobs.updates_per_step if actions else 0,
+            updates=hparams.updates_per_step if actions else 0,
             skipped=0,
             **(measured if actions else dict.fromkeys(measured)),  # what was not measured is None
             tokens=batch.action_tokens,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from prorl.build import Session
 from prorl.config.schema import RunConfig
-from prorl.control.events import Evaluated, Event, Ordered, Stepped, from_record
+from prorl.control.events import Event, Ordered, Stepped, Validated, from_record
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.extract import respond
@@ -25,13 +25,13 @@ from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
 from prorl.steering import parse_order
 from prorl.stopwatch import unheard
-from support.defaults import some_exams, some_knobs, some_plan, some_resets
+from support.defaults import some_hparams, some_plan, some_resets, some_validations
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
 from support.recipes import recipe
 
 CONFIG = recipe(
     tasks={"arithmetic": {}, "word_list": {}},
-    exam={"every": 4},
+    validation={"every": 4},
     length_penalty={"on_steps": 2, "off_steps": 3},
 )
 """By which orders are judged."""
@@ -39,22 +39,22 @@ CONFIG = recipe(
 PLAN = some_plan(
     seed=7,
     steps=12,
-    knobs=some_knobs(
+    hparams=some_hparams(
         prompts_per_step=4, samples_per_prompt=4, response_limit=200, learning_rate=0.1, kl_coef=1e-3
     ),
     schedules={"length_weight": CONFIG.length_penalty},
     reset=some_resets(every=5, cooldown=2),
-    exam=some_exams(every=4, per_domain=5, samples=2),
+    validation=some_validations(every=4, per_domain=5, samples=2),
     save_every=3,
     sample_every=4,
 )
 
 
 class Answers(dict[tuple[int, ...], str]):
-    """Witness responses by encoded prompt, filled as the mixture hands problems out."""
+    """Solution responses by encoded prompt, filled as the mixture hands problems out."""
 
 
-class WitnessedMixture(Mixture):
+class SolutionMixture(Mixture):
     """A mixture that tells the fake policy what the right answer to each drawn problem is."""
 
     def __init__(self, answers: Answers) -> None:
@@ -64,12 +64,12 @@ class WitnessedMixture(Mixture):
     def problem(self, draw, split, weights=None):
         return self.told(super().problem(draw, split, weights))
 
-    def exam_problems(self, split, per_domain):
-        return tuple(map(self.told, super().exam_problems(split, per_domain)))
+    def validation_problems(self, split, per_domain):
+        return tuple(map(self.told, super().validation_problems(split, per_domain)))
 
     def told(self, problem):
-        witness = problem.witness
-        self.answers[FakeRenderer().encode(problem.prompt)] = respond(witness.steps, witness.answer)
+        solution = problem.solution
+        self.answers[FakeRenderer().encode(problem.prompt)] = respond(solution.steps, solution.answer)
         return problem
 
 
@@ -114,7 +114,7 @@ def run_in(
         watch(event, state)
 
     answers = Answers()
-    tasks = WitnessedMixture(answers)
+    tasks = SolutionMixture(answers)
     verifiers = {name: make_task(name) for name in ("arithmetic", "word_list")}
     backend = FakeBackend(verifiers, answers, skill=0.3)
     sabotage(backend)
@@ -136,7 +136,7 @@ def run_in(
     new = not folder.exists()
     with RunStore.create(folder, {}, report=report) if new else RunStore.open(folder, report=report) as store:
         if new:
-            recorder = begin(
+            event_log = begin(
                 store,
                 backend.learner,
                 config_hash="c",
@@ -146,18 +146,20 @@ def run_in(
         else:
             checkpoint = store.latest_checkpoint()
             assert checkpoint is not None
-            recorder = resume(store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_order])
-        keeper = Checkpointer(store, backend, recorder, keep)
+            event_log = resume(
+                store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_order]
+            )
+        checkpointer = Checkpointer(store, backend, event_log, keep)
         run = Run(
             session=session,
             store=store,
-            recorder=recorder,
-            keeper=keeper,
-            interrupted=lambda: until(recorder.state),
+            event_log=event_log,
+            checkpointer=checkpointer,
+            interrupted=lambda: until(event_log.state),
             wait=wait,
             pulse=unheard,
         )
-        with keeper.last_words():
+        with checkpointer.last_words():
             return train(run)
 
 
@@ -192,7 +194,7 @@ def timeless(events: list[Event]) -> list[Event]:
     """What happened, without how long it took and without the interruptions themselves."""
     return [
         replace(event, seconds={} if isinstance(event, Stepped) else 0.0)
-        if isinstance(event, (Stepped, Evaluated))
+        if isinstance(event, (Stepped, Validated))
         else event
         for event in events
         if event.kind not in ("resumed", "stopped", "warned")

@@ -9,13 +9,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from prorl.build import learner_settings
 from prorl.learn.learner import TorchLearner
 from prorl.types import Action, Batch, PromptActions, log_probs, token_ids
-from support.defaults import some_knobs
+from support.defaults import some_hparams
 from support.recipes import recipe
 
 VOCABULARY = 30
 UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says
 PLAIN = {"betas": (0.0, 0.0), "eps": 1.0}  # steps in proportion to the gradient rather than its sign
-KNOBS = some_knobs(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
+HPARAMS = some_hparams(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
 
 
 def qwen2(**changes):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console as RichConsole
 
-from prorl.control.events import Evaluated, Event, Stepped, from_record
+from prorl.control.events import Event, Stepped, Validated, from_record
 from prorl.control.state import RunState
-from prorl.lab.evals.evaluation_store import read_study
+from prorl.lab.evals.evaluation_store import read_evaluation
 from prorl.lab.watch.console import Console
 from prorl.run.journal import read_journal
 from prorl.run.process import ECHO
@@ -55,7 +55,7 @@ def timeless(run: Path) -> list[Event]:
     """What happened, without how long it took and without the interruptions themselves."""
     return [
         replace(event, seconds={} if isinstance(event, Stepped) else 0.0)
-        if isinstance(event, (Stepped, Evaluated))
+        if isinstance(event, (Stepped, Validated))
         else event
         for event in events(run)
         if event.kind not in ("resumed", "stopped", "warned")
@@ -80,7 +80,7 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file; of a study, without how long it took."""
+    """The bytes of a file; of an evaluation, without how long it took."""
     if path.suffix != ".parquet":
         return path.read_bytes()
-    return repr(replace(read_study(path), seconds=0.0)).encode()
+    return repr(replace(read_evaluation(path), seconds=0.0)).encode()

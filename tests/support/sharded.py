@@ -17,7 +17,7 @@ from prorl.cluster.weights import collect
 from prorl.learn import learner as learning
 from prorl.learn.learner import TorchLearner
 from prorl.learn.parallel import Ranks, full_weights
-from prorl.types import Batch, Knobs
+from prorl.types import Batch, HParams
 from support.learners import learner, qwen2
 
 
@@ -34,7 +34,7 @@ def outcome(one: TorchLearner) -> dict[str, list[float]]:
 def train(
     model: dict[str, Any],
     settings: dict[str, Any],
-    steps: Sequence[tuple[Batch, Knobs]],
+    steps: Sequence[tuple[Batch, HParams]],
     *,
     alone: bool = False,
     restore: Path | None = None,
@@ -50,11 +50,11 @@ def train(
         one.restore(restore)
         one.restore_reference(restore / "reference")
     stats = []
-    for batch, knobs in steps:
+    for batch, hparams in steps:
         if turns:
             one.stow()
             one.fetch()
-        stats.append(dataclasses.asdict(one.update(batch, knobs)))
+        stats.append(dataclasses.asdict(one.update(batch, hparams)))
     if save is not None:
         (save / "reference").mkdir(parents=True, exist_ok=True)
         write = one.snapshot()

@@ -19,7 +19,7 @@ from support.recipes import recipe
 
 
 def main(folder: Path, seconds: float, steps: int) -> None:
-    config = recipe(tasks={"arithmetic": {}, "word_list": {}}, exam={"every": 4}, steps=steps)
+    config = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=steps)
 
     def watch(event, state) -> None:
         if isinstance(event, Started):  # a fake run has no recipe of its own; who gives orders asks for one

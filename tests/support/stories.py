@@ -1,4 +1,4 @@
-"""Run directories written by hand: a recipe, a journal, studies; read by whatever only reads files."""
+"""Run directories written by hand: a recipe, a journal, evaluations; read by whatever only reads files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import Event, Started, Stopped
 from prorl.envs.files import encode_json
-from prorl.lab.evals.evaluation_store import Study, write_study
+from prorl.lab.evals.evaluation_store import Evaluation, write_evaluation
 from prorl.rollout.validation import ProblemResult
 from prorl.run.history import RunHistory, read_history
 from support.events import evaluated, reset, stepped
@@ -25,7 +25,7 @@ def recipe(**settings: Any) -> dict[str, Any]:
 
 
 def history(steps: int = 4) -> tuple[Event, ...]:
-    """A run that was examined at both ends and reset its reference once."""
+    """A run that was validated at both ends and reset its reference once."""
     return (
         STARTED,
         evaluated(0, 0.25),
@@ -66,14 +66,14 @@ def result(index: int, solved: int, *, samples: int = 4, **changes: Any) -> Prob
     return ProblemResult(index=index, solved=solved, samples=samples, **{**plausible, **changes})
 
 
-def study(problems: Iterable[ProblemResult], *, step: int | None = 4, samples: int = 4) -> Study:
+def evaluation(problems: Iterable[ProblemResult], *, step: int | None = 4, samples: int = 4) -> Evaluation:
     model = "base" if step is None else f"step_{step:06d}"
-    return Study(model=model, step=step, samples=samples, seconds=1.0, problems=tuple(problems))
+    return Evaluation(model=model, step=step, samples=samples, seconds=1.0, problems=tuple(problems))
 
 
-def keep(folder: Path, *studies: Study, name: str = "measurement") -> None:
-    """Store studies of a run's models where its readers look for them."""
+def keep(folder: Path, *evaluations: Evaluation, name: str = "measurement") -> None:
+    """Store evaluations of a run's models where its readers look for them."""
     place = folder / "evals" / name
     place.mkdir(parents=True, exist_ok=True)
-    for one in studies:
-        write_study(place / f"{one.model}.parquet", one)
+    for one in evaluations:
+        write_evaluation(place / f"{one.model}.parquet", one)

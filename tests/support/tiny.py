@@ -28,7 +28,7 @@ TINY: dict[str, Any] = {
     "optimizer": {"lr": 1e-2},
     "kl": {"coef": 1e-2},
     "reset": {"every": 2, "cooldown": 0},
-    "exam": {"every": 2, "per_domain": 2, "samples": 2},
+    "validation": {"every": 2, "per_domain": 2, "samples": 2},
     "evaluation": {"per_domain": 2, "ood_per_domain": 2, "samples": 2},
     "save": {"every": 2},
     "sample_every": 1,

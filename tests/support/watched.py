@@ -61,9 +61,9 @@ class WatchedRank(LearnerRank):
         with _noted("rank", method):
             return super().call(method, *arguments, **options)
 
-    def learn(self, shares: Any, knobs: Any) -> Any:
+    def learn(self, shares: Any, hparams: Any) -> Any:
         with _noted("rank", "learn"):
-            return super().learn(shares, knobs)
+            return super().learn(shares, hparams)
 
     def publish(self, version: int) -> list[Any]:
         with _noted("rank", "publish"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-ResetReason = Literal["kl_ceiling", "stalled_exam", "schedule"]
+ResetReason = Literal["kl_ceiling", "stalled_validation", "schedule"]
 
 
 def due(
@@ -16,12 +16,12 @@ def due(
     step: int,
     last_reset_step: int,
     recent_kls: Sequence[float],
-    exams_since_best: int,
+    validations_since_best: int,
     every: int,
     kl_ceiling: float | None,
     kl_count: int,
     kl_window: int,
-    stalled_exams: int,
+    stalled_validations: int,
     cooldown: int,
 ) -> ResetReason | None:
     """The first reason that holds for a reset now, or None. With every rule off, there is none.
@@ -31,7 +31,8 @@ def due(
         last_reset_step: step of the last reset; 0, the birth of the run, if there was none.
         recent_kls: mean KL per step to the present reference, newest last. Values from before the last reset
             belong to another reference: the caller clears them.
-        exams_since_best: exams without a new best, counted from the best exam or the last reset, whichever
+        validations_since_best: validations without a new best, counted from the best validation or the last reset,
+        whichever
             is later; else one stall would reset again after every cooldown.
         every: steps after the last reset at which `schedule` holds; 0 is off.
         kl_ceiling: `kl_ceiling` holds if the KL was above it in `kl_count` of the last `kl_window` steps, in
@@ -39,7 +40,7 @@ def due(
             relative to recent values would misfire.
         kl_count: how many steps above the ceiling.
         kl_window: among how many.
-        stalled_exams: `stalled_exam` holds from this many exams without a new best; 0 is off.
+        stalled_validations: `stalled_validation` holds from this many validations without a new best; 0 is off.
         cooldown: no reset within this many steps of the last one.
 
     Raises:
@@ -47,8 +48,8 @@ def due(
     """
     if step < last_reset_step:
         raise ValueError(f"the last reset, at step {last_reset_step}, lies after step {step}")
-    if min(every, stalled_exams, cooldown) < 0:
-        raise ValueError("every, stalled_exams and cooldown must not be negative; 0 switches each off")
+    if min(every, stalled_validations, cooldown) < 0:
+        raise ValueError("every, stalled_validations and cooldown must not be negative; 0 switches each off")
     if kl_ceiling is not None and not 1 <= kl_count <= kl_window:
         raise ValueError(f"need 1 <= kl_count <= kl_window: got {kl_count} and {kl_window}")
     since_reset = step - last_reset_step
@@ -56,8 +57,8 @@ def due(
         return None
     if kl_ceiling is not None and sum(kl > kl_ceiling for kl in recent_kls[-kl_window:]) >= kl_count:
         return "kl_ceiling"
-    if stalled_exams and exams_since_best >= stalled_exams:
-        return "stalled_exam"
+    if stalled_validations and validations_since_best >= stalled_validations:
+        return "stalled_validation"
     if every and since_reset >= every:
         return "schedule"
     return None

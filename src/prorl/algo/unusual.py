@@ -33,16 +33,17 @@ def lasts(hot: Sequence[bool], *, hits: int, of_last: int) -> bool:
 
 
 def divergence(pairs: Sequence[tuple[float, float]]) -> float:
-    """How far training went up while the exam went down: of `(training score, exam score)` pairs, oldest first.
+    """How far training went up while the validation went down: of `(training score, validation score)` pairs, oldest
+    first.
 
-    Both changes are those since the best exam among the pairs, the earliest of equals; the smaller one counts, so it
-    is positive only where both happened. Zero for fewer than two pairs.
+    Both changes are those since the best validation among the pairs, the earliest of equals; the smaller one counts,
+    so it is positive only where both happened. Zero for fewer than two pairs.
 
     >>> round(divergence([(0.2, 0.3), (0.4, 0.5), (0.7, 0.4)]), 3)
     0.1
     """
     if len(pairs) < 2:
         return 0.0
-    trained, examined = pairs[-1]
-    best_trained, best_examined = max(pairs, key=lambda pair: pair[1])
-    return min(trained - best_trained, best_examined - examined)
+    trained, validated = pairs[-1]
+    best_trained, best_validated = max(pairs, key=lambda pair: pair[1])
+    return min(trained - best_trained, best_validated - validated)

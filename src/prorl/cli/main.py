@@ -161,7 +161,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how runs are doing, from their files: progress, last exam, last decisions, health."""
+    """Show how runs are doing, from their files: progress, last validation, last decisions, health."""
 
     def work() -> int:
         from prorl.lab.watch.console import overview
@@ -203,12 +203,12 @@ def tell(
     order: Annotated[
         list[str],
         typer.Argument(
-            help="KNOB=VALUE …, pause, resume, stop, save, exam, reset-reference, roll-back, roll-back=STEP, or "
-            "note TEXT. The value `plan` gives a knob back to the recipe."
+            help="HPARAM=VALUE …, pause, resume, stop, save, validation, reset-reference, roll-back, roll-back=STEP, or "
+            "note TEXT. The value `plan` gives a hparam back to the recipe."
         ),
     ],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before a knob moves by more than 10 times.")
+        bool, typer.Option("--yes", help="Do not ask before a hparam moves by more than 10 times.")
     ] = False,
 ) -> None:
     """Give an order to a run, from any shell: it is obeyed at the next step boundary, once, and journalled."""

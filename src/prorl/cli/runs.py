@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
 INDEX = "creativity.json"
-PREFERRED = ("study", "measurement")  # the evaluations of a run, the more thorough one first
+PREFERRED = ("evaluation", "measurement")  # the evaluations of a run, the more thorough one first
 
 Runs = Annotated[list[Path], typer.Argument(help="Run directories, or names below runs/.")]
 
@@ -103,12 +103,10 @@ def evaluate(
     ood: Annotated[
         int | None, typer.Option(min=0, help="Out-of-domain problems per domain; default: the recipe's.")
     ] = None,
-    ladder_per_level: Annotated[
-        int, typer.Option(min=0, help="Problems per difficulty level of each task.")
-    ] = 20,
+    per_level: Annotated[int, typer.Option(min=0, help="Problems per difficulty level of each task.")] = 20,
     name: Annotated[
         str, typer.Option(help="The evaluation; one evaluation asks every model the same.")
-    ] = "study",
+    ] = "evaluation",
     out: Annotated[
         Path | None,
         typer.Option(help="Where to keep evaluations; default: evals/ of the run, or evals/MODEL."),
@@ -124,7 +122,7 @@ def evaluate(
 
     def work() -> None:
         ks = read_ks(k)
-        options = {"per_domain": per_domain, "ood_per_domain": ood, "ladder_per_level": ladder_per_level}
+        options = {"per_domain": per_domain, "ood_per_domain": ood, "per_level": per_level}
         options |= {"samples": samples or ks[-1]}
         settings = [f"evaluation.{key}={value}" for key, value in options.items() if value is not None]
         try:
@@ -196,7 +194,7 @@ def creativity(
 
     def work() -> None:
         from prorl.lab.evals.creativity import Lengths, compare_creativity, write_creativity
-        from prorl.lab.evals.evaluation_store import read_study
+        from prorl.lab.evals.evaluation_store import read_evaluation
         from prorl.lab.results import creativity_tables
         from prorl.lab.watch.console import Console
 
@@ -204,7 +202,8 @@ def creativity(
         console = Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
         paths = _evaluation_files(evaluations, name)
         read = sorted(  # the base first, then checkpoints by step, then models from elsewhere
-            map(read_study, paths), key=lambda one: (one.model != "base", one.step is None, one.step or 0)
+            map(read_evaluation, paths),
+            key=lambda one: (one.model != "base", one.step is None, one.step or 0),
         )
         reference = _corpus(corpus, paths[0])
         with console.counting("corpus:") as advance:
@@ -219,7 +218,7 @@ def creativity(
 
 def _evaluation_files(given: Sequence[Path], name: str | None) -> Sequence[Path]:
     """The files given, or those of an evaluation of the run given."""
-    from prorl.lab.evals.evaluation_store import studies
+    from prorl.lab.evals.evaluation_store import evaluations
 
     run = run_folder(given[0])
     if not run.is_dir():
@@ -229,7 +228,7 @@ def _evaluation_files(given: Sequence[Path], name: str | None) -> Sequence[Path]
         return given
     if len(given) > 1:
         raise ProrlError("give one run, or files of evaluations")
-    stored = dict(studies(run))
+    stored = dict(evaluations(run))
     chosen = name or next((known for known in (*PREFERRED, *stored) if known in stored), "")
     if chosen not in stored:
         has = f"it has {', '.join(stored)}" if stored else "make one first, with `prorl eval`"
@@ -265,7 +264,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: recipes, cost, exams, decisions, evaluations; with intervals over seeds.
+    """Compare runs: recipes, cost, validations, decisions, evaluations; with intervals over seeds.
 
     Reads files only, so the runs may be training. Runs that differ only in their seed share a column, which holds
     mean ± half of the 95 % interval, and below it the runs in the order of their names.

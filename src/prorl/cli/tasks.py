@@ -42,7 +42,9 @@ def list_tasks(recipe: Recipe = None, as_json: AsJson = False) -> None:
             levels, beyond = (
                 ", ".join(map(str, getattr(task, which, ()))) for which in ("levels", "ood_levels")
             )
-            splits = " ".join(split for split in ("train", "exam", "test", "ood") if split in task.splits)
+            splits = " ".join(
+                split for split in ("train", "validation", "test", "ood") if split in task.splits
+            )
             rows.append((name, task.domain, levels, beyond, splits))
         columns = ("task", "domain", "levels", "out of domain", "splits")
         show([Table(title="", columns=columns, rows=tuple(rows))], as_json)
@@ -57,7 +59,7 @@ def show_problem(
     name: Annotated[str, typer.Argument(metavar="TASK", help="A task by name.")],
     index: Annotated[int, typer.Argument(min=0, help="Which of its problems.")] = 0,
     split: Annotated[
-        str | None, typer.Option(help="train, exam, test or ood; default: the first it has.")
+        str | None, typer.Option(help="train, validation, test or ood; default: the first it has.")
     ] = None,
     recipe: Recipe = None,
 ) -> None:
@@ -75,8 +77,8 @@ def show_problem(
         typer.echo(
             f"\n-- {name} {index}, {chosen}, level {problem.level}; for the verifier: {problem.payload!r}"
         )
-        if problem.witness is not None:
-            typer.echo(f"-- a solution: {problem.witness.answer!r} by {problem.witness.steps!r}")
+        if problem.solution is not None:
+            typer.echo(f"-- a solution: {problem.solution.answer!r} by {problem.solution.steps!r}")
 
     finish(work)
 
@@ -155,7 +157,7 @@ def _table(checks: Iterable[TaskCheck]) -> Table:
     rows = tuple(
         (
             *(found.name, found.domain),
-            *((None, None) if found.faults else (found.witnessed, found.problems)),
+            *((None, None) if found.faults else (found.with_solution, found.problems)),
             Number(value=found.baseline.score, form=".2f"),
             *(milliseconds(found.generate_seconds), milliseconds(found.verify_seconds)),
             "; ".join(found.faults),

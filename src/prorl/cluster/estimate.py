@@ -28,11 +28,11 @@ from prorl.cluster.capacity import (
 )
 from prorl.config.recipe import RecipeError, to_json
 from prorl.config.schema import RunConfig, shape_of
-from prorl.control.plan import Plan, knobs_at, make_plan
+from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.data import data_folder, data_requests
 from prorl.envs.datasets.prepare import describe_needs
 from prorl.envs.registry import make_task
-from prorl.types import Knobs
+from prorl.types import HParams
 
 
 def dry_run(config: RunConfig) -> str:
@@ -61,13 +61,13 @@ def dry_run(config: RunConfig) -> str:
 
 def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
     """One sentence per estimate: tokens, memory and disk."""
-    knobs = knobs_at(plan, 0)
-    rollouts = knobs.prompts_per_step * knobs.samples_per_prompt
+    hparams = hparams_at(plan, 0)
+    rollouts = hparams.prompts_per_step * hparams.samples_per_prompt
     yield (
-        f"the first step trains on {rollouts:,} rollouts of {knobs.prompts_per_step} informative groups, at most "
-        f"{_trained_tokens(knobs):,} tokens, and samples at most {_sampled_tokens(knobs):,}"
+        f"the first step trains on {rollouts:,} rollouts of {hparams.prompts_per_step} informative groups, at most "
+        f"{_trained_tokens(hparams):,} tokens, and samples at most {_sampled_tokens(hparams):,}"
     )
-    total = sum(_trained_tokens(knobs_at(plan, step)) for step in range(plan.steps))
+    total = sum(_trained_tokens(hparams_at(plan, step)) for step in range(plan.steps))
     yield f"the run trains on at most {total:,} tokens in {plan.steps:,} steps"
     yield f"a reference is {'held' if plan.needs_reference else 'not held'}; {len(plan.stages)} stages"
     size = model_size(config)
@@ -232,9 +232,9 @@ def _known_size(config: RunConfig) -> Size:
 
 
 def _demand(config: RunConfig, plan: Plan) -> Demand:
-    stages = [knobs_at(plan, step) for step in (0, *(stage.at for stage in plan.stages))]
+    stages = [hparams_at(plan, step) for step in (0, *(stage.at for stage in plan.stages))]
     return Demand(
-        response_limit=max(knobs.response_limit for knobs in stages),
+        response_limit=max(hparams.response_limit for hparams in stages),
         micro_batch_tokens=config.learner.micro_batch_tokens,
         activation_checkpointing=config.learner.activation_checkpointing,
         half=config.learner.dtype == "bfloat16",
@@ -247,10 +247,10 @@ def _demand(config: RunConfig, plan: Plan) -> Demand:
     )
 
 
-def _trained_tokens(knobs: Knobs) -> int:
-    return knobs.prompts_per_step * knobs.samples_per_prompt * knobs.response_limit
+def _trained_tokens(hparams: HParams) -> int:
+    return hparams.prompts_per_step * hparams.samples_per_prompt * hparams.response_limit
 
 
-def _sampled_tokens(knobs: Knobs) -> int:
-    draws = ceil(knobs.prompts_per_step * knobs.max_draw_factor)
-    return draws * knobs.samples_per_prompt * knobs.response_limit
+def _sampled_tokens(hparams: HParams) -> int:
+    draws = ceil(hparams.prompts_per_step * hparams.max_draw_factor)
+    return draws * hparams.samples_per_prompt * hparams.response_limit

@@ -30,7 +30,7 @@ from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
 from prorl.learn.packing import Share
 from prorl.learn.parallel import Ranks, full_weights
-from prorl.types import Batch, Knobs, UpdateStats
+from prorl.types import Batch, HParams, UpdateStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +97,9 @@ class LearnerRank:
         """A method of the learner."""
         return getattr(self._learner, method)(*arguments, **options)
 
-    def learn(self, shares: Sequence[Any], knobs: Knobs) -> UpdateStats:
+    def learn(self, shares: Sequence[Any], hparams: HParams) -> UpdateStats:
         """One step on this rank's share of the batch; `shares` has a reference for each rank."""
-        return self._learner.learn(result(shares[self._index]), knobs)
+        return self._learner.learn(result(shares[self._index]), hparams)
 
     def publish(self, version: int) -> list[Any]:
         """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""
@@ -186,10 +186,10 @@ class RayLearner:
         self._ask("call", "stow")()
         self._stowed = True
 
-    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
         """Begin one step on all ranks, each of which takes its own rows."""
-        shares = self.facts.deal(batch, updates=knobs.updates_per_step)
-        return self._begin("learn", [ray.put(share) for share in shares], knobs)
+        shares = self.facts.deal(batch, updates=hparams.updates_per_step)
+        return self._begin("learn", [ray.put(share) for share in shares], hparams)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""

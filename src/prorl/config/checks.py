@@ -52,11 +52,11 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             "device=cpu: set cluster.transfer=auto"
         )
     phases = config.deadlines
-    patience = min(phases.generate, phases.sync, phases.exam, phases.measure, phases.between)
+    patience = min(phases.generate, phases.sync, phases.validation, phases.measure, phases.between)
     if config.backend == "ray" and config.cluster.engine_deadline >= patience:
         yield (
             f"cluster.engine_deadline ({config.cluster.engine_deadline:g} s) is not below the least of "
-            f"deadlines.generate, sync, exam, measure and between ({patience:g} s): the trainer would be ended "
+            f"deadlines.generate, sync, validation, measure and between ({patience:g} s): the trainer would be ended "
             "before it could replace an engine"
         )
     if config.backend == "ray":
@@ -82,8 +82,8 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         )
     if config.mismatch.low > config.mismatch.high:
         yield f"mismatch.low ({config.mismatch.low}) is above mismatch.high ({config.mismatch.high})"
-    if (reset.stalled_exams or reset.target == "best") and not config.exam.every:
-        yield "reset.stalled_exams and reset.target=best need exams: set exam.every above 0"
+    if (reset.stalled_validations or reset.target == "best") and not config.validation.every:
+        yield "reset.stalled_validations and reset.target=best need validations: set validation.every above 0"
     if reset.kl_count > reset.kl_window:
         yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
     levels = {"model.warmup.levels": config.model.warmup.levels} if config.model.warmup else {}

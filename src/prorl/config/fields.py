@@ -48,7 +48,7 @@ Listed = Field(strict=False)  # a tuple, which YAML and JSON write as a list
 
 @dataclass(frozen=True)
 class Live:
-    """Marks a field as a hyperparameter of the step, called `name` in `types.Knobs`."""
+    """Marks a field as a hyperparameter of the step, called `name` in `types.HParams`."""
 
     name: str
 

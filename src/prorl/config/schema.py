@@ -59,7 +59,7 @@ class ShapeConfig(Model):
 
 
 class WarmupConfig(Model):
-    """How the tiny base is made: supervised on witnesses, cached by the hash of all this."""
+    """How the tiny base is made: supervised on solutions, cached by the hash of all this."""
 
     shape: ShapeConfig = ShapeConfig()
     vocab_size: Length = 1024
@@ -184,13 +184,13 @@ class KLConfig(Model):
 
 
 class ResetConfig(Model):
-    """When the policy becomes the reference. Off: `every: 0`, `stalled_exams: 0`, `kl_ceiling: null`."""
+    """When the policy becomes the reference. Off: `every: 0`, `stalled_validations: 0`, `kl_ceiling: null`."""
 
     every: Step = 250
     kl_ceiling: Positive | None = None  # nats per token, of the mean of k2 whatever `kl.estimator`
     kl_count: Count = 3
     kl_window: int = Field(5, ge=1, le=32)
-    stalled_exams: Number = 0
+    stalled_validations: Number = 0
     cooldown: Step = 20
     target: Literal["current", "best"] = "current"
     optimizer: Literal["keep", "clear"] = "keep"
@@ -241,8 +241,8 @@ class SandboxConfig(Model):
     unsafe: bool = False  # allow tier C, which contains next to nothing
 
 
-class ExamConfig(Model):
-    """Exams during the run."""
+class ValidationConfig(Model):
+    """Validations during the run."""
 
     every: Step = 50
     per_domain: Count = 64
@@ -250,18 +250,18 @@ class ExamConfig(Model):
 
 
 class EvaluationConfig(Model):
-    """The measurement before and after: problems per domain of the test split, out of domain, and of each rung."""
+    """The measurement before and after: problems per domain of the test split, out of domain, and of each level."""
 
     per_domain: Number = 100
     ood_per_domain: Number = 50
-    ladder_per_level: Number = 0
+    per_level: Number = 0
     samples: Count = 16
     temperature: Amount = 1.0  # 0: always the most probable token
     top_p: TopP = 1.0
 
 
 class StageConfig(Model):
-    """From step `at` on other knobs hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
+    """From step `at` on other hparams hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
 
     at: Step
     set: dict[Text, Any] = Field(default_factory=dict)
@@ -271,7 +271,7 @@ class StageConfig(Model):
 
 
 class SaveConfig(Model):
-    """Checkpoints. The base and the best exam's are always kept."""
+    """Checkpoints. The base and the best validation's are always kept."""
 
     every: Steps = 50  # steps
     minutes: Amount = 60.0  # a checkpoint at least so often, whatever a step takes; 0: off
@@ -284,14 +284,14 @@ class DeadlinesConfig(Model):
     """Seconds without a sign of life after which the supervisor calls a phase hung and restarts the trainer.
 
     A phase that usually takes long may take `factor` times its median, if that is more. Decoding beats whenever a
-    response ends, judging and exams likewise.
+    response ends, judging and validations likewise.
     """
 
     generate: Seconds = 3600.0
     judge: Seconds = 1800.0
     learn: Seconds = 7200.0
     sync: Seconds = 1800.0
-    exam: Seconds = 3600.0
+    validation: Seconds = 3600.0
     measure: Seconds = 3600.0
     save: Seconds = 7200.0
     between: Seconds = 3600.0  # phases: decisions, references, the journal
@@ -322,10 +322,10 @@ class ClusterConfig(Model):
     cache_gib: Positive | None = None  # keys and values of an engine; default: 1 on a CPU, else all free
 
 
-Action = Literal["warn", "exam", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
+Action = Literal["warn", "validation", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
 READINGS = 16
 """Readings kept per detector; no rule may look further back."""
-LOW_IS_BAD = frozenset({"entropy_collapse", "no_signal", "exam_collapse"})
+LOW_IS_BAD = frozenset({"entropy_collapse", "no_signal", "validation_collapse"})
 """Detectors that look for readings at or below their threshold; all others look for those at or above it."""
 
 
@@ -363,7 +363,7 @@ def _row(
 ) -> Any:
     """A detector that only warns unless a recipe says otherwise; an extra validation is run without asking."""
     row = {"threshold": threshold, "rearm": rearm, "hits": hits, "of_last": of_last, "action": action, **more}
-    mode = {"mode": "act" if action == "exam" else "warn"}
+    mode = {"mode": "act" if action == "validation" else "warn"}
     return Field(DetectorConfig.model_validate(mode | row), description=meaning)
 
 
@@ -402,23 +402,29 @@ class DetectorsConfig(Model):
     verifier_errors: DetectorConfig = _acts(
         "verifiers failed on {:.0%} of the last step's groups", 0.5, 0.25, "stop"
     )
-    truncated_share: DetectorConfig = _row("{:.0%} of responses hit the length limit", 0.9, 0.8, 3, 3, "exam")
-    unanswered_share: DetectorConfig = _row("{:.0%} of responses hold no answer", 0.9, 0.8, 3, 3, "exam")
-    no_signal: DetectorConfig = _row(
-        "only {:.1%} of the judged groups teach anything", 0.01, 0.05, 5, 5, "exam"
+    truncated_share: DetectorConfig = _row(
+        "{:.0%} of responses hit the length limit", 0.9, 0.8, 3, 3, "validation"
     )
-    exam_collapse: DetectorConfig = _acts(  # chance allowed for
-        "the exam is at most {:.0%} of the best one", 0.5, 0.75, "roll_back"
+    unanswered_share: DetectorConfig = _row(
+        "{:.0%} of responses hold no answer", 0.9, 0.8, 3, 3, "validation"
+    )
+    no_signal: DetectorConfig = _row(
+        "only {:.1%} of the judged groups teach anything", 0.01, 0.05, 5, 5, "validation"
+    )
+    validation_collapse: DetectorConfig = _acts(  # chance allowed for
+        "the validation is at most {:.0%} of the best one", 0.5, 0.75, "roll_back"
     )
     reward_hacking: DetectorConfig = _row(
-        "the training score rose and the exam fell by {:.3g} or more since the best exam",
+        "the training score rose and the validation fell by {:.3g} or more since the best validation",
         0.05,
         0.02,
         2,
         3,
         "pause",
     )
-    stalled_exam: DetectorConfig = _row("{:.0f} exams in a row brought no new best", 8, 1, 1, 1, "pause")
+    stalled_validation: DetectorConfig = _row(
+        "{:.0f} validations in a row brought no new best", 8, 1, 1, 1, "pause"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -474,7 +480,7 @@ class RunConfig(Model):
     engine: EngineConfig = EngineConfig()
     judge: JudgeConfig = JudgeConfig()
     sandbox: SandboxConfig = SandboxConfig()
-    exam: ExamConfig = ExamConfig()
+    validation: ValidationConfig = ValidationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     cluster: ClusterConfig = ClusterConfig()
     save: SaveConfig = SaveConfig()
@@ -496,7 +502,7 @@ def shape_of(config: RunConfig) -> ShapeConfig | None:
     return config.model.warmup.shape if config.model.warmup else config.model.shape
 
 
-KNOBS: Mapping[str, str] = MappingProxyType(
+HPARAMS: Mapping[str, str] = MappingProxyType(
     {
         f"{section}.{key}": mark.name
         for section, held in RunConfig.model_fields.items()
@@ -506,7 +512,7 @@ KNOBS: Mapping[str, str] = MappingProxyType(
         if isinstance(mark, Live)
     }
 )
-"""Recipe key → field of `Knobs`, of every field marked `Live`."""
+"""Recipe key → field of `HParams`, of every field marked `Live`."""
 
 
 def setting(config: RunConfig, key: str) -> Any:

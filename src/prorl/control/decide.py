@@ -24,7 +24,7 @@ class EnterStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetReference:
-    """Make the policy (`current`) or the best exam's checkpoint (`best`) the reference."""
+    """Make the policy (`current`) or the best validation's checkpoint (`best`) the reference."""
 
     reason: ResetReason
     target: Literal["current", "best"]
@@ -41,15 +41,16 @@ class Stop:
 Decision = EnterStage | ResetReference | Intervene | Stop
 
 
-def exam_due(plan: Plan, state: RunState) -> bool:
-    """Exams are sat before the first step, every `every` steps, after the last one, and when told to."""
-    if not plan.exam.every or state.last_exam == state.step:
+def validation_due(plan: Plan, state: RunState) -> bool:
+    """Validations are sat before the first step, every `every` steps, after the last one, and when told to."""
+    if not plan.validation.every or state.last_validation == state.step:
         return False
-    return state.step % plan.exam.every == 0 or state.step == plan.steps or "exam" in state.asked
+    return state.step % plan.validation.every == 0 or state.step == plan.steps or "validation" in state.asked
 
 
 def save_due(plan: Plan, state: RunState) -> bool:
-    """Checkpoints: every `save_every` steps from 0 on, at a new best exam, when told to, at a pause and the end."""
+    """Checkpoints: every `save_every` steps from 0 on, at a new best validation, when told to, at a pause and the
+    end."""
     return (
         state.step % plan.save_every == 0
         or state.best_step == state.step
@@ -88,8 +89,8 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
 
 
 def is_quiet(plan: Plan, state: RunState) -> bool:
-    """Whether a boundary with this state only lies between two steps: no exam, no checkpoint, no decision."""
-    return not (exam_due(plan, state) or save_due(plan, state) or decide(plan, state))
+    """Whether a boundary with this state only lies between two steps: no validation, no checkpoint, no decision."""
+    return not (validation_due(plan, state) or save_due(plan, state) or decide(plan, state))
 
 
 def _next_stage(plan: Plan, state: RunState) -> int | None:
@@ -116,7 +117,7 @@ def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -
         step=state.step,
         last_reset_step=state.last_reset,
         recent_kls=state.recent_kls,
-        exams_since_best=state.exams_since_best,
+        validations_since_best=state.validations_since_best,
         **rules.model_dump(exclude={"target", "optimizer"}),
     )
     return None if reason is None or doubted else _from_rules(plan, state, reason)

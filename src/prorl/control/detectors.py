@@ -20,28 +20,28 @@ from typing import TYPE_CHECKING, Any
 
 from prorl.algo.unusual import above_usual, divergence, lasts, times_usual
 from prorl.config.schema import READINGS, Action, DetectorConfig, DetectorsConfig, is_hot
-from prorl.control.events import Evaluated, Intervened, Stepped
+from prorl.control.events import Intervened, Stepped, Validated
 from prorl.control.metrics import WATCHED
 
 if TYPE_CHECKING:
     from prorl.control.plan import Plan
     from prorl.control.state import RunState
 
-CONDITION: tuple[str, ...] = ("exam_collapse", "truncated_share", "unanswered_share", "no_signal")
-"""Detectors of a policy that no longer works, by absolute levels or against its best exam."""
+CONDITION: tuple[str, ...] = ("validation_collapse", "truncated_share", "unanswered_share", "no_signal")
+"""Detectors of a policy that no longer works, by absolute levels or against its best validation."""
 
 HISTORY = 32  # steps a usual value is the median of
 LEAST = 8  # of them, before anything can be unusual
-EXAMS = 8  # pairs of training and exam score kept
+VALIDATIONS = 8  # pairs of training and validation score kept
 
-SIGMAS = 4.0  # of an exam's score, by which chance alone is taken to move it at most
+SIGMAS = 4.0  # of a validation's score, by which chance alone is taken to move it at most
 
 MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"temperature": ("entropy", "length", "truncated")}
     | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
     | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
 )
-"""Measures that an order of a knob is meant to move; all others keep what is usual of them."""
+"""Measures that an order of a hparam is meant to move; all others keep what is usual of them."""
 
 
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
@@ -64,9 +64,13 @@ class Signals:
     # Detector → (step, reading), newest last.
     readings: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     watches: Mapping[str, Watch] = field(default_factory=dict)
-    exams: tuple[tuple[float, float], ...] = ()  # (training score since the exam before, exam score)
-    scores: tuple[float, ...] = ()  # training scores since the last exam: their sum and number, or nothing
-    peak: float = 0.0  # score of the best exam under this recipe
+    validations: tuple[
+        tuple[float, float], ...
+    ] = ()  # (training score since the validation before, validation score)
+    scores: tuple[
+        float, ...
+    ] = ()  # training scores since the last validation: their sum and number, or nothing
+    peak: float = 0.0  # score of the best validation under this recipe
 
     def watch(self, name: str) -> Watch:
         """What is remembered of a detector, which may be nothing."""
@@ -78,7 +82,7 @@ def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
     found = ((name, metric.value(event)) for name, metric in WATCHED)  # None without updates or verdicts
     measures = {n: value for n, value in found if value is not None and math.isfinite(value)}
     total, number = signals.scores or (0.0, 0.0)
-    score = event.tally.score
+    score = event.rollout_stats.score
     read = _with_readings(
         signals, event.step, dict(_step_readings(event, signals.history, measures, skipped))
     )
@@ -89,18 +93,18 @@ def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
     )
 
 
-def after_exam(signals: Signals, event: Evaluated, *, since_best: int) -> Signals:
-    """Take in an exam; `since_best` counts those since the best one. One before any step has no pair."""
-    exams, peak = signals.exams, max(signals.peak, event.score)
+def after_validation(signals: Signals, event: Validated, *, since_best: int) -> Signals:
+    """Take in a validation; `since_best` counts those since the best one. One before any step has no pair."""
+    validations, peak = signals.validations, max(signals.peak, event.score)
     if signals.scores:
         total, number = signals.scores
-        exams = (*exams, (total / number, event.score))[-EXAMS:]
+        validations = (*validations, (total / number, event.score))[-VALIDATIONS:]
     found: dict[str, float | None] = {
-        "reward_hacking": divergence(exams),
-        "stalled_exam": float(since_best),
-        "exam_collapse": _share_of_peak(event, peak),
+        "reward_hacking": divergence(validations),
+        "stalled_validation": float(since_best),
+        "validation_collapse": _share_of_peak(event, peak),
     }
-    return replace(_with_readings(signals, event.step, found), exams=exams, scores=(), peak=peak)
+    return replace(_with_readings(signals, event.step, found), validations=validations, scores=(), peak=peak)
 
 
 def after_intervention(signals: Signals, event: Intervened) -> Signals:
@@ -119,9 +123,9 @@ def forget(signals: Signals, measures: Collection[str] | None = None) -> Signals
 
 
 def after_order(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
-    """Take in that the operator holds other knobs: only what they are meant to move becomes usual anew."""
-    changed = {knob for knob, _ in before.items() ^ after.items()}
-    return forget(signals, {measure for knob in changed for measure in MOVES.get(knob, ())})
+    """Take in that the operator holds other hparams: only what they are meant to move becomes usual anew."""
+    changed = {hparam for hparam, _ in before.items() ^ after.items()}
+    return forget(signals, {measure for hparam in changed for measure in MOVES.get(hparam, ())})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,8 @@ def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Inte
 
 
 def good_step(plan: Plan, state: RunState) -> int:
-    """The last step at which every detector that may roll back was calm; with exams, at most that of the last one."""
+    """The last step at which every detector that may roll back was calm; with validations, at most that of the last
+    one."""
     calm = [
         _last_calm(name, rule, state)
         for name, rule in plan.detectors.items()
@@ -175,7 +180,7 @@ def degraded(plan: Plan, state: RunState) -> str:
 def doubtful(plan: Plan, state: RunState) -> bool:
     """Whether the newest reading of a level alone says that a policy that once worked does so no longer.
 
-    Then no rule resets the reference. That nothing teaches says too little: all may be too easy.
+    Then no rule resets the reference. That nothing is_informative says too little: all may be too easy.
     """
     return state.signals.peak > 0 and any(
         is_hot(name, readings[-1][1], plan.detectors[name].threshold)
@@ -188,7 +193,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, action = decision.rule, decision.action
     undoes = landed is not None and landed.overrides != state.overrides
-    # What an order broke is mended by undoing it: with the old knobs, at the old rate.
+    # What an order broke is mended by undoing it: with the old hparams, at the old rate.
     lowers = action == "lower_lr" or (action == "roll_back" and not undoes)
     acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
     if action != "warn":
@@ -197,7 +202,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         step=landed.step if landed else state.step,
         detector=decision.detector,
         action=action,
-        reason=decision.reason + (", and the knobs ordered since then are undone" if undoes else ""),
+        reason=decision.reason + (", and the hparams ordered since then are undone" if undoes else ""),
         numbers={} if rule is None else {"reading": decision.reading, **rule.model_dump(include=LIMITS)},
         rearm=None if rule is None or action in ("stop", "pause", "roll_back") else rule.rearm,
         acted=acted,
@@ -220,7 +225,7 @@ def _step_readings(
         earlier = history.get(measure, ())
         return times_usual(measures[measure], earlier, floor=floors[measure], least=LEAST)
 
-    tally = event.tally
+    rollout_stats = event.rollout_stats
     yield "non_finite", float(skipped)
     yield "kl_spike", times("kl")
     yield "entropy_collapse", measures.get("entropy")
@@ -232,15 +237,15 @@ def _step_readings(
             "truncation_blowup",
             above_usual(measures["truncated"], history.get("truncated", ()), least=LEAST),
         )
-    if tally.draws:
-        yield "verifier_errors", tally.errors / tally.draws
-    yield "truncated_share", tally.truncated
-    yield "unanswered_share", tally.unanswered
-    yield "no_signal", tally.informative_share
+    if rollout_stats.draws:
+        yield "verifier_errors", rollout_stats.errors / rollout_stats.draws
+    yield "truncated_share", rollout_stats.truncated
+    yield "unanswered_share", rollout_stats.unanswered
+    yield "no_signal", rollout_stats.informative_share
 
 
-def _share_of_peak(event: Evaluated, peak: float) -> float | None:
-    """The largest share of the best score that an exam of this score may stand for, chance allowed for.
+def _share_of_peak(event: Validated, peak: float) -> float | None:
+    """The largest share of the best score that a validation of this score may stand for, chance allowed for.
 
     The problems are the same every time, so that only sampling moves the score: at most by the standard error of a
     share of so many responses. None where nothing can have fallen.
@@ -305,7 +310,9 @@ def _meaning(name: str, reading: float) -> str:
 
 def _action(name: str, rule: DetectorConfig, state: RunState) -> tuple[Action, str]:
     """What is to be done, and a remark where it is not what the rule says first."""
-    if rule.mode == "warn" or (rule.action == "exam" and not state.signals.peak):  # nothing to fall from
+    if rule.mode == "warn" or (
+        rule.action == "validation" and not state.signals.peak
+    ):  # nothing to fall from
         return "warn", ""
     acted = state.signals.watch(name).acted
     if acted < rule.max or rule.action in ("warn", "pause", "stop"):

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 from prorl.config.schema import Action
 from prorl.types import UpdateStats
 
-ResetReason = str  # kl_ceiling, stalled_exam, schedule, stage, order, or the name of a detector
+ResetReason = str  # kl_ceiling, stalled_validation, schedule, stage, order, or the name of a detector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class RolloutStats:
     """What one step's collection drew, kept and threw away. Counts of groups unless said otherwise.
 
     Means are over the *judged* rollouts: those of consumed groups, accepted or rejected, without a verifier error.
@@ -77,7 +77,7 @@ class Stepped:
     step: int
     cursor: int  # next draw of the data order
     version: int  # policy version after the update
-    tally: Tally
+    rollout_stats: RolloutStats
     update: UpdateStats
     learning_rate: float
     length_weight: float
@@ -87,10 +87,10 @@ class Stepped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
-    """An exam on held-out problems: pass@1 per domain, and their mean as `score`."""
+class Validated:
+    """A validation on held-out problems: pass@1 per domain, and their mean as `score`."""
 
-    kind: ClassVar[str] = "evaluated"
+    kind: ClassVar[str] = "validated"
     step: int
     score: float
     domains: Mapping[str, float]
@@ -117,7 +117,7 @@ class ReferenceReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEntered:
-    """From `step` on the knobs of stage `index` hold."""
+    """From `step` on the hparams of stage `index` hold."""
 
     kind: ClassVar[str] = "stage_entered"
     step: int
@@ -156,7 +156,7 @@ class Ordered:
     settings: Mapping[str, Any] = field(default_factory=dict)  # recipe key → value, as given
     text: str = ""
     refused: str | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)  # knobs that the operator holds from here on
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # hparams that the operator holds from here on
     inbox: int = 0  # bytes of the inbox that have been read, this order included
 
 
@@ -182,7 +182,7 @@ Event = (
     Started
     | Resumed
     | Stepped
-    | Evaluated
+    | Validated
     | ReferenceReset
     | StageEntered
     | Intervened
@@ -190,7 +190,7 @@ Event = (
     | Stopped
     | Warned
 )
-R = TypeVar("R", bound=Event | Tally | UpdateStats)
+R = TypeVar("R", bound=Event | RolloutStats | UpdateStats)
 _KINDS: Mapping[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
@@ -213,7 +213,7 @@ def from_record(record: Mapping[str, Any], *, strict: bool = True) -> Event:
         )
     try:
         if kind == Stepped.kind:
-            data["tally"] = _built(Tally, data["tally"], strict)
+            data["rollout_stats"] = _built(RolloutStats, data["rollout_stats"], strict)
             data["update"] = _built(UpdateStats, data["update"], strict)
         return _built(_KINDS[kind], data, strict)
     except (KeyError, TypeError, AttributeError) as error:

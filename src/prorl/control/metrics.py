@@ -1,8 +1,8 @@
 """The figures of a run: each one once, with all that its readers need to show or watch it.
 
 The journal's columns, the line of a step, the live panel, TensorBoard, the curves, the comparison of runs and the
-detectors read this table. A metric is added by computing it where its record is made (`Tally`, `UpdateStats`,
-`Stepped`, `Evaluated`), or from such a record here, and by one row in the table.
+detectors read this table. A metric is added by computing it where its record is made (`RolloutStats`, `UpdateStats`,
+`Stepped`, `Validated`), or from such a record here, and by one row in the table.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
-from prorl.control.events import Evaluated, Stepped
+from prorl.control.events import Stepped, Validated
 
-Record = Stepped | Evaluated
+Record = Stepped | Validated
 Place = Literal[
     "line", "panel", "table"
 ]  # the line of a step, the live panel, the mean over a run's last steps
@@ -82,7 +82,7 @@ def overhead(event: Stepped) -> float | None:
 
 
 def _share_of_draws(name: str) -> Callable[[Stepped], float | None]:
-    return lambda event: ratio(getattr(event.tally, name), event.tally.draws)
+    return lambda event: ratio(getattr(event.rollout_stats, name), event.rollout_stats.draws)
 
 
 VALIDATION: tuple[Metric, ...] = (
@@ -94,10 +94,20 @@ VALIDATION: tuple[Metric, ...] = (
 
 STEP: tuple[Metric, ...] = (
     Metric(
-        key="tally.score", chapter="learning", chart="reward", label="training score", shown=("line", "table")
+        key="rollout_stats.score",
+        chapter="learning",
+        chart="reward",
+        label="training score",
+        shown=("line", "table"),
     ),
-    Metric(key="tally.reward", chapter="learning", chart="reward", label="reward", shown=("line", "panel")),
-    Metric(key="tally.domain_scores.*", chapter="learning", chart="domains"),
+    Metric(
+        key="rollout_stats.reward",
+        chapter="learning",
+        chart="reward",
+        label="reward",
+        shown=("line", "panel"),
+    ),
+    Metric(key="rollout_stats.domain_scores.*", chapter="learning", chart="domains"),
     Metric(
         key="update.entropy", chapter="policy", label="entropy", unit="nats per token", shown=ALL, usual=0.05
     ),
@@ -126,7 +136,7 @@ STEP: tuple[Metric, ...] = (
     Metric(key="update.loss", chapter="policy", chart=None),
     Metric(key="staleness", chapter="policy", chart=None),
     Metric(
-        key="tally.length",
+        key="rollout_stats.length",
         chapter="sampling",
         label="response length",
         unit="tokens",
@@ -135,7 +145,7 @@ STEP: tuple[Metric, ...] = (
         usual=8.0,
     ),
     Metric(
-        key="tally.truncated",
+        key="rollout_stats.truncated",
         chapter="sampling",
         chart="truncated",
         label="truncated",
@@ -143,7 +153,7 @@ STEP: tuple[Metric, ...] = (
         shown=("panel", "table"),
         usual=0.0,
     ),
-    Metric(key="tally.unanswered", chapter="sampling", chart="truncated", label="no answer"),
+    Metric(key="rollout_stats.unanswered", chapter="sampling", chart="truncated", label="no answer"),
     *(
         Metric(
             key=f"shares.{name}",
@@ -166,9 +176,9 @@ STEP: tuple[Metric, ...] = (
         label="informative",
         form=".0%",
         shown=ALL,
-        compute=lambda event: event.tally.informative_share,
+        compute=lambda event: event.rollout_stats.informative_share,
     ),
-    Metric(key="tally.domain_errors.*", chapter="sampling", chart=None),
+    Metric(key="rollout_stats.domain_errors.*", chapter="sampling", chart=None),
     Metric(key="learning_rate", chapter="schedule", label="learning rate"),
     Metric(key="kl_coef", chapter="schedule", label="KL coefficient"),
     Metric(key="length_weight", chapter="schedule", label="length penalty", form="g", shown=("panel",)),
@@ -179,7 +189,7 @@ STEP: tuple[Metric, ...] = (
         label="tokens/s",
         form=".0f",
         shown=("line", "panel"),
-        compute=lambda event: ratio(event.tally.sampled_tokens, event.seconds["total"]),
+        compute=lambda event: ratio(event.rollout_stats.sampled_tokens, event.seconds["total"]),
     ),
     Metric(
         key="overhead",
@@ -213,7 +223,7 @@ WATCHED: tuple[tuple[str, Metric], ...] = tuple(
 
 def step_line(event: Stepped, steps: int) -> str:
     """One training step in one line."""
-    tally, seconds = event.tally, event.seconds
+    rollout_stats, seconds = event.rollout_stats, event.seconds
     total = seconds["total"]
     shown = [f"{one.label} {text(one, one.value(event))}" for one in STEP if "line" in one.shown]
     busy = ", ".join(
@@ -222,13 +232,13 @@ def step_line(event: Stepped, steps: int) -> str:
     parts = [
         f"step {event.step}/{steps}",
         *shown,
-        f"easy {tally.easy}, hard {tally.hard}",
+        f"easy {rollout_stats.easy}, hard {rollout_stats.hard}",
         f"{total:.2f} s ({busy}, rest {overhead(event) or 0:.1%})",
     ]
     if event.length_weight:
         parts.append(f"length penalty {event.length_weight:g}")
     if event.update.skipped:
         parts.append(f"{event.update.skipped} UPDATES NOT FINITE, SKIPPED")
-    if tally.errors:
-        parts.append(f"{tally.errors} groups lost to verifier errors")
+    if rollout_stats.errors:
+        parts.append(f"{rollout_stats.errors} groups lost to verifier errors")
     return " · ".join(parts)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from prorl.config.fields import Schedule
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import (
-    KNOBS,
+    HPARAMS,
     DetectorConfig,
-    ExamConfig,
     ResetConfig,
     RunConfig,
     StageConfig,
+    ValidationConfig,
     setting,
 )
-from prorl.types import Knobs
+from prorl.types import HParams
 
 if TYPE_CHECKING:
     from prorl.control.state import RunState
@@ -28,10 +28,10 @@ LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """From step `at` on, these knobs are different; entering it may reset the reference, as in v1's runs."""
+    """From step `at` on, these hparams are different; entering it may reset the reference, as in v1's runs."""
 
     at: int
-    knobs: Mapping[str, Any]  # name → constant or Schedule
+    hparams: Mapping[str, Any]  # name → constant or Schedule
     reset_reference: bool
     optimizer: Literal["keep", "clear"]
 
@@ -42,11 +42,11 @@ class Plan:
 
     seed: int
     steps: int
-    knobs: Knobs
-    schedules: Mapping[str, Schedule]  # knob name → schedule over the run
+    hparams: HParams
+    schedules: Mapping[str, Schedule]  # hparam name → schedule over the run
     stages: tuple[Stage, ...]  # by ascending step
     reset: ResetConfig
-    exam: ExamConfig
+    validation: ValidationConfig
     save_every: int  # steps
     max_staleness: int  # updates that the policy may be ahead of the weights that sampled; 0 = on-policy
     sample_every: int  # steps between written sample rollouts; 0 = never
@@ -55,8 +55,8 @@ class Plan:
     @property
     def needs_reference(self) -> bool:
         """Whether a KL penalty is paid at any step; without one no reference is ever loaded."""
-        said = [self.knobs.kl_coef, self.schedules.get("kl_coef", 0)]
-        said += [stage.knobs.get("kl_coef", 0) for stage in self.stages]
+        said = [self.hparams.kl_coef, self.schedules.get("kl_coef", 0)]
+        said += [stage.hparams.get("kl_coef", 0) for stage in self.stages]
         return any(isinstance(coef, Schedule) or coef > 0 for coef in said)
 
 
@@ -72,11 +72,11 @@ def make_plan(config: RunConfig) -> Plan:
     plan = Plan(
         seed=config.seed,
         steps=config.steps,
-        knobs=Knobs(**{name: _value(value, 0) for name, value in settings.items()}),
+        hparams=HParams(**{name: _value(value, 0) for name, value in settings.items()}),
         schedules=schedules,
         stages=_stages(config, settings),
         reset=config.reset,
-        exam=config.exam,
+        validation=config.validation,
         save_every=config.save.every,
         max_staleness=config.sampling.max_staleness,
         detectors={name: row for name, row in config.detectors if row.mode != "off"},
@@ -87,19 +87,20 @@ def make_plan(config: RunConfig) -> Plan:
     return plan
 
 
-def knobs_at(plan: Plan, step: int) -> Knobs:
-    """Every knob at a step as planned: constants, then schedules, then what the stages entered so far changed."""
+def hparams_at(plan: Plan, step: int) -> HParams:
+    """Every hparam at a step as planned: constants, then schedules, then what the stages entered so far changed."""
     settings: dict[str, Any] = dict(plan.schedules)
     for stage in plan.stages:
         if stage.at <= step:
-            settings |= stage.knobs
-    return replace(plan.knobs, **{name: _value(value, step) for name, value in settings.items()})
+            settings |= stage.hparams
+    return replace(plan.hparams, **{name: _value(value, step) for name, value in settings.items()})
 
 
-def knobs_now(plan: Plan, state: RunState) -> Knobs:
-    """Every knob of the step that begins: what the operator holds replaces the plan, and a lowered rate scales it."""
-    knobs = replace(knobs_at(plan, state.step), **state.overrides)
-    return replace(knobs, learning_rate=knobs.learning_rate * state.lr_scale)
+def hparams_now(plan: Plan, state: RunState) -> HParams:
+    """Every hparam of the step that begins: what the operator holds replaces the plan, and a lowered rate scales
+    it."""
+    hparams = replace(hparams_at(plan, state.step), **state.overrides)
+    return replace(hparams, learning_rate=hparams.learning_rate * state.lr_scale)
 
 
 def apply_stage(data: dict[str, Any], stage: StageConfig) -> None:
@@ -108,7 +109,7 @@ def apply_stage(data: dict[str, Any], stage: StageConfig) -> None:
     Raises:
         RecipeError: the stage sets what cannot change during a run.
     """
-    known = (*KNOBS, *LENGTH_CYCLE)
+    known = (*HPARAMS, *LENGTH_CYCLE)
     for key, value in stage.set.items():
         if key not in known:
             near = get_close_matches(key, known, n=1, cutoff=0.8)
@@ -121,8 +122,8 @@ def apply_stage(data: dict[str, Any], stage: StageConfig) -> None:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Every knob by name: a constant, or a schedule where the recipe says one."""
-    settings: dict[str, Any] = {name: setting(config, key) for key, name in KNOBS.items()}
+    """Every hparam by name: a constant, or a schedule where the recipe says one."""
+    settings: dict[str, Any] = {name: setting(config, key) for key, name in HPARAMS.items()}
     settings["mixture"] = {name: task.weight for name, task in config.tasks.items()}
     if config.length_penalty.weight:
         settings["length_weight"] = config.length_penalty
@@ -130,7 +131,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _stages(config: RunConfig, before: Mapping[str, Any]) -> tuple[Stage, ...]:
-    """Each stage as the knobs that it changes; its settings are checked like a recipe's own."""
+    """Each stage as the hparams that it changes; its settings are checked like a recipe's own."""
     stages: list[Stage] = []
     data = config.model_dump() | {"stages": ()}
     for stage in config.stages:
@@ -138,7 +139,7 @@ def _stages(config: RunConfig, before: Mapping[str, Any]) -> tuple[Stage, ...]:
         after = _settings(check(data, f"stage at step {stage.at}"))
         changed = {name: value for name, value in after.items() if value != before[name]}
         kept = stage.model_dump(include={"at", "reset_reference", "optimizer"})
-        stages.append(Stage(knobs=changed, **kept))
+        stages.append(Stage(hparams=changed, **kept))
         before = after
     return tuple(stages)
 
@@ -146,11 +147,11 @@ def _stages(config: RunConfig, before: Mapping[str, Any]) -> tuple[Stage, ...]:
 def _require_no_resets(config: RunConfig) -> None:
     """For a run without a reference: one whose KL penalty is 0 in the recipe and in every stage."""
     reset = config.reset
-    rules = reset.every or reset.stalled_exams or reset.kl_ceiling is not None
+    rules = reset.every or reset.stalled_validations or reset.kl_ceiling is not None
     if rules or any(stage.reset_reference for stage in config.stages):
         raise RecipeError(
             f"{config.name}: a reference reset means nothing with kl.coef 0 at every step, as no reference is held: "
-            "set reset.every=0 reset.stalled_exams=0 reset.kl_ceiling=null, or a kl.coef above 0"
+            "set reset.every=0 reset.stalled_validations=0 reset.kl_ceiling=null, or a kl.coef above 0"
         )
     for name, row in config.detectors:
         if (row.mode, row.action) == ("act", "reset_reference"):

@@ -13,7 +13,6 @@ from typing import Any
 from prorl.control import detectors
 from prorl.control.detectors import Signals, Watch
 from prorl.control.events import (
-    Evaluated,
     Event,
     Intervened,
     Ordered,
@@ -23,6 +22,7 @@ from prorl.control.events import (
     Started,
     Stepped,
     Stopped,
+    Validated,
     Warned,
 )
 
@@ -56,17 +56,17 @@ class RunState:
     recent_kls: tuple[float, ...] = ()  # since the last reset, newest last
     best_score: float | None = None
     best_step: int | None = None
-    exams_since_best: int = 0
-    last_exam: int | None = None
+    validations_since_best: int = 0
+    last_validation: int | None = None
     informative_share: float = 0.5  # running; sizes the first wave of draws
     skipped_updates: int = 0  # since the last applied one
-    exams_since_gain: int = 0  # since the best exam of the run, whatever was reset meanwhile
+    validations_since_gain: int = 0  # since the best validation of the run, whatever was reset meanwhile
     sampled_tokens: int = 0
     trained_tokens: int = 0
     signals: Signals = field(default_factory=Signals)  # what the detectors remember
     lr_scale: float = 1.0  # of the planned learning rate, ...
     lr_until: int = 0  # ... up to this step
-    overrides: Mapping[str, Any] = field(default_factory=dict)  # knobs that the operator holds, by name
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # hparams that the operator holds, by name
     asked: tuple[str, ...] = ()  # orders taken in and still to be carried out at this boundary
     roll_back_to: int | None = None  # the step that an asked roll back names, if it names one
     paused: str | None = None  # why no step is made
@@ -83,8 +83,8 @@ def evolve(state: RunState, event: Event) -> RunState:
             return replace(state, config_hash=event.config_hash, reference=_first_reference(event))
         case Stepped():
             return _after_step(state, event)
-        case Evaluated():
-            return _after_exam(state, event)
+        case Validated():
+            return _after_validation(state, event)
         case ReferenceReset():
             return replace(
                 state,
@@ -98,7 +98,7 @@ def evolve(state: RunState, event: Event) -> RunState:
                 references_born=state.references_born + 1,
                 last_reset=event.step,
                 recent_kls=(),
-                exams_since_best=0,
+                validations_since_best=0,
                 signals=detectors.forget(state.signals, ("kl",)),
                 asked=_without(state.asked, "reset-reference"),
             )
@@ -112,7 +112,9 @@ def evolve(state: RunState, event: Event) -> RunState:
             paused = (
                 None if "stop" in state.asked else state.paused
             )  # who takes it up again wants it to go on
-            owed = tuple(order for order in state.asked if order == "exam")  # sat when it is taken up again
+            owed = tuple(
+                order for order in state.asked if order == "validation"
+            )  # sat when it is taken up again
             return replace(state, stopped=event.reason, paused=paused, asked=owed)
         case Resumed():
             return _after_resume(state, event)
@@ -154,10 +156,10 @@ def _first_reference(event: Started) -> Reference | None:
 
 
 def _after_step(state: RunState, event: Stepped) -> RunState:
-    tally, update = event.tally, event.update
+    rollout_stats, update = event.rollout_stats, event.update
     share = state.informative_share
-    if tally.informative_share is not None:
-        share = SHARE_MEMORY * share + (1 - SHARE_MEMORY) * tally.informative_share
+    if rollout_stats.informative_share is not None:
+        share = SHARE_MEMORY * share + (1 - SHARE_MEMORY) * rollout_stats.informative_share
     kls = state.recent_kls
     if update.updates and update.kl is not None:
         kls = (*kls, update.kl)[-KL_MEMORY:]
@@ -175,23 +177,23 @@ def _after_step(state: RunState, event: Stepped) -> RunState:
         lr_scale=state.lr_scale if lowered else 1.0,
         lr_until=state.lr_until if lowered else 0,
         asked=(),
-        sampled_tokens=state.sampled_tokens + tally.sampled_tokens,
+        sampled_tokens=state.sampled_tokens + rollout_stats.sampled_tokens,
         trained_tokens=state.trained_tokens + update.action_tokens,
     )
 
 
-def _after_exam(state: RunState, event: Evaluated) -> RunState:
+def _after_validation(state: RunState, event: Validated) -> RunState:
     gained = state.best_score is None or event.score > state.best_score
-    since_gain = 0 if gained else state.exams_since_gain + 1
+    since_gain = 0 if gained else state.validations_since_gain + 1
     return replace(
         state,
         best_score=event.score if gained else state.best_score,
         best_step=event.step if gained else state.best_step,
-        exams_since_best=0 if gained else state.exams_since_best + 1,
-        exams_since_gain=since_gain,
-        last_exam=event.step,
-        signals=detectors.after_exam(state.signals, event, since_best=since_gain),
-        asked=_without(state.asked, "exam"),
+        validations_since_best=0 if gained else state.validations_since_best + 1,
+        validations_since_gain=since_gain,
+        last_validation=event.step,
+        signals=detectors.after_validation(state.signals, event, since_best=since_gain),
+        asked=_without(state.asked, "validation"),
     )
 
 
@@ -204,8 +206,8 @@ def _after_intervention(state: RunState, event: Intervened) -> RunState:
     )
     if event.action == "pause":
         return replace(after, paused=f"{event.detector}: {event.reason}")
-    if event.action == "exam":
-        return replace(after, asked=(*_without(state.asked, "exam"), "exam"))
+    if event.action == "validation":
+        return replace(after, asked=(*_without(state.asked, "validation"), "validation"))
     if event.action == "roll_back":  # the checkpoint may be one that a stop left behind
         # Saved at once: a crash must not forget which orders the roll back has undone.
         return replace(after, stopped=None, obeyed=event.obeyed, asked=("save",))
@@ -224,7 +226,7 @@ def _after_order(state: RunState, event: Ordered) -> RunState:
             return replace(after, paused="told to pause")
         case "resume":
             return replace(after, paused=None)
-        case "stop" | "save" | "exam" | "reset-reference" | "roll-back":
+        case "stop" | "save" | "validation" | "reset-reference" | "roll-back":
             asked = (*_without(state.asked, event.order), event.order)
             return replace(after, asked=asked, roll_back_to=event.settings.get("step"))
         case _:
@@ -235,7 +237,8 @@ def _after_resume(state: RunState, event: Resumed) -> RunState:
     after = replace(state, config_hash=event.config_hash, stopped=None)
     if event.branched_from is None:
         return after
-    # The branch has an inbox of its own, and holds what its recipe says, under which the exam may be another one.
+    # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another
+    # one.
     own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
     return replace(own, inbox=0, last_order="", obeyed=0)
 

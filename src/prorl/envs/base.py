@@ -16,10 +16,10 @@ from typing import Any
 
 from prorl.envs.extract import extract_answer
 from prorl.envs.seeds import generator
-from prorl.envs.types import Problem, Split, Task, Verdict, Witness
+from prorl.envs.types import Problem, Solution, Split, Task, Verdict
 
 BUCKETS = 20
-EXAM_BUCKETS = frozenset({0, 1})  # 10 %: exams during the run, by which the run is steered
+VALIDATION_BUCKETS = frozenset({0, 1})  # 10 %: validations during the run, by which the run is steered
 TEST_BUCKETS = frozenset({2, 3})  # 10 %: the final measurement, which nothing in the run sees
 MAX_REDRAWS = 10_000
 
@@ -32,12 +32,12 @@ class Draft:
 
     prompt: str
     payload: Any
-    witness: Witness | None
+    solution: Solution | None
 
 
 def draft(prompt: str, payload: Any, steps: str, answer: str) -> Draft:
     """A problem with a known solution."""
-    return Draft(prompt=prompt, payload=payload, witness=Witness(steps=steps, answer=answer))
+    return Draft(prompt=prompt, payload=payload, solution=Solution(steps=steps, answer=answer))
 
 
 def canonical(prompt: str) -> str:
@@ -51,17 +51,17 @@ def belongs(prompt: str, split: Split) -> bool:
         return True
     digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
     bucket = int.from_bytes(digest, "big") % BUCKETS
-    if split == "exam":
-        return bucket in EXAM_BUCKETS
+    if split == "validation":
+        return bucket in VALIDATION_BUCKETS
     if split == "test":
         return bucket in TEST_BUCKETS
-    return bucket not in EXAM_BUCKETS | TEST_BUCKETS
+    return bucket not in VALIDATION_BUCKETS | TEST_BUCKETS
 
 
 class ProceduralTask(ABC):
     """A family of generated problems at several difficulty levels.
 
-    A subclass sets the class variables and implements `generate` and `score`. `levels` are trained and examined;
+    A subclass sets the class variables and implements `generate` and `score`. `levels` are trained and validated;
     `ood_levels` (larger sizes, held-out operators) appear only in the `ood` split. A family that is never
     trained has no `levels`, only `ood_levels`.
     """
@@ -88,11 +88,11 @@ class ProceduralTask(ABC):
     @property
     def splits(self) -> frozenset[Split]:
         """The splits that this task has problems for."""
-        trained: tuple[Split, ...] = ("train", "exam", "test") if self.levels else ()
+        trained: tuple[Split, ...] = ("train", "validation", "test") if self.levels else ()
         return frozenset((*trained, "ood") if self.ood_levels else trained)
 
     @property
-    def ladder(self) -> tuple[int, ...]:
+    def all_levels(self) -> tuple[int, ...]:
         """Every level from the easiest to the hardest, trained or not."""
         return tuple(sorted((*self.levels, *self.ood_levels)))
 
@@ -115,14 +115,14 @@ class ProceduralTask(ABC):
         rng = generator(self.name, split, index)
         return self._drawn(rng, index, split, partial(self._level, split=split))
 
-    def rung(self, index: int, level: int) -> Problem:
+    def problem_at(self, index: int, level: int) -> Problem:
         """The problem at `index` of one level; held out like the `test` split, whatever is trained.
 
         Raises:
             ValueError: the task has no such level, or its space is too small.
         """
-        if level not in self.ladder:
-            raise ValueError(f"task {self.name} has no level {level}; its ladder is {list(self.ladder)}")
+        if level not in self.all_levels:
+            raise ValueError(f"task {self.name} has no level {level}; its levels is {list(self.all_levels)}")
         return self._drawn(generator(self.name, "ladder", level, index), index, "test", lambda _rng: level)
 
     def _drawn(self, rng: Random, index: int, split: Split, level_of: Callable[[Random], int]) -> Problem:
@@ -138,7 +138,7 @@ class ProceduralTask(ABC):
                     level=level,
                     prompt=found.prompt,
                     payload=found.payload,
-                    witness=found.witness,
+                    solution=found.solution,
                 )
         raise ValueError(
             f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small"
@@ -164,15 +164,15 @@ class Instructed:
     def __init__(self, task: Task, instruction: str) -> None:
         self._task, self._ending = task, f"\n\n{instruction}"
         self.name, self.domain, self.pass_threshold = task.name, task.domain, task.pass_threshold
-        self.splits, self.ladder, self.verify = task.splits, task.ladder, task.verify
+        self.splits, self.all_levels, self.verify = task.splits, task.all_levels, task.verify
 
     def problem(self, index: int, split: Split) -> Problem:
         """The task's problem, its prompt followed by the instruction."""
         return self._told(self._task.problem(index, split))
 
-    def rung(self, index: int, level: int) -> Problem:
+    def problem_at(self, index: int, level: int) -> Problem:
         """The task's problem of a level, its prompt followed by the instruction."""
-        return self._told(self._task.rung(index, level))
+        return self._told(self._task.problem_at(index, level))
 
     def _told(self, problem: Problem) -> Problem:
         return replace(problem, prompt=problem.prompt + self._ending)

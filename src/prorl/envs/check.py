@@ -27,7 +27,7 @@ TRICKS = (
 )
 ECHOED_LINES = 12  # of a prompt, from its end; most prompts are shorter
 FREE_TEXT = "some words and no answer tag"
-SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "exam")
+SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "validation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class TaskCheck:
     name: str
     domain: str
     problems: int
-    witnessed: int  # problems with a known solution
+    with_solution: int  # problems with a known solution
     baseline: Baseline
     generate_seconds: float
     verify_seconds: float
@@ -64,7 +64,7 @@ def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
     if n < 1:
         raise ValueError(f"a baseline needs at least one problem, not {n}")
     problems = [task.problem(index, split) for index in range(n)]
-    answers = dict.fromkeys((*(p.witness.answer for p in problems if p.witness), *STOCK_ANSWERS))
+    answers = dict.fromkeys((*(p.solution.answer for p in problems if p.solution), *STOCK_ANSWERS))
     scored = (
         (sum(task.verify(problem, respond("", answer)).score for problem in problems) / n, answer)
         for answer in answers
@@ -91,7 +91,7 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
         name=task.name,
         domain=task.domain,
         problems=problems,
-        witnessed=sum(problem.witness is not None for problem in asked),
+        with_solution=sum(problem.solution is not None for problem in asked),
         baseline=baseline,
         generate_seconds=(generated - begin) / problems,
         verify_seconds=(time.perf_counter() - judged) / verdicts,
@@ -101,8 +101,8 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
 
 def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iterator[str]:
     for problem in problems:
-        if problem.witness is not None:
-            verdict = _verdict(task, problem, respond(problem.witness.steps, problem.witness.answer))
+        if problem.solution is not None:
+            verdict = _verdict(task, problem, respond(problem.solution.steps, problem.solution.answer))
             if verdict.status == "error":
                 yield f"the verifier fails on the known solution of problem {problem.index}: {verdict.note}"
             elif verdict.score < task.pass_threshold:

@@ -1,4 +1,4 @@
-"""The training data: which problem stands at draw k, and the fixed held-out sets that exams use.
+"""The training data: which problem stands at draw k, and the fixed held-out sets that validations use.
 
 A draw is a pure function of (seed, draw, split, weights), so the cursor of a run is one integer, and changing the
 weights between stages needs no other state. The rows of a data set come in epochs: every row once, in another order
@@ -25,8 +25,8 @@ from prorl.envs.types import FiniteTask, Problem, Split, Task, Verdict
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
-MIN_RUNGS = 3
-ALWAYS_LADDERS = ("rg_graph_color",)  # the ladder that ProRL shows
+MIN_LEVELS = 3
+ALWAYS_LEVELLED = ("rg_graph_color",)  # the levels that ProRL shows
 
 
 class Mixture:
@@ -84,7 +84,7 @@ class Mixture:
         digest = blake2b(digest_size=8)
         for draw in range(count):
             problem = self.problem(draw, "train")
-            digest.update(f"{problem.task}\n{problem.prompt}\n{problem.witness}\n".encode())
+            digest.update(f"{problem.task}\n{problem.prompt}\n{problem.solution}\n".encode())
         return digest.hexdigest()
 
     def pass_threshold(self, task: str) -> float:
@@ -95,7 +95,7 @@ class Mixture:
         """The domains, in order of first appearance."""
         return tuple(dict.fromkeys(task.domain for task in self._tasks.values()))
 
-    def exam_problems(self, split: Split, per_domain: int) -> tuple[Problem, ...]:
+    def validation_problems(self, split: Split, per_domain: int) -> tuple[Problem, ...]:
         """`per_domain` problems with distinct prompts of every domain that has the split, the same at every call.
 
         Inside a domain the tasks share the problems in proportion to their weights; what a task with few distinct
@@ -105,8 +105,8 @@ class Mixture:
             ValueError: `per_domain` below one, or a domain with fewer distinct prompts.
         """
         if per_domain < 1:
-            raise ValueError(f"an exam needs at least one problem per domain, not {per_domain}")
-        exam: list[Problem] = []
+            raise ValueError(f"a validation needs at least one problem per domain, not {per_domain}")
+        validation: list[Problem] = []
         for domain in self.domains():
             weighted = [
                 (task, self.weights[name])
@@ -118,29 +118,32 @@ class Mixture:
                 raise ValueError(
                     f"domain {domain} has {len(problems)} distinct {split} problems, not {per_domain}"
                 )
-            exam.extend(problems)
-        return tuple(exam)
+            validation.extend(problems)
+        return tuple(validation)
 
-    def ladder_tasks(self) -> tuple[str, ...]:
-        """Of every domain the trained task of the largest weight with three rungs; and graph colouring by its size.
+    def levelled_tasks(self) -> tuple[str, ...]:
+        """Of every domain the trained task of the largest weight with three levels; and graph colouring by its size.
 
         Tasks of weight zero do not count, and of equal ones the first.
         """
         best: dict[str, str] = {}
         for name, task in self._tasks.items():
             weight = self.weights[name]
-            if weight > 0 and "train" in task.splits and len(task.ladder) >= MIN_RUNGS:
+            if weight > 0 and "train" in task.splits and len(task.all_levels) >= MIN_LEVELS:
                 holder = best.setdefault(task.domain, name)
                 best[task.domain] = name if weight > self.weights[holder] else holder
-        chosen = {*best.values(), *ALWAYS_LADDERS}
+        chosen = {*best.values(), *ALWAYS_LEVELLED}
         return tuple(name for name, task in self._tasks.items() if name in chosen and self.weights[name] > 0)
 
-    def ladder_problems(self, name: str, per_level: int) -> tuple[Problem, ...]:
+    def level_problems(self, name: str, per_level: int) -> tuple[Problem, ...]:
         """`per_level` distinct problems of every level, the easiest first; as few for all as the smallest has."""
         task = self._tasks[name]
-        rungs = [list(islice(_distinct(partial(task.rung, level=level)), per_level)) for level in task.ladder]
-        size = min(map(len, rungs))
-        return tuple(problem for rung in rungs for problem in rung[:size])
+        levels = [
+            list(islice(_distinct(partial(task.problem_at, level=level)), per_level))
+            for level in task.all_levels
+        ]
+        size = min(map(len, levels))
+        return tuple(problem for level in levels for problem in level[:size])
 
     def _overridden(self, weights: Mapping[str, float] | None) -> Mapping[str, float]:
         if not weights:

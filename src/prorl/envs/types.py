@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-Split = Literal["train", "exam", "test", "ood"]
+Split = Literal["train", "validation", "test", "ood"]
 Status = Literal["ok", "wrong", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Witness:
+class Solution:
     """A known solution: `steps` is the short working shown while thinking, `answer` scores 1 by itself."""
 
     steps: str
@@ -25,10 +25,10 @@ class Problem:
     domain: str
     index: int
     split: Split
-    level: int  # difficulty rung; the same meaning inside one task, 0 for tasks without a ladder
+    level: int  # difficulty level; the same meaning inside one task, 0 for tasks without levels
     prompt: str
     payload: Any  # what the verifier needs; any picklable plain data, never shown to the model
-    witness: Witness | None = None  # None where the source keeps no solution
+    solution: Solution | None = None  # None where the source keeps no solution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +62,17 @@ class Task(Protocol):
         """The splits for which `problem` works."""
 
     @property
-    def ladder(self) -> tuple[int, ...]:
+    def all_levels(self) -> tuple[int, ...]:
         """Difficulty levels from easy to hard, trained and beyond; empty for a task without."""
 
     def problem(self, index: int, split: Split) -> Problem:
         """The problem at `index` of `split`: pure, the same in every process."""
 
-    def rung(self, index: int, level: int) -> Problem:
-        """The problem at `index` of one level of the ladder, held out whatever is trained; pure."""
+    def problem_at(self, index: int, level: int) -> Problem:
+        """The problem at `index` of one level of the levels, held out whatever is trained; pure."""
 
     def verify(self, problem: Problem, text: str) -> Verdict:
-        """Judge a response text: by definition of the problem, not by comparison with the witness.
+        """Judge a response text: by definition of the problem, not by comparison with the solution.
 
         Never raises for what the text says; a verifier that cannot tell answers with status "error".
         """

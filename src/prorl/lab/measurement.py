@@ -1,8 +1,8 @@
 """Measuring models: the base before a run and its policy after it, and any checkpoint or model against its base.
 
-Both are studies: the same questions to several models, kept below a run's `evals/`. `test` problems are seen by
-nothing in the run; `ood` problems are larger sizes and families never trained. A study takes no run's lock, so that a
-run can be studied while it trains.
+Both are evaluations: the same questions to several models, kept below a run's `evals/`. `test` problems are seen by
+nothing in the run; `ood` problems are larger sizes and families never trained. An evaluation takes no run's lock, so
+that a run can be studied while it trains.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from prorl.lab.evals.evaluation_store import (
     BASE,
     INCIDENTS,
     MEASUREMENT,
+    Evaluation,
     Rules,
-    Study,
     check_name,
     differing,
     digest,
@@ -36,7 +36,7 @@ from prorl.lab.evals.evaluation_store import (
     model_file,
     models,
     outsider,
-    read_study,
+    read_evaluation,
     slug,
     step_name,
     step_of,
@@ -57,7 +57,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A study's questions and how they are asked."""
+    """An evaluation's questions and how they are asked."""
 
     questions: Questions
     rules: Rules
@@ -124,14 +124,14 @@ def compare_with_base(store: RunStore, step: int, session: Session, console: Con
         asked = asked_by(session.config, session.tasks)
         if not asked.questions:
             return
-        base = read_study(model_file(folder, BASE)) if model_file(folder, BASE).exists() else None
+        base = read_evaluation(model_file(folder, BASE)) if model_file(folder, BASE).exists() else None
         with held(folder, asked.rules):
             subject = Subject(model=step_name(step), step=step)
             trained = ask(asked, subject, folder, session, console, pulse)
     except ProrlError as error:
         console.say(
             f"training is done, but step {step} was not compared with its base: {error}; "
-            f"`prorl eval {store.folder} --name other` compares them in a study of its own"
+            f"`prorl eval {store.folder} --name other` compares them in an evaluation of its own"
         )
         return
     ks = (1, asked.rules.samples) if asked.rules.samples > 1 else (1,)
@@ -148,7 +148,7 @@ def forget_other_questions(folder: Path, session: Session) -> None:
         shutil.rmtree(measured)
 
 
-# -- a study on demand
+# -- an evaluation on demand
 
 
 def evaluate(
@@ -183,7 +183,7 @@ def evaluate(
     tasks = checked_tasks(config, console)
     asked = asked_by(config, tasks)
     if not asked.questions:
-        raise RecipeError("this asks nothing: say --per-domain, --ood or --ladder-per-level above 0")
+        raise RecipeError("this asks nothing: say --per-domain, --ood or --per-level above 0")
     where = source.run.folder / EVALS if source.run else Path(EVALS) / slug(source.subject.model)
     folder = (out or where) / name
     with held(folder, asked.rules):
@@ -240,8 +240,9 @@ def base_of(store: RunStore) -> Source:
     )
 
 
-def between(folder: Path, base: Study, trained: Study) -> Study | None:
-    """Of the checkpoints in a study that lie on the way from `base` to `trained`, the one nearest to half of it.
+def between(folder: Path, base: Evaluation, trained: Evaluation) -> Evaluation | None:
+    """Of the checkpoints in an evaluation that lie on the way from `base` to `trained`, the one nearest to half of
+    it.
 
     None as well where there is no such way, as from a model from elsewhere.
     """
@@ -249,11 +250,11 @@ def between(folder: Path, base: Study, trained: Study) -> Study | None:
     if start is None or end is None:
         return None
     steps = {step: path for path in models(folder) if (step := step_of(path)) and start < step < end}
-    return read_study(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
+    return read_evaluation(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
 
 
 def require_free_gpus(source: Source, config: RunConfig) -> None:
-    """Check that a study leaves GPUs to a run that trains: a Ray of its own would count them as free.
+    """Check that an evaluation leaves GPUs to a run that trains: a Ray of its own would count them as free.
 
     Raises:
         ProrlError: it would take them.
@@ -261,7 +262,7 @@ def require_free_gpus(source: Source, config: RunConfig) -> None:
     own = config.backend == "ray" and config.cluster.address is None and config.device == "cuda"
     if own and source.run is not None and holder(source.run.folder) is not None:
         raise ProrlError(
-            f"{source.run.folder} is being trained, and the study would take its GPUs: wait until it has ended, or "
+            f"{source.run.folder} is being trained, and the evaluation would take its GPUs: wait until it has ended, or "
             "name another cluster with --address"
         )
 
@@ -293,10 +294,10 @@ def _base(source: Source, against: str | None, runs: Path, console: Console) -> 
 
 def _measured(
     source: Source, asked: Asked, folder: Path, tasks: Mixture, config: RunConfig, console: Console
-) -> Study:
+) -> Evaluation:
     """The stored results of this very model, or new ones."""
     path = model_file(folder, source.subject.model)
-    if path.exists() and source.subject.is_of(stored := read_study(path)):
+    if path.exists() and source.subject.is_of(stored := read_evaluation(path)):
         console.say(f"{source.subject.model} was measured before")
         return stored
     if source.run is not None and not Path(source.model).exists():
@@ -327,21 +328,21 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
             tasks,
             per_domain=section.per_domain,
             ood=section.ood_per_domain,
-            per_level=section.ladder_per_level,
+            per_level=section.per_level,
         )
     except ValueError as error:
         raise RecipeError(str(error)) from None
     levels: dict[str, set[int]] = {}
-    for problem in chosen.get("ladder", ()):
+    for problem in chosen.get("levels", ()):
         levels.setdefault(problem.task, set()).add(problem.level)
     sizes = {
         "test": section.per_domain,
         "ood": section.ood_per_domain,
-        "ladder": section.ladder_per_level,
+        "levels": section.per_level,
     }
     rules = Rules(
         sizes=sizes,
-        ladders={name: sorted(found) for name, found in levels.items()},
+        levels={name: sorted(found) for name, found in levels.items()},
         samples=section.samples,
         sampling=Sampling(
             temperature=section.temperature, top_p=section.top_p, limit=config.sampling.response_limit
@@ -359,8 +360,9 @@ def ask(
     session: Session,
     console: Console,
     pulse: Pulse = unheard,
-) -> Study:
-    """Ask the policy that the engine serves now the questions of the study in `folder`, and store how it went."""
+) -> Evaluation:
+    """Ask the policy that the engine serves now the questions of the evaluation in `folder`, and store how it
+    went."""
     if asked.rules.sampling.temperature == 0 and asked.rules.samples > 1:
         console.say(
             f"evaluation.temperature=0 is greedy: the {asked.rules.samples} responses to a problem are all equal, so "
@@ -375,7 +377,7 @@ def ask(
         _incidents_kept(folder, subject, session.backend),
         console.progress(f"measuring {subject.model}") as progress,
     ):
-        study = measure(
+        evaluation = measure(
             session.worker(wait),
             folder,
             subject,
@@ -386,11 +388,11 @@ def ask(
             clock=Stopwatch(pulse, within="measure"),
         )
     total = sum(map(len, asked.questions.values()))
-    if len(study.problems) < total:
+    if len(evaluation.problems) < total:
         console.say(
-            f"{total - len(study.problems)} of {total} problems are left out: no response to them could be judged"
+            f"{total - len(evaluation.problems)} of {total} problems are left out: no response to them could be judged"
         )
-    return study
+    return evaluation
 
 
 @contextmanager

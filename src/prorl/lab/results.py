@@ -18,7 +18,7 @@ from prorl.lab.evals.comparison import (
     patterns,
 )
 from prorl.lab.evals.creativity import Creativity, Estimate, Responses
-from prorl.lab.evals.evaluation_store import BASE, SLIM, Study, read_study, step_of, studies
+from prorl.lab.evals.evaluation_store import BASE, SLIM, Evaluation, evaluations, read_evaluation, step_of
 from prorl.lab.evals.statistics import (
     answered_only,
     by_task,
@@ -34,7 +34,7 @@ from prorl.rollout.validation import Part, ProblemResult, unanswered_share
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of an evaluation that a page averages over; difficulty levels have figures of their own."""
 
-NAMES: Mapping[Part, str] = MappingProxyType({**PARTS, "ladder": "difficulty-level"})
+NAMES: Mapping[Part, str] = MappingProxyType({**PARTS, "levels": "difficulty-level"})
 
 SHARE = ".1%"
 
@@ -44,8 +44,8 @@ class Pair:
     """A model and the base that it is compared with, in one evaluation."""
 
     evaluation: str
-    base: Study
-    trained: Study
+    base: Evaluation
+    trained: Evaluation
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -54,7 +54,10 @@ class Pair:
 
     def moves(self, *parts: Part) -> list[Move]:
         """The problems of these parts that both were judged on."""
-        both = ([one for one in study.problems if one.part in parts] for study in (self.base, self.trained))
+        both = (
+            [one for one in evaluation.problems if one.part in parts]
+            for evaluation in (self.base, self.trained)
+        )
         return paired(*both)
 
 
@@ -82,11 +85,11 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
         StorageError: an evaluation cannot be read.
     """
     pairs = []
-    for name, files in studies(folder):
+    for name, files in evaluations(folder):
         steps = [(step, path) for path in files if (step := step_of(path)) is not None]
         trained = [path for step, path in steps if up_to is None or step <= up_to]
         if files[0].stem == BASE and trained:
-            base, last = (read_study(path, columns=SLIM) for path in (files[0], trained[-1]))
+            base, last = (read_evaluation(path, columns=SLIM) for path in (files[0], trained[-1]))
             pairs.append(Pair(evaluation=name, base=base, trained=last))
     return pairs
 
@@ -105,9 +108,11 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
     ]
 
 
-def model_name(study: Study | Responses) -> str:
+def model_name(evaluation: Evaluation | Responses) -> str:
     """What people call the model: `base`, `step 320`, or the name of a model from elsewhere."""
-    return study.model if study.step is None or study.model == BASE else f"step {study.step}"
+    return (
+        evaluation.model if evaluation.step is None or evaluation.model == BASE else f"step {evaluation.step}"
+    )
 
 
 # -- tables
@@ -139,18 +144,18 @@ def difference_cell(found: Difference | None) -> Number:
     return Number(value=found.gain, low=found.low, high=found.high, form="points")
 
 
-def rate_tables(study: Study, ks: Sequence[int]) -> list[Table]:
+def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     """Pass rates of one model: of every part by task, and the mean over domains."""
     tables = []
     for part, title in PARTS.items():
-        problems = [problem for problem in study.problems if problem.part == part]
+        problems = [problem for problem in evaluation.problems if problem.part == part]
         rows: list[tuple[Cell, ...]] = []
         for row in curves(problems, ks, by=by_task):
             rows.append((row.label, row.problems, *(Number(value=rate, form=SHARE) for rate in row.rates)))
         if rows:
             columns = ("task", "problems", *(f"pass@{k}" for k in ks))
             tables.append(
-                Table(title=f"{model_name(study)}: {title} problems", columns=columns, rows=tuple(rows))
+                Table(title=f"{model_name(evaluation)}: {title} problems", columns=columns, rows=tuple(rows))
             )
     return tables
 
@@ -161,7 +166,7 @@ def gain_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     return [gain_table(one, f"{names}: {PARTS[one.part]} problems") for one in gains(pair, ks, parts=PARTS)]
 
 
-def evaluation_tables(pair: Pair, between: Study | None, ks: Sequence[int]) -> list[Table]:
+def evaluation_tables(pair: Pair, between: Evaluation | None, ks: Sequence[int]) -> list[Table]:
     """Everything that an evaluation says about two of its models, and about the way between them."""
     ends = (ks[0], ks[-1]) if len(ks) > 1 else tuple(ks)
     tables = gain_tables(pair, ends)
@@ -176,7 +181,7 @@ def evaluation_tables(pair: Pair, between: Study | None, ks: Sequence[int]) -> l
                 moved_table(moves, f"who solves what in {pair.base.samples} tries: {title} problems"),
                 answer_table(pair, moves, ks[-1], f"answers: {title} problems"),
             ]
-    levels = pair.moves("ladder")
+    levels = pair.moves("levels")
     return [*tables, level_table(levels, ends, "difficulty levels")] if levels else tables
 
 
@@ -242,7 +247,7 @@ def answer_table(pair: Pair, moves: Sequence[Move], k: int, title: str) -> Table
     """What is not ability: whether there is an answer at all, how long, and what a vote makes of many."""
     before, after = _sides(moves)
     rows: list[tuple[Cell, ...]] = []
-    for study, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
+    for evaluation, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
         samples = sum(problem.samples for problem in problems)
         answered, votes = answered_only(problems, others), voting(problems, others)
         shares = (
@@ -253,7 +258,7 @@ def answer_table(pair: Pair, moves: Sequence[Move], k: int, title: str) -> Table
         )
         length = sum(problem.length for problem in problems) / len(problems)
         cells = (Number(value=share, form=SHARE) for share in shares)
-        rows.append((model_name(study), *cells, Number(value=length, form=".1f")))
+        rows.append((model_name(evaluation), *cells, Number(value=length, form=".1f")))
     columns = ("model", "no answer", "cut off", "pass@1 of answered", f"maj@{k}", "tokens")
     return Table(title=title, columns=columns, rows=tuple(rows))
 

@@ -56,7 +56,7 @@ RAMP = 0.1  # share of the steps over which the learning rate rises
 GRAD_CLIP = 1.0
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.01
-MAX_UNUSABLE = 10_000  # problems in a row without a witness that fits
+MAX_UNUSABLE = 10_000  # problems in a row without a solution that fits
 
 PAD, USER, ASSISTANT, END = "<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"
 SPECIAL = (PAD, USER, ASSISTANT, END)
@@ -185,7 +185,7 @@ def build_base(
 
     `fingerprint` names the problems: equal ones promise equal `problem_at`. `progress(step, steps, loss)` is called
     after every step, with the mean cross-entropy per response token in nats. The weights are reproducible for one
-    number of threads. Prompts carry no instruction. Raises ModelError if no problem has a witness that fits.
+    number of threads. Prompts carry no instruction. Raises ModelError if no problem has a solution that fits.
     """
     folder = cache / f"base-{cache_key(settings, fingerprint)}"
     if folder.is_dir():
@@ -241,19 +241,19 @@ def _corpus(problem_at: Callable[[int], Problem], count: int) -> Iterator[str]:
     """What the tokenizer should know: prompts, and what is shown in reply."""
     for problem in map(problem_at, range(count)):
         yield problem.prompt
-        if problem.witness is not None:
-            yield respond(problem.witness.steps, problem.witness.answer)
+        if problem.solution is not None:
+            yield respond(problem.solution.steps, problem.solution.answer)
 
 
 def _examples(
     problem_at: Callable[[int], Problem], tokenizer: PreTrainedTokenizerFast, context: int
 ) -> Iterator[Example]:
-    """Examples in the order of the problems, without those that have no witness or do not fit the context."""
+    """Examples in the order of the problems, without those that have no solution or do not fit the context."""
     renderer = ChatRenderer(tokenizer)
     unusable = 0
     for problem in map(problem_at, count()):
-        if problem.witness is not None:
-            text = respond(problem.witness.steps, problem.witness.answer)
+        if problem.solution is not None:
+            text = respond(problem.solution.steps, problem.solution.answer)
             response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
             example = Example(prompt=renderer.encode(problem.prompt), response=response)
             if len(example.prompt) + len(example.response) <= context:
@@ -263,8 +263,8 @@ def _examples(
         unusable += 1
         if unusable == MAX_UNUSABLE:
             raise ModelError(
-                f"warm-up: {unusable} problems in a row have no witness that fits into {context} tokens; "
-                "use tasks with witnesses or raise shape.context"
+                f"warm-up: {unusable} problems in a row have no solution that fits into {context} tokens; "
+                "use tasks with solutions or raise shape.context"
             )
 
 

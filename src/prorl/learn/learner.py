@@ -32,12 +32,12 @@ from prorl.learn.parallel import (
     without_weights,
     write_model,
 )
-from prorl.types import Action, Batch, Knobs, UpdateStats, log_probs, token_ids
+from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """What a run fixes about the learner, as opposed to the knobs of a step."""
+    """What a run fixes about the learner, as opposed to the hparams of a step."""
 
     micro_batch_tokens: int  # token positions computed per forward pass, padding included
     share_prefix: Literal["auto", "never"]  # compute a prompt once for its rollouts where it pays
@@ -100,28 +100,28 @@ class TorchLearner:
             weight_decay=settings.weight_decay,
         )
 
-    def begin_update(self, batch: Batch, knobs: Knobs) -> Callable[[], UpdateStats]:
+    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
         """An update that is computed when it is called for: an engine may share the weights until then."""
-        return partial(self.update, batch, knobs)
+        return partial(self.update, batch, hparams)
 
-    def update(self, batch: Batch, knobs: Knobs) -> UpdateStats:
-        """One step: `knobs.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
+    def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
+        """One step: `hparams.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
 
         With several ranks all are given the whole batch; `learn` with what `deal` gives a rank is the same.
         """
-        return self.learn(self.deal(batch, updates=knobs.updates_per_step)[self._ranks.index], knobs)
+        return self.learn(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
 
-    def learn(self, shares: Sequence[Share], knobs: Knobs) -> UpdateStats:
+    def learn(self, shares: Sequence[Share], hparams: HParams) -> UpdateStats:
         """One step on this rank's share of every mini-batch: an optimizer update for each of them.
 
         Tensors are made for one forward pass at a time. Raises ValueError when the KL term is on without a reference.
         """
-        if knobs.kl_coef != 0 and self._score_reference is None:
+        if hparams.kl_coef != 0 and self._score_reference is None:
             raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
-        if knobs.kl_coef != 0 and knobs.kl_estimator == "k1":
+        if hparams.kl_coef != 0 and hparams.kl_estimator == "k1":
             raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
         scoring = Scoring(
-            temperature=knobs.temperature,
+            temperature=hparams.temperature,
             logits_elements=self._settings.logits_elements,
             dtype=getattr(torch, self._settings.dtype),
         )
@@ -130,8 +130,8 @@ class TorchLearner:
         results: list[MiniBatchResult] = []
         for share, old_logps in zip(shares, old, strict=True):
             first = all(result.grad_norm is None for result in results)
-            results.append(self._update_once(share, old_logps, knobs, scoring, first=first))
-        return update_stats(results, with_kl=knobs.kl_coef != 0)
+            results.append(self._update_once(share, old_logps, hparams, scoring, first=first))
+        return update_stats(results, with_kl=hparams.kl_coef != 0)
 
     @torch.no_grad()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -228,7 +228,13 @@ class TorchLearner:
         return [self._score(self._micro_batch(rows), scoring)[0] for rows in share.passes]
 
     def _update_once(
-        self, share: Share, old_logps: Sequence[Tensor | None], knobs: Knobs, scoring: Scoring, *, first: bool
+        self,
+        share: Share,
+        old_logps: Sequence[Tensor | None],
+        hparams: HParams,
+        scoring: Scoring,
+        *,
+        first: bool,
     ) -> MiniBatchResult:
         """Accumulate the gradient over micro-batches and step; `first`: the weights are those of the step's start."""
         self._optimizer.zero_grad()
@@ -236,7 +242,7 @@ class TorchLearner:
         for rows, old_BT in zip(share.passes, old_logps, strict=True):
             micro = self._micro_batch(rows)
             reference_BT = None
-            if self._score_reference is not None and knobs.kl_coef != 0:
+            if self._score_reference is not None and hparams.kl_coef != 0:
                 with torch.no_grad():
                     reference_BT, _ = self._score_reference(micro, scoring)
             logps_BT, entropy_N = self._score(micro, scoring)
@@ -250,11 +256,13 @@ class TorchLearner:
                 reference_BT=reference_BT,
                 entropy_N=entropy_N,
             )
-            loss, measured = objective(scores, micro, knobs, denominator=share.action_tokens)
+            loss, measured = objective(scores, micro, hparams, denominator=share.action_tokens)
             torch.autograd.backward(loss)
             sums.append(measured)
         total = self._ranks.total(torch.stack(sums).sum(0))
-        norm = self._optimizer.step(total[0], learning_rate=knobs.learning_rate, grad_clip=knobs.grad_clip)
+        norm = self._optimizer.step(
+            total[0], learning_rate=hparams.learning_rate, grad_clip=hparams.grad_clip
+        )
         return MiniBatchResult(
             sums=total, grad_norm=norm, positions=share.positions, action_tokens=share.action_tokens
         )

@@ -21,7 +21,7 @@ from prorl.algo.clip_higher import policy_loss
 from prorl.algo.kl_to_reference import kl_penalty
 from prorl.algo.mismatch_correction import importance_weights, mismatch_stats
 from prorl.learn.packing import MicroBatch, prefix_mask
-from prorl.types import Knobs, UpdateStats
+from prorl.types import HParams, UpdateStats
 
 HEAD_TOLERANCE = 1e-3  # nats
 # sums over the action tokens of a micro-batch, in this order; the last says what the two before were measured on
@@ -126,14 +126,14 @@ class TokenScores:
 
 
 def objective(
-    scores: TokenScores, micro: MicroBatch, knobs: Knobs, *, denominator: int
+    scores: TokenScores, micro: MicroBatch, hparams: HParams, *, denominator: int
 ) -> tuple[Tensor, Tensor]:
     """This micro-batch's share of the loss, the token sum over `denominator`, and its `SUMS`, detached."""
     mask_BT, zero = micro.mask_BT, scores.entropy_N.new_zeros(())
     correction: dict[str, Any] = {
-        "kind": knobs.mismatch,
-        "low": knobs.mismatch_low,
-        "high": knobs.mismatch_high,
+        "kind": hparams.mismatch,
+        "low": hparams.mismatch_low,
+        "high": hparams.mismatch_high,
     }
     weights_BT = importance_weights(scores.old_BT, micro.engine_logps_BT, mask_BT, **correction)
     loss, clip = policy_loss(
@@ -141,16 +141,16 @@ def objective(
         scores.old_BT,
         micro.advantages_BT,
         mask_BT,
-        clip_low=knobs.clip_low,
-        clip_high=knobs.clip_high,
-        dual_clip=knobs.dual_clip,
+        clip_low=hparams.clip_low,
+        clip_high=hparams.clip_high,
+        dual_clip=hparams.dual_clip,
         weights=weights_BT,
         denominator=denominator,
     )
     kl = zero
     if scores.reference_BT is not None:
-        penalty_BT = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=knobs.kl_estimator)
-        loss = loss + knobs.kl_coef * penalty_BT[mask_BT].sum() / denominator
+        penalty_BT = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=hparams.kl_estimator)
+        loss = loss + hparams.kl_coef * penalty_BT[mask_BT].sum() / denominator
         # One measure for all estimators, as ceilings and detectors read it: the one without heavy tails.
         kl = kl_penalty(scores.logps_BT.detach(), scores.reference_BT, estimator="k2")[mask_BT].sum()
     mismatch, mismatch_out, mismatch_tokens = zero, zero, zero

@@ -17,52 +17,52 @@ from prorl.algo import reinforce_baseline
 from prorl.algo.cosine_length_penalty import shaped_reward
 from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
-from prorl.control.events import Tally
+from prorl.control.events import RolloutStats
 from prorl.envs.types import Problem
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.types import Action, Batch, Group, Knobs, PromptActions, Rollout, Sampling
+from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
 
 SHOWN_GROUPS, SHOWN_ROLLOUTS = 8, 2  # sample records of a step: groups, and rollouts of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Harvest:
+class RolloutBatch:
     """What one step collected: the groups to train on in draw order, and where the data order goes on."""
 
     groups: tuple[Group, ...]
     consumed: tuple[Group, ...]  # accepted and rejected, in draw order: for samples and statistics
     cursor: int
     version: int  # of the policy that sampled
-    tally: Tally
+    rollout_stats: RolloutStats
 
 
 def collect(
     worker: Worker,
     problem_at: Callable[[int], Problem],
-    knobs: Knobs,
+    hparams: HParams,
     *,
     cursor: int,
     expected_share: float,
     seed: int,
     clock: Stopwatch,
-) -> Harvest:
+) -> RolloutBatch:
     """Sample draws from `cursor` on until `prompts_per_step` groups are informative or the budget of draws ends.
 
     `expected_share` is the recent share of informative groups; it sizes the waves, so that one usually suffices.
     """
-    wanted = knobs.prompts_per_step
-    end = cursor + math.ceil(wanted * knobs.max_draw_factor)
-    sampling = Sampling(temperature=knobs.temperature, top_p=knobs.top_p, limit=knobs.response_limit)
+    wanted = hparams.prompts_per_step
+    end = cursor + math.ceil(wanted * hparams.max_draw_factor)
+    sampling = Sampling(temperature=hparams.temperature, top_p=hparams.top_p, limit=hparams.response_limit)
     accepted: list[Group] = []
     consumed: list[Group] = []
     generated: list[Group] = []
     while len(accepted) < wanted and cursor < end:
-        size = wave_size(wanted - len(accepted), expected_share, knobs.wave_margin)
+        size = wave_size(wanted - len(accepted), expected_share, hparams.wave_margin)
         wave = roll_out(
             worker,
             [(draw, problem_at(draw)) for draw in range(cursor, min(end, cursor + size))],
-            samples=knobs.samples_per_prompt,
+            samples=hparams.samples_per_prompt,
             sampling=sampling,
             seed=seed,
             clock=clock,
@@ -71,24 +71,24 @@ def collect(
         for group in wave:
             consumed.append(group)
             cursor = group.draw + 1
-            if _informative(group, knobs):
+            if _informative(group, hparams):
                 accepted.append(group)
                 if len(accepted) == wanted:
                     break
-    return Harvest(
+    return RolloutBatch(
         groups=tuple(accepted),
         consumed=tuple(consumed),
         cursor=cursor,
         version=worker.engine.version,
-        tally=_tally(accepted, consumed, generated, knobs),
+        rollout_stats=_rollout_stats(accepted, consumed, generated, hparams),
     )
 
 
-def make_batch(groups: Sequence[Group], knobs: Knobs) -> Batch:
+def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:
     """Rewards of the groups' rollouts, from them one advantage per rollout, and no more than the learner needs."""
-    rewards = [shaped_rewards(group, knobs) for group in groups]
+    rewards = [shaped_rewards(group, hparams) for group in groups]
     lengths = [[len(rollout.completion.tokens) for rollout in group.rollouts] for group in groups]
-    advantages = reinforce_baseline.advantages(rewards, lengths, level=knobs.advantage_level)
+    advantages = reinforce_baseline.advantages(rewards, lengths, level=hparams.advantage_level)
     prompts = []
     for group, group_advantages in zip(groups, advantages, strict=True):
         actions = tuple(
@@ -101,27 +101,27 @@ def make_batch(groups: Sequence[Group], knobs: Knobs) -> Batch:
     return Batch(groups=tuple(prompts))
 
 
-def shaped_rewards(group: Group, knobs: Knobs) -> list[float]:
+def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
     """Rewards of a group's rollouts: raw scores, scaled where truncated, plus the cosine length term."""
 
     def reward(rollout: Rollout) -> float:
         length, verdict = len(rollout.completion.tokens), rollout.verdict
         return shaped_reward(
-            truncated_score(verdict.score, rollout.completion.finish == "length", knobs.truncated_scale),
+            truncated_score(verdict.score, rollout.completion.finish == "length", hparams.truncated_scale),
             length,
-            knobs.response_limit,
-            weight=knobs.length_weight,
-            eta_min=knobs.length_eta_min,
-            eta_max=knobs.length_eta_max,
-            applies=knobs.length_applies_to == "all" or verdict.status == "ok",
+            hparams.response_limit,
+            weight=hparams.length_weight,
+            eta_min=hparams.length_eta_min,
+            eta_max=hparams.length_eta_max,
+            applies=hparams.length_applies_to == "all" or verdict.status == "ok",
         )
 
     return [reward(rollout) for rollout in group.rollouts]
 
 
-def sample_records(step: int, harvest: Harvest) -> list[dict[str, Any]]:
+def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any]]:
     """Rollouts of the first few consumed groups of a step, trained on or rejected, as plain JSON."""
-    accepted = {group.draw for group in harvest.groups}
+    accepted = {group.draw for group in rollout_batch.groups}
     return [
         {
             "step": step,
@@ -138,23 +138,23 @@ def sample_records(step: int, harvest: Harvest) -> list[dict[str, Any]]:
             "tokens": len(rollout.completion.tokens),
             "finish": rollout.completion.finish,
         }
-        for group in harvest.consumed[:SHOWN_GROUPS]
+        for group in rollout_batch.consumed[:SHOWN_GROUPS]
         for rollout in group.rollouts[:SHOWN_ROLLOUTS]
     ]
 
 
-def _informative(group: Group, knobs: Knobs) -> bool:
-    return not group.has_error and is_informative(group.scores, knobs.min_spread)
+def _informative(group: Group, hparams: HParams) -> bool:
+    return not group.has_error and is_informative(group.scores, hparams.min_spread)
 
 
-def _tally(
-    accepted: Sequence[Group], consumed: Sequence[Group], generated: Sequence[Group], knobs: Knobs
-) -> Tally:
+def _rollout_stats(
+    accepted: Sequence[Group], consumed: Sequence[Group], generated: Sequence[Group], hparams: HParams
+) -> RolloutStats:
     judged = [group for group in consumed if not group.has_error]
-    rejected = [group for group in judged if not _informative(group, knobs)]
+    rejected = [group for group in judged if not _informative(group, hparams)]
     easy = sum(fmean(group.scores) > 0.5 for group in rejected)
     rollouts = [rollout for group in judged for rollout in group.rollouts]
-    return Tally(
+    return RolloutStats(
         draws=len(consumed),
         accepted=len(accepted),
         easy=easy,
@@ -164,7 +164,7 @@ def _tally(
         rollouts=sum(len(group.rollouts) for group in generated),
         sampled_tokens=sum(len(r.completion.tokens) for group in generated for r in group.rollouts),
         score=_mean(rollout.verdict.score for rollout in rollouts),
-        reward=_mean(reward for group in accepted for reward in shaped_rewards(group, knobs)),
+        reward=_mean(reward for group in accepted for reward in shaped_rewards(group, hparams)),
         length=_mean(len(rollout.completion.tokens) for rollout in rollouts),
         truncated=_mean(rollout.completion.finish == "length" for rollout in rollouts),
         unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),

@@ -25,11 +25,11 @@ KEPT = (
 )
 ANSWER_CHARS = 200
 
-Part = Literal["exam", "test", "ood", "ladder"]
-"""Why a problem is asked: in a run's validations, held out of the run, out of domain, or a level of a ladder."""
+Part = Literal["validation", "test", "ood", "levels"]
+"""Why a problem is asked: in a run's validations, held out of the run, out of domain, or a level of levels."""
 
 Questions = Mapping[Part, Sequence[Problem]]
-"""The problems of an evaluation by part. Those of ladders are by task and level, equally many of each."""
+"""The problems of an evaluation by part. Those of levels are by task and level, equally many of each."""
 
 
 class VerifierError(ProrlError):
@@ -83,7 +83,7 @@ class ProblemResult:
         return self.task, self.part, self.level, self.index
 
 
-def sit_exam(
+def ask_problems(
     worker: Worker,
     problems: Sequence[Problem],
     *,
@@ -120,7 +120,7 @@ def sit_exam(
 
 
 def questions(tasks: Mixture, *, per_domain: int, ood: int, per_level: int) -> Questions:
-    """`per_domain` problems of each domain, `ood` out of each, `per_level` of each level of the default ladders.
+    """`per_domain` problems of each domain, `ood` out of each, `per_level` of each level of the default levels.
 
     Parts of size zero are left out.
 
@@ -129,13 +129,13 @@ def questions(tasks: Mixture, *, per_domain: int, ood: int, per_level: int) -> Q
     """
     asked: dict[Part, tuple[Problem, ...]] = {}
     if per_domain:
-        asked["test"] = tasks.exam_problems("test", per_domain)
+        asked["test"] = tasks.validation_problems("test", per_domain)
     if ood:
-        asked["ood"] = tasks.exam_problems("ood", ood)
+        asked["ood"] = tasks.validation_problems("ood", ood)
     if per_level:
-        names = tasks.ladder_tasks()
-        asked["ladder"] = tuple(
-            problem for name in names for problem in tasks.ladder_problems(name, per_level)
+        names = tasks.levelled_tasks()
+        asked["levels"] = tuple(
+            problem for name in names for problem in tasks.level_problems(name, per_level)
         )
     return {part: problems for part, problems in asked.items() if problems}
 

@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prorl.control.events import (
-    Evaluated,
     Event,
     Intervened,
     Ordered,
     ReferenceReset,
     Resumed,
+    RolloutStats,
     StageEntered,
     Started,
     Stepped,
     Stopped,
-    Tally,
+    Validated,
     Warned,
     from_record,
 )
@@ -62,7 +62,8 @@ KINDS: Mapping[type[Event], str] = {
 
 
 class Columns:
-    """Numbers by step: an array per dotted name, as `tally.score`, as long as `steps`; NaN where there is none."""
+    """Numbers by step: an array per dotted name, as `rollout_stats.score`, as long as `steps`; NaN where there is
+    none."""
 
     __slots__ = ("_values", "steps")
 
@@ -96,7 +97,7 @@ class Columns:
         return sorted(self._values)
 
     def below(self, prefix: str) -> list[str]:
-        """What follows `prefix` and a dot in the names of columns, sorted: `below("tally.domain_scores")`."""
+        """What follows `prefix` and a dot in the names of columns, sorted: `below("rollout_stats.domain_scores")`."""
         return [name[len(prefix) + 1 :] for name in self.names() if name.startswith(f"{prefix}.")]
 
     def __len__(self) -> int:
@@ -213,9 +214,9 @@ class RunHistory:
         return 3600 * len(seconds) / sum(seconds) if seconds else None
 
     @property
-    def best(self) -> Evaluated | None:
+    def best(self) -> Validated | None:
         """The first validation of the highest score."""
-        return max(self.of(Evaluated), key=lambda event: event.score, default=None)
+        return max(self.of(Validated), key=lambda event: event.score, default=None)
 
     @property
     def references(self) -> list[Born]:
@@ -259,7 +260,7 @@ class RunHistory:
         self._lines = _Lines()
         self.written: float | None = None  # wall clock of the last event
         self.steps = Columns()  # numbers of `Stepped`, and those that `metrics` computes from it
-        self.validations = Columns()  # numbers of `Evaluated`
+        self.validations = Columns()  # numbers of `Validated`
         self.events: list[Event] = []  # all but steps
         self.marks: list[Mark] = []
         self.stopped: str | None = None  # why the run ended, if its last event says so
@@ -324,7 +325,7 @@ class RunHistory:
             if isinstance(event, Stepped):
                 self.steps.append(event.step, {**_numbers(event), **computed(event)})
                 return
-            if isinstance(event, Evaluated):
+            if isinstance(event, Validated):
                 self.validations.append(event.step, _numbers(event))
             elif not isinstance(event, Started):
                 rolled_back = isinstance(event, Intervened) and event.action == "roll_back"
@@ -368,7 +369,7 @@ def _numbers(record: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     plain = isinstance(record, dict)
     for key, value in record.items() if plain else ((key, getattr(record, key)) for key in record.__slots__):
-        if isinstance(value, (dict, Tally, UpdateStats)):
+        if isinstance(value, (dict, RolloutStats, UpdateStats)):
             found |= {f"{key}.{name}": number for name, number in _numbers(value).items()}
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             found[key] = float(value)
@@ -418,7 +419,7 @@ def describe(event: Event, steps: int = 0) -> str:
             return f"resumed from the checkpoint of step {event.step}{origin}"
         case Stepped():
             return step_line(event, steps)
-        case Evaluated():
+        case Validated():
             domains = " ".join(f"{name} {value:.0%}" for name, value in event.domains.items())
             return (
                 f"validation at step {event.step}: pass@1 {event.score:.1%} ({domains}), "
@@ -454,7 +455,7 @@ def _intervention(event: Intervened) -> str:
     rolled = f"rolled back from step {event.from_step} to the checkpoint of step {event.step}"
     done = {
         "warn": "warned only",
-        "exam": "the policy is validated",
+        "validation": "the policy is validated",
         "reset_reference": "the reference is reset",
         "lower_lr": lowered,
         "roll_back": rolled if event.lr_scale == 1 else f"{rolled}, {lowered}",

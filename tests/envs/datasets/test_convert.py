@@ -46,7 +46,7 @@ def test_math_asks_for_a_box_as_prorl_does():
     prepared = plain("short_answer", prompt=" 1 + 1? ", answer="2")
     assert prepared.prompt == f"1 + 1?\n{BOXED}"
     assert prepared.payload == {**NUMBER, "gold": "2"}
-    assert prepared.witness.answer == "2"
+    assert prepared.solution.answer == "2"
 
 
 def test_a_prompt_that_asks_for_a_box_is_not_told_twice():
@@ -348,7 +348,7 @@ def test_the_asserts_of_humaneval_become_inputs_and_expected_values(run):
         "tolerance": 1e-6,
         "maybe_wrapped": False,
     }
-    source = extract_code(prepared.witness.answer)
+    source = extract_code(prepared.solution.answer)
     assert judge_program(run, source, asked(prepared.payload), module.OPENING).score == 1
 
 

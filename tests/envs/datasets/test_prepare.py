@@ -75,7 +75,7 @@ def test_all_sources_of_the_catalogue_are_prepared_from_local_files(write, sourc
 def test_training_data_is_split_by_its_questions_and_evaluation_data_is_all_test(source, folder):
     report = prepare([source("deepscaler"), source("aime24")], folder, silent)
     training, evaluation = report.sources
-    assert set(training.kept) == {"train", "exam", "test"}
+    assert set(training.kept) == {"train", "validation", "test"}
     assert training.kept["train"] > 0.8 * training.rows
     assert evaluation.kept == {"test": 3}
 
@@ -101,8 +101,8 @@ def test_every_reason_to_drop_a_row_is_counted_and_printed(source, folder):
         {"problem": "Which column?"},
         {"problem": f"See {text}.", "answer": "5"},
     ]
-    exam = [{"problem": f"{text}!", "answer": "4"}]
-    report = prepare([source("deepscaler", rows), source("aime24", exam)], folder, silent)
+    validation = [{"problem": f"{text}!", "answer": "4"}]
+    report = prepare([source("deepscaler", rows), source("aime24", validation)], folder, silent)
     training = report.sources[0]
     assert training.dropped == {
         "duplicate": 1,
@@ -270,7 +270,7 @@ def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_lice
 
 # what makes a row unfit
 
-PLANTED = "a lighthouse keeper counts seven ships and then nine more before the fog hides all of them"
+PLANTED = "a lighthouse checkpointer counts seven ships and then nine more before the fog hides all of them"
 
 
 def overlap(*questions, words=13):
@@ -292,7 +292,7 @@ def test_a_planted_passage_is_found_whatever_surrounds_it():
     found = overlap(f"Problem 7. {PLANTED.upper()}! How many?")
     assert drops(found, f"In a story, {PLANTED.replace(' ', ', ')}")
     assert not drops(
-        found, "a lighthouse keeper counts seven ships and then eight more before the fog hides two"
+        found, "a lighthouse checkpointer counts seven ships and then eight more before the fog hides two"
     )
 
 

@@ -51,19 +51,19 @@ def test_known_answers_score_one_and_tricks_nothing(name, task):
     opened = task(name)
     assert opened.domain == SOURCES[name].domain
     for problem in problems(opened):
-        if problem.witness is not None:
-            verdict = opened.verify(problem, respond(problem.witness.steps, problem.witness.answer))
+        if problem.solution is not None:
+            verdict = opened.verify(problem, respond(problem.solution.steps, problem.solution.answer))
             assert (verdict.score, verdict.status) == (1, "ok"), problem
         for trick in TRICKS:
-            if problem.witness is None or trick != problem.witness.answer:
+            if problem.solution is None or trick != problem.solution.answer:
                 assert opened.verify(problem, trick).score == 0, (problem, trick)
 
 
-def test_rows_have_no_ladder(task):
+def test_rows_have_no_levels(task):
     opened = task("aime24")
-    assert opened.ladder == ()
-    with pytest.raises(ValueError, match="a data set has no ladder"):
-        opened.rung(0, 1)
+    assert opened.all_levels == ()
+    with pytest.raises(ValueError, match="a data set has no levels"):
+        opened.problem_at(0, 1)
 
 
 def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):
@@ -101,7 +101,7 @@ def test_payloads_are_found_in_every_row_group(monkeypatch, tmp_path):
     prepare([request], tmp_path / "prepared", lambda name, rows: None)
     opened = DatasetTask("deepscaler", tmp_path / "prepared")
     for problem in problems(opened):
-        assert opened.verify(problem, f"\\boxed{{{problem.witness.answer}}}").score == 1
+        assert opened.verify(problem, f"\\boxed{{{problem.solution.answer}}}").score == 1
 
 
 def test_data_that_changed_under_a_run_is_an_error_and_no_score(task, tmp_path):

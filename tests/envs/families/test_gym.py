@@ -89,7 +89,7 @@ def problems(name):
 
 
 def digest():
-    text = repr([(p.prompt, p.payload, p.witness) for name in ALL for p in problems(name)])
+    text = repr([(p.prompt, p.payload, p.solution) for name in ALL for p in problems(name)])
     return hashlib.blake2b(text.encode()).hexdigest()
 
 
@@ -105,7 +105,7 @@ def test_every_task_of_the_library_is_here():
 
 @each_task
 def test_the_nine_are_only_measured_and_the_others_trained(name):
-    splits = {"ood"} if name in HELD_OUT_9 else {"train", "exam", "test"}
+    splits = {"ood"} if name in HELD_OUT_9 else {"train", "validation", "test"}
     assert task(name).splits == splits
     assert {problem.level for problem in problems(name)} == {0}
 
@@ -128,14 +128,14 @@ def test_problems_differ_and_can_be_answered(name):
     assert len({canonical(p.prompt) for p in given_problems}) >= len(given_problems) - 1
     for problem in given_problems:
         assert problem.prompt == problem.prompt.strip() != ""
-        if problem.witness is not None:
-            response = respond("", problem.witness.answer)
-            assert extract_answer(response) == problem.witness.answer.strip()
+        if problem.solution is not None:
+            response = respond("", problem.solution.answer)
+            assert extract_answer(response) == problem.solution.answer.strip()
             assert task(name).verify(problem, response).score == 1.0
 
 
-def test_only_rush_hour_has_no_witness():
-    assert {name for name in ALL if problems(name)[0].witness is None} == {"rg_rush_hour"}
+def test_only_rush_hour_has_no_solution():
+    assert {name for name in ALL if problems(name)[0].solution is None} == {"rg_rush_hour"}
 
 
 @each_task
@@ -151,8 +151,8 @@ def test_a_payload_is_small_plain_data_that_judges_elsewhere(name):
 def test_scoring_leaves_the_payload_as_it_is(name):
     for problem in problems(name)[:2]:
         before = pickle.dumps(problem.payload)
-        if problem.witness:
-            score(problem, problem.witness.answer)
+        if problem.solution:
+            score(problem, problem.solution.answer)
         score(problem, "0")
         assert pickle.dumps(problem.payload) == before
 
@@ -174,8 +174,8 @@ def test_worthless_answers_earn_nothing(name):
 
 @each_task
 def test_a_right_answer_among_candidates_is_not_right(name):
-    for problem, other in pairwise(p for p in problems(name) if p.witness):
-        first, right = other.witness.answer, problem.witness.answer
+    for problem, other in pairwise(p for p in problems(name) if p.solution):
+        first, right = other.solution.answer, problem.solution.answer
         for text in (f"{first}, {right}", f"{first} or {right}", f"{right}, {first}", f"{right} or {first}"):
             assert score(problem, text) < 1.0, text
 
@@ -201,7 +201,7 @@ def test_no_text_breaks_a_scorer(name, answer):
 @each_task
 def test_mutated_answers_break_no_scorer(name, count):
     problem = problems(name)[0]
-    for answer in mutations(problem.witness.answer.strip() if problem.witness else "A+1 B-2 C+3", count):
+    for answer in mutations(problem.solution.answer.strip() if problem.solution else "A+1 B-2 C+3", count):
         verdict = task(name).verify(problem, respond("", answer))
         assert verdict.status in ("ok", "wrong"), (answer, verdict)
         assert 0.0 <= verdict.score <= 1.0
@@ -244,7 +244,7 @@ def test_the_librarys_holes_are_closed():
         return problems(PREFIX + name)[0]
 
     halting = first("game_of_life_halting")
-    wrong = {"True": "False", "False": "True"}[halting.witness.answer]
+    wrong = {"True": "False", "False": "True"}[halting.solution.answer]
     assert score(halting, wrong) == 0.0  # the library: any text
     assert score(first("puzzle24"), "6*4*1*1") == 0.0  # the library: any four small numbers
     assert score(first("complex_arithmetic"), "nan") == 0.0  # the library: 1
@@ -274,7 +274,7 @@ def test_an_item_is_what_a_fresh_dataset_with_that_seed_begins_with(name):
         fresh = reasoning_gym.create_dataset(row.name, seed=item, size=1, **config)[0]
         if row.usable is None or row.usable(fresh):
             draft = task.generate(Random(level), level)
-            assert (draft.prompt, draft.witness.answer) == (fresh["question"].strip(), fresh["answer"])
+            assert (draft.prompt, draft.solution.answer) == (fresh["question"].strip(), fresh["answer"])
 
 
 @with_levels
@@ -293,9 +293,9 @@ def test_the_librarys_defaults_must_be_asked_for_and_leave_nothing_out_of_domain
     assert "ood" in plain.splits
     assert {plain.problem(index, "train").level for index in range(12)} <= set(plain.levels) - {0}
     problem = defaults.problem(0, "train")
-    assert (problem.level, problem.witness.steps) == (0, "")
-    assert plain.verify(problem, respond("", problem.witness.answer)).score == 1  # by a judge of any levels
-    assert defaults.splits == make_task(name, {0: 1.0, 1: 2.0}).splits == {"train", "exam", "test"}
+    assert (problem.level, problem.solution.steps) == (0, "")
+    assert plain.verify(problem, respond("", problem.solution.answer)).score == 1  # by a judge of any levels
+    assert defaults.splits == make_task(name, {0: 1.0, 1: 2.0}).splits == {"train", "validation", "test"}
     assert "ood" in make_task(name, {0: 0.0, 1: 1.0}).splits
 
 
@@ -337,8 +337,8 @@ def test_lists_of_candidates_and_near_misses_earn_nothing(name, level, near):
     task, rng = make_task(PREFIX + name), Random(0)
     for _ in range(10):
         draft = task.generate(rng, level)
-        answer = near.format(draft.witness.answer)
-        assert answer == draft.witness.answer or task.score(draft.payload, answer) == 0
+        answer = near.format(draft.solution.answer)
+        assert answer == draft.solution.answer or task.score(draft.payload, answer) == 0
 
 
 def test_spelling_backward_pays_for_letters_in_place():

@@ -1,6 +1,6 @@
 """Numbers, expressions and quantities: by hand, by substitution, and against answers that look right and are not.
 
-What every task promises (witnesses, splits, baselines, hostile texts) is in `test_contract.py`.
+What every task promises (solutions, splits, baselines, hostile texts) is in `test_contract.py`.
 """
 
 import re
@@ -31,8 +31,10 @@ LAWS = PhysicalLaw()
 
 
 def levels_of(*tasks):
-    rungs = [(task, level) for task in tasks for level in task.ladder]
-    return pytest.mark.parametrize(("task", "level"), rungs, ids=lambda value: getattr(value, "name", value))
+    settings = [(task, level) for task in tasks for level in task.all_levels]
+    return pytest.mark.parametrize(
+        ("task", "level"), settings, ids=lambda value: getattr(value, "name", value)
+    )
 
 
 def drafts(task, level, count=100):
@@ -43,11 +45,11 @@ def drafts(task, level, count=100):
 @levels_of(*INTEGERS)
 def test_an_integer_scores_one_and_its_neighbours_and_other_texts_zero(task, level):
     for draft in drafts(task, level):
-        right = int(draft.witness.answer)
+        right = int(draft.solution.answer)
         assert task.score(draft.payload, f" {right}\n") == 1
         working = (
             draft.prompt,
-            draft.witness.steps,
+            draft.solution.steps,
             f"{right} {right}",
             f"{right}+0",
             f"{right}.0",
@@ -60,14 +62,14 @@ def test_an_integer_scores_one_and_its_neighbours_and_other_texts_zero(task, lev
 @levels_of(*INTEGERS, Countdown(), LAWS)
 def test_no_constant_answer_pays_and_problems_vary(task, level):
     batch = drafts(task, level, 500)
-    assert Counter(draft.witness.answer for draft in batch).most_common(1)[0][1] < 0.1 * len(batch)
+    assert Counter(draft.solution.answer for draft in batch).most_common(1)[0][1] < 0.1 * len(batch)
     assert len({draft.prompt for draft in batch}) > 0.8 * len(batch)
 
 
 @levels_of(Arithmetic())
 def test_every_equation_of_a_working_is_true(task, level):
     for draft in drafts(task, level):
-        for step in draft.witness.steps.split(";"):
+        for step in draft.solution.steps.split(";"):
             left, right = step.split("=")
             first, operator, second = re.fullmatch(r"(-?\d+)([-+])(\d+)", left).groups()
             a, b = int(first), int(second)
@@ -119,8 +121,8 @@ def test_a_countdown_asks_what_its_verifier_checks(task, level):
     for draft in drafts(task, level):
         numbers, target = draft.payload
         assert draft.prompt == f"make {target} from {' '.join(map(str, numbers))} once each"
-        assert draft.witness.steps.endswith(f"={target}")
-        for wrong in ("", draft.witness.answer[:-1], draft.witness.steps + ";", "(" * 9999):
+        assert draft.solution.steps.endswith(f"={target}")
+        for wrong in ("", draft.solution.answer[:-1], draft.solution.steps + ";", "(" * 9999):
             assert task.score(draft.payload, wrong) == 0
 
 
@@ -209,14 +211,14 @@ def test_number_and_unit_both_count(task, level):
     formulas = {law.formula for law in (HELD_OUT_LAWS if level in task.ood_levels else TRAINED_LAWS)}
     for draft in drafts(task, level):
         assert draft.payload[0] in formulas
-        answer = draft.witness.answer
+        answer = draft.solution.answer
         number = answer[: len(answer) - len(answer.lstrip("0123456789"))]
         unit = answer[len(number) :]
         assert task.score(draft.payload, f" {number} {unit}\n") == 1
         wrong_unit = "km" if unit_of(unit).dimension != unit_of("km").dimension else "s"
         for wrong in (number, unit, number + wrong_unit, f"{int(number) + 1}{unit}", f"-{answer}", ""):
             assert task.score(draft.payload, wrong) == 0
-        assert draft.witness.steps.endswith("=" + answer)
+        assert draft.solution.steps.endswith("=" + answer)
 
 
 @pytest.mark.parametrize("law", [*TRAINED_LAWS, *HELD_OUT_LAWS], ids=lambda law: law.formula)

@@ -35,7 +35,7 @@ from prorl.envs.sandbox.sandbox import Sandbox
 from prorl.envs.verifiers.programs import NeedsSandbox
 
 LISTS, TASK = ListSynthesis(), OneLiner()
-LEVELS = TASK.ladder
+LEVELS = TASK.all_levels
 FAMILY = list(expressions())
 DOUBLE = tuple((x, 2 * x) for x in range(11, 19))
 
@@ -91,11 +91,11 @@ def test_what_is_no_program(text):
     assert parse_program(text) is None
 
 
-@pytest.mark.parametrize("level", LISTS.ladder)
+@pytest.mark.parametrize("level", LISTS.all_levels)
 def test_a_list_program_is_as_its_level_says_and_no_operator_of_it_is_idle(level):
     asked = PROGRAM_LEVELS[level - 1]
     for draft in drafts(level, task=LISTS):
-        program = parse_program(draft.witness.answer)
+        program = parse_program(draft.solution.answer)
         assert len(program) in asked.ops
         assert asked.held_out_pair == any(pair in HELD_OUT_PAIRS for pair in pairwise(program))
         for values, result in draft.payload:
@@ -122,7 +122,7 @@ def test_texts_that_are_no_program_and_idle_programs_pass_nothing(answer):
     assert all(LISTS.score(draft.payload, answer) == 0 for draft in drafts(2, 20, LISTS))
 
 
-@pytest.mark.parametrize("level", LISTS.ladder)
+@pytest.mark.parametrize("level", LISTS.all_levels)
 def test_no_single_operator_earns_much(level):
     batch = drafts(level, task=LISTS)
     for name in OPS:
@@ -157,7 +157,7 @@ def test_an_expression_is_what_python_makes_of_its_text(expression, x):
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_is_a_number_of_operators_and_hidden_inputs_are_not_shown(level):
     for draft in drafts(level):
-        text = draft.witness.answer.replace("//", "/")
+        text = draft.solution.answer.replace("//", "/")
         assert sum(text.count(operator) for operator in "+-*/%") == level
         shown, hidden = {x for x, _ in examples_of(draft)}, {x for x, _ in draft.payload}
         assert (len(shown), len(hidden)) == (len(SHOWN), HIDDEN)
@@ -169,7 +169,7 @@ def test_what_is_shown_fits_one_expression_of_the_family(level):
     for draft in drafts(level, 8):
         shown = examples_of(draft)
         fitting = [e for e in FAMILY if all(value(e, x) == result for x, result in shown)]
-        assert [show(expression) for expression in fitting] == [draft.witness.answer]
+        assert [show(expression) for expression in fitting] == [draft.solution.answer]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -194,13 +194,13 @@ def test_every_level_has_puzzles_enough():
 
 
 def test_the_working_takes_differences_and_then_the_factors():
-    by_answer = {draft.witness.answer: draft for level in (1, 2, 3) for draft in drafts(level, 2000)}
+    by_answer = {draft.solution.answer: draft for level in (1, 2, 3) for draft in drafts(level, 2000)}
     draft = by_answer["x*x+5"]
     (start, low), (_, middle), (_, high), _ = examples_of(draft)
     factors = " ".join(str((start + offset) ** 2) for offset in SHOWN)
-    assert draft.witness.steps == f"{middle - low} {high - middle}; x*x: {factors}"
-    assert by_answer["x*3"].witness.steps == "3 3"
-    assert by_answer["x+7"].witness.steps == "1 1"
+    assert draft.solution.steps == f"{middle - low} {high - middle}; x*x: {factors}"
+    assert by_answer["x*3"].solution.steps == "3 3"
+    assert by_answer["x+7"].solution.steps == "1 1"
 
 
 RIGHT = ("x*2", "2*x", "x+x", "x << 1", "sum([x, x])", "(lambda y: y*2)(x)", "x*2.0")
@@ -237,15 +237,15 @@ def test_an_answer_is_python_and_earns_its_share_of_the_tests(answer, score):
 )
 def test_an_answer_that_attacks_earns_nothing(sandbox, answer):
     server = sandbox.server_pid
-    verdict = TASK.verify(TASK.problem(0, "exam"), respond("", answer))
+    verdict = TASK.verify(TASK.problem(0, "validation"), respond("", answer))
     assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
     assert sandbox.server_pid == server
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_witness_passes_and_a_near_miss_does_not(level):
+def test_the_solution_passes_and_a_near_miss_does_not(level):
     for draft in drafts(level, 5):
-        scores = [TASK.score(draft.payload, draft.witness.answer + end) for end in ("", "+0", "+1")]
+        scores = [TASK.score(draft.payload, draft.solution.answer + end) for end in ("", "+0", "+1")]
         assert scores == [1, 1, 0]
 
 
@@ -303,7 +303,7 @@ answers = (
 
 
 def holds(answer):
-    verdict = TASK.verify(TASK.problem(len(answer) % 7, "exam"), respond("", answer))
+    verdict = TASK.verify(TASK.problem(len(answer) % 7, "validation"), respond("", answer))
     assert 0 <= verdict.score <= 1
     assert verdict.status == ("ok" if verdict.score == 1 else "wrong")
 

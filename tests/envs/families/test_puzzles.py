@@ -75,8 +75,8 @@ def test_the_score_is_the_share_satisfied_by_an_answer_of_the_right_shape(answer
     assert WORD_LIST.score(payload, answer) == pytest.approx(score)
 
 
-@pytest.mark.parametrize("level", WORD_LIST.ladder)
-def test_a_level_says_how_many_constraints_and_each_holds_for_the_witness(level):
+@pytest.mark.parametrize("level", WORD_LIST.all_levels)
+def test_a_level_says_how_many_constraints_and_each_holds_for_the_solution(level):
     asked = WORD_LEVELS[level - 1]
     for draft in drafts(WORD_LIST, level, 150):
         count, constraints = draft.payload
@@ -86,18 +86,18 @@ def test_a_level_says_how_many_constraints_and_each_holds_for_the_witness(level)
         assert sum(kind in STYLING for kind in kinds) in asked.styling
         assert sum(kind in HELD_OUT for kind in kinds) in asked.held_out
         assert len(set(kinds)) == len(kinds)
-        answer = parse_answer(draft.witness.answer)
+        answer = parse_answer(draft.solution.answer)
         for kind, argument in constraints:
             assert holds((kind, argument), answer)
             assert f"{kind} {argument}".strip() in draft.prompt
-        places = zip(draft.witness.steps.split(), answer.words, strict=True)
+        places = zip(draft.solution.steps.split(), answer.words, strict=True)
         assert all(place in ("_", word.lower()) for place, word in places)
 
 
 def test_the_held_out_kinds_occur_only_out_of_domain():
     kinds = {
         level: {kind for draft in drafts(WORD_LIST, level, 150) for kind, _ in draft.payload[1]}
-        for level in WORD_LIST.ladder
+        for level in WORD_LIST.all_levels
     }
     assert not set(HELD_OUT) & set.union(*(kinds[level] for level in WORD_LIST.levels))
     assert set(HELD_OUT) <= kinds[5]
@@ -120,9 +120,9 @@ def test_a_held_out_family_can_never_be_trained(task):
     assert task.splits == {"ood"}
     with pytest.raises(ValueError, match="no level"):
         type(task)({1: 1.0})
-    for level in task.ladder:
+    for level in task.all_levels:
         for draft in drafts(task, level, 40):
-            for wrong in ("", "1 2 3 4", draft.prompt, draft.witness.steps, "x" * 9999, "LR" * 9999):
+            for wrong in ("", "1 2 3 4", draft.prompt, draft.solution.steps, "x" * 9999, "LR" * 9999):
                 assert task.score(draft.payload, wrong) == 0
 
 
@@ -162,12 +162,12 @@ def test_a_box_on_a_line_needs_the_pusher_behind_it():
         assert size == (1, 16)
         assert pusher < box < goal or pusher > box > goal
         letter = "R" if box < goal else "L"
-        assert draft.witness.answer == letter * (abs(box - pusher) - 1 + abs(goal - box))
+        assert draft.solution.answer == letter * (abs(box - pusher) - 1 + abs(goal - box))
 
 
-def test_no_shorter_moves_than_the_witness_solve_a_small_grid():
+def test_no_shorter_moves_than_the_solution_solve_a_small_grid():
     for draft in drafts(BoxPushing(), 2, 30):
-        length = len(draft.witness.answer) - 1
+        length = len(draft.solution.answer) - 1
         if length <= 4:
             tries = ("".join(moves) for moves in product("UDLR", repeat=length))
             assert not any(BoxPushing().score(draft.payload, moves) for moves in tries)
@@ -189,5 +189,5 @@ def test_blicket_answers_extend_what_was_observed(level):
         assert predict(objects, trials, [chosen for chosen, _ in trials]) == observed
         assert set(questions).isdisjoint(chosen for chosen, _ in trials)
         surely_off = {name for chosen, on in trials if not on for name in chosen}
-        for chosen, outcome in zip(questions, draft.witness.answer, strict=True):
+        for chosen, outcome in zip(questions, draft.solution.answer, strict=True):
             assert (outcome == "0") == (set(chosen) <= surely_off)

@@ -55,7 +55,7 @@ def test_an_order_reaches_the_inbox(client, root):
     assert b'"pause"' in inbox(root)
 
 
-def test_an_order_that_moves_a_knob_far_is_given_once_it_is_confirmed(client, root):
+def test_an_order_that_moves_a_hparam_far_is_given_once_it_is_confirmed(client, root):
     asked = order(client, content=b'{"words": ["optimizer.lr=5"]}')
     assert (asked.status_code, inbox(root)) == (409, b"")
     assert "optimizer.lr moves from" in asked.json()["said"]

@@ -10,11 +10,11 @@ from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
-from prorl.lab.evals.evaluation_store import write_study
+from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.run.store import RunStore
+from support.evaluations import evaluation, result
 from support.events import reset, stepped
 from support.recipes import recipe
-from support.studies import result, study
 
 
 def append(folder, *events) -> None:
@@ -43,7 +43,7 @@ def page(run):
 
 
 def composed(page: RunPage, found) -> dict[str, str]:
-    """The page as soon as it is as wanted; what studies say comes from another process."""
+    """The page as soon as it is as wanted; what evaluations say comes from another process."""
     deadline = time.monotonic() + 60
     while not found(seen := html(page.look())):
         assert time.monotonic() < deadline, seen.keys()
@@ -75,17 +75,22 @@ def test_rollouts_come_as_they_are_written(page, run):
 
 def test_measurements_come_from_another_process_and_are_renewed(page, run):
     before = composed(page, lambda seen: "Not measured" in seen["summary"])
-    (run / "evals" / "study").mkdir(parents=True)
-    write_study(run / "evals" / "study" / "base.parquet", study("base", [result(0, 4)], step=0))
-    write_study(run / "evals" / "study" / "step_000002.parquet", study("step_000002", [result(4, 4)], step=2))
+    (run / "evals" / "evaluation").mkdir(parents=True)
+    write_evaluation(
+        run / "evals" / "evaluation" / "base.parquet", evaluation("base", [result(0, 4)], step=0)
+    )
+    write_evaluation(
+        run / "evals" / "evaluation" / "step_000002.parquet",
+        evaluation("step_000002", [result(4, 4)], step=2),
+    )
     after = composed(page, lambda seen: seen["summary"] != before["summary"])
     assert "Not measured" not in after["summary"]
 
 
 def test_a_damaged_measurement_does_not_hide_the_rest(page, run):
-    (run / "evals" / "study").mkdir(parents=True)
+    (run / "evals" / "evaluation").mkdir(parents=True)
     for name in ("base", "step_000002"):
-        (run / "evals" / "study" / f"{name}.parquet").write_bytes(b"no Parquet")
+        (run / "evals" / "evaluation" / f"{name}.parquet").write_bytes(b"no Parquet")
     seen = composed(page, lambda seen: "cannot be read" in "".join(seen.values()))
     assert ">2<" in seen["health"]
 

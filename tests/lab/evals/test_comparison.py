@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from prorl.lab.evals.comparison import SURE, boundary, compare, differences, paired, patterns
-from support.studies import result, results
+from support.evaluations import result, results
 
 N = 256
 
@@ -44,7 +44,7 @@ def test_what_chance_would_give_is_what_two_measurements_of_one_model_give():
 def test_only_problems_that_both_were_judged_on_are_paired_and_a_level_is_another_problem():
     base, trained = results([1, 2, 3]), results([4, 5])[::-1]
     assert [(move.base.solved, move.trained.solved) for move in paired(base, trained)] == [(1, 4), (2, 5)]
-    assert paired([result(1, level=1, part="ladder")], [result(1, level=2, part="ladder")]) == []
+    assert paired([result(1, level=1, part="levels")], [result(1, level=2, part="levels")]) == []
 
 
 # -- differences
@@ -140,25 +140,25 @@ def found(truth, trial, *, halfway=True):
     return row.pattern
 
 
-def tally(truth, **how):
+def rollout_stats(truth, **how):
     return Counter(found(truth, trial, **how) for trial in range(TRIALS))
 
 
 @pytest.mark.parametrize("truth", ["diminish", "plateau", "sustained"])
 def test_a_pattern_is_recognised(truth):
-    said = tally(truth)
+    said = rollout_stats(truth)
     assert said[truth] >= 0.9 * TRIALS, said
 
 
 def test_where_nothing_happened_nothing_is_said():
-    said = tally("nothing")
+    said = rollout_stats("nothing")
     assert said["unclear"] >= 0.9 * TRIALS, said
 
 
 def test_two_models_tell_a_gain_from_a_loss_but_not_when():
-    assert tally("diminish", halfway=False)["diminish"] >= 0.9 * TRIALS
-    assert tally("sustained", halfway=False)["gain"] >= 0.9 * TRIALS
-    assert tally("nothing", halfway=False)["unclear"] >= 0.9 * TRIALS
+    assert rollout_stats("diminish", halfway=False)["diminish"] >= 0.9 * TRIALS
+    assert rollout_stats("sustained", halfway=False)["gain"] >= 0.9 * TRIALS
+    assert rollout_stats("nothing", halfway=False)["unclear"] >= 0.9 * TRIALS
 
 
 def test_tasks_and_parts_are_decided_apart_on_their_common_problems():

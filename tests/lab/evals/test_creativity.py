@@ -21,10 +21,10 @@ from prorl.lab.evals.creativity import (
     uniqueness,
     write_creativity,
 )
-from prorl.lab.evals.evaluation_store import Study
+from prorl.lab.evals.evaluation_store import Evaluation
 from prorl.rollout.validation import ProblemResult
-from support.studies import kept, result
-from support.studies import study as study_of
+from support.evaluations import evaluation as evaluation_of
+from support.evaluations import kept, result
 
 LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=20).map(" ".join)
 CORPORA = st.lists(LETTERS, min_size=1, max_size=5)
@@ -119,15 +119,15 @@ def problem(domain: str, number: int, *texts: str, part: str = "test") -> Proble
     return result(0, 8, index=number, task=f"{domain} task", domain=domain, part=part, kept=kept(*texts))
 
 
-def study(model: str, *problems: ProblemResult, step: int | None = None) -> Study:
-    return study_of(model, problems, step=step)
+def evaluation(model: str, *problems: ProblemResult, step: int | None = None) -> Evaluation:
+    return evaluation_of(model, problems, step=step)
 
 
 OLD, NEW, HALF = "a b c d", "w x y z", "a b y z"
 
 
-def compared(*studies: Study, lengths: Lengths = FEW):
-    return compare_creativity(studies, corpus_of_texts("letters", [OLD]), lengths=lengths)
+def compared(*evaluations: Evaluation, lengths: Lengths = FEW):
+    return compare_creativity(evaluations, corpus_of_texts("letters", [OLD]), lengths=lengths)
 
 
 def row(found, model, domain, part="test"):
@@ -136,9 +136,9 @@ def row(found, model, domain, part="test"):
 
 
 def test_models_are_compared_on_the_same_problems():
-    base = study("base", *(problem("math", n, OLD) for n in range(4)), step=0)
+    base = evaluation("base", *(problem("math", n, OLD) for n in range(4)), step=0)
     # The trained model has no response to problem 3, and one more problem of its own.
-    trained = study(
+    trained = evaluation(
         "step_000010", *(problem("math", n, NEW) for n in (0, 1)), problem("math", 9, OLD), step=10
     )
     found = compared(base, trained)
@@ -151,25 +151,25 @@ def test_models_are_compared_on_the_same_problems():
 
 
 def test_responses_of_a_problem_are_averaged_before_problems_are():
-    found = compared(study("base", problem("math", 0, OLD, NEW), problem("math", 1, OLD)))
+    found = compared(evaluation("base", problem("math", 0, OLD, NEW), problem("math", 1, OLD)))
     assert row(found, "base", "math").index.mean == pytest.approx((1.5 + 0) / 2)
 
 
 def test_the_response_that_is_kept_because_it_passed_does_not_count():
-    found = compared(study("base", problem("math", 0, OLD, OLD, NEW)))
+    found = compared(evaluation("base", problem("math", 0, OLD, OLD, NEW)))
     assert (row(found, "base", "math").index.mean, found.models[0].counted) == (0, 2)
 
 
 def test_domains_count_alike_and_parts_stay_apart():
     problems = [problem("math", n, OLD) for n in range(3)] + [problem("code", 0, NEW)]
-    found = compared(study("base", *problems, problem("math", 7, NEW, part="ood")))
+    found = compared(evaluation("base", *problems, problem("math", 7, NEW, part="ood")))
     assert row(found, "base", "mean").index.mean == pytest.approx(1.5)
     assert row(found, "base", "mean").index.problems == 4
     assert row(found, "base", "mean", "ood").index.mean == pytest.approx(3)
 
 
 def test_short_responses_are_counted_apart():
-    found = compared(study("base", problem("math", 0, "a", HALF), problem("math", 1, "", "a b c")))
+    found = compared(evaluation("base", problem("math", 0, "a", HALF), problem("math", 1, "", "a b c")))
     (responses,) = found.models
     assert (responses.counted, responses.short, responses.words) == (2, 2, 3.5)
     assert row(found, "base", "math").index.problems == 2
@@ -178,28 +178,30 @@ def test_short_responses_are_counted_apart():
 def test_the_floor_is_the_index_of_responses_that_the_corpus_holds():
     texts = (OLD, "a b c", "b c")
     problems = [problem("math", n, text) for n, text in enumerate(texts)]
-    found = compare_creativity([study("base", *problems)], corpus_of_texts("c", texts), lengths=FEW)
+    found = compare_creativity([evaluation("base", *problems)], corpus_of_texts("c", texts), lengths=FEW)
     assert found.models[0].floor == row(found, "base", "math").index.mean == (0 + 1 + 2) / 3
 
 
 def test_a_model_of_which_nothing_can_be_said_is_refused_and_so_are_two_of_one_name():
-    one = study("base", problem("math", 0, OLD))
-    with pytest.raises(ProrlError, match="two studies of base"):
+    one = evaluation("base", problem("math", 0, OLD))
+    with pytest.raises(ProrlError, match="two evaluations of base"):
         compared(one, one)
     with pytest.raises(ProrlError, match="base has no kept response of 2 words or more"):
-        compared(study("base", problem("math", 0, "a")))
+        compared(evaluation("base", problem("math", 0, "a")))
 
 
 def test_intervals_enclose_the_mean_and_a_model_gains_nothing_over_itself():
     problems = [problem("math", n, text) for n, text in enumerate((OLD, NEW, HALF, NEW))]
-    found = compared(study("base", *problems), study("other", *problems[1:]))
+    found = compared(evaluation("base", *problems), evaluation("other", *problems[1:]))
     for each in found.rows:
         assert each.index.low < each.index.mean < each.index.high
     assert row(found, "other", "math").gain == Estimate(problems=3, mean=0, low=0, high=0)
 
 
 def test_a_comparison_comes_back_as_it_was(tmp_path):
-    found = compared(study("base", problem("math", 0, HALF)), study("m", problem("math", 0, NEW), step=3))
+    found = compared(
+        evaluation("base", problem("math", 0, HALF)), evaluation("m", problem("math", 0, NEW), step=3)
+    )
     write_creativity(tmp_path / "c.json", found)
     assert read_creativity(tmp_path / "c.json") == found
 
@@ -214,5 +216,5 @@ def test_a_damaged_comparison_is_said_in_a_sentence(tmp_path, damage):
 def test_an_interval_knows_nothing_of_how_domains_differ():
     """Every problem of a domain is alike, so other problems of these domains would give the same mean."""
     problems = [problem("math", n, OLD) for n in range(9)] + [problem("code", n, NEW) for n in range(2)]
-    mean = row(compared(study("base", *problems)), "base", "mean").index
+    mean = row(compared(evaluation("base", *problems)), "base", "mean").index
     assert (mean.mean, mean.low, mean.high) == (1.5, 1.5, 1.5)

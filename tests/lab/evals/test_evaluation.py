@@ -1,4 +1,4 @@
-"""One model's study: every part on its own problems, repeatable, and interrupted without a trace."""
+"""One model's evaluation: every part on its own problems, repeatable, and interrupted without a trace."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Problem, Verdict
 from prorl.lab.evals.evaluation import PROBLEMS_AT_A_TIME, Subject, measure
-from prorl.lab.evals.evaluation_store import Rules, Study, digest, read_study
+from prorl.lab.evals.evaluation_store import Evaluation, Rules, digest, read_evaluation
 from prorl.rollout.pipeline import Worker
 from prorl.rollout.validation import VerifierError, domain_rates, questions
 from prorl.types import Sampling
@@ -36,9 +36,9 @@ def measured(
     seed=1,
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
     judge: FakeJudge | None = None,
-) -> Study:
+) -> Evaluation:
     answers = {
-        FakeRenderer().encode(problem.prompt): respond("", problem.witness.answer)
+        FakeRenderer().encode(problem.prompt): respond("", problem.solution.answer)
         for problems in asked.values()
         for problem in problems
     }
@@ -46,7 +46,7 @@ def measured(
     backend.sync(0)
     rules = Rules(
         sizes={},
-        ladders={},
+        levels={},
         samples=4,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=500),
         seed=seed,
@@ -75,11 +75,11 @@ def killed_after(chunks: int) -> Callable[[int, int, str], None]:
 
 
 def test_every_part_is_measured_on_its_own_problems(tmp_path):
-    study = measured(tmp_path)
+    evaluation = measured(tmp_path)
     for part, problems in ASKED.items():
-        of_part = [result for result in study.problems if result.part == part]
+        of_part = [result for result in evaluation.problems if result.part == part]
         assert [(r.task, r.level, r.index) for r in of_part] == [(p.task, p.level, p.index) for p in problems]
-    assert read_study(tmp_path / "base.parquet") == study
+    assert read_evaluation(tmp_path / "base.parquet") == evaluation
     assert [path.name for path in tmp_path.iterdir()] == ["base.parquet"]
 
 
@@ -112,9 +112,9 @@ def test_what_other_weights_left_behind_is_not_taken_up(tmp_path):
     with pytest.raises(Killed):
         measured(tmp_path, skill=0.01, progress=killed_after(2))
     other = replace(BASE, weights="other")
-    study = measured(tmp_path, subject=other, skill=0.99)
-    assert min(domain_rates(study.problems, 1).values()) > 0.9
-    assert study.weights == "other"
+    evaluation = measured(tmp_path, subject=other, skill=0.99)
+    assert min(domain_rates(evaluation.problems, 1).values()) > 0.9
+    assert evaluation.weights == "other"
 
 
 def test_progress_counts_up_to_all_problems_of_all_parts(tmp_path):
@@ -150,9 +150,11 @@ LOST = ASKED["ood"][:1]  # too few responses for its verifiers to count as out, 
 WITH_LOST = {"ood": LOST, "test": ASKED["test"]}
 
 
-def test_a_chunk_that_cannot_be_judged_costs_the_study_nothing_else(tmp_path):
-    study = measured(tmp_path, asked=WITH_LOST, judge=Broken(LOST))
-    assert [problem.prompt for problem in study.problems] == [problem.prompt for problem in ASKED["test"]]
+def test_a_chunk_that_cannot_be_judged_costs_the_evaluation_nothing_else(tmp_path):
+    evaluation = measured(tmp_path, asked=WITH_LOST, judge=Broken(LOST))
+    assert [problem.prompt for problem in evaluation.problems] == [
+        problem.prompt for problem in ASKED["test"]
+    ]
 
 
 def test_a_chunk_that_could_not_be_judged_is_asked_again(tmp_path):
@@ -161,7 +163,7 @@ def test_a_chunk_that_could_not_be_judged_is_asked_again(tmp_path):
     assert len(measured(tmp_path, asked=WITH_LOST).problems) == 1 + len(ASKED["test"])
 
 
-def test_a_study_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):
+def test_a_evaluation_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):
     with pytest.raises(VerifierError, match="no luck"):
         measured(tmp_path, asked={"ood": LOST}, judge=Broken(LOST))
     assert not (tmp_path / "base.parquet").exists()

@@ -10,29 +10,29 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.lab.evals.evaluation_store import (
     SLIM,
+    Evaluation,
     Rules,
-    Study,
     check_name,
     digest,
+    evaluations,
     held,
     model_file,
     models,
     outsider,
-    read_study,
+    read_evaluation,
     slug,
     step_name,
-    studies,
-    write_study,
+    write_evaluation,
 )
 from prorl.rollout.validation import Kept, ProblemResult, Vote, questions
 from prorl.types import Sampling
-from support.studies import result, study
+from support.evaluations import evaluation, result
 
 KEPT = Kept(sample=3, text="<answer>7</answer>", tokens=9, finish="stop", score=1.0, status="ok", note="")
 PROBLEM = ProblemResult(
     task="countdown",
     domain="logic",
-    part="ladder",
+    part="levels",
     level=4,
     index=17,
     prompt="Reach 24 with 4, 6.",
@@ -48,19 +48,19 @@ PROBLEM = ProblemResult(
     ),
     kept=(KEPT,),
 )
-STUDY = Study(model="step_000320", step=320, samples=16, seconds=12.5, problems=(PROBLEM,))
+EVALUATION = Evaluation(model="step_000320", step=320, samples=16, seconds=12.5, problems=(PROBLEM,))
 
 
 @pytest.mark.parametrize("problems", [(PROBLEM,), ()])
-def test_a_study_comes_back_as_it_was(tmp_path, problems):
-    study = replace(STUDY, problems=problems)
-    write_study(tmp_path / "s.parquet", study)
-    assert read_study(tmp_path / "s.parquet") == study
+def test_a_evaluation_comes_back_as_it_was(tmp_path, problems):
+    evaluation = replace(EVALUATION, problems=problems)
+    write_evaluation(tmp_path / "s.parquet", evaluation)
+    assert read_evaluation(tmp_path / "s.parquet") == evaluation
 
 
 def test_counts_can_be_read_without_the_texts(tmp_path):
-    write_study(tmp_path / "s.parquet", STUDY)
-    (problem,) = read_study(tmp_path / "s.parquet", columns=SLIM).problems
+    write_evaluation(tmp_path / "s.parquet", EVALUATION)
+    (problem,) = read_evaluation(tmp_path / "s.parquet", columns=SLIM).problems
     assert (problem.solved, problem.votes, problem.kept) == (3, (), ())
 
 
@@ -69,15 +69,15 @@ def test_a_damaged_or_missing_file_is_said_in_a_sentence(tmp_path, damage):
     if damage is not None:
         (tmp_path / "s.parquet").write_bytes(damage)
     with pytest.raises(StorageError, match=r"cannot be read .* measure again"):
-        read_study(tmp_path / "s.parquet")
+        read_evaluation(tmp_path / "s.parquet")
 
 
 # -- the folder of an evaluation
 
 
 RULES = Rules(
-    sizes={"test": 4, "ood": 2, "ladder": 0},
-    ladders={"countdown": [1, 2, 3]},
+    sizes={"test": 4, "ood": 2, "levels": 0},
+    levels={"countdown": [1, 2, 3]},
     samples=16,
     sampling=Sampling(temperature=1.0, top_p=1.0, limit=80),
     seed=0,
@@ -85,21 +85,21 @@ RULES = Rules(
 )
 
 
-def test_studies_list_the_base_first_then_checkpoints_by_step_then_others(tmp_path):
+def test_evaluations_list_the_base_first_then_checkpoints_by_step_then_others(tmp_path):
     for name, model in [
-        *(("study", model) for model in ("step_001000", "org_model", "base", "step_000200")),
+        *(("evaluation", model) for model in ("step_001000", "org_model", "base", "step_000200")),
         ("measurement", "base"),
     ]:
         folder = tmp_path / "evals" / name
         folder.mkdir(parents=True, exist_ok=True)
-        write_study(folder / f"{model}.parquet", study(model, [result(1)]))
+        write_evaluation(folder / f"{model}.parquet", evaluation(model, [result(1)]))
     (tmp_path / "evals" / "base.json").write_text("no evaluation")
     (tmp_path / "evals" / "begun").mkdir()
-    assert [(name, [path.stem for path in files]) for name, files in studies(tmp_path)] == [
+    assert [(name, [path.stem for path in files]) for name, files in evaluations(tmp_path)] == [
         ("measurement", ["base"]),
-        ("study", ["base", "step_000200", "step_001000", "org_model"]),
+        ("evaluation", ["base", "step_000200", "step_001000", "org_model"]),
     ]
-    assert studies(tmp_path / "nowhere") == []
+    assert evaluations(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_studies_list_the_base_first_then_checkpoints_by_step_then_others(tmp_pa
     [
         ({"samples": 64}, "samples was 16, not 64"),
         ({"sampling": replace(RULES.sampling, temperature=0.6)}, "temperature was 1.0, not 0.6"),
-        ({"ladders": {"countdown": [1, 2]}}, r"countdown was \[1, 2, 3\], not \[1, 2\]"),
-        ({"ladders": {}}, r"countdown was \[1, 2, 3\], not None"),
+        ({"levels": {"countdown": [1, 2]}}, r"countdown was \[1, 2, 3\], not \[1, 2\]"),
+        ({"levels": {}}, r"countdown was \[1, 2, 3\], not None"),
         ({"problems": "xyz"}, "problems was abc, not xyz"),
     ],
 )
@@ -123,14 +123,14 @@ def test_other_questions_are_refused_by_name(tmp_path, change, said):
         pass
 
 
-def test_a_study_that_was_killed_before_its_first_result_may_ask_otherwise(tmp_path):
+def test_a_evaluation_that_was_killed_before_its_first_result_may_ask_otherwise(tmp_path):
     with held(tmp_path, RULES):
         (tmp_path / "base.parts").mkdir()
     with held(tmp_path, replace(RULES, samples=64)):
         assert json.loads((tmp_path / "rules.json").read_bytes())["samples"] == 64
 
 
-def test_one_study_is_measured_by_one_process_at_a_time_and_goes_on_with_the_same_questions(tmp_path):
+def test_one_evaluation_is_measured_by_one_process_at_a_time_and_goes_on_with_the_same_questions(tmp_path):
     with (
         held(tmp_path, RULES),
         pytest.raises(StorageError, match="is being measured by process"),
@@ -148,12 +148,12 @@ def test_what_a_killed_measurement_half_wrote_is_removed(tmp_path):
 
 
 def test_a_failure_before_anything_was_measured_leaves_nothing_behind(tmp_path):
-    with pytest.raises(KeyboardInterrupt), held(tmp_path / "evals" / "model" / "study", RULES):
+    with pytest.raises(KeyboardInterrupt), held(tmp_path / "evals" / "model" / "evaluation", RULES):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
-    folder = tmp_path / "evals" / "study"
+    folder = tmp_path / "evals" / "evaluation"
     with held(folder, RULES):
-        write_study(folder / "base.parquet", study("base", [result(1)]))
+        write_evaluation(folder / "base.parquet", evaluation("base", [result(1)]))
     with pytest.raises(KeyboardInterrupt), held(folder, RULES):
         raise KeyboardInterrupt
     assert [path.name for path in models(folder)] == ["base.parquet"]
@@ -176,7 +176,7 @@ def test_the_digest_sees_another_prompt():
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "two words"])
-def test_a_study_has_a_plain_name(name):
+def test_a_evaluation_has_a_plain_name(name):
     with pytest.raises(StorageError, match="cannot be called"):
         check_name(name)
 

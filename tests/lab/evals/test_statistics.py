@@ -17,7 +17,7 @@ from prorl.lab.evals.statistics import (
     voting,
 )
 from prorl.rollout.validation import domain_rates, unanswered_share
-from support.studies import result, results, voted
+from support.evaluations import result, results, voted
 
 KS = (1, 2, 16)
 
@@ -88,8 +88,8 @@ def by_trying_all(votes, silent, k):
     responses = [name for name, (count, _) in votes.items() for _ in range(count)] + [None] * silent
     chances = []
     for chosen in combinations(responses, k):
-        tally = Counter(name for name in chosen if name is not None)
-        best = [name for name in tally if tally[name] == max(tally.values())]
+        rollout_stats = Counter(name for name in chosen if name is not None)
+        best = [name for name in rollout_stats if rollout_stats[name] == max(rollout_stats.values())]
         chances.append(sum(votes[name][1] for name in best) / len(best) if best else 0.0)
     return sum(chances) / len(chances)
 

@@ -16,8 +16,8 @@ from prorl.control.events import Resumed, Started
 from prorl.lab.export.card import Exported, model_card
 from prorl.lab.results import Pair
 from prorl.lab.results import gains as gains_of
-from support.events import evaluated, intervened, order, reset, stepped, tally
-from support.stories import STARTED, history, result, story, study
+from support.events import evaluated, intervened, order, reset, rollout_stats, stepped
+from support.stories import STARTED, history, result, story
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) `"
 
@@ -44,7 +44,7 @@ def measured(base, trained, *, evaluation="measurement", domain="math"):
     """Gains of an evaluation with 4 responses to each of two problems, of which so many passed."""
 
     def asked(solved, step):
-        return study([result(at, number, domain=domain) for at, number in enumerate(solved)], step=step)
+        return evaluation([result(at, number, domain=domain) for at, number in enumerate(solved)], step=step)
 
     pair = Pair(evaluation=evaluation, base=asked(base, None), trained=asked(trained, 4))
     return tuple(gains_of(pair))
@@ -77,7 +77,7 @@ def test_a_base_from_the_hub_is_named(tmp_path, monkeypatch):
 # -- what the journal says
 
 
-def test_exams_are_those_of_the_journal():
+def test_validations_are_those_of_the_journal():
     events = [
         STARTED,
         evaluated(0, 0.25),
@@ -94,7 +94,10 @@ def test_exams_are_those_of_the_journal():
 def test_numbers_of_the_run_are_sums_over_its_steps():
     events = [
         STARTED,
-        *(stepped(step, tally=tally(rollouts=100, sampled_tokens=2_000_000)) for step in (1, 2)),
+        *(
+            stepped(step, rollout_stats=rollout_stats(rollouts=100, sampled_tokens=2_000_000))
+            for step in (1, 2)
+        ),
     ]
     assert "200 responses with 4.0M tokens" in card(events)
     assert "1.2M parameters" in card(events)
@@ -111,7 +114,7 @@ def test_the_measurement_is_a_row_per_domain_with_all_k():
     assert "worse than its base at pass@1 on the held-out problems of measurement: 62.5% → 25.0%" in worse
 
 
-def test_a_run_without_exams_and_studies_says_so():
+def test_a_run_without_validations_and_evaluations_says_so():
     assert "Nothing was measured" in card([STARTED, stepped(1)])
 
 

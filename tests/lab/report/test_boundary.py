@@ -1,4 +1,5 @@
-"""What a report says about the boundary: the numbers planted in a study, and no markup that a model smuggled in."""
+"""What a report says about the boundary: the numbers planted in an evaluation, and no markup that a model smuggled
+in."""
 
 import json
 import re
@@ -10,13 +11,13 @@ import pytest
 from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.families.numbers import LinearEquation
 from prorl.lab.evals.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
-from prorl.lab.evals.evaluation_store import write_study
+from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.report.boundary import boundary_sections, trained_levels
 from prorl.lab.report.drawing import RAMP, drawn
 from prorl.lab.report.moved import creativity_section, measured
 from prorl.lab.report.page import section_json
 from prorl.rollout.validation import Kept
-from support.studies import result, results, study, voted
+from support.evaluations import evaluation, result, results, voted
 
 HOSTILE = '</script><img src=x onerror=alert(1)><a href="javascript:x">'
 SAMPLES = 16
@@ -30,7 +31,7 @@ def shelve(folder, name, *models):
     place = folder / "evals" / name
     place.mkdir(parents=True)
     for one in models:
-        write_study(place / f"{one.model}.parquet", one)
+        write_evaluation(place / f"{one.model}.parquet", one)
     return folder
 
 
@@ -51,38 +52,38 @@ def strings(value):
         yield from chain.from_iterable(map(strings, value))
 
 
-def ladder(rates):
-    return [result(solved, level=level, index=level, part="ladder") for level, solved in enumerate(rates, 1)]
+def all_levels(rates):
+    return [result(solved, level=level, index=level, part="levels") for level, solved in enumerate(rates, 1)]
 
 
-BASE = study(
-    "base", [*results([8, 4, 0, 0, 3]), *results([0, 1], part="ood", task="far"), *ladder([8, 2, 0])], step=0
+BASE = evaluation(
+    "base", [*results([8, 4, 0, 0, 3]), *results([0, 1], part="ood", task="far"), *levels([8, 2, 0])], step=0
 )
-HALF = study(
+HALF = evaluation(
     "step_000004",
-    [*results([9, 4, 0, 6, 2]), *results([0, 1], part="ood", task="far"), *ladder([9, 4, 1])],
+    [*results([9, 4, 0, 6, 2]), *results([0, 1], part="ood", task="far"), *levels([9, 4, 1])],
     step=4,
 )
-LAST = study(
+LAST = evaluation(
     "step_000008",
-    [*results([9, 9, 0, 16, 0]), *results([0, 2], part="ood", task="far"), *ladder([16, 9, 5])],
+    [*results([9, 9, 0, 16, 0]), *results([0, 2], part="ood", task="far"), *levels([16, 9, 5])],
     step=8,
 )
 
 
 @pytest.fixture
 def sections(tmp_path):
-    return boundary_sections(shelve(tmp_path, "study", BASE, HALF, LAST))
+    return boundary_sections(shelve(tmp_path, "evaluation", BASE, HALF, LAST))
 
 
-def test_without_a_study_it_says_so_and_gives_the_command(tmp_path):
+def test_without_a_evaluation_it_says_so_and_gives_the_command(tmp_path):
     (section,) = boundary_sections(tmp_path / "<b>run")
     assert "No evaluation is stored" in section.html
     assert "&lt;b&gt;run --k 256" in section.html
 
 
 def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
-    text = by_key(sections)["boundary-study-moved"].html
+    text = by_key(sections)["boundary-evaluation-moved"].html
     assert (
         "Never solved by the base in 16 tries and solved now: 1 of 7 problems (1 surely); lost: 1 (0 surely)."
         in text
@@ -91,28 +92,28 @@ def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
 
 def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_path):
     other = replace(LAST, model="Qwen", step=None)
-    folder = shelve(tmp_path, "study", BASE, other)
+    folder = shelve(tmp_path, "evaluation", BASE, other)
     keys = by_key(boundary_sections(folder)).keys()
-    assert "boundary-study-moved" in keys
-    assert "boundary-study-patterns" not in keys
+    assert "boundary-evaluation-moved" in keys
+    assert "boundary-evaluation-patterns" not in keys
     assert "Not measured" in measured(folder)
 
 
 def test_a_model_that_did_not_change_has_not_moved_the_boundary(tmp_path):
     twin = replace(BASE, model="step_000008", step=8)
-    sections = by_key(boundary_sections(shelve(tmp_path, "study", BASE, twin)))
-    text = sections["boundary-study-moved"].html
+    sections = by_key(boundary_sections(shelve(tmp_path, "evaluation", BASE, twin)))
+    text = sections["boundary-evaluation-moved"].html
     assert "surely rose on none of 1 held-out task " in text
     assert "surely rose on none of 1 out of domain task " in text
-    assert "solved now: 0 of 7 problems" in sections["boundary-study-moved"].html
-    assert sections["boundary-study-pass"].html.count("which may be chance") == 4
-    assert "No problem that the base never solved" in sections["boundary-study-solvable"].html
+    assert "solved now: 0 of 7 problems" in sections["boundary-evaluation-moved"].html
+    assert sections["boundary-evaluation-pass"].html.count("which may be chance") == 4
+    assert "No problem that the base never solved" in sections["boundary-evaluation-solvable"].html
 
 
 def test_the_curves_are_pass_at_k_of_every_model(sections):
     lines = [
         trace
-        for trace in figures(sections)["boundary-study-pass"].data
+        for trace in figures(sections)["boundary-evaluation-pass"].data
         if "name" in trace and trace["xaxis"] == "x"
     ]
     assert [line["name"] for line in lines] == ["base", "step 4", "step 8"]
@@ -122,7 +123,7 @@ def test_the_curves_are_pass_at_k_of_every_model(sections):
 
 
 def test_the_bars_of_a_task_are_all_of_its_problems(sections):
-    bars = figures(sections)["boundary-study-moved-bars"].data
+    bars = figures(sections)["boundary-evaluation-moved-bars"].data
     for axis in ("x", "x2"):
         shares = [trace["x"] for trace in bars if trace["xaxis"] == axis]
         assert [sum(task) for task in zip(*shares, strict=True)] == pytest.approx([1.0])
@@ -132,17 +133,17 @@ def test_bars_are_equally_high_however_many_tasks_a_part_has(tmp_path):
     def solved(by):
         return [result(by, task=f"t{place}", index=place) for place in range(40)] + [result(by, part="ood")]
 
-    models = study("base", solved(1), step=0), study("step_000008", solved(2), step=8)
-    layout = figures(boundary_sections(shelve(tmp_path, "study", *models)))[
-        "boundary-study-moved-bars"
+    models = evaluation("base", solved(1), step=0), evaluation("step_000008", solved(2), step=8)
+    layout = figures(boundary_sections(shelve(tmp_path, "evaluation", *models)))[
+        "boundary-evaluation-moved-bars"
     ].layout
     assert layout["yaxis"]["range"] == layout["yaxis2"]["range"] == [39.5, -0.5]
 
 
 def test_the_heat_map_has_the_bases_easiest_problem_first_in_every_row(tmp_path):
     shuffled = replace(LAST, problems=LAST.problems[::-1])
-    sections = boundary_sections(shelve(tmp_path, "study", BASE, shuffled))
-    heat = figures(sections)["boundary-study-moved-map"].data[0]
+    sections = boundary_sections(shelve(tmp_path, "evaluation", BASE, shuffled))
+    heat = figures(sections)["boundary-evaluation-moved-map"].data[0]
     assert heat["y"] == ["base", "step 8"]
     base, last = heat["z"]
     assert base == sorted(base, reverse=True)
@@ -151,10 +152,10 @@ def test_the_heat_map_has_the_bases_easiest_problem_first_in_every_row(tmp_path)
     assert base[3] == last[4] == min(base)  # never
 
 
-def test_the_trained_levels_of_a_ladder_are_shaded(sections):
-    (shade,) = figures(sections)["boundary-study-ladders-1"].layout["shapes"]
+def test_the_trained_levels_of_a_levels_are_shaded(sections):
+    (shade,) = figures(sections)["boundary-evaluation-levels-1"].layout["shapes"]
     assert (shade["x0"], shade["x1"]) == (0.5, 2.5)
-    lines = [trace for trace in figures(sections)["boundary-study-ladders-1"].data if "name" in trace]
+    lines = [trace for trace in figures(sections)["boundary-evaluation-levels-1"].data if "name" in trace]
     assert list(lines[-1]["y"]) == [1.0, 9 / 16, 5 / 16]
 
 
@@ -163,44 +164,48 @@ def test_a_task_without_weights_trains_all_its_own_levels(tmp_path):
     assert trained_levels(tmp_path) == {"t": (2, 1), "linear_equation": LinearEquation.levels}
 
 
-def test_a_rise_above_the_trained_levels_is_told_with_its_ladder(tmp_path):
+def test_a_rise_above_the_trained_levels_is_told_with_its_levels(tmp_path):
     def climbed(model, step, beyond):
-        rungs = [
+        levels = [
             *results([9] * 8),
-            *results([9] * 8, part="ladder"),
-            *results([beyond] * 8, part="ladder", level=5),
+            *results([9] * 8, part="levels"),
+            *results([beyond] * 8, part="levels", level=5),
         ]
-        return study(model, rungs, step=step)
+        return evaluation(model, levels, step=step)
 
     base = climbed("base", 0, 0)
-    higher = by_key(boundary_sections(shelve(tmp_path / "up", "study", base, climbed("step_000008", 8, 4))))
-    same = by_key(boundary_sections(shelve(tmp_path / "same", "study", base, climbed("step_000008", 8, 0))))
-    assert "pass@1 surely rose on 1 of 1 task, t (+25.0 points)" in higher["boundary-study-ladders"].html
-    assert "pass@16 surely rose on none of 1 task." in same["boundary-study-ladders"].html
+    higher = by_key(
+        boundary_sections(shelve(tmp_path / "up", "evaluation", base, climbed("step_000008", 8, 4)))
+    )
+    same = by_key(
+        boundary_sections(shelve(tmp_path / "same", "evaluation", base, climbed("step_000008", 8, 0)))
+    )
+    assert "pass@1 surely rose on 1 of 1 task, t (+25.0 points)" in higher["boundary-evaluation-levels"].html
+    assert "pass@16 surely rose on none of 1 task." in same["boundary-evaluation-levels"].html
 
 
 def test_format_failures_are_told_apart_from_wrong_answers(tmp_path):
-    base = study("base", [voted({"7": (4, True), "8": (4, False)}, silent=8)], step=0)
-    last = study("step_000008", [voted({"7": (8, True), "8": (8, False)})], step=8)
-    sections = boundary_sections(shelve(tmp_path, "study", base, last))
-    text = by_key(sections)["boundary-study-answers"].html
+    base = evaluation("base", [voted({"7": (4, True), "8": (4, False)}, silent=8)], step=0)
+    last = evaluation("step_000008", [voted({"7": (8, True), "8": (8, False)})], step=8)
+    sections = boundary_sections(shelve(tmp_path, "evaluation", base, last))
+    text = by_key(sections)["boundary-evaluation-answers"].html
     assert "responses of base 50.0% hold no answer" in text
     assert "pass@1 went from 50.0% to 50.0%" in text
-    passed, wrong, silent = figures(sections)["boundary-study-answers-outcomes"].data
+    passed, wrong, silent = figures(sections)["boundary-evaluation-answers-outcomes"].data
     assert [list(one["x"]) for one in (passed, wrong, silent)] == [[0.25, 0.5], [0.25, 0.5], [0.5, 0.0]]
 
 
-def test_the_measurement_gives_way_to_a_study_that_compares(tmp_path):
+def test_the_measurement_gives_way_to_a_evaluation_that_compares(tmp_path):
     shelve(tmp_path, "measurement", BASE, LAST)
     assert "boundary-measurement-pass" in by_key(boundary_sections(tmp_path))
-    shelve(tmp_path, "study", BASE)
+    shelve(tmp_path, "evaluation", BASE)
     assert "boundary-measurement-pass" in by_key(boundary_sections(tmp_path))
     shelve(tmp_path, "other", BASE, LAST)
     assert "boundary-measurement-pass" not in by_key(boundary_sections(tmp_path))
 
 
-def test_keys_are_unique_among_several_studies(tmp_path):
-    shelve(tmp_path, "study", BASE, LAST)
+def test_keys_are_unique_among_several_evaluations(tmp_path):
+    shelve(tmp_path, "evaluation", BASE, LAST)
     sections = boundary_sections(shelve(tmp_path, "other", BASE, HALF, LAST))
     keys = [section.key for section in sections] + [
         figure.key for section in sections for figure in section.figures
@@ -211,23 +216,27 @@ def test_keys_are_unique_among_several_studies(tmp_path):
 
 
 def test_a_base_alone_is_drawn_and_compared_with_nothing(tmp_path):
-    keys = by_key(boundary_sections(shelve(tmp_path, "study", BASE)))
-    assert list(keys) == ["boundary-study-pass", "boundary-study-answers", "boundary-study-ladders"]
+    keys = by_key(boundary_sections(shelve(tmp_path, "evaluation", BASE)))
+    assert list(keys) == [
+        "boundary-evaluation-pass",
+        "boundary-evaluation-answers",
+        "boundary-evaluation-levels",
+    ]
 
 
 def test_checkpoints_without_a_base_are_not_called_new_or_lost(tmp_path):
-    keys = by_key(boundary_sections(shelve(tmp_path, "study", HALF, LAST)))
-    assert "boundary-study-moved" not in keys
-    assert "and step 4 " in keys["boundary-study-pass"].html
+    keys = by_key(boundary_sections(shelve(tmp_path, "evaluation", HALF, LAST)))
+    assert "boundary-evaluation-moved" not in keys
+    assert "and step 4 " in keys["boundary-evaluation-pass"].html
 
 
-def test_a_damaged_study_is_said_and_the_others_are_shown(tmp_path):
-    shelve(tmp_path, "study", BASE, LAST)
+def test_a_damaged_evaluation_is_said_and_the_others_are_shown(tmp_path):
+    shelve(tmp_path, "evaluation", BASE, LAST)
     shelve(tmp_path, "broken")
     (tmp_path / "evals" / "broken" / "base.parquet").write_bytes(b"PAR1")
     sections = by_key(boundary_sections(tmp_path))
     assert "measure again" in sections["boundary-unread"].html
-    assert "boundary-study-moved" in sections
+    assert "boundary-evaluation-moved" in sections
 
 
 def test_nothing_of_a_model_or_a_task_reaches_the_page_as_markup(tmp_path):
@@ -240,11 +249,11 @@ def test_nothing_of_a_model_or_a_task_reaches_the_page_as_markup(tmp_path):
         ]
         return replace(one, model=model, problems=tuple(problems))
 
-    shelve(tmp_path, "study", poisoned(BASE, "base"))
-    place = tmp_path / "evals" / "study"
-    write_study(place / "alien.parquet", replace(poisoned(LAST, HOSTILE), step=None))
+    shelve(tmp_path, "evaluation", poisoned(BASE, "base"))
+    place = tmp_path / "evals" / "evaluation"
+    write_evaluation(place / "alien.parquet", replace(poisoned(LAST, HOSTILE), step=None))
     sections = boundary_sections(tmp_path)
-    assert by_key(sections)["boundary-study-solvable"].html.count("&lt;img") >= 3
+    assert by_key(sections)["boundary-evaluation-solvable"].html.count("&lt;img") >= 3
     for section in sections:
         assert "<img" not in section.html
         assert "<a " not in section.html
@@ -261,23 +270,25 @@ def test_every_section_is_plain_json(sections):
 
 def test_the_interval_of_a_gain_is_the_same_all_over_the_page(sections, tmp_path):
     whole = measured(tmp_path)
-    found = re.findall("95 % interval ([^ ]+ to [^ ,;.]+)", by_key(sections)["boundary-study-pass"].html)
+    found = re.findall("95 % interval ([^ ]+ to [^ ,;.]+)", by_key(sections)["boundary-evaluation-pass"].html)
     assert len(found) == 4
     assert all(interval in whole for interval in found)
 
 
 def test_what_is_not_the_format_is_said_of_one_try_alone(tmp_path):
     """At k tries a model that often holds no answer has fewer of them."""
-    base = study("base", [result(4, unanswered=8), result(0, unanswered=16, index=1)], step=0)
-    last = study("step_000008", [result(12), result(16, index=1)], step=8)
-    html = by_key(boundary_sections(shelve(tmp_path, "study", base, last)))["boundary-study-answers"].html
+    base = evaluation("base", [result(4, unanswered=8), result(0, unanswered=16, index=1)], step=0)
+    last = evaluation("step_000008", [result(12), result(16, index=1)], step=8)
+    html = by_key(boundary_sections(shelve(tmp_path, "evaluation", base, last)))[
+        "boundary-evaluation-answers"
+    ].html
     assert "pass@1 went from 50.0% to 75.0% on the 1 problem that both answered" in html
     assert "pass@16" not in html
 
 
 # -- the creativity index
 
-MODELS = drawn([study("base", results([1]), step=0), study("step_000008", results([2]), step=8)])
+MODELS = drawn([evaluation("base", results([1]), step=0), evaluation("step_000008", results([2]), step=8)])
 
 
 def estimate(mean):

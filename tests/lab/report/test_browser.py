@@ -36,9 +36,12 @@ SAMPLE = {
 def report(tmp_path_factory):
     """The report of a run in which everything that can be a text is an attack."""
     folder = tmp_path_factory.mktemp("runs") / "hostile"
-    tally = events.tally(domain_scores={HOSTILE: 0.5, "math": 0.25})
+    rollout_stats = events.rollout_stats(domain_scores={HOSTILE: 0.5, "math": 0.25})
     happened = [
-        *(events.stepped(step, tally=tally, length_weight=0.1 * (step > 20)) for step in range(1, 41)),
+        *(
+            events.stepped(step, rollout_stats=rollout_stats, length_weight=0.1 * (step > 20))
+            for step in range(1, 41)
+        ),
         events.evaluated(0, 0.25, domains={HOSTILE: 0.25}),
         events.evaluated(40, 0.5, domains={HOSTILE: 0.5}),
         events.reset(20),

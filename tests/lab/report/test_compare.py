@@ -9,8 +9,8 @@ from prorl.lab.report.charts import repetitions
 from prorl.lab.report.compare import Compared, comparison
 from prorl.lab.results import Pair, gains
 from prorl.lab.tables import Number, Several
-from support.events import blind, evaluated, intervened, order, reset, stepped, tally, update
-from support.stories import history, recipe, result, story, study
+from support.events import blind, evaluated, intervened, order, reset, rollout_stats, stepped, update
+from support.stories import evaluation, history, recipe, result, story
 
 
 def tables(*stories, found=()):
@@ -34,9 +34,9 @@ def compared(*stories, found=()):
 
 
 def mean(*scores):
-    """The cell of the last exam's pass@1 of runs that differ in their seed."""
+    """The cell of the last validation's pass@1 of runs that differ in their seed."""
     runs = [story([evaluated(0, score)], seed=seed) for seed, score in enumerate(scores)]
-    table = next(one for one in tables(*runs) if one.title == "last exam")
+    table = next(one for one in tables(*runs) if one.title == "last validation")
     return next(row[1].mean for row in table.rows if row[0] == "pass@1")
 
 
@@ -86,7 +86,10 @@ def test_only_keys_that_differ_are_shown_side_by_side():
 
 def test_cost_is_summed_over_the_steps():
     seconds = {"generate": 6.0, "learn": 3.0, "total": 10.0}
-    steps = [stepped(step, tally=tally(sampled_tokens=400 * step), seconds=seconds) for step in (1, 2, 3)]
+    steps = [
+        stepped(step, rollout_stats=rollout_stats(sampled_tokens=400 * step), seconds=seconds)
+        for step in (1, 2, 3)
+    ]
     table = compared(story(steps))
     assert table["run", "steps"] == (3,)
     assert table["run", "hours in steps"] == (pytest.approx(30 / 3600),)
@@ -108,20 +111,20 @@ def test_the_end_is_a_mean_over_what_was_measured():
     assert [values[1] for values in end.values()] == [None] * 6
 
 
-def test_exams_first_last_best_and_in_common():
+def test_validations_first_last_best_and_in_common():
     one = story([evaluated(0, 0.1), evaluated(50, 0.6), evaluated(100, 0.4, domains={"math": 0.4})])
     two = story([evaluated(0, 0.2), evaluated(50, 0.3)])
     table = compared(one, two)
-    assert table["first exam", "pass@1"] == (0.1, 0.2)
-    assert table["last exam", "pass@1"] == (0.4, 0.3)
-    assert table["best exam", "pass@1"] == (0.6, 0.3)
-    assert table["last exam in common", "after step"] == (50, 50)
-    assert table["last exam in common", "pass@1"] == (0.6, 0.3)
-    assert table["last exam", "code"] == (None, 0.3)
+    assert table["first validation", "pass@1"] == (0.1, 0.2)
+    assert table["last validation", "pass@1"] == (0.4, 0.3)
+    assert table["best validation", "pass@1"] == (0.6, 0.3)
+    assert table["last validation in common", "after step"] == (50, 50)
+    assert table["last validation in common", "pass@1"] == (0.6, 0.3)
+    assert table["last validation", "code"] == (None, 0.3)
 
 
-def test_the_last_exam_is_not_told_twice_where_it_is_in_common():
-    assert ("last exam in common", "pass@1") not in compared(story(history()), story(history()))
+def test_the_last_validation_is_not_told_twice_where_it_is_in_common():
+    assert ("last validation in common", "pass@1") not in compared(story(history()), story(history()))
 
 
 def test_decisions_are_counted_by_reason_and_refused_orders_are_none():
@@ -131,7 +134,7 @@ def test_decisions_are_counted_by_reason_and_refused_orders_are_none():
         reset(3, reason="kl_ceiling"),
         intervened(),
         order("pause"),
-        order("set", refused="no such knob"),
+        order("set", refused="no such hparam"),
     ]
     table = compared(story(events), story())
     assert table["decisions", "reference resets"] == ("schedule ×2, kl_ceiling", "none")
@@ -143,7 +146,9 @@ def test_evaluations_are_the_means_over_domains():
     def problems(first, second):
         return [result(0, first), result(1, second, domain="code")]
 
-    pair = Pair(evaluation="m", base=study(problems(0, 2), step=None), trained=study(problems(2, 2)))
+    pair = Pair(
+        evaluation="m", base=evaluation(problems(0, 2), step=None), trained=evaluation(problems(2, 2))
+    )
     runs = story(), story(seed=0, steps=7)
     table = compared(*runs, found=gains(pair))
     assert table["m: held-out problems", "after step"] == (4, None)
@@ -156,5 +161,5 @@ def test_evaluations_are_the_means_over_domains():
 def test_a_run_that_has_not_begun_has_blanks():
     table = compared(story([]), story(history()))
     assert table["run", "steps"] == (None, 4)
-    assert table["first exam", "pass@1"] == (None, 0.25)
+    assert table["first validation", "pass@1"] == (None, 0.25)
     assert table["mean of the last 20 steps", "Entropy, nats per token"] == (None, 0.6)

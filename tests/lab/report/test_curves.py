@@ -23,8 +23,8 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 def run(folder: Path, happened=(), *, steps=30, **config):
     made = [events.stepped(step, length_weight=0.1 * (step in range(10, 15))) for step in range(1, steps + 1)]
-    exams = [events.evaluated(step, 0.2 + step / 100) for step in (0, 10, 20)]
-    return read_history(run_with(folder, [*made, *exams, *happened], **config))
+    validations = [events.evaluated(step, 0.2 + step / 100) for step in (0, 10, 20)]
+    return read_history(run_with(folder, [*made, *validations, *happened], **config))
 
 
 def drawn(runs):
@@ -124,9 +124,9 @@ def test_an_interval_below_zero_does_not_take_the_axis_with_it(tmp_path):
 
 def test_an_overlay_has_a_figure_per_curve_and_a_colour_per_run(tmp_path):
     runs = [run(tmp_path / "a"), run(tmp_path / "b", steps=20, sampling={"temperature": 0.5})]
-    exam = drawn(runs)["validation-0"]
-    assert exam.title == "Validation: mean pass@1"
-    assert {t["name"]: t["line"]["color"] for t in exam.data if t["name"] in "ab"} == dict(
+    validation = drawn(runs)["validation-0"]
+    assert validation.title == "Validation: mean pass@1"
+    assert {t["name"]: t["line"]["color"] for t in validation.data if t["name"] in "ab"} == dict(
         zip("ab", PALETTE, strict=False)
     )
 
@@ -165,10 +165,14 @@ def test_windows_that_runs_do_not_share_are_not_shown(tmp_path):
 
 
 def test_hostile_names_are_text_in_figures(tmp_path):
-    tally = events.tally(domain_scores={HOSTILE: 0.5})
+    rollout_stats = events.rollout_stats(domain_scores={HOSTILE: 0.5})
     hostile = read_history(
         run_with(
-            tmp_path / "x", [events.stepped(1, tally=tally), events.evaluated(1, 0.5, domains={HOSTILE: 1.0})]
+            tmp_path / "x",
+            [
+                events.stepped(1, rollout_stats=rollout_stats),
+                events.evaluated(1, 0.5, domains={HOSTILE: 1.0}),
+            ],
         )
     )
     for figure in figures(curve_sections([hostile])):

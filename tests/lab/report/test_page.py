@@ -23,7 +23,7 @@ from prorl.lab.report.page import (
     to_script_json,
 )
 from prorl.lab.tables import Figure, Table
-from support.studies import results, study
+from support.evaluations import evaluation, results
 
 HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror=alert(1)>&amp;\u2028 \ud800"
 SECTION = Section(
@@ -137,8 +137,8 @@ def test_without_playwright_it_says_what_to_install(tmp_path, monkeypatch):
 # -- models and panels
 
 PROBLEMS = results([3, 0, 16])
-BASE, FAR = study("base", PROBLEMS, step=0), study("Qwen/<b>", PROBLEMS)
-STEPS = [study(f"step_{step:06d}", PROBLEMS, step=step) for step in (10, 20, 30, 40)]
+BASE, FAR = evaluation("base", PROBLEMS, step=0), evaluation("Qwen/<b>", PROBLEMS)
+STEPS = [evaluation(f"step_{step:06d}", PROBLEMS, step=step) for step in (10, 20, 30, 40)]
 
 
 def test_the_base_is_grey_and_first_the_last_checkpoint_last_at_the_end_of_the_scale():

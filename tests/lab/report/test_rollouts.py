@@ -19,7 +19,7 @@ from prorl.lab.report.rollouts import (
     solvable_section,
 )
 from prorl.rollout.validation import Kept
-from support.studies import result, study
+from support.evaluations import evaluation, result
 
 HOSTILE = "</pre></script><img src=x onerror=alert(1)>\ud800"
 
@@ -154,7 +154,7 @@ def solvable():
         )
         for one in base
     ]
-    return study("base", base, step=0), study("step_000008", trained, step=8)
+    return evaluation("base", base, step=0), evaluation("step_000008", trained, step=8)
 
 
 def test_a_newly_solvable_problem_shows_the_wrong_and_the_right_response(solvable):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.lab.evals.evaluation_store import Study, write_study
+from prorl.lab.evals.evaluation_store import Evaluation, write_evaluation
 from prorl.lab.report.moved import measured
 from prorl.lab.report.page import section_json
 from prorl.lab.report.summary import changes, findings, recipe_section, summary_section
@@ -14,11 +14,11 @@ from prorl.run.history import read_history
 from support import events
 from support.journals import run_with
 
-CALM = events.tally(errors=0, truncated=0.01, unanswered=0.01)
+CALM = events.rollout_stats(errors=0, truncated=0.01, unanswered=0.01)
 
 
 def steps(count=50, **changes):
-    return [events.stepped(step, **{"tally": CALM} | changes) for step in range(1, count + 1)]
+    return [events.stepped(step, **{"rollout_stats": CALM} | changes) for step in range(1, count + 1)]
 
 
 def read(folder, happened, **config):
@@ -55,24 +55,39 @@ def test_a_run_that_has_only_begun_has_a_summary(tmp_path):
     ("happened", "told"),
     [
         (steps(update=events.update(skipped=1)), "50 updates were skipped"),
-        (steps(tally=events.tally(errors=3)), "30.0% of all drawn groups were lost to verifier errors"),
-        (steps(tally=events.tally(truncated=0.5)), "50% of the latest responses hit the length limit"),
-        (steps(tally=events.tally(unanswered=0.5)), "50% of the latest responses hold no answer"),
-        (steps(tally=events.tally(accepted=1)), "Only 10% of the problems drawn lately are informative"),
+        (
+            steps(rollout_stats=events.rollout_stats(errors=3)),
+            "30.0% of all drawn groups were lost to verifier errors",
+        ),
+        (
+            steps(rollout_stats=events.rollout_stats(truncated=0.5)),
+            "50% of the latest responses hit the length limit",
+        ),
+        (
+            steps(rollout_stats=events.rollout_stats(unanswered=0.5)),
+            "50% of the latest responses hold no answer",
+        ),
+        (
+            steps(rollout_stats=events.rollout_stats(accepted=1)),
+            "Only 10% of the problems drawn lately are informative",
+        ),
         ([events.intervened(step=3, action="roll_back", from_step=9)], "rolled back once"),
         (
             [*steps(30), *(events.stepped(s, update=events.update(entropy=0.1)) for s in range(31, 61))],
             "Entropy fell",
         ),
         (
-            [*steps(30), *(events.stepped(s, tally=events.tally(length=500.0)) for s in range(31, 61))],
+            [
+                *steps(30),
+                *(events.stepped(s, rollout_stats=events.rollout_stats(length=500.0)) for s in range(31, 61)),
+            ],
             "100 to 500",
         ),
         (
             [*steps(30), *(events.stepped(s, seconds={"total": 30.0}) for s in range(31, 61))],
             "A step takes 30 s now",
         ),
-        ([events.evaluated(s, 0.5) for s in (0, 10, 20)], "No exam in code was better"),
+        ([events.evaluated(s, 0.5) for s in (0, 10, 20)], "No validation in code was better"),
     ],
 )
 def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tmp_path):
@@ -102,7 +117,7 @@ def test_an_overlay_says_when_the_gain_over_seeds_may_be_chance(tmp_path):
     assert doubt not in summary_section(seeds("b", (0.1, 0.11, 0.12))).html
 
 
-def study(model, step, rate, samples=8):
+def evaluation(model, step, rate, samples=8):
     problems = tuple(
         ProblemResult(
             task="arithmetic",
@@ -120,17 +135,17 @@ def study(model, step, rate, samples=8):
         )
         for index in range(40)
     )
-    return Study(model=model, step=step, samples=samples, seconds=1.0, problems=problems)
+    return Evaluation(model=model, step=step, samples=samples, seconds=1.0, problems=problems)
 
 
-def test_a_study_says_whether_it_worked_with_its_doubt(tmp_path):
-    shelf = tmp_path / "run" / "evals" / "study"
+def test_a_evaluation_says_whether_it_worked_with_its_doubt(tmp_path):
+    shelf = tmp_path / "run" / "evals" / "evaluation"
     shelf.mkdir(parents=True)
     assert "prorl eval run" in measured(tmp_path / "run")
-    write_study(shelf / "base.parquet", study("base", 0, 0.25))
-    write_study(shelf / "step_000010.parquet", study("step_000010", 10, 0.25))
+    write_evaluation(shelf / "base.parquet", evaluation("base", 0, 0.25))
+    write_evaluation(shelf / "step_000010.parquet", evaluation("step_000010", 10, 0.25))
     assert "which may be chance" in measured(tmp_path / "run")
-    write_study(shelf / "step_000020.parquet", study("step_000020", 20, 0.75))
+    write_evaluation(shelf / "step_000020.parquet", evaluation("step_000020", 20, 0.75))
     html = measured(tmp_path / "run")
     assert (
         "Of 40 held-out problems the policy of step 20 solves 37.5% at the first try and its base 12.5%: +25.0"

@@ -19,8 +19,8 @@ from support.events import (
     one_of_each,
     order,
     reset,
+    rollout_stats,
     stepped,
-    tally,
     update,
 )
 from support.journals import run_with
@@ -114,7 +114,7 @@ def test_a_domain_that_was_not_drawn_stays_empty_and_one_not_examined_too():
     assert "code" in text
 
 
-@pytest.mark.parametrize("events", [[], [evaluated(0, 0.5)]], ids=["nothing", "an exam"])
+@pytest.mark.parametrize("events", [[], [evaluated(0, 0.5)]], ids=["nothing", "a validation"])
 def test_the_panel_can_be_drawn_before_the_first_step(events):
     assert "0/100" in rendered(events)
 
@@ -185,7 +185,7 @@ def test_every_event_is_one_line(event):
             "ORDER at step 9: told to roll back; rolled back from step 9 to the checkpoint of step 1",
         ),
         (
-            intervened(step=7, action="exam"),
+            intervened(step=7, action="validation"),
             "KL_SPIKE at step 7: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
             "the policy is validated",
         ),
@@ -219,11 +219,11 @@ def test_what_a_step_did_not_measure_is_a_dash():
     [
         ({"length_weight": 0.1}, "length penalty 0.1"),
         ({"update": update(skipped=2)}, "2 UPDATES NOT FINITE, SKIPPED"),
-        ({"tally": tally(errors=5)}, "5 groups lost to verifier errors"),
+        ({"rollout_stats": rollout_stats(errors=5)}, "5 groups lost to verifier errors"),
     ],
 )
 def test_a_step_tells_of_what_is_not_usual_only_when_it_happens(changes, told):
-    usual = {"tally": tally(errors=0)}
+    usual = {"rollout_stats": rollout_stats(errors=0)}
     assert told in describe(stepped(**(usual | changes)), 100)
     assert told not in describe(stepped(**usual), 100)
 

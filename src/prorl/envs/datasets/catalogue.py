@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.types import Witness
+from prorl.envs.types import Solution
 
 Kind = Literal["math", "choice", "quantity", "code", "instructions"]
 """How answers of a row are judged; also what a recipe says of a data set of its own."""
@@ -70,7 +70,7 @@ class Prepared:
     question: str  # without instructions on the form of the answer; what duplicates and overlap are found by
     prompt: str  # what the model sees
     payload: Mapping[str, Any]  # JSON; `kind` says how the rest is read (`grading.py`)
-    witness: Witness | None = None
+    solution: Solution | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from prorl.envs.datasets.catalogue import DataError, Drop, Layout, Prepared
 from prorl.envs.datasets.read import as_text, parsed, user_text
 from prorl.envs.extract import last_box
 from prorl.envs.sandbox.jobs import Job, Limits
-from prorl.envs.types import Witness
+from prorl.envs.types import Solution
 from prorl.envs.verifiers.choice import choice_of, shuffled
 from prorl.envs.verifiers.programs import Runner, is_list_of_one, same_output, same_value
 
@@ -126,7 +126,7 @@ def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Pre
 def _asked(question: str, how: str, payload: Mapping[str, Any], answer: str) -> Prepared:
     prompt = question if "\\boxed" in question else f"{question}\n{how}"
     return Prepared(
-        question=question, prompt=prompt, payload=payload, witness=Witness(steps="", answer=answer)
+        question=question, prompt=prompt, payload=payload, solution=Solution(steps="", answer=answer)
     )
 
 
@@ -296,8 +296,8 @@ def _problem(
     kept = _capped(pairs)
     _require_telling(entry, [value for _, value in kept])
     payload = code_payload(entry, kept, tolerance, apps=apps)
-    witness = Witness(steps="", answer=answer) if answer else None
-    return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload, witness=witness)
+    solution = Solution(steps="", answer=answer) if answer else None
+    return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload, solution=solution)
 
 
 def _capped(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

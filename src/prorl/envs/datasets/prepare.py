@@ -3,8 +3,8 @@
 Invariant: what is prepared is a function of the requests and of the data they name. A source is redone only when
 its request, its data, this code's version or the evaluation sets beside it change; each is stored as a whole.
 
-Splits: an evaluation set is `test` and nothing else, since exams steer the run and benchmark items must not
-(METHOD §8). Of a training set a hash of the question puts 5 % into `exam` and 5 % into `test`.
+Splits: an evaluation set is `test` and nothing else, since validations steer the run and benchmark items must not
+(METHOD §8). Of a training set a hash of the question puts 5 % into `validation` and 5 % into `test`.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def split_of(source: Source, question: str) -> Split:
     if source.use == "evaluation":
         return "test"
     bucket = derive("data split", canonical(question)) % BUCKETS
-    return "exam" if bucket == 0 else "test" if bucket == 1 else "train"
+    return "validation" if bucket == 0 else "test" if bucket == 1 else "train"
 
 
 class Overlap:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prorl.envs.datasets.catalogue import DataError, Prepared
 from prorl.envs.files import replacing
 from prorl.envs.grading import judge
-from prorl.envs.types import Problem, Split, Verdict, Witness
+from prorl.envs.types import Problem, Solution, Split, Verdict
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 ROWS_PER_GROUP = 64  # what one look-up of a payload decodes
 DOMAIN = b"prorl.domain"  # key of the file's own metadata
-COLUMNS = ("key", "split", "question", "prompt", "payload", "witness")
+COLUMNS = ("key", "split", "question", "prompt", "payload", "solution")
 
 
 class StoredRow(NamedTuple):
@@ -39,14 +39,14 @@ class StoredRow(NamedTuple):
 
     def cells(self) -> dict[str, str | None]:
         """The row as the file holds it."""
-        known = self.prepared.witness
+        known = self.prepared.solution
         return {
             "key": self.key,
             "split": self.split,
             "question": self.prepared.question,
             "prompt": self.prepared.prompt,
             "payload": json.dumps(self.prepared.payload),
-            "witness": json.dumps({"steps": known.steps, "answer": known.answer}) if known else None,
+            "solution": json.dumps({"steps": known.steps, "answer": known.answer}) if known else None,
         }
 
 
@@ -75,7 +75,7 @@ class DatasetTask:
     """The rows of one source that `prepare` has stored; the file is opened when it is first asked for."""
 
     pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
-    ladder: tuple[int, ...] = ()
+    all_levels: tuple[int, ...] = ()
 
     def __init__(self, name: str, folder: Path) -> None:
         """The source called `name` among those prepared into `folder`.
@@ -119,7 +119,7 @@ class DatasetTask:
         if rows is None:
             raise ValueError(f"task {self.name} has no {split} problems")
         row = rows[index % len(rows)].as_py()
-        witness = self._shown["witness"][row].as_py()
+        solution = self._shown["solution"][row].as_py()
         return Problem(
             task=self.name,
             domain=self.domain,
@@ -128,12 +128,12 @@ class DatasetTask:
             level=0,
             prompt=str(self._shown["prompt"][row].as_py()),
             payload={"row": row, "key": self._key(row)},
-            witness=None if witness is None else Witness(**json.loads(witness)),
+            solution=None if solution is None else Solution(**json.loads(solution)),
         )
 
-    def rung(self, index: int, level: int) -> Problem:
+    def problem_at(self, index: int, level: int) -> Problem:
         """Rows have no levels: always a `ValueError`."""
-        raise ValueError(f"task {self.name} has no level {level}: a data set has no ladder")
+        raise ValueError(f"task {self.name} has no level {level}: a data set has no levels")
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response by the row that the problem came from."""
@@ -179,7 +179,7 @@ class DatasetTask:
     @cached_property
     def _shown(self) -> Any:
         """What problems are made of; whoever only judges never loads it."""
-        return self._file.read(columns=["prompt", "witness"])
+        return self._file.read(columns=["prompt", "solution"])
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

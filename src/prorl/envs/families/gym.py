@@ -35,7 +35,7 @@ from prorl.envs.base import Draft, ProceduralTask
 from prorl.envs.extract import MAX_ANSWER_CHARS
 from prorl.envs.families import gym_datasets as datasets
 from prorl.envs.families import gym_scorers as scorers
-from prorl.envs.types import Problem, Split, Verdict, Witness
+from prorl.envs.types import Problem, Solution, Split, Verdict
 
 PREFIX = "rg_"
 DEFAULTS = 0  # the level of the library's default configuration
@@ -101,7 +101,7 @@ class ReasoningGym(ProceduralTask):
         return super().splits - ({"ood"} if self.weights.get(DEFAULTS) else set())
 
     @property
-    def ladder(self) -> tuple[int, ...]:
+    def all_levels(self) -> tuple[int, ...]:
         """The levels by size; the library's default configuration is none of them."""
         return tuple(sorted(self.row.levels))
 
@@ -123,7 +123,7 @@ class ReasoningGym(ProceduralTask):
         return Draft(
             prompt=entry["question"].strip(),
             payload=(level, self._kept(entry, solution)),
-            witness=None if solution is None else Witness(steps=steps, answer=solution),
+            solution=None if solution is None else Solution(steps=steps, answer=solution),
         )
 
     def score(self, payload: Any, answer: str) -> float:

@@ -2,7 +2,7 @@
 
 An answer is checked by putting it into the problem, so whatever solves the problem scores 1 and everything else 0:
 a working, a list of candidates or, where one number is asked, an unevaluated expression is wrong. Arithmetic is in no
-recipe: its levels are the plainest ladder of dependent steps, from solvable to out of reach for a small model.
+recipe: its levels are the plainest levels of dependent steps, from solvable to out of reach for a small model.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from prorl.config.schema import KNOBS
+from prorl.config.schema import HPARAMS
 from prorl.lab.dashboard.evaluations import Evaluations
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.lineage import lineage_section
@@ -30,7 +30,7 @@ GOES_ON = 600.0  # seconds since the last event for which a history is kept in m
 AT_A_TIME = 1.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
 LATELY = 5  # marks
 NONE = "–"
-FACTS = ("health", "step", "last exam", "steps per hour", "last event")
+FACTS = ("health", "step", "last validation", "steps per hour", "last event")
 TONES: Mapping[str, str] = {
     **dict.fromkeys(("running", "done"), "good"),
     **dict.fromkeys(("degraded", "crashed", "hung?", "unreadable"), "bad"),
@@ -51,7 +51,7 @@ class Glance:
     step: int
     steps: int
     rate: float | None  # steps per hour, lately
-    exam: tuple[int, float] | None  # of the last one: step, pass@1
+    validation: tuple[int, float] | None  # of the last one: step, pass@1
     written: float | None  # wall clock of the journal's last event
     lately: tuple[str, ...]  # what happened last, the newest first
     notes: tuple[str, ...]
@@ -198,7 +198,9 @@ def glance(run: RunHistory) -> Glance:
         step=run.step,
         steps=run.planned,
         rate=run.steps_per_hour,
-        exam=(run.validations.steps[-1], run.validations.get("score")[-1]) if len(run.validations) else None,
+        validation=(run.validations.steps[-1], run.validations.get("score")[-1])
+        if len(run.validations)
+        else None,
         written=run.written,
         lately=tuple(mark.text for mark in run.marks[: -LATELY - 1 : -1]),
         notes=run.notes,
@@ -242,16 +244,16 @@ def runs_section(runs: Mapping[str, Glance], now: float, *, unread: int = 0) -> 
 def orders_section() -> Section:
     """The form with which an operator steers; `live.js` enables it where the token is known."""
     words = "".join(f'<button type="button" value="{word}">{word}</button>' for word in WORDS)
-    knobs = "".join(f'<option value="{knob}="></option>' for knob in KNOBS)
+    hparams = "".join(f'<option value="{hparam}="></option>' for hparam in HPARAMS)
     return Section(
         key="orders",
         title="Orders",
         html=(
             '<form class="orders card"><fieldset disabled>'
             f'<div class="words">{words}</div>'
-            '<div class="line"><input name="line" list="order-knobs" autocomplete="off" spellcheck="false" '
+            '<div class="line"><input name="line" list="order-hparams" autocomplete="off" spellcheck="false" '
             'aria-label="order" placeholder="kl.coef=5e-4 optimizer.lr=1e-4, or: note some text">'
-            f'<datalist id="order-knobs">{knobs}</datalist><button type="submit">give</button></div>'
+            f'<datalist id="order-hparams">{hparams}</datalist><button type="submit">give</button></div>'
             '</fieldset><output class="soft">To give orders, open the address with the token that '
             "<code>prorl dashboard</code> printed when it started.</output></form>"
         ),
@@ -264,7 +266,11 @@ def _facts(seen: Glance, now: float) -> Iterator[str]:
     bar = f'<progress aria-hidden="true" value="{seen.step}" max="{max(seen.steps, 1)}"></progress>'
     yield f'<span class="{TONES.get(word, "warn")}">{escape(word)}</span>' + _small(escape(about))
     yield f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}")
-    yield f"{seen.exam[1]:.1%}" + _small(f"pass@1 at step {seen.exam[0]:,}") if seen.exam else NONE
+    yield (
+        f"{seen.validation[1]:.1%}" + _small(f"pass@1 at step {seen.validation[0]:,}")
+        if seen.validation
+        else NONE
+    )
     yield f"{seen.rate:,.0f}" if seen.rate else NONE
     yield f"{duration(max(0.0, now - seen.written))} ago" if seen.written else NONE
 

@@ -1,1 +1,1 @@
-"""Held-out problems, several samples each: exams during a run, the measurement before and after."""
+"""Held-out problems, several samples each: validations during a run, the measurement before and after."""

@@ -24,7 +24,7 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
 from prorl.envs.seeds import derive
 from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, longest_matches
-from prorl.lab.evals.evaluation_store import Study
+from prorl.lab.evals.evaluation_store import Evaluation
 from prorl.lab.evals.statistics import MEAN
 from prorl.rollout.validation import KEPT, ProblemResult
 
@@ -119,7 +119,7 @@ def creativity_index(matches: NDArray[np.int64], lengths: Lengths) -> float:
 
 
 def compare_creativity(
-    studies: Sequence[Study],
+    evaluations: Sequence[Evaluation],
     corpus: Corpus,
     *,
     lengths: Lengths,
@@ -132,18 +132,23 @@ def compare_creativity(
     Raises:
         ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
-    (name, number), *_ = Counter(study.model for study in studies).most_common(1)
+    (name, number), *_ = Counter(evaluation.model for evaluation in evaluations).most_common(1)
     if number > 1:
-        raise ProrlError(f"two studies of {name} cannot be told apart: compare each with another model")
+        raise ProrlError(f"two evaluations of {name} cannot be told apart: compare each with another model")
     asked = [
-        [(problem, kept.text) for problem in study.problems for kept in problem.kept if kept.sample < KEPT]
-        for study in studies
+        [
+            (problem, kept.text)
+            for problem in evaluation.problems
+            for kept in problem.kept
+            if kept.sample < KEPT
+        ]
+        for evaluation in evaluations
     ]
-    found = longest_matches([text for of_study in asked for _, text in of_study], corpus, advance)
+    found = longest_matches([text for of_evaluation in asked for _, text in of_evaluation], corpus, advance)
     matches = iter(found.lengths)
     scored = [
-        _score(study, [(problem, next(matches)) for problem, _ in of_study], lengths)
-        for study, of_study in zip(studies, asked, strict=True)
+        _score(evaluation, [(problem, next(matches)) for problem, _ in of_evaluation], lengths)
+        for evaluation, of_evaluation in zip(evaluations, asked, strict=True)
     ]
     rows = _rows([(responses.model, values) for responses, values in scored])
     return Creativity(
@@ -183,21 +188,21 @@ def read_creativity(path: Path) -> Creativity:
 
 
 def _score(
-    study: Study, matched: Sequence[tuple[ProblemResult, NDArray[np.int64]]], lengths: Lengths
+    evaluation: Evaluation, matched: Sequence[tuple[ProblemResult, NDArray[np.int64]]], lengths: Lengths
 ) -> tuple[Responses, Values]:
     """What was counted of a model's responses, and the mean index of every problem's responses."""
     counted = [(problem, matches) for problem, matches in matched if matches.size >= lengths.shortest]
     if not counted:
         raise ProrlError(
-            f"{study.model} has no kept response of {lengths.shortest} words or more, so it has no creativity index: "
+            f"{evaluation.model} has no kept response of {lengths.shortest} words or more, so it has no creativity index: "
             "look for shorter sequences"
         )
     indices: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
     for problem, matches in counted:
         indices[problem.key].append(creativity_index(matches, lengths))
     responses = Responses(
-        model=study.model,
-        step=study.step,
+        model=evaluation.model,
+        step=evaluation.step,
         counted=len(counted),
         short=len(matched) - len(counted),
         words=fmean(matches.size for _, matches in counted),

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem
-from prorl.lab.evals.evaluation_store import Rules, Study, model_file, read_study, write_study
+from prorl.lab.evals.evaluation_store import Evaluation, Rules, model_file, read_evaluation, write_evaluation
 from prorl.rollout.pipeline import Worker
-from prorl.rollout.validation import Part, Questions, VerifierError, sit_exam
+from prorl.rollout.validation import Part, Questions, VerifierError, ask_problems
 from prorl.run.checkpoint import tidy
 from prorl.stopwatch import Stopwatch
 
@@ -31,10 +31,10 @@ class Subject:
     step: int | None = None
     weights: str = ""  # hash, where it is known
 
-    def is_of(self, study: Study) -> bool:
+    def is_of(self, evaluation: Evaluation) -> bool:
         """Whether stored results are of this very model, as far as is known."""
-        weights = {self.weights, study.weights} - {""}
-        return self.model == study.model and len(weights) < 2
+        weights = {self.weights, evaluation.weights} - {""}
+        return self.model == evaluation.model and len(weights) < 2
 
 
 def measure(
@@ -47,7 +47,7 @@ def measure(
     pass_threshold: Callable[[str], float],
     progress: Progress,
     clock: Stopwatch | None = None,
-) -> Study:
+) -> Evaluation:
     """Ask a model all questions of the evaluation in `folder`, beginning where an earlier try stopped.
 
     The caller holds the evaluation (`evaluation_store.held`). Problems of which no response could be judged are left
@@ -62,16 +62,16 @@ def measure(
     aside.mkdir(exist_ok=True)
     tidy(aside)
     total, done = sum(map(len, questions.values())), 0
-    chunks: list[Study] = []
+    chunks: list[Evaluation] = []
     failures: list[VerifierError] = []
     for number, (part, start, problems) in enumerate(_chunks(questions, rules.samples)):
         stored = aside / f"part_{number:03d}.parquet"
         done += len(problems)
-        chunk = read_study(stored) if stored.exists() else None
+        chunk = read_evaluation(stored) if stored.exists() else None
         if chunk is None or not subject.is_of(chunk):
             began = time.perf_counter()
             try:
-                results = sit_exam(
+                results = ask_problems(
                     worker,
                     problems,
                     part=part,
@@ -84,7 +84,7 @@ def measure(
             except VerifierError as error:
                 failures.append(error)
                 continue
-            chunk = Study(
+            chunk = Evaluation(
                 model=subject.model,
                 step=subject.step,
                 samples=rules.samples,
@@ -92,21 +92,21 @@ def measure(
                 problems=results,
                 weights=subject.weights,
             )
-            write_study(stored, chunk)
+            write_evaluation(stored, chunk)
         chunks.append(chunk)
         judged = sum(len(chunk.problems) for chunk in chunks)
         rate = rules.samples * judged / sum(chunk.seconds for chunk in chunks)
         progress(done, total, f"problems × {rules.samples} responses, {rate:.0f} responses/s")
     if not chunks:
         raise failures[0]
-    study = replace(
+    evaluation = replace(
         chunks[0],
         seconds=sum(chunk.seconds for chunk in chunks),
         problems=tuple(problem for chunk in chunks for problem in chunk.problems),
     )
-    write_study(path, study)
+    write_evaluation(path, evaluation)
     shutil.rmtree(aside)
-    return study
+    return evaluation
 
 
 def _chunks(questions: Questions, samples: int) -> Iterator[tuple[Part, int, Sequence[Problem]]]:

@@ -25,11 +25,11 @@ from prorl.types import Sampling
 if TYPE_CHECKING:
     import pyarrow
 
-MEASUREMENT, STUDY = "measurement", "study"
+MEASUREMENT, EVALUATION = "measurement", "evaluation"
 """What `prorl train` makes before and after a run, and what `prorl eval` makes unless told another name."""
 
 BASE, RULES, INCIDENTS = "base", "rules.json", "incidents.jsonl"
-HEADER = b"prorl.study"
+HEADER = b"prorl.evaluation"
 SLIM = tuple(field.name for field in fields(ProblemResult) if field.name not in ("votes", "kept"))
 """The columns of counts, without answers and responses."""
 
@@ -37,7 +37,7 @@ _STEP = re.compile(r"step_(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Evaluation:
     """One model's results. `model` is `base`, `step_000320`, or the name of a model from elsewhere."""
 
     model: str
@@ -53,14 +53,14 @@ class Rules:
     """What an evaluation asks: how many problems of each part, which ones, and how responses are sampled."""
 
     sizes: Mapping[str, int]  # by part
-    ladders: Mapping[str, Sequence[int]]  # task → levels, the trained ones and those beyond
+    levels: Mapping[str, Sequence[int]]  # task → levels, the trained ones and those beyond
     samples: int  # per problem
     sampling: Sampling
     seed: int
     problems: str  # hash of every prompt
 
 
-def write_study(path: Path, study: Study) -> None:
+def write_evaluation(path: Path, evaluation: Evaluation) -> None:
     """Store a model's results, whole or not at all.
 
     Raises:
@@ -69,16 +69,16 @@ def write_study(path: Path, study: Study) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    header = {key: getattr(study, key) for key in ("model", "step", "samples", "seconds", "weights")}
+    header = {key: getattr(evaluation, key) for key in ("model", "step", "samples", "seconds", "weights")}
     columns = [(name, _arrow(kind)) for name, kind in get_type_hints(ProblemResult).items()]
     schema = pyarrow.schema(columns, metadata={HEADER: json.dumps(header).encode()})
-    table = pyarrow.Table.from_pylist([asdict(problem) for problem in study.problems], schema=schema)
+    table = pyarrow.Table.from_pylist([asdict(problem) for problem in evaluation.problems], schema=schema)
     with replacing(path) as temporary:
         parquet.write_table(table, temporary, compression="zstd")
 
 
-def read_study(path: Path, *, columns: Sequence[str] | None = None) -> Study:
-    """The results that `write_study` stored; without `votes` and `kept` where `columns` is `SLIM`.
+def read_evaluation(path: Path, *, columns: Sequence[str] | None = None) -> Evaluation:
+    """The results that `write_evaluation` stored; without `votes` and `kept` where `columns` is `SLIM`.
 
     Raises:
         StorageError: the file is missing, damaged or something else.
@@ -89,10 +89,10 @@ def read_study(path: Path, *, columns: Sequence[str] | None = None) -> Study:
     try:
         table = parquet.read_table(path, columns=None if columns is None else list(columns))
         header: dict[str, Any] = json.loads(table.schema.metadata[HEADER])
-        return Study(**header, problems=tuple(map(_problem, table.to_pylist())))
+        return Evaluation(**header, problems=tuple(map(_problem, table.to_pylist())))
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         raise StorageError(
-            f"the study {path} cannot be read ({error}); delete it and measure again"
+            f"the evaluation {path} cannot be read ({error}); delete it and measure again"
         ) from error
 
 
@@ -143,11 +143,11 @@ def differing(folder: Path, rules: Rules) -> Iterator[str]:
         return
     except ValueError as error:
         raise StorageError(
-            f"{path} is not JSON ({error}); restore it, or delete the study and measure again"
+            f"{path} is not JSON ({error}); restore it, or delete the evaluation and measure again"
         ) from error
 
 
-def studies(folder: Path) -> list[tuple[str, tuple[Path, ...]]]:
+def evaluations(folder: Path) -> list[tuple[str, tuple[Path, ...]]]:
     """The evaluations of a run by name, each with its models' files as `models` orders them."""
     found = (
         (place.name, models(place)) for place in sorted((folder / EVALS).glob("[!.]*")) if place.is_dir()
@@ -206,7 +206,7 @@ def check_name(name: str) -> None:
         StorageError: it is no plain file name.
     """
     if slug(name) != name:
-        raise StorageError(f"a study cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
+        raise StorageError(f"an evaluation cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
 
 
 def _begin(folder: Path, rules: Rules) -> None:
@@ -214,7 +214,7 @@ def _begin(folder: Path, rules: Rules) -> None:
     differences = list(differing(folder, rules))
     if differences and any(folder.rglob("*.parquet")):
         raise StorageError(
-            f"the study {folder} was asked otherwise ({'; '.join(differences)}): "
+            f"the evaluation {folder} was asked otherwise ({'; '.join(differences)}): "
             "ask the same again, or give this one another name with --name"
         )
     if differences or not (folder / RULES).exists():

@@ -17,7 +17,7 @@ import yaml
 from prorl import __version__
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.config.schema import RunConfig
-from prorl.control.events import Evaluated, Intervened, Ordered, StageEntered
+from prorl.control.events import Intervened, Ordered, StageEntered, Validated
 from prorl.lab.results import NAMES, Gains, gain_table
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.run.history import RunHistory, describe
@@ -81,8 +81,8 @@ def _summary(story: RunHistory, config: RunConfig, model: Exported) -> str:
         "trained by prolonged reinforcement learning with verifiable rewards (ProRL v2), with prorl "
         f"{__version__}, on these tasks: {plain(', '.join(config.tasks))}. It began as {base}, and is the policy "
         f"after step {model.step} of {config.steps}. Until then "
-        f"{story.steps.total('tally.rollouts'):,.0f} responses with "
-        f"{_amount(int(story.steps.total('tally.sampled_tokens')))} tokens were sampled and judged by programs."
+        f"{story.steps.total('rollout_stats.rollouts'):,.0f} responses with "
+        f"{_amount(int(story.steps.total('rollout_stats.sampled_tokens')))} tokens were sampled and judged by programs."
     )
 
 
@@ -117,13 +117,13 @@ def _use(config: RunConfig, model: Exported) -> Iterator[str]:
 
 
 def _results(story: RunHistory, model: Exported) -> Iterator[str]:
-    exams, best = story.of(Evaluated), story.best
+    validations, best = story.of(Validated), story.best
     if best is not None:
         yield (
-            "pass@1 on held-out problems in the exams during the run. They steer a run (its resets, its best "
+            "pass@1 on held-out problems in the validations during the run. They steer a run (its resets, its best "
             "checkpoint), so they flatter it."
         )
-        yield _exam_table(exams[0], exams[-1], best)
+        yield _validation_table(validations[0], validations[-1], best)
     for found in model.gains:
         yield (
             f"{plain(found.title)}: base against step {found.step} on the same problems, which nothing in the run "
@@ -131,15 +131,21 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
         )
         yield to_markdown(gain_table(found, ""))
     if best is None and not model.gains:
-        yield "Nothing was measured: the run has no exam and no evaluation."
+        yield "Nothing was measured: the run has no validation and no evaluation."
 
 
-def _exam_table(first: Evaluated, last: Evaluated, best: Evaluated) -> str:
-    exams = (first, last, best)
+def _validation_table(first: Validated, last: Validated, best: Validated) -> str:
+    validations = (first, last, best)
     names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
     rows: list[tuple[Cell, ...]] = []
-    for domain in [*dict.fromkeys(domain for exam in exams for domain in exam.domains), None]:
-        scores = (exam.score if domain is None else exam.domains.get(domain) for exam in exams)
+    for domain in [
+        *dict.fromkeys(domain for validation in validations for domain in validation.domains),
+        None,
+    ]:
+        scores = (
+            validation.score if domain is None else validation.domains.get(domain)
+            for validation in validations
+        )
         rows.append((domain or "mean", *(Number(value=score, form=".1%") for score in scores)))
     return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
 

@@ -23,7 +23,7 @@ from prorl import __version__
 from prorl.config.recipe import check
 from prorl.config.schema import RunConfig
 from prorl.control.events import Started, Stepped
-from prorl.control.plan import knobs_now, make_plan
+from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
@@ -34,7 +34,7 @@ from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
 from prorl.run.resume import hash_files
 from prorl.run.store import RunStore
-from prorl.types import Knobs
+from prorl.types import HParams
 
 disable_progress_bar()  # a model is read and written in one go; the command says when it is done
 
@@ -79,7 +79,7 @@ def export(
         _write_model(checkpoint.path, aside, dtype)
         shutil.copytree(tokenizer, aside, dirs_exist_ok=True)
         shutil.copyfile(folder / CONFIG, aside / RECIPE)
-        generation = _generation(aside, checkpoint.path, _last_knobs(story, config))
+        generation = _generation(aside, checkpoint.path, _last_hparams(story, config))
         generation.save_pretrained(aside)
         card = model_card(story, config, _exported(story, checkpoint.step, aside, generation))
         # Half a surrogate pair, which a tokenizer may leave in a text, has no UTF-8.
@@ -104,11 +104,11 @@ def _tokenizer(story: RunHistory) -> Path:
     return folder
 
 
-def _last_knobs(story: RunHistory, config: RunConfig) -> Knobs:
+def _last_hparams(story: RunHistory, config: RunConfig) -> HParams:
     """The dials of the last training step, those of the recipe's start before any."""
     events = [event for event in read_events(story.folder) if getattr(event, "step", 0) <= story.step]
     last = max((at for at, event in enumerate(events) if isinstance(event, Stepped)), default=0)
-    return knobs_now(make_plan(config), fold(events[:last]))
+    return hparams_now(make_plan(config), fold(events[:last]))
 
 
 def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
@@ -121,16 +121,16 @@ def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
             shutil.copyfile(path, aside / path.name)
 
 
-def _generation(tokenizer: Path, checkpoint: Path, knobs: Knobs) -> GenerationConfig:
+def _generation(tokenizer: Path, checkpoint: Path, hparams: HParams) -> GenerationConfig:
     """Sampling as in training: the base's own settings, as for top-k, did not hold there."""
     tokens = load_tokenizer(tokenizer)
     base = GenerationConfig.from_pretrained(checkpoint)
     return GenerationConfig(
         do_sample=True,
-        temperature=knobs.temperature,
-        top_p=knobs.top_p,
+        temperature=hparams.temperature,
+        top_p=hparams.top_p,
         top_k=0,
-        max_new_tokens=knobs.response_limit,
+        max_new_tokens=hparams.response_limit,
         bos_token_id=base.bos_token_id,
         eos_token_id=list(listed_eos_ids(base, tokens)),
         pad_token_id=tokens.eos_token_id if tokens.pad_token_id is None else tokens.pad_token_id,

@@ -12,7 +12,7 @@ from typing import Any
 from prorl.envs.files import StorageError, decode_json
 from prorl.envs.registry import TASKS, make_task
 from prorl.lab.evals.comparison import Difference, differences, paired, patterns
-from prorl.lab.evals.evaluation_store import MEASUREMENT, Study, read_study, studies
+from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
 from prorl.lab.evals.statistics import (
     Curve,
     answered_only,
@@ -84,13 +84,13 @@ def boundary_sections(folder: Path) -> list[Section]:
     return sections or [_absent(folder)]
 
 
-def _read(folder: Path) -> tuple[dict[str, list[Study]], list[str]]:
+def _read(folder: Path) -> tuple[dict[str, list[Evaluation]], list[str]]:
     """The models of every evaluation that holds problems, and what is wrong with those that cannot be read."""
-    stored: dict[str, list[Study]] = {}
+    stored: dict[str, list[Evaluation]] = {}
     trouble: list[str] = []
-    for name, paths in studies(folder):
+    for name, paths in evaluations(folder):
         try:
-            found = [study for study in map(read_study, paths) if study.problems]
+            found = [evaluation for evaluation in map(read_evaluation, paths) if evaluation.problems]
         except StorageError as error:
             trouble.append(str(error))
             continue
@@ -107,16 +107,16 @@ def _absent(folder: Path) -> Section:
     return Section(key="boundary", title="Reasoning boundary", html=html)
 
 
-def _evaluation(name: str, found: Sequence[Study], run: Path, suffix: str) -> list[Section]:
+def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) -> list[Section]:
     key, models = f"boundary-{name}", drawn(found)
-    ks = powers_up_to(min(model.study.samples for model in models))
+    ks = powers_up_to(min(model.evaluation.samples for model in models))
     asked = [model for model in models if model.of(*PARTS)]
     sections: list[Section | None] = []
     if asked:
         sections.append(_pass_section(asked, ks, f"{key}-pass", f"pass@k{suffix}"))
         sections += _compared(asked, ks[-1], key, suffix)
         sections.append(_answer_section(asked, ks, f"{key}-answers", f"Format, votes, lengths{suffix}"))
-    sections.append(_level_section(models, run, ks[-1], f"{key}-ladders", f"Difficulty levels{suffix}"))
+    sections.append(_level_section(models, run, ks[-1], f"{key}-levels", f"Difficulty levels{suffix}"))
     path = run / EVALS / name / CREATIVITY
     sections.append(creativity_section(path, models, f"{key}-creativity", f"Creativity{suffix}"))
     return [section for section in sections if section]
@@ -128,8 +128,8 @@ def _compared(models: Sequence[Drawn], k: int, key: str, suffix: str) -> list[Se
     before, after = base.of(*PARTS), trained.of(*PARTS)
     if not base.is_base or trained is base or not paired(before, after):
         return []
-    last = trained.study.step or 0
-    steps = {model.study.step: model for model in models[1:-1] if model.study.step is not None}
+    last = trained.evaluation.step or 0
+    steps = {model.evaluation.step: model for model in models[1:-1] if model.evaluation.step is not None}
     between = steps[min(steps, key=lambda step: abs(step - last / 2))] if steps else None
     found = patterns(before, after, between=between.of(*PARTS) if between else None, k=k)
     name = between.name if between else None
@@ -137,13 +137,13 @@ def _compared(models: Sequence[Drawn], k: int, key: str, suffix: str) -> list[Se
     return [
         moved_section(models, found, k, f"{key}-moved", f"New and lost problems{suffix}"),
         # A model from elsewhere is not what this training made of the base.
-        *([] if trained.study.step is None else [pattern]),
-        solvable_section(base.study, trained.study, f"{key}-solvable", f"Newly solvable{suffix}"),
+        *([] if trained.evaluation.step is None else [pattern]),
+        solvable_section(base.evaluation, trained.evaluation, f"{key}-solvable", f"Newly solvable{suffix}"),
     ]
 
 
 def _pair(models: Sequence[Drawn]) -> Pair:
-    return Pair(evaluation="", base=models[0].study, trained=models[-1].study)
+    return Pair(evaluation="", base=models[0].evaluation, trained=models[-1].evaluation)
 
 
 # -- pass@k
@@ -314,10 +314,10 @@ def _lengths(models: Sequence[Drawn], key: str) -> Figure:
 
 def _level_section(models: Sequence[Drawn], run: Path, k: int, key: str, title: str) -> Section | None:
     """pass@1 and pass@k by level, a panel per task, all models; None where none was asked by level."""
-    tasks = sorted(grouped(models[0].of("ladder"), by_task))
+    tasks = sorted(grouped(models[0].of("levels"), by_task))
     if not tasks:
         return None
-    trained, moves = trained_levels(run), _pair(models).moves("ladder")
+    trained, moves = trained_levels(run), _pair(models).moves("levels")
     ends = (1, k) if k > 1 else (1,)
     compared = models[0] is not models[-1] and moves
     return Section(
@@ -349,7 +349,7 @@ def trained_levels(folder: Path) -> Levels:
 
 def _level_figure(models: Sequence[Drawn], tasks: Sequence[str], trained: Levels, k: int, key: str) -> Figure:
     def by_task_of(model: Drawn, task: str) -> Curve | None:
-        problems = [one for one in model.of("ladder") if one.task == task]
+        problems = [one for one in model.of("levels") if one.task == task]
         return _by_level(problems, k) if problems else None
 
     figure = curves_figure(
@@ -396,7 +396,7 @@ def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
 def _beyond(base: Drawn, last: Drawn, tasks: Sequence[str], trained: Levels, ks: Sequence[int]) -> str:
     """For which tasks pass@k surely rose above the trained levels."""
     found: dict[str, tuple[Difference, ...]] = {}
-    moves = paired(base.of("ladder"), last.of("ladder"))
+    moves = paired(base.of("levels"), last.of("levels"))
     for task in tasks:
         highest = max(trained.get(task, ()), default=-1)
         above = [move for move in moves if move.base.task == task and move.base.level > highest]

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from prorl.algo.t_interval import t_interval
-from prorl.control.events import Evaluated, Intervened, Ordered, ReferenceReset
+from prorl.control.events import Intervened, Ordered, ReferenceReset, Validated
 from prorl.control.metrics import STEP, ratio
 from prorl.lab.report.charts import experiment, repetitions
 from prorl.lab.results import Gains, difference_cell
@@ -67,17 +67,23 @@ def _together(cells: Sequence[Cell]) -> Cell:
 
 def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
     runs = [one.run for one in compared]
-    exams = [run.of(Evaluated) for run in runs]
+    validations = [run.of(Validated) for run in runs]
     yield "recipe", _recipes(runs)
     yield "run", _work(runs)
-    last = [of_run[-1] if of_run else None for of_run in exams]
-    yield "first exam", _exam([of_run[0] if of_run else None for of_run in exams])
-    yield "last exam", _exam(last)
-    yield "best exam", _exam([run.best for run in runs])
-    common = max(set.intersection(*({exam.step for exam in of_run} for of_run in exams)), default=None)
-    if common is not None and any(exam and exam.step != common for exam in last):
-        at = [next(exam for exam in reversed(of_run) if exam.step == common) for of_run in exams]
-        yield "last exam in common", _exam(at)
+    last = [of_run[-1] if of_run else None for of_run in validations]
+    yield "first validation", _validation([of_run[0] if of_run else None for of_run in validations])
+    yield "last validation", _validation(last)
+    yield "best validation", _validation([run.best for run in runs])
+    common = max(
+        set.intersection(*({validation.step for validation in of_run} for of_run in validations)),
+        default=None,
+    )
+    if common is not None and any(validation and validation.step != common for validation in last):
+        at = [
+            next(validation for validation in reversed(of_run) if validation.step == common)
+            for of_run in validations
+        ]
+        yield "last validation in common", _validation(at)
     yield "decisions", _decisions(runs)
     yield f"mean of the last {RECENT} steps", _end(runs)
     found = [{gain.title: gain for gain in one.gains} for one in compared]
@@ -98,11 +104,13 @@ def _work(runs: Sequence[RunHistory]) -> Rows:
     measures: Mapping[str, tuple[str, Callable[[RunHistory], float | None]]] = {
         "steps": (COUNT, lambda run: run.step),
         "hours in steps": (REAL, lambda run: run.steps.total("seconds.total") / 3600),
-        "responses sampled": (COUNT, lambda run: run.steps.total("tally.rollouts")),
-        "tokens sampled": (COUNT, lambda run: run.steps.total("tally.sampled_tokens")),
+        "responses sampled": (COUNT, lambda run: run.steps.total("rollout_stats.rollouts")),
+        "tokens sampled": (COUNT, lambda run: run.steps.total("rollout_stats.sampled_tokens")),
         "tokens sampled per second": (
             COUNT,
-            lambda run: ratio(run.steps.total("tally.sampled_tokens"), run.steps.total("seconds.total")),
+            lambda run: ratio(
+                run.steps.total("rollout_stats.sampled_tokens"), run.steps.total("seconds.total")
+            ),
         ),
         "overhead": (SHARE, _overhead),
     }
@@ -118,11 +126,21 @@ def _overhead(run: RunHistory) -> float | None:
     return None if share is None else 1 - share
 
 
-def _exam(exams: Sequence[Evaluated | None]) -> Rows:
-    yield "after step", _numbers(COUNT, (exam.step if exam else None for exam in exams))
-    yield "pass@1", _numbers(SHARE, (exam.score if exam else None for exam in exams))
-    for domain in dict.fromkeys(domain for exam in exams if exam for domain in exam.domains):
-        yield domain, _numbers(SHARE, (exam.domains.get(domain) if exam else None for exam in exams))
+def _validation(validations: Sequence[Validated | None]) -> Rows:
+    yield (
+        "after step",
+        _numbers(COUNT, (validation.step if validation else None for validation in validations)),
+    )
+    yield "pass@1", _numbers(SHARE, (validation.score if validation else None for validation in validations))
+    for domain in dict.fromkeys(
+        domain for validation in validations if validation for domain in validation.domains
+    ):
+        yield (
+            domain,
+            _numbers(
+                SHARE, (validation.domains.get(domain) if validation else None for validation in validations)
+            ),
+        )
 
 
 def _decisions(runs: Sequence[RunHistory]) -> Rows:
@@ -146,7 +164,7 @@ def _end(runs: Sequence[RunHistory]) -> Rows:
     for metric in STEP:
         if "table" in metric.shown:
             found = (run.steps.recent(metric.key) for run in runs)
-            share = metric.key == "tally.score" or metric.form.endswith("%")
+            share = metric.key == "rollout_stats.score" or metric.form.endswith("%")
             title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
             yield (
                 title,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prorl.lab.evals.evaluation_store import BASE, Study
+from prorl.lab.evals.evaluation_store import BASE, Evaluation
 from prorl.lab.tables import Figure
 from prorl.rollout.validation import Part, ProblemResult
 
@@ -94,7 +94,7 @@ class Drawn:
 
     name: str  # `base`, `step 320`, or what a model from elsewhere is called
     color: str
-    study: Study
+    evaluation: Evaluation
 
     @property
     def label(self) -> str:
@@ -104,27 +104,33 @@ class Drawn:
     @property
     def is_base(self) -> bool:
         """Whether the others are compared with it."""
-        return self.study.model == BASE
+        return self.evaluation.model == BASE
 
     def of(self, *parts: Part) -> list[ProblemResult]:
         """Its problems of these parts."""
-        return [problem for problem in self.study.problems if problem.part in parts]
+        return [problem for problem in self.evaluation.problems if problem.part in parts]
 
 
-def drawn(studies: Sequence[Study]) -> list[Drawn]:
+def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
     """The base first and in grey, models from elsewhere, then checkpoints by step on a scale of colours."""
-    base = [study for study in studies if study.model == BASE]
-    foreign = [study for study in studies if study.model != BASE and study.step is None]
-    steps = [study for study in studies if study.model != BASE and study.step is not None]
+    base = [evaluation for evaluation in evaluations if evaluation.model == BASE]
+    foreign = [
+        evaluation for evaluation in evaluations if evaluation.model != BASE and evaluation.step is None
+    ]
+    steps = [
+        evaluation for evaluation in evaluations if evaluation.model != BASE and evaluation.step is not None
+    ]
     return [
-        *(Drawn(name=BASE, color=GREY, study=study) for study in base),
+        *(Drawn(name=BASE, color=GREY, evaluation=evaluation) for evaluation in base),
         *(
-            Drawn(name=study.model, color=FOREIGN[at % len(FOREIGN)], study=study)
-            for at, study in enumerate(foreign)
+            Drawn(name=evaluation.model, color=FOREIGN[at % len(FOREIGN)], evaluation=evaluation)
+            for at, evaluation in enumerate(foreign)
         ),
         *(
-            Drawn(name=f"step {study.step}", color=_on_ramp((at + 1) / len(steps)), study=study)
-            for at, study in enumerate(steps)
+            Drawn(
+                name=f"step {evaluation.step}", color=_on_ramp((at + 1) / len(steps)), evaluation=evaluation
+            )
+            for at, evaluation in enumerate(steps)
         ),
     ]
 

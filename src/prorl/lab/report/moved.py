@@ -153,7 +153,7 @@ def _bars(rows: Mapping[Part, Sequence[Boundary]], key: str) -> Figure:
 
 def _heat_map(models: Sequence[Drawn], parts: Sequence[Part], key: str) -> Figure:
     """A column per problem, the easiest for the base first; a row per model."""
-    samples = max(model.study.samples for model in models)
+    samples = max(model.evaluation.samples for model in models)
     x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
     y = {"type": "category", "autorange": "reversed", "showgrid": False}
     layout = panels([PARTS[part] for part in parts], x, y, columns=2)
@@ -230,7 +230,7 @@ def creativity_section(path: Path, models: Sequence[Drawn], key: str, title: str
     parts = [part for part in PARTS if any(row.part == part for row in found.rows)]
     if not parts:
         return None
-    names = {model.study.model: model for model in models}
+    names = {model.evaluation.model: model for model in models}
     html = paragraph(
         f"The index sums, over lengths of {found.lengths.shortest} to {found.lengths.longest} words, the share of "
         "words that lie in no sequence of that length of the corpus: 0 where all of a text is in the corpus. A gain "

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prorl.lab.evals.evaluation_store import Study
+from prorl.lab.evals.evaluation_store import Evaluation
 from prorl.lab.report.page import Section, fold, heading, paragraph, shortened
 from prorl.lab.tables import count, escape
 from prorl.rollout.validation import Kept
@@ -127,7 +127,7 @@ def response(text: str, status: str, facts: Iterable[object]) -> str:
     return f'<div class="response {kind}"><p>{verdict}</p><pre>{body}</pre></div>'
 
 
-def solvable_section(base: Study, trained: Study, key: str, title: str) -> Section:
+def solvable_section(base: Evaluation, trained: Evaluation, key: str, title: str) -> Section:
     """Problems that the base never solved and the trained model did: a response of each side by side."""
     from prorl.lab.evals.comparison import paired  # imports numpy, which the dashboard does without
 

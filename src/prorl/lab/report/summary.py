@@ -54,7 +54,7 @@ def _trained(run: RunHistory) -> str:
     """One sentence: model, tasks, steps, time, rollouts."""
     model, tasks = run.config.get("model") or {}, list(map(str, run.config.get("tasks") or {}))
     more = f" and {len(tasks) - TASKS_NAMED} more" if len(tasks) > TASKS_NAMED else ""
-    rollouts, tokens = (run.steps.total(f"tally.{name}") for name in ("rollouts", "sampled_tokens"))
+    rollouts, tokens = (run.steps.total(f"rollout_stats.{name}") for name in ("rollouts", "sampled_tokens"))
     return (
         f"{model.get('path') or 'A tiny base, warmed up for this run,'} was trained on {count(len(tasks), 'task')} "
         f"({', '.join(tasks[:TASKS_NAMED])}{more}) for {_progress(run)} steps: {rollouts:,.0f} rollouts with "
@@ -73,12 +73,12 @@ def _cards(run: RunHistory) -> str:
 
 def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     yield "Steps", _progress(run), run.health
-    scores = _exam(run)
+    scores = _validation(run)
     if scores:
         (first_step, first), (last_step, last) = scores[0], scores[-1]
         best_step, best = max(scores, key=lambda item: item[1])
         about = f"step {first_step} → {last_step}; best {best:.1%} at {best_step}"
-        yield "Exam pass@1", f"{first:.1%} → {last:.1%}", about
+        yield "Validation pass@1", f"{first:.1%} → {last:.1%}", about
     for metric in STEP:
         if "table" in metric.shown and len(run.steps):
             recent = run.steps.recent(metric.key)
@@ -91,7 +91,7 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
 def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> Section:
     seeds = (_seeds(group.label, group.runs) for group in groups(runs) if len(group.runs) > 1)
     found = [f"{run.name}: {text}" for run in runs for text in findings(run)]
-    columns = ("run", "seed", "health", "steps", "time", "resets", "exam first", "last", "best")
+    columns = ("run", "seed", "health", "steps", "time", "resets", "validation first", "last", "best")
     return Section(
         key="summary",
         title="Summary",
@@ -115,7 +115,7 @@ def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> Section:
 
 
 def _row(run: RunHistory) -> tuple[Cell, ...]:
-    scores = [score for _, score in _exam(run)]
+    scores = [score for _, score in _validation(run)]
     shown = (scores[0], scores[-1], max(scores)) if scores else (None, None, None)
     return (
         run.name,
@@ -129,19 +129,19 @@ def _row(run: RunHistory) -> tuple[Cell, ...]:
 
 
 def _seeds(label: str, runs: Sequence[RunHistory]) -> str:
-    """The gain in the exam over seeds, and that it may be chance where the interval includes zero."""
-    gains = [scores[-1][1] - scores[0][1] for scores in map(_exam, runs) if len(scores) > 1]
+    """The gain in the validation over seeds, and that it may be chance where the interval includes zero."""
+    gains = [scores[-1][1] - scores[0][1] for scores in map(_validation, runs) if len(scores) > 1]
     if len(gains) < 2:
         return ""
     low, high = t_interval(gains)
     doubt = "; the interval includes zero, so this may be chance" if low <= 0 <= high else ""
     return (
-        f"{label}: the exam gained {points(fmean(gains))} points from first to last, 95 % interval over "
+        f"{label}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
         f"{len(gains)} seeds {points(low)} to {points(high)}{doubt}."
     )
 
 
-def _exam(run: RunHistory) -> list[tuple[int, float]]:
+def _validation(run: RunHistory) -> list[tuple[int, float]]:
     scores = zip(run.validations.steps, run.validations.get("score"), strict=True)
     return [(step, score) for step, score in scores if math.isfinite(score)]
 
@@ -168,7 +168,7 @@ def _broken(run: RunHistory) -> Iterator[str]:
     skipped = int(run.steps.total("update.skipped"))
     if skipped:
         yield f"{skipped} updates were skipped because loss or gradient was not finite."
-    errors, draws = (run.steps.total(name) for name in ("tally.errors", "tally.draws"))
+    errors, draws = (run.steps.total(name) for name in ("rollout_stats.errors", "rollout_stats.draws"))
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
     grave = [mark for mark in run.marks if mark.kind == "roll back"]
@@ -183,7 +183,7 @@ def _drifts(run: RunHistory) -> Iterator[str]:
     before, after = _ends(run, "update.entropy")
     if after < 0.5 * before:
         yield f"Entropy fell from {before:.3f} to {after:.3f} nats per token: does the policy still explore?"
-    before, after = _ends(run, "tally.length")
+    before, after = _ends(run, "rollout_stats.length")
     if after > 2 * before or after < before / 2:
         yield f"Responses went from {before:.0f} to {after:.0f} tokens in the mean: read some."
     before, after = _ends(run, "seconds.total")
@@ -193,7 +193,7 @@ def _drifts(run: RunHistory) -> Iterator[str]:
 
 def _shares(run: RunHistory) -> Iterator[str]:
     truncated, unanswered, accepted, drawn = (
-        _ends(run, f"tally.{name}")[1] for name in ("truncated", "unanswered", "accepted", "draws")
+        _ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered", "accepted", "draws")
     )
     if truncated > 0.1:
         yield f"{truncated:.0%} of the latest responses hit the length limit."
@@ -207,11 +207,11 @@ def _shares(run: RunHistory) -> Iterator[str]:
 
 
 def _domains(run: RunHistory) -> Iterator[str]:
-    """Domains whose exam is no better than at the beginning, while several exams could have shown it."""
+    """Domains whose validation is no better than at the beginning, while several validations could have shown it."""
     for name in run.validations.below("domains") if len(run.validations) > 2 else ():
         scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
         if len(scores) > 2 and max(scores[1:]) <= scores[0]:
-            yield f"No exam in {name} was better than the first one ({scores[0]:.1%})."
+            yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
 
 
 # -- the recipe

@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from prorl.control.events import Evaluated, Event, Stepped
+from prorl.control.events import Event, Stepped, Validated
 from prorl.control.metrics import STEP, text
 from prorl.control.state import RunState
 from prorl.lab import tables
@@ -103,7 +103,7 @@ class LivePanel:
     def __init__(self, steps: int) -> None:
         self._step: Stepped | None = None
         self._state = RunState()
-        self._validations: list[Evaluated] = []
+        self._validations: list[Validated] = []
         self._bar = Progress(
             TextColumn("step"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn()
         )
@@ -114,7 +114,7 @@ class LivePanel:
         self._state = state
         if isinstance(event, Stepped):
             self._step = event
-        if isinstance(event, Evaluated):
+        if isinstance(event, Validated):
             self._validations = [*self._validations[:1], event]  # the first one and the last one
         self._bar.update(self._task, completed=state.step)
 
@@ -135,13 +135,15 @@ class LivePanel:
         return table
 
     def _domains(self) -> Table:
-        names = sorted({*(self._step.tally.domain_scores if self._step else ()), *self._validated_domains()})
+        names = sorted(
+            {*(self._step.rollout_stats.domain_scores if self._step else ()), *self._validated_domains()}
+        )
         table = Table(box=None, padding=(0, 2), show_header=True)
         table.add_column("")
         for name in names:
             table.add_column(name, justify="right")
         if self._step is not None:
-            scores = self._step.tally.domain_scores
+            scores = self._step.rollout_stats.domain_scores
             table.add_row("score now", *(f"{scores[name]:.2f}" if name in scores else "" for name in names))
         for event in self._validations:
             cells = (f"{event.domains[name]:.0%}" if name in event.domains else "" for name in names)
@@ -157,7 +159,7 @@ def overview(runs: Sequence[RunHistory]) -> list[tables.Table]:
     columns = ("run", "step", "of", "steps/h", "last event", "validation", "at step", "health")
     rows = []
     for run in runs:
-        validated = run.of(Evaluated)[-1] if run.of(Evaluated) else None
+        validated = run.of(Validated)[-1] if run.of(Validated) else None
         age = None if run.written is None else max(0.0, time.time() - run.written)
         rows.append(
             (

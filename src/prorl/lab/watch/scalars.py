@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from prorl.control.events import Evaluated, Event, ReferenceReset, Stepped
+from prorl.control.events import Event, ReferenceReset, Stepped, Validated
 from prorl.control.metrics import metrics_of
 from prorl.control.state import RunState
 
@@ -25,7 +25,7 @@ class Scalars:
         try:
             if isinstance(event, ReferenceReset):
                 self._writer.add_scalar("policy/reference_reset", 1.0, state.step)
-            elif isinstance(event, (Stepped, Evaluated)):
+            elif isinstance(event, (Stepped, Validated)):
                 for name, value in (pair for metric in metrics_of(event) for pair in metric.values(event)):
                     if value is not None:  # not measured: no point
                         self._writer.add_scalar(name, value, state.step)

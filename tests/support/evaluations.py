@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prorl.lab.evals.evaluation_store import Study
+from prorl.lab.evals.evaluation_store import Evaluation
 from prorl.rollout.validation import Kept, ProblemResult, Vote
 
 
@@ -49,7 +49,7 @@ def voted(votes: Mapping[str, tuple[int, bool]], *, silent: int = 0, index: int 
     )
 
 
-def study(model: str, problems: Iterable[ProblemResult], *, step: int | None = None) -> Study:
-    """A model's study."""
+def evaluation(model: str, problems: Iterable[ProblemResult], *, step: int | None = None) -> Evaluation:
+    """A model's evaluation."""
     chosen = tuple(problems)
-    return Study(model=model, step=step, samples=chosen[0].samples, seconds=1.0, problems=chosen)
+    return Evaluation(model=model, step=step, samples=chosen[0].samples, seconds=1.0, problems=chosen)

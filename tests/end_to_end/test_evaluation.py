@@ -16,41 +16,41 @@ from prorl.cli.runs import read_ks
 from prorl.envs.errors import ProrlError
 from prorl.lab import measurement
 from prorl.lab.evals import evaluation as measuring
-from prorl.lab.evals.evaluation_store import BASE, Study, model_file, read_study, write_study
+from prorl.lab.evals.evaluation_store import BASE, Evaluation, model_file, read_evaluation, write_evaluation
 from prorl.lab.evals.evaluation_store import models as models_of
 from prorl.run.history import read_history
 from prorl.run.layout import LOCK, hold_lock
 from support.commands import done, prorl, refused, tree
 
-FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--ladder-per-level", 1)
+FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--per-level", 1)
 
 
-def timeless(path: Path) -> Study:
-    return replace(read_study(path), seconds=0.0)
+def timeless(path: Path) -> Evaluation:
+    return replace(read_evaluation(path), seconds=0.0)
 
 
 @pytest.fixture(scope="module")
 def studied(trained, tmp_path_factory) -> Path:
-    """The finished run with a study; tests that change it take a copy."""
+    """The finished run with an evaluation; tests that change it take a copy."""
     folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("studied") / "tiny"))
     assert "base → step 3: held-out problems" in done("eval", folder, *FEW)
     return folder
 
 
-def test_a_study_measures_the_base_and_the_newest_checkpoint(studied):
-    base, trained = models_of(studied / "evals" / "study")
+def test_a_evaluation_measures_the_base_and_the_newest_checkpoint(studied):
+    base, trained = models_of(studied / "evals" / "evaluation")
     assert [path.stem for path in (base, trained)] == ["base", "step_000003"]
     for path in (base, trained):
-        study = read_study(path)
-        assert Counter(problem.part for problem in study.problems)["test"] == 4
-        assert {problem.part for problem in study.problems} == {"test", "ood", "ladder"}
-        assert {problem.samples for problem in study.problems} == {4}
-    assert [problem.key for problem in read_study(base).problems] == [
-        p.key for p in read_study(trained).problems
+        evaluation = read_evaluation(path)
+        assert Counter(problem.part for problem in evaluation.problems)["test"] == 4
+        assert {problem.part for problem in evaluation.problems} == {"test", "ood", "levels"}
+        assert {problem.samples for problem in evaluation.problems} == {4}
+    assert [problem.key for problem in read_evaluation(base).problems] == [
+        p.key for p in read_evaluation(trained).problems
     ]
-    rules = json.loads((studied / "evals" / "study" / "rules.json").read_bytes())
-    assert rules["sizes"] == {"test": 2, "ood": 1, "ladder": 1}
-    assert rules["ladders"]["arithmetic"] == sorted(rules["ladders"]["arithmetic"])
+    rules = json.loads((studied / "evals" / "evaluation" / "rules.json").read_bytes())
+    assert rules["sizes"] == {"test": 2, "ood": 1, "levels": 1}
+    assert rules["levels"]["arithmetic"] == sorted(rules["levels"]["arithmetic"])
 
 
 def test_a_run_of_a_cluster_is_studied_in_one_process(trained, studied, tmp_path):
@@ -58,7 +58,7 @@ def test_a_run_of_a_cluster_is_studied_in_one_process(trained, studied, tmp_path
     recipe = json.loads((folder / "config.json").read_bytes())
     (folder / "config.json").write_text(json.dumps(recipe | {"backend": "ray"}))
     done("eval", folder, *FEW, "--backend", "local")
-    mine, theirs = models_of(folder / "evals" / "study"), models_of(studied / "evals" / "study")
+    mine, theirs = models_of(folder / "evals" / "evaluation"), models_of(studied / "evals" / "evaluation")
     assert [timeless(path).problems for path in mine] == [timeless(path).problems for path in theirs]
 
 
@@ -83,7 +83,7 @@ def test_a_second_checkpoint_joins_and_nothing_is_measured_twice(studied, tmp_pa
     before = tree(run)
     done("eval", f"{run}@2", *FEW)
     after = tree(run)
-    assert set(after) - set(before) == {"evals/study/step_000002.parquet"}
+    assert set(after) - set(before) == {"evals/evaluation/step_000002.parquet"}
     assert {path: after[path] for path in before} == before
 
 
@@ -95,16 +95,18 @@ def test_the_first_reference_is_the_base_where_its_checkpoint_is_gone(trained, s
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
     shutil.rmtree(run / "checkpoints" / "step_000000")
     done("eval", run, *FEW)
-    assert timeless(model_file(run / "evals" / "study", BASE)) == timeless(
-        model_file(studied / "evals" / "study", BASE)
+    assert timeless(model_file(run / "evals" / "evaluation", BASE)) == timeless(
+        model_file(studied / "evals" / "evaluation", BASE)
     )
     shutil.rmtree(run / "references" / "ref_000")
     assert "say what to compare with, --against MODEL" in refused("eval", run, *FEW)
 
 
-def test_an_interrupted_study_goes_on_and_ends_with_the_same_results(trained, studied, tmp_path, monkeypatch):
+def test_an_interrupted_evaluation_goes_on_and_ends_with_the_same_results(
+    trained, studied, tmp_path, monkeypatch
+):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    sit, calls = measuring.sit_exam, []
+    sit, calls = measuring.ask_problems, []
 
     def interrupted(*arguments, **named):
         calls.append(named["part"])
@@ -112,20 +114,20 @@ def test_an_interrupted_study_goes_on_and_ends_with_the_same_results(trained, st
             raise KeyboardInterrupt
         return sit(*arguments, **named)
 
-    monkeypatch.setattr(measuring, "sit_exam", interrupted)
+    monkeypatch.setattr(measuring, "ask_problems", interrupted)
     stopped = prorl("eval", run, *FEW)
     assert stopped.exit_code == 130
     assert "give the same command again to go on" in stopped.stderr
-    assert models_of(run / "evals" / "study") == ()
+    assert models_of(run / "evals" / "evaluation") == ()
     done("eval", run, *FEW)
     assert calls.count("test") == 2, "one for each model: what was measured is not again"
     for ours, theirs in zip(
-        models_of(run / "evals" / "study"), models_of(studied / "evals" / "study"), strict=True
+        models_of(run / "evals" / "evaluation"), models_of(studied / "evals" / "evaluation"), strict=True
     ):
         assert timeless(ours) == timeless(theirs)
 
 
-def test_another_question_belongs_to_another_study(studied, tmp_path):
+def test_another_question_belongs_to_another_evaluation(studied, tmp_path):
     run = Path(shutil.copytree(studied, tmp_path / "tiny"))
     said = refused("eval", run, *FEW, "--samples", 8)
     assert "samples was 4, not 8" in said
@@ -136,13 +138,13 @@ def test_another_question_belongs_to_another_study(studied, tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt_neox"])
-def test_a_greedy_study_gives_equal_responses_and_says_so(write_recipe, models, workplace, architecture):
+def test_a_greedy_evaluation_gives_equal_responses_and_says_so(write_recipe, models, workplace, architecture):
     recipe = write_recipe(workplace, architecture)
     asked = (*FEW, "evaluation.temperature=0", "evaluation.top_p=0.95", "--out", "out")
     said = done("eval", models[architecture], "--recipe", recipe, *asked)
     assert "temperature=0 is greedy: the 4 responses to a problem are all equal" in said
     (path,) = (workplace / "out").rglob("*.parquet")
-    for problem in read_study(path).problems:
+    for problem in read_evaluation(path).problems:
         assert len({kept.text for kept in problem.kept}) == 1
         assert problem.solved in (0, problem.samples)
 
@@ -150,9 +152,9 @@ def test_a_greedy_study_gives_equal_responses_and_says_so(write_recipe, models, 
 def test_a_checkpoint_that_is_no_longer_the_same_is_measured_again(studied, tmp_path):
     """As after a roll back, when a step is reached a second time."""
     run = Path(shutil.copytree(studied, tmp_path / "tiny"))
-    path = model_file(run / "evals" / "study", "step_000003")
-    stored = read_study(path)
-    write_study(path, replace(stored, weights="of another history", problems=stored.problems[:1]))
+    path = model_file(run / "evals" / "evaluation", "step_000003")
+    stored = read_evaluation(path)
+    write_evaluation(path, replace(stored, weights="of another history", problems=stored.problems[:1]))
     done("eval", run, *FEW)
     assert timeless(path) == replace(stored, seconds=0.0)
 
@@ -164,15 +166,15 @@ def test_a_run_can_be_studied_while_it_trains(trained, tmp_path):
         done("eval", run, *FEW)
     after = tree(run)
     assert {path for path in after if path not in before} == {
-        "evals/study",
-        *(f"evals/study/{name}" for name in ("rules.json", "base.parquet", "step_000003.parquet")),
+        "evals/evaluation",
+        *(f"evals/evaluation/{name}" for name in ("rules.json", "base.parquet", "step_000003.parquet")),
     }
     assert {path: after[path] for path in before} == before
 
 
-def test_a_trainer_that_starts_leaves_a_study_in_progress_alone(trained, tmp_path):
+def test_a_trainer_that_starts_leaves_a_evaluation_in_progress_alone(trained, tmp_path):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    part = run / "evals" / "study" / "base.parts" / ".part_000.parquet.tmp-1234"
+    part = run / "evals" / "evaluation" / "base.parts" / ".part_000.parquet.tmp-1234"
     part.parent.mkdir(parents=True)
     part.write_text("just being written")
     done("resume", run)
@@ -181,10 +183,10 @@ def test_a_trainer_that_starts_leaves_a_study_in_progress_alone(trained, tmp_pat
 
 def test_training_that_is_done_does_not_fail_by_its_measurement(trained, tmp_path):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    study = run / "evals" / "measurement"
-    with hold_lock(study / "lock"):
+    evaluation = run / "evals" / "measurement"
+    with hold_lock(evaluation / "lock"):
         assert f"`prorl eval {run} --name other`" in " ".join(done("resume", run).split())
-    rules = study / "rules.json"
+    rules = evaluation / "rules.json"
     rules.write_text(rules.read_text().replace('"samples": ', '"samples": 9'))
     (run / "report.html").unlink(missing_ok=True)
     said = " ".join(done("resume", run).split())
@@ -197,7 +199,7 @@ def test_training_that_is_done_does_not_fail_by_its_measurement(trained, tmp_pat
 def test_a_model_is_asked_the_problems_of_a_recipe(recipe, models, workplace):
     text = done("eval", models["qwen3"], "--recipe", recipe, "--against", models["llama"], *FEW)
     assert "held-out problems" in text
-    (folder,) = (workplace / "evals").glob("*/study")
+    (folder,) = (workplace / "evals").glob("*/evaluation")
     assert len(list(folder.glob("*.parquet"))) == 2
     assert folder.parent.name.endswith("qwen3")
 
@@ -206,7 +208,7 @@ def test_a_run_may_be_compared_with_any_model(studied, models, tmp_path):
     out = tmp_path / "elsewhere"
     text = done("eval", studied, *FEW, "--against", models["llama"], "--out", out)
     assert "→ step 3: held-out problems" in text
-    assert len(list((out / "study").glob("*.parquet"))) == 2
+    assert len(list((out / "evaluation").glob("*.parquet"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -225,17 +227,17 @@ def test_a_run_may_be_compared_with_any_model(studied, models, tmp_path):
         (("RUN", "--samples", 99_999_999_999), "evaluation.samples"),
         (("RUN", "--per-domain", 99_999_999_999), "evaluation.per_domain"),
         (("RUN", "--ood", 99_999_999_999), "evaluation.ood_per_domain"),
-        (("RUN", "--ladder-per-level", 99_999_999_999), "evaluation.ladder_per_level"),
+        (("RUN", "--per-level", 99_999_999_999), "evaluation.per_level"),
         (("RUN", "--k", 8, "--samples", 4), "pass@8 needs as many responses per problem, not 4"),
-        (("RUN", "--name", "../up"), "a study cannot be called"),
-        (("RUN", "--per-domain", 0, "--ood", 0, "--ladder-per-level", 0), "this asks nothing"),
+        (("RUN", "--name", "../up"), "an evaluation cannot be called"),
+        (("RUN", "--per-domain", 0, "--ood", 0, "--per-level", 0), "this asks nothing"),
         (("RUN", "evaluation.sampels=3"), "did you mean 'evaluation.samples'?"),
     ],
 )
 def test_mistakes_are_one_sentence(run, arguments, said):
     first = str(arguments[0]).replace("RUN", "tiny")
     assert said in refused("eval", first, *arguments[1:])
-    assert not (run / "evals" / "study").exists()
+    assert not (run / "evals" / "evaluation").exists()
 
 
 class CtrlCOnImport(MetaPathFinder):
@@ -280,13 +282,13 @@ def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run
 
 def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(trained, tmp_path, monkeypatch):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    sit = measuring.sit_exam
+    sit = measuring.ask_problems
 
     def deleting(*arguments, **named):
         shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
         return sit(*arguments, **named)
 
-    monkeypatch.setattr(measuring, "sit_exam", deleting)
+    monkeypatch.setattr(measuring, "ask_problems", deleting)
     assert "base → step 3: held-out problems" in done("eval", run, *FEW)
 
 
