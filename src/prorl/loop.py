@@ -39,7 +39,7 @@ from prorl.control.events import (
 )
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
-from prorl.envs.seeds import derive
+from prorl.envs.seeds import derive, purpose
 from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded
 from prorl.rollout.validation import ask_problems, domain_rates, unanswered_share
@@ -163,9 +163,9 @@ def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> Rollo
     state = run.state
     if ahead is None or state == before:
         return ahead
-    rollout_stats = ahead.rollout_stats
+    stats = ahead.rollout_stats
     text = (
-        f"{rollout_stats.rollouts} responses of {rollout_stats.sampled_tokens} tokens that had been sampled ahead are "
+        f"{stats.rollouts} responses of {stats.sampled_tokens} tokens that had been sampled ahead are "
         "dropped, as something happened between the steps; their draws come again"
     )
     run.event_log.record(Warned(step=state.step, text=text))
@@ -218,7 +218,7 @@ def validate(run: Run) -> Validated:
         part="validation",
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),
-        seed=derive(run.plan.seed, "exam"),
+        seed=derive(run.plan.seed, purpose("validation")),
         pass_threshold=run.session.tasks.pass_threshold,
         clock=clock,
     )

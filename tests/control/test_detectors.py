@@ -23,7 +23,8 @@ from prorl.control.events import Intervened, Started
 from prorl.control.plan import Plan
 from prorl.control.state import RunState, evolve, fold
 from support.defaults import some_detectors, some_plan, some_resets
-from support.events import evaluated, reset, rollout_stats, stepped, update
+from support.events import evaluated, reset, stepped, update
+from support.events import rollout_stats as stats
 
 DEFAULTS = some_detectors()
 START = Started(config_hash="c", reference_hash="h")
@@ -49,7 +50,7 @@ def follow(events, plan: Plan, state: RunState | None = None) -> tuple[list[Inte
 
 def lengths(*values: float, start: int = 1) -> list:
     return [
-        stepped(step, rollout_stats=rollout_stats(length=value))
+        stepped(step, rollout_stats=stats(length=value))
         for step, value in zip(count(start), values, strict=False)
     ]
 
@@ -66,16 +67,22 @@ TRACES = {
     "entropy_surge": [stepped(s, update=update(entropy=0.5 if s < 12 else 1.1)) for s in range(1, 15)],
     "gradient_spike": [stepped(s, update=update(grad_norm=1.0 if s < 12 else 11.0)) for s in range(1, 14)],
     "length_blowup": lengths(*CALM, HOT, HOT, HOT),
-    "truncation_blowup": [stepped(s, rollout_stats=rollout_stats(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
-    "verifier_errors": [stepped(1), stepped(2, rollout_stats=rollout_stats(draws=10, errors=5))],
-    "no_signal": [ONCE, *(stepped(s, rollout_stats=rollout_stats(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
-    "truncated_share": [ONCE, *(stepped(s, rollout_stats=rollout_stats(truncated=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
-    "unanswered_share": [ONCE, *(stepped(s, rollout_stats=rollout_stats(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6))],
+    "truncation_blowup": [stepped(s, rollout_stats=stats(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
+    "verifier_errors": [stepped(1), stepped(2, rollout_stats=stats(draws=10, errors=5))],
+    "no_signal": [ONCE, *(stepped(s, rollout_stats=stats(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
+    "truncated_share": [
+        ONCE,
+        *(stepped(s, rollout_stats=stats(truncated=0.1 if s < 3 else 1.0)) for s in range(1, 6)),
+    ],
+    "unanswered_share": [
+        ONCE,
+        *(stepped(s, rollout_stats=stats(unanswered=0.1 if s < 3 else 1.0)) for s in range(1, 6)),
+    ],
     "validation_collapse": [ONCE, evaluated(50, 0.3), evaluated(100, 0.1)],
     "reward_hacking": [
         event
         for s, (trained, validated) in enumerate([(0.3, 0.3), (0.4, 0.4), (0.5, 0.3), (0.6, 0.3)], start=1)
-        for event in (stepped(s, rollout_stats=rollout_stats(score=trained)), evaluated(s, validated))
+        for event in (stepped(s, rollout_stats=stats(score=trained)), evaluated(s, validated))
     ],
     "stalled_validation": [evaluated(s, 0.5) for s in range(9)],
 }  # fmt: skip
@@ -111,7 +118,7 @@ def test_noise_is_no_trouble(noise):
     steps = [
         stepped(
             step,
-            rollout_stats=rollout_stats(length=100 * factor, truncated=0.1 * factor),
+            rollout_stats=stats(length=100 * factor, truncated=0.1 * factor),
             update=update(entropy=0.4 * factor, grad_norm=factor, kl=0.2 * factor),
         )
         for step, factor in enumerate(noise, start=1)
@@ -161,7 +168,7 @@ def test_lowering_twice_multiplies_and_lasts_from_the_later_one():
 
 def test_a_pause_is_repeated_as_long_as_the_trouble_lasts():
     row = {"mode": "act", "action": "pause", "cooldown": 1}
-    bad = [stepped(s, rollout_stats=rollout_stats(draws=10, errors=0, accepted=0)) for s in range(1, 9)]
+    bad = [stepped(s, rollout_stats=stats(draws=10, errors=0, accepted=0)) for s in range(1, 9)]
     said, state = follow(bad, plan(no_signal=row))
     assert [one.step for one in said] == [5, 6, 7, 8]
     assert state.paused == f"no_signal: {said[0].reason}"
@@ -177,7 +184,7 @@ def test_a_stop_carries_the_detectors_words_and_is_said_again_after_a_resume_tha
     stopped = evolve(broken, intervened(warned, broken))
     assert decide(chosen, stopped) == ()  # the same boundary, after a resume
     assert decide(chosen, evolve(stopped, stepped(3))) == ()  # repaired
-    still = evolve(stopped, stepped(3, rollout_stats=rollout_stats(draws=10, errors=5)))
+    still = evolve(stopped, stepped(3, rollout_stats=stats(draws=10, errors=5)))
     assert [type(decision) for decision in decide(chosen, still)] == [Intervene, Stop]
 
 
@@ -234,7 +241,7 @@ def test_a_roll_back_that_undoes_hparams_leaves_the_rate_as_it_was():
 
 def test_a_roll_back_comes_alone_and_knows_the_last_good_step():
     chosen = replace(plan(non_finite={}, verifier_errors={}), steps=5)
-    broken = rollout_stats(draws=10, errors=9)
+    broken = stats(draws=10, errors=9)
     steps = [*TRACES["non_finite"][:-1], replace(TRACES["non_finite"][-1], rollout_stats=broken)]
     (only,) = decide(chosen, fold([START, *steps]), interrupted=True)
     assert (only.action, only.good_step) == ("roll_back", 2)
@@ -287,7 +294,7 @@ def demo(path: Path) -> list:
         numbers = {name: float(value) if value else None for name, value in row.items()}
         learned = {name: numbers.pop(name) for name in ("kl", "entropy", "grad_norm")}
         counts = {name: int(numbers.pop(name)) for name in ("draws", "accepted", "errors")}
-        told.append(stepped(step, rollout_stats=rollout_stats(**counts, **numbers), update=update(**learned)))
+        told.append(stepped(step, rollout_stats=stats(**counts, **numbers), update=update(**learned)))
     return told
 
 

@@ -25,7 +25,8 @@ from prorl.control.events import (
     to_record,
 )
 from prorl.types import UpdateStats
-from support.events import one_of_each, rollout_stats, stepped
+from support.events import one_of_each, stepped
+from support.events import rollout_stats as some_stats
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 shares = st.floats(0, 1)
@@ -151,4 +152,4 @@ def test_reading_a_record_leaves_it_as_it_is():
     [(10, 0, 4, 0.4), (10, 5, 4, 0.8), (3, 3, 0, None), (0, 0, 0, None)],
 )
 def test_the_informative_share_is_of_the_judged_draws(draws, errors, accepted, share):
-    assert rollout_stats(draws=draws, errors=errors, accepted=accepted).informative_share == share
+    assert some_stats(draws=draws, errors=errors, accepted=accepted).informative_share == share

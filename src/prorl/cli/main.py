@@ -203,8 +203,8 @@ def tell(
     order: Annotated[
         list[str],
         typer.Argument(
-            help="HPARAM=VALUE …, pause, resume, stop, save, validation, reset-reference, roll-back, roll-back=STEP, or "
-            "note TEXT. The value `plan` gives a hparam back to the recipe."
+            help="KEY=VALUE …, pause, resume, stop, save, validation, reset-reference, roll-back, roll-back=STEP, or "
+            "note TEXT. The value `plan` gives a hyperparameter back to the recipe."
         ),
     ],
     yes: Annotated[

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from prorl.envs.extract import extract_answer
-from prorl.envs.seeds import generator
+from prorl.envs.seeds import generator, purpose
 from prorl.envs.types import Problem, Solution, Split, Task, Verdict
 
 BUCKETS = 20
@@ -112,7 +112,7 @@ class ProceduralTask(ABC):
         """
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
-        rng = generator(self.name, split, index)
+        rng = generator(self.name, purpose(split), index)
         return self._drawn(rng, index, split, partial(self._level, split=split))
 
     def problem_at(self, index: int, level: int) -> Problem:
@@ -123,7 +123,9 @@ class ProceduralTask(ABC):
         """
         if level not in self.all_levels:
             raise ValueError(f"task {self.name} has no level {level}; its levels is {list(self.all_levels)}")
-        return self._drawn(generator(self.name, "ladder", level, index), index, "test", lambda _rng: level)
+        return self._drawn(
+            generator(self.name, purpose("levels"), level, index), index, "test", lambda _rng: level
+        )
 
     def _drawn(self, rng: Random, index: int, split: Split, level_of: Callable[[Random], int]) -> Problem:
         for _ in range(MAX_REDRAWS):

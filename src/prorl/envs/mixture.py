@@ -19,7 +19,7 @@ from itertools import accumulate, count, islice
 from types import MappingProxyType
 
 from prorl.envs.base import canonical
-from prorl.envs.seeds import derive, permuted
+from prorl.envs.seeds import derive, permuted, purpose
 from prorl.envs.types import FiniteTask, Problem, Split, Task, Verdict
 
 INDEX_BITS = 31
@@ -68,10 +68,12 @@ class Mixture:
         turns = _turns(self._seed, split, tuple(present.items()))
         task = self._tasks[turns.owner(draw)]
         if not isinstance(task, FiniteTask):
-            return task.problem(derive(self._seed, "index", split, draw) >> (63 - INDEX_BITS), split)
+            return task.problem(derive(self._seed, "index", purpose(split), draw) >> (63 - INDEX_BITS), split)
         size = task.row_count(split)
         epoch, place = divmod(turns.before(draw, task.name), size)
-        return task.problem(permuted(place, size, self._seed, "epoch", task.name, split, epoch), split)
+        return task.problem(
+            permuted(place, size, self._seed, "epoch", task.name, purpose(split), epoch), split
+        )
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response by the task that the problem came from, which must be in this mixture (`ValueError`)."""

@@ -262,8 +262,8 @@ def require_free_gpus(source: Source, config: RunConfig) -> None:
     own = config.backend == "ray" and config.cluster.address is None and config.device == "cuda"
     if own and source.run is not None and holder(source.run.folder) is not None:
         raise ProrlError(
-            f"{source.run.folder} is being trained, and the evaluation would take its GPUs: wait until it has ended, or "
-            "name another cluster with --address"
+            f"{source.run.folder} is being trained, and the evaluation would take its GPUs: wait until it has ended, "
+            "or name another cluster with --address"
         )
 
 
@@ -390,7 +390,8 @@ def ask(
     total = sum(map(len, asked.questions.values()))
     if len(evaluation.problems) < total:
         console.say(
-            f"{total - len(evaluation.problems)} of {total} problems are left out: no response to them could be judged"
+            f"{total - len(evaluation.problems)} of {total} problems are left out: no response to them could be "
+            "judged"
         )
     return evaluation
 

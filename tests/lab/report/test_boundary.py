@@ -52,21 +52,23 @@ def strings(value):
         yield from chain.from_iterable(map(strings, value))
 
 
-def all_levels(rates):
+def by_level(rates):
     return [result(solved, level=level, index=level, part="levels") for level, solved in enumerate(rates, 1)]
 
 
 BASE = evaluation(
-    "base", [*results([8, 4, 0, 0, 3]), *results([0, 1], part="ood", task="far"), *levels([8, 2, 0])], step=0
+    "base",
+    [*results([8, 4, 0, 0, 3]), *results([0, 1], part="ood", task="far"), *by_level([8, 2, 0])],
+    step=0,
 )
 HALF = evaluation(
     "step_000004",
-    [*results([9, 4, 0, 6, 2]), *results([0, 1], part="ood", task="far"), *levels([9, 4, 1])],
+    [*results([9, 4, 0, 6, 2]), *results([0, 1], part="ood", task="far"), *by_level([9, 4, 1])],
     step=4,
 )
 LAST = evaluation(
     "step_000008",
-    [*results([9, 9, 0, 16, 0]), *results([0, 2], part="ood", task="far"), *levels([16, 9, 5])],
+    [*results([9, 9, 0, 16, 0]), *results([0, 2], part="ood", task="far"), *by_level([16, 9, 5])],
     step=8,
 )
 

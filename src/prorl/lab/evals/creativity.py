@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from prorl.algo.pass_at_k import bootstrap_means, percentiles
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
-from prorl.envs.seeds import derive
+from prorl.envs.seeds import derive, purpose
 from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, longest_matches
 from prorl.lab.evals.evaluation_store import Evaluation
 from prorl.lab.evals.statistics import MEAN
@@ -194,8 +194,8 @@ def _score(
     counted = [(problem, matches) for problem, matches in matched if matches.size >= lengths.shortest]
     if not counted:
         raise ProrlError(
-            f"{evaluation.model} has no kept response of {lengths.shortest} words or more, so it has no creativity index: "
-            "look for shorter sequences"
+            f"{evaluation.model} has no kept response of {lengths.shortest} words or more, so it has no creativity "
+            "index: look for shorter sequences"
         )
     indices: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
     for problem, matches in counted:
@@ -217,7 +217,7 @@ def _rows(models: Sequence[tuple[str, Values]]) -> Iterator[Row]:
     for part in dict.fromkeys(part for part, _ in groups):
         domains = [domain for of_part, domain in groups if of_part == part]
         for name in (*domains, MEAN):
-            seed = derive(0, "creativity", part, name)
+            seed = derive(0, "creativity", purpose(part), name)
             for position, (model, values) in enumerate(models):
                 found = {
                     key: (one.domain, value)

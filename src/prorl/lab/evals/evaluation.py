@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prorl.envs.seeds import derive
+from prorl.envs.seeds import derive, purpose
 from prorl.envs.types import Problem
 from prorl.lab.evals.evaluation_store import Evaluation, Rules, model_file, read_evaluation, write_evaluation
 from prorl.rollout.pipeline import Worker
@@ -77,7 +77,7 @@ def measure(
                     part=part,
                     samples=rules.samples,
                     sampling=rules.sampling,
-                    seed=derive(rules.seed, "measure", part, start),
+                    seed=derive(rules.seed, "measure", purpose(part), start),
                     pass_threshold=pass_threshold,
                     clock=clock,
                 )

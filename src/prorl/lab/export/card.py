@@ -82,7 +82,8 @@ def _summary(story: RunHistory, config: RunConfig, model: Exported) -> str:
         f"{__version__}, on these tasks: {plain(', '.join(config.tasks))}. It began as {base}, and is the policy "
         f"after step {model.step} of {config.steps}. Until then "
         f"{story.steps.total('rollout_stats.rollouts'):,.0f} responses with "
-        f"{_amount(int(story.steps.total('rollout_stats.sampled_tokens')))} tokens were sampled and judged by programs."
+        f"{_amount(int(story.steps.total('rollout_stats.sampled_tokens')))} tokens were sampled and judged by "
+        "programs."
     )
 
 
