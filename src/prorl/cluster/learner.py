@@ -5,7 +5,7 @@ the driver and from every rank. A rank that dies ends the run, and its superviso
 
 No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
 heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample). Where a rank hangs
-the supervisor ends the trainer, and with it the ranks, once that phase is overdue (`run/heartbeat.py`). Only `join`
+the supervisor ends the trainer, and with it the ranks, once that phase is overdue (`run/process.py`). Only `join`
 and `build` come before the first heartbeat: torch's process group gives up after half an hour where ranks do not
 meet. The ranks of a node build their models one after the other, since each holds a whole one meanwhile.
 """
