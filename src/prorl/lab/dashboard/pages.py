@@ -21,7 +21,7 @@ from prorl.lab.report.lineage import lineage_section
 from prorl.lab.report.page import Section, bullets, heading, paragraph
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.summary import recipe_section, summary_section
-from prorl.lab.tables import NONE, count, duration, escape
+from prorl.lab.tables import count, duration, escape
 from prorl.run.history import RunHistory, health
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES, runs_below
 from prorl.steering import WORDS
@@ -29,6 +29,7 @@ from prorl.steering import WORDS
 GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
 AT_A_TIME = 1.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
 LATELY = 5  # marks
+NONE = "–"
 FACTS = ("health", "step", "last exam", "steps per hour", "last event")
 TONES: Mapping[str, str] = {
     **dict.fromkeys(("running", "done"), "good"),
