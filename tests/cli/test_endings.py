@@ -51,7 +51,7 @@ def test_output_that_nobody_reads_any_more_ends_no_command(make):
 def test_what_a_restart_would_meet_again_is_a_failure_and_no_crash(tmp_path, number, begun, lasts):
     def trainer(console, interrupt):
         if begun:
-            interrupt.pulse = lambda phase: None
+            interrupt.heartbeat = lambda phase: None
         raise OSError(number, os.strerror(number), "journal.jsonl")
 
     with pytest.raises(ProrlError if lasts else OSError, match=os.strerror(number)):

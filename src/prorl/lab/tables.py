@@ -187,10 +187,9 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
 
     for several in [tables] if aligned and tables else [[table] for table in tables]:
         columns = several[0].columns
-        title = Text(f"\n{several[0].title}", style="bold") if several[0].title and not aligned else None
-        shown = rich.Table(
-            box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", header_style="dim"
-        )
+        if several[0].title and not aligned:
+            console.print(Text(f"\n{several[0].title}", style="bold"), soft_wrap=True)
+        shown = rich.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         rows = [row for table in several for row in table.rows]
         for column, name in enumerate(columns):
             right = column > 0 and (aligned or not any(isinstance(row[column], str) for row in rows))
