@@ -51,8 +51,8 @@ updates = st.builds(
     ),
 )
 events = st.one_of(
-    st.builds(Started, config_hash=names, reference_hash=st.none() | names, surroundings=words),
-    st.builds(Resumed, step=counts, config_hash=names, branched_from=st.none() | names, surroundings=words),
+    st.builds(Started, config_hash=names, reference_hash=st.none() | names, environment=words),
+    st.builds(Resumed, step=counts, config_hash=names, branched_from=st.none() | names, environment=words),
     st.builds(Warned, step=counts, text=names),
     st.builds(
         Stepped,

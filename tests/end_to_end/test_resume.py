@@ -200,8 +200,8 @@ def test_thread_count_device_and_versions_are_recorded(halted):
     config = json.loads((halted / "config.json").read_bytes())
     assert (config["threads"], config["device"]) == (1, "cpu")
     (started,) = of_kind(halted, Started)
-    assert started.surroundings.keys() >= {"torch", "transformers", "processor", "tokenizer", "problems"}
-    assert started.surroundings["torch"] == torch.__version__
+    assert started.environment.keys() >= {"torch", "transformers", "processor", "tokenizer", "problems"}
+    assert started.environment["torch"] == torch.__version__
 
 
 def test_another_torch_is_told_and_journalled(halted, monkeypatch):

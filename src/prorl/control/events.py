@@ -55,7 +55,7 @@ class Started:
     kind: ClassVar[str] = "started"
     config_hash: str
     reference_hash: str | None  # None when the run pays no KL penalty and so holds no reference
-    surroundings: Mapping[str, str] = field(default_factory=dict)  # what else the bits of a result depend on
+    environment: Mapping[str, str] = field(default_factory=dict)  # what else the bits of a result depend on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Resumed:
     step: int
     config_hash: str
     branched_from: str | None = None  # "run@step" whose copy this run is
-    surroundings: Mapping[str, str] = field(default_factory=dict)  # as in `Started`, of this process
+    environment: Mapping[str, str] = field(default_factory=dict)  # as in `Started`, of this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

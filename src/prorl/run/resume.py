@@ -50,7 +50,7 @@ def begin(
     """Begin a run: its first reference is the model it starts from."""
     log = EventLog(store.journal, RunState(), watchers, interrupt=store.interrupt)
     reference = store.write_reference(FIRST_REFERENCE, learner.save_reference) if with_reference else None
-    log.record(Started(config_hash=config_hash, reference_hash=reference, surroundings=environment or {}))
+    log.record(Started(config_hash=config_hash, reference_hash=reference, environment=environment or {}))
     return log
 
 
@@ -88,7 +88,7 @@ def resume(
     before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
     log.record(
-        Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, surroundings=now)
+        Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, environment=now)
     )
     texts = (
         *([f"taken up again, as {after}"] if after else []),
@@ -228,7 +228,7 @@ def _state_of(checkpoint: Checkpoint) -> RunState:
 def _recorded(store: RunStore) -> Mapping[str, str]:
     """The environment of whoever trained this run last."""
     starts = (event for event in _events(store) if isinstance(event, (Started, Resumed)))
-    recorded = [event.surroundings for event in starts if event.surroundings]
+    recorded = [event.environment for event in starts if event.environment]
     return recorded[-1] if recorded else {}
 
 

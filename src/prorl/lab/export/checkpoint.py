@@ -98,7 +98,7 @@ def export(
 def _tokenizer(story: RunHistory) -> Path:
     """The folder of the run's tokenizer, which is the one that was trained with."""
     folder = story.folder / TOKENIZER
-    before = next((event.surroundings.get(TOKENIZER) for event in story.of(Started)), None)
+    before = next((event.environment.get(TOKENIZER) for event in story.of(Started)), None)
     if not folder.is_dir() or before not in (None, hash_files(folder)):
         raise StorageError(f"the files in {folder} are not those the run was trained with: restore them")
     return folder
