@@ -179,7 +179,7 @@ def test_one_broken_run_hides_no_other(finished, tmp_path, monkeypatch):
     writer = Journal(tmp_path / "runs" / "newer" / JOURNAL)
     writer.append({"kind": "teleported", "step": 4})
     writer.close()
-    rows = {line.split()[0]: line for line in done("status").splitlines() if line.strip()}
+    rows = {line.split()[0]: line for line in reversed(done("status").splitlines()) if line.strip()}
     for name, said in (
         ("whole", "done"),
         ("damaged", "the journal is damaged at line 3 (byte "),

@@ -10,7 +10,7 @@ scores = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
 
 @pytest.mark.parametrize(
-    ("group", "is_informative"),
+    ("group", "expected"),
     [
         ([1.0, 0.0, 0.0], True),
         ([1.0, 1.0, 1.0], False),  # all right
@@ -22,8 +22,8 @@ scores = st.lists(st.floats(0, 1), min_size=1, max_size=20)
         ([0.5], False),
     ],
 )
-def test_worked_groups(group, is_informative):
-    assert is_informative(group) is is_informative
+def test_worked_groups(group, expected):
+    assert is_informative(group) is expected
 
 
 @given(scores)

@@ -87,7 +87,7 @@ def test_files_of_evaluations_side_by_side(run, tmp_path):
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(run, tmp_path):
     assert "there is no run and no evaluation file nowhere" in refused("creativity", "nowhere")
-    assert "has no evaluation mine: it has measurement, evaluation" in refused(
+    assert "has no evaluation mine: it has evaluation, measurement" in refused(
         "creativity", "tiny", "--name", "mine"
     )
     assert "give one run, or files of evaluations" in refused("creativity", "tiny", "tiny")

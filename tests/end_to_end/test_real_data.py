@@ -45,7 +45,7 @@ def recipe(workplace: Path, write_recipe) -> Path:
 def test_a_run_over_local_files_of_the_real_schemas(recipe):
     assert "deepscaler, eurus2_code" in refused("train", recipe).replace("webinstruct_verified, ", "")
     report = done("data", "prepare", recipe)
-    assert "deepscaler: 60 rows; kept validation" in report
+    assert "deepscaler: 60 rows; kept test " in report
     assert "(unchanged)" in done("data", "prepare", recipe)
 
     done("train", recipe)

@@ -96,8 +96,8 @@ def test_evaluations_list_the_base_first_then_checkpoints_by_step_then_others(tm
     (tmp_path / "evals" / "base.json").write_text("no evaluation")
     (tmp_path / "evals" / "begun").mkdir()
     assert [(name, [path.stem for path in files]) for name, files in evaluations(tmp_path)] == [
-        ("measurement", ["base"]),
         ("evaluation", ["base", "step_000200", "step_001000", "org_model"]),
+        ("measurement", ["base"]),
     ]
     assert evaluations(tmp_path / "nowhere") == []
 

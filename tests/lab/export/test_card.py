@@ -40,13 +40,13 @@ def card(events=None, *, name="nano", model=MODEL, overrides=()):
     return model_card(told, load_recipe("nano", overrides), model)
 
 
-def measured(base, trained, *, evaluation="measurement", domain="math"):
+def measured(base, trained, *, name="measurement", domain="math"):
     """Gains of an evaluation with 4 responses to each of two problems, of which so many passed."""
 
     def asked(solved, step):
         return evaluation([result(at, number, domain=domain) for at, number in enumerate(solved)], step=step)
 
-    pair = Pair(evaluation=evaluation, base=asked(base, None), trained=asked(trained, 4))
+    pair = Pair(evaluation=name, base=asked(base, None), trained=asked(trained, 4))
     return tuple(gains_of(pair))
 
 
@@ -190,7 +190,7 @@ def test_text_from_elsewhere_never_becomes_markup():
         reset(4, name=HOSTILE),
         Resumed(step=4, config_hash="d", branched_from=HOSTILE),
     ]
-    gains = measured((1, 1), (2, 2), evaluation=HOSTILE, domain=HOSTILE)
+    gains = measured((1, 1), (2, 2), name=HOSTILE, domain=HOSTILE)
     text = card(events, name=HOSTILE, model=replace(MODEL, prompt=HOSTILE, architecture=HOSTILE, gains=gains))
     body = text.split("---\n", 2)[2]
     tokens = MarkdownIt("commonmark").enable("table").parse(body)
