@@ -17,7 +17,7 @@ from prorl.lab.export.card import Exported, model_card
 from prorl.lab.results import Pair
 from prorl.lab.results import gains as gains_of
 from support.events import evaluated, intervened, order, reset, rollout_stats, stepped
-from support.stories import STARTED, history, result, story
+from support.stories import STARTED, evaluation, history, result, story
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) `"
 
