@@ -51,7 +51,7 @@ def test_what_can_be_typed(words, order, settings, text):
         (["xyzzy"], "'xyzzy' is no order; there are: pause, resume"),
         (["pause", "now"], "'now' is no order"),
         (["note"], "a note needs its text"),
-        (["=3"], "'=3' names no hparam"),
+        (["=3"], "'=3' names no hyperparameter"),
         (["clip.dual=???"], "Missing mandatory value"),
         (["clip.dual=" + "[" * 3000], "cannot be read"),
         (["kl.coef=1", "pause"], "no order"),

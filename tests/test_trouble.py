@@ -377,7 +377,7 @@ def test_a_deadly_order_is_undone_within_twenty_steps_and_the_old_rate_holds(kil
         17,
         10,
     )
-    assert back.reason.endswith("and the hparams ordered since then are undone")
+    assert back.reason.endswith("and the hyperparameters ordered since then are undone")
     (refused,) = of(folder, Ordered)
     assert (refused.step, refused.settings) == (10, {"optimizer.lr": 5})
     assert refused.refused == "a roll back has undone it: give it again if it is still wanted"
@@ -456,7 +456,7 @@ def test_an_operator_rolls_back_once_and_what_was_ordered_after_it_holds(tmp_pat
     (back,) = of(folder, Intervened)
     assert (back.detector, back.from_step, back.step, back.lr_scale) == ("order", 17, landed, 1.0)
     assert describe(back, 40) == (
-        "ORDER at step 17: told to roll back, and the hparams ordered since then are undone; "
+        "ORDER at step 17: told to roll back, and the hyperparameters ordered since then are undone; "
         f"rolled back from step 17 to the checkpoint of step {landed}"
     )
     assert [(o.order, o.step, bool(o.refused)) for o in of(folder, Ordered)] == [

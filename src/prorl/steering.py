@@ -169,7 +169,7 @@ def _overrides(
         OrderError, RecipeError: they contradict the recipe or each other, now or in a stage to come.
     """
     if not settings:
-        raise OrderError("an order to set hparams names at least one: kl.coef=5e-4")
+        raise OrderError("an order to set hyperparameters names at least one: kl.coef=5e-4")
     unknown = next((key for key in settings if key not in HPARAMS), None)
     if unknown is not None:
         raise OrderError(f"{unknown!r} cannot change during a run{_nearest(unknown, tuple(HPARAMS))}")
@@ -206,7 +206,7 @@ def _setting(word: str) -> tuple[str, Any]:
     """A key and the value that a recipe would read from the same text."""
     key, _, _ = word.partition("=")
     if not key:
-        raise OrderError(f"{word!r} names no hparam: say HPARAM=VALUE, as in kl.coef=5e-4")
+        raise OrderError(f"{word!r} names no hyperparameter: say KEY=VALUE, as in kl.coef=5e-4")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([word]), key, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Functions of the step that any hparam may follow: pieces, ramps, and an on/off cycle.
+"""Functions of the step that any hyperparameter may follow: pieces, ramps, and an on/off cycle.
 
 Invariant: a schedule has no memory. Its value at a step depends on the step alone, so resume needs no state.
 """
@@ -65,5 +65,6 @@ def _progress(step: int, steps: int, start_step: int) -> float:
 
 
 def _between(start: float, end: float, share: float) -> float:
-    # start + (end - start) need not be `end` in floating point, and a hparam must reach its off value exactly.
+    # start + (end - start) need not be `end` in floating point, and a hyperparameter must reach its off value
+    # exactly.
     return end if share == 1 else start + (end - start) * share

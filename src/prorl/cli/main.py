@@ -208,7 +208,7 @@ def tell(
         ),
     ],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before a hparam moves by more than 10 times.")
+        bool, typer.Option("--yes", help="Do not ask before a hyperparameter moves by more than 10 times.")
     ] = False,
 ) -> None:
     """Give an order to a run, from any shell: it is obeyed at the next step boundary, once, and journalled."""

@@ -261,7 +261,7 @@ class EvaluationConfig(Model):
 
 
 class StageConfig(Model):
-    """From step `at` on other hparams hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
+    """From step `at` on other hyperparameters hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
 
     at: Step
     set: dict[Text, Any] = Field(default_factory=dict)

@@ -41,7 +41,7 @@ MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
     | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
 )
-"""Measures that an order of a hparam is meant to move; all others keep what is usual of them."""
+"""Measures that an order of a hyperparameter is meant to move; all others keep what is usual of them."""
 
 
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
@@ -123,7 +123,7 @@ def forget(signals: Signals, measures: Collection[str] | None = None) -> Signals
 
 
 def after_order(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
-    """Take in that the operator holds other hparams: only what they are meant to move becomes usual anew."""
+    """Take in that the operator holds other hyperparameters: only what they are meant to move becomes usual anew."""
     changed = {hparam for hparam, _ in before.items() ^ after.items()}
     return forget(signals, {measure for hparam in changed for measure in MOVES.get(hparam, ())})
 
@@ -193,7 +193,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, action = decision.rule, decision.action
     undoes = landed is not None and landed.overrides != state.overrides
-    # What an order broke is mended by undoing it: with the old hparams, at the old rate.
+    # What an order broke is mended by undoing it: with the old hyperparameters, at the old rate.
     lowers = action == "lower_lr" or (action == "roll_back" and not undoes)
     acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
     if action != "warn":
@@ -202,7 +202,8 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         step=landed.step if landed else state.step,
         detector=decision.detector,
         action=action,
-        reason=decision.reason + (", and the hparams ordered since then are undone" if undoes else ""),
+        reason=decision.reason
+        + (", and the hyperparameters ordered since then are undone" if undoes else ""),
         numbers={} if rule is None else {"reading": decision.reading, **rule.model_dump(include=LIMITS)},
         rearm=None if rule is None or action in ("stop", "pause", "roll_back") else rule.rearm,
         acted=acted,

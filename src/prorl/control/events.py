@@ -117,7 +117,7 @@ class ReferenceReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEntered:
-    """From `step` on the hparams of stage `index` hold."""
+    """From `step` on the hyperparameters of stage `index` hold."""
 
     kind: ClassVar[str] = "stage_entered"
     step: int

@@ -28,7 +28,8 @@ LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """From step `at` on, these hparams are different; entering it may reset the reference, as in v1's runs."""
+    """From step `at` on, these hyperparameters are different; entering it may reset the reference, as in v1's
+    runs."""
 
     at: int
     hparams: Mapping[str, Any]  # name → constant or Schedule
@@ -88,7 +89,8 @@ def make_plan(config: RunConfig) -> Plan:
 
 
 def hparams_at(plan: Plan, step: int) -> HParams:
-    """Every hparam at a step as planned: constants, then schedules, then what the stages entered so far changed."""
+    """Every hyperparameter at a step as planned: constants, then schedules, then what the stages entered so far
+    changed."""
     settings: dict[str, Any] = dict(plan.schedules)
     for stage in plan.stages:
         if stage.at <= step:
@@ -97,8 +99,8 @@ def hparams_at(plan: Plan, step: int) -> HParams:
 
 
 def hparams_now(plan: Plan, state: RunState) -> HParams:
-    """Every hparam of the step that begins: what the operator holds replaces the plan, and a lowered rate scales
-    it."""
+    """Every hyperparameter of the step that begins: what the operator holds replaces the plan, and a lowered rate
+    scales it."""
     hparams = replace(hparams_at(plan, state.step), **state.overrides)
     return replace(hparams, learning_rate=hparams.learning_rate * state.lr_scale)
 
@@ -122,7 +124,7 @@ def apply_stage(data: dict[str, Any], stage: StageConfig) -> None:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Every hparam by name: a constant, or a schedule where the recipe says one."""
+    """Every hyperparameter by name: a constant, or a schedule where the recipe says one."""
     settings: dict[str, Any] = {name: setting(config, key) for key, name in HPARAMS.items()}
     settings["mixture"] = {name: task.weight for name, task in config.tasks.items()}
     if config.length_penalty.weight:
@@ -131,7 +133,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _stages(config: RunConfig, before: Mapping[str, Any]) -> tuple[Stage, ...]:
-    """Each stage as the hparams that it changes; its settings are checked like a recipe's own."""
+    """Each stage as the hyperparameters that it changes; its settings are checked like a recipe's own."""
     stages: list[Stage] = []
     data = config.model_dump() | {"stages": ()}
     for stage in config.stages:

@@ -37,7 +37,7 @@ from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """What a run fixes about the learner, as opposed to the hparams of a step."""
+    """What a run fixes about the learner, as opposed to the hyperparameters of a step."""
 
     micro_batch_tokens: int  # token positions computed per forward pass, padding included
     share_prefix: Literal["auto", "never"]  # compute a prompt once for its rollouts where it pays

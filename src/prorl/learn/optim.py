@@ -40,7 +40,7 @@ class GuardedAdamW:
         """`weights` by name, which must be the same on all ranks."""
         self._weights = {name: weight for name, weight in weights if weight.requires_grad}
         self._ranks = ranks
-        # The learning rate is a hparam of every step, so none is kept here.
+        # The learning rate is a hyperparameter of every step, so none is kept here.
         self._adamw = torch.optim.AdamW(
             self._weights.values(), lr=0.0, betas=betas, eps=eps, weight_decay=weight_decay, fused=True
         )

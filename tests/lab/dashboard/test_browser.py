@@ -91,7 +91,7 @@ def test_a_run_is_watched_and_steered(browser, tmp_path):
         assert obeyed.settings == {"kl.coef": 0.5}
         assert obeyed.refused is None
         unconfirmed, question = (
-            complaints  # the order moves the hparam far, so the page asks and gives it again
+            complaints  # the order moves the hyperparameter far, so the page asks and gives it again
         )
         assert "409" in unconfirmed
         assert re.fullmatch(

@@ -134,7 +134,7 @@ def test_decisions_are_counted_by_reason_and_refused_orders_are_none():
         reset(3, reason="kl_ceiling"),
         intervened(),
         order("pause"),
-        order("set", refused="no such hparam"),
+        order("set", refused="no such hyperparameter"),
     ]
     table = compared(story(events), story())
     assert table["decisions", "reference resets"] == ("schedule ×2, kl_ceiling", "none")
