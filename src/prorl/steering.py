@@ -222,4 +222,4 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
 
 
 def _what_there_is() -> str:
-    return f"{', '.join(WORDS)}, note TEXT, or HPARAM=VALUE with one of {', '.join(HPARAMS)}"
+    return f"{', '.join(WORDS)}, note TEXT, or KEY=VALUE with one of {', '.join(HPARAMS)}"
