@@ -149,7 +149,7 @@ def _require_sense(config: RunConfig, state: RunState, order: Command) -> None:
     if order.order not in (*WORDS, "note", "set"):
         raise OrderError(f"{order.order!r} is no order{_nearest(order.order, (*WORDS, 'note'))}")
     if order.order == "validation" and not config.validation.every:
-        raise OrderError("this run sits no validations (validation.every is 0)")
+        raise OrderError("this run has no validations (validation.every is 0)")
     if resets and state.reference is None:
         raise OrderError("this run pays no KL penalty, so it holds no reference to reset")
     if resets and state.step == 0:

@@ -25,7 +25,7 @@ class Problem:
     domain: str
     index: int
     split: Split
-    level: int  # difficulty level; the same meaning inside one task, 0 for tasks without levels
+    level: int  # difficulty; of the same meaning inside one task, 0 for tasks without levels
     prompt: str
     payload: Any  # what the verifier needs; any picklable plain data, never shown to the model
     solution: Solution | None = None  # None where the source keeps no solution

@@ -26,7 +26,7 @@ KEPT = (
 ANSWER_CHARS = 200
 
 Part = Literal["validation", "test", "ood", "levels"]
-"""Why a problem is asked: in a run's validations, held out of the run, out of domain, or a level of levels."""
+"""Why a problem is asked: in a run's validations, held out of the run, out of domain, or at one level of a task."""
 
 Questions = Mapping[Part, Sequence[Problem]]
 """The problems of an evaluation by part. Those of levels are by task and level, equally many of each."""
