@@ -202,7 +202,7 @@ def test_orders_that_this_run_cannot_obey_are_refused():
     bare = RunState(step=7)
     assert "holds no reference" in judged("reset-reference", state=bare).refused
     assert "the reference is the policy" in judged("reset-reference", state=RunState(reference=BASE)).refused
-    assert "sits no validations" in judged("validation", config=recipe(validation={"every": 0})).refused
+    assert "has no validations" in judged("validation", config=recipe(validation={"every": 0})).refused
     off = recipe(kl={"coef": 0}, reset={"every": 0})
     assert "no reference to pay one to" in judged(config=off, state=bare, kl__coef=0.1).refused
     assert "context of 4096 tokens" in judged(context=4096, sampling__response_limit=4096).refused

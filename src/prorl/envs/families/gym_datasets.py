@@ -57,7 +57,7 @@ def sort_monomials(dataset: Any) -> None:
 
 
 def sort_neighbours(dataset: Any) -> None:
-    """A word levels's example path depends on the order of neighbours; its size is limited without need."""
+    """A word ladder's example path depends on the order of neighbours; its size is limited without need."""
     dataset.size = sys.maxsize
     for graph in dataset.word_graphs.values():
         for word, neighbours in graph.items():
