@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import cmath
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ UNDEFINED = (
 )  # what a reader raises, also where nothing is defined
 
 
-class Reader:
+class Reader(ABC):
     """Recursive descent over the tokens of one expression; operators of equal rank group to the left.
 
     A grammar is a subclass that reads operands (`_operand`) and joins values (`_join`).
@@ -73,12 +74,13 @@ class Reader:
             raise UnreadableError
         return value
 
+    @abstractmethod
     def _operand(self) -> Any:
-        raise NotImplementedError
+        """The value of what stands next: a number, a name, a group, or a sign before one of them."""
 
+    @abstractmethod
     def _join(self, operator: str, left: Any, right: Any) -> Any:
         """The value of `left operator right`; the operator is empty between two factors side by side."""
-        raise NotImplementedError
 
     def _parts(self, token: str) -> list[str]:
         return [token]
