@@ -77,8 +77,8 @@ def test_poll_without_wait_returns_at_once(judge):
 def test_a_wait_with_an_end_ends_without_a_verdict_too(judge):
     judge.submit(0, problem(), "sleep 0.3")
     begun = time.monotonic()
-    assert judge.poll(wait=True, within=0.05) == []
-    assert 0.05 <= time.monotonic() - begun < 0.3
+    assert judge.poll(wait=True, within=0.05) == []  # not after 0.3 s with a verdict
+    assert time.monotonic() - begun >= 0.05
     ((ticket, verdict),) = judge.poll(wait=True, within=DEADLINE)
     assert ticket == 0
     assert verdict.seconds >= 0.3

@@ -1,10 +1,9 @@
 """From instructions to a verdict: what cannot be checked is refused, examples pass, games do not pay."""
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.timing import cpu_seconds
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.verifiers.instruction_checks import says_something
@@ -247,6 +246,4 @@ def test_time_grows_with_the_length_only(piece, size):
     calls = {name: lambda rule=rule: rule[0](response, **rule[1]) for name, rule in READ.items()}
     calls["floor"] = lambda: says_something(response, response[: size // 2], given=frozenset(), least=5)
     for name, call in calls.items():
-        started = time.process_time()
-        call()
-        assert time.process_time() - started < size / 40_000, name
+        assert cpu_seconds(call, enough=size / 40_000) < size / 40_000, name
