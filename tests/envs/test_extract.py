@@ -1,9 +1,9 @@
 """Which block of a response is the program."""
 
 import pytest
-from tests.support.timing import cpu_seconds
 
 from prorl.envs.extract import MAX_CODE_CHARS, extract_code
+from support.timing import cpu_seconds
 
 CODE = "n = int(input())\nprint(n * 2)"
 

@@ -9,11 +9,11 @@ import numpy
 import pytest
 import reasoning_gym
 from reasoning_gym.arithmetic import time_intervals
-from tests.support.timing import cpu_seconds
 
 from prorl.envs.families import gym_datasets as repairs
 from prorl.envs.families.gym import ROWS
 from prorl.envs.registry import make_task
+from support.timing import cpu_seconds
 
 ITEM = 12345678901234567
 

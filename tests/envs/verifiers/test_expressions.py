@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.timing import cpu_seconds
 
 from prorl.envs.verifiers.expressions import coefficients, is_antiderivative, reaches, truth
+from support.timing import cpu_seconds
 
 GAME = [73, 85, 1, 42, 14, 49]
 

@@ -12,7 +12,6 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.timing import cpu_seconds
 
 from prorl.envs.verifiers.choice import choice_of
 from prorl.envs.verifiers.instructions import Instruction
@@ -20,6 +19,7 @@ from prorl.envs.verifiers.instructions import verify as verify_instructions
 from prorl.envs.verifiers.math import gold_verifies, math_equal
 from prorl.envs.verifiers.programs import same_output
 from prorl.envs.verifiers.quantity import quantity_equal
+from support.timing import cpu_seconds
 
 GOLDS = ["42", r"\frac{3}{4}", r"x^2+\sqrt{2}", "(1, 2)", r"(-\infty,1)\cup(2,\infty)", "2x+y=3", "x>2", "1, 2, 3",
          r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"5\text{ cm}", "50%", "Tuesday", r"\lfloor x\rfloor"]  # fmt: skip

@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.timing import cpu_seconds
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.verifiers.instruction_checks import says_something
 from prorl.envs.verifiers.instructions import RULES, Instruction, UnknownInstructionError, validate, verify
 from support.instructions import EXAMPLES, PLAIN, PROMPT
+from support.timing import cpu_seconds
 
 NO_COMMA = Instruction(id="punctuation:no_comma")
 TITLE = Instruction(id="detectable_format:title")

@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.timing import cpu_seconds
 
 from prorl.envs.extract import last_box
 from prorl.envs.verifiers.latex import normalised
 from prorl.envs.verifiers.math import gold_verifies, is_harmless, math_equal
+from support.timing import cpu_seconds
 
 rationals = st.fractions(min_value=-1000, max_value=1000, max_denominator=60)
 FORMULAS = [

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.timing import cpu_seconds
 
 from prorl.envs.sandbox.jobs import CaseResult, Job, Limits
 from prorl.envs.verifiers.programs import OwnSandbox, judge_program, same_output, same_value
 from prorl.envs.verifiers.programs import Tests as HiddenTests
+from support.timing import cpu_seconds
 
 LIMITS = Limits()
 STATUSES = ("compile_error", "runtime_error", "time", "memory", "output")
