@@ -67,6 +67,7 @@ bench: .venv/bench  ## ratios to other software and to itself; quiet machine, so
 .venv-evaluations/ready: pyproject.toml
 	test -x $(EVALUATIONS)/python || $(PYTHON) -m venv .venv-evaluations
 	$(EVALUATIONS)/pip install --quiet --disable-pip-version-check -e ".[evaluations]" pytest hypothesis llama-index-core==0.14.25
+	$(EVALUATIONS)/pip install --quiet --disable-pip-version-check --no-deps opencompass==0.5.4
 	touch $@
 
 clean:

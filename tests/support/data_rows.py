@@ -195,7 +195,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
 NEED_CHECKERS = frozenset({"ifeval", "ifbench"})
 """Sources graded by the checkers of an extra."""
 
-USABLE = tuple(name for name in ROWS if name not in NEED_CHECKERS or find_spec("evalscope"))
+USABLE = tuple(name for name in ROWS if name not in NEED_CHECKERS or find_spec("opencompass"))
 """Sources that can be prepared in this environment."""
 
 

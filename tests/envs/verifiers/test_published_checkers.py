@@ -13,8 +13,8 @@ from prorl.envs.verifiers.instructions import verify as verify_in_training
 from prorl.envs.verifiers.published_checkers import MissingCheckersError, validate, verify
 from support.instructions import EXAMPLES, PROMPT
 
-needs_checkers = pytest.mark.skipif(find_spec("evalscope") is None, reason="needs the extra `evaluations`")
-SILENCE = "."
+needs_checkers = pytest.mark.skipif(find_spec("opencompass") is None, reason="needs the extra `evaluations`")
+KEYWORDS = {"keyword1": "q", "keyword2": "bb", "keyword3": "ccc", "keyword4": "dd", "keyword5": "ee"}
 
 
 def graded(name, kwargs, response, benchmark="ifeval"):
@@ -26,12 +26,11 @@ def follows_in_training(name, kwargs, response):
 
 
 def ids_of(benchmark):
-    return set(import_module(f"evalscope.benchmarks.{benchmark}.instructions_registry").INSTRUCTION_DICT)
+    return set(published_checkers._checkers(benchmark))
 
 
 @needs_checkers
 def test_every_instruction_of_ifeval_is_followed_and_missed():
-    published_checkers._checkers("ifeval")
     known = {name: EXAMPLES[name] for name in EXAMPLES if name in ids_of("ifeval")}
     assert len(known) == 25
     for name, (kwargs, response) in known.items():
@@ -43,7 +42,7 @@ def test_every_instruction_of_ifeval_is_followed_and_missed():
 @needs_checkers
 def test_verdicts_are_those_of_the_packages_own_harness():
     published_checkers._checkers("ifeval")
-    harness = import_module("evalscope.benchmarks.ifeval.utils")
+    harness = import_module("opencompass.datasets.IFEval.evaluation_main")
     responses = [response for _, response in EXAMPLES.values()]
     names = [name for name in EXAMPLES if name in ids_of("ifeval")]
     different = 0
@@ -59,6 +58,34 @@ def test_verdicts_are_those_of_the_packages_own_harness():
             for name, their in zip(names, theirs, strict=True)
         )
     assert different > 0, "training's checks are stricter"
+
+
+@needs_checkers
+@pytest.mark.parametrize(
+    ("name", "kwargs", "response", "followed"),
+    [
+        ("count:keywords_multiple", KEYWORDS, "q bb bb ccc ccc ccc " + "dd " * 5 + "ee " * 7, True),
+        ("count:keywords_multiple", KEYWORDS, "q bb bb ccc ccc ccc " + "dd " * 5 + "ee " * 6 + "weed", True),
+        ("words:words_position", {"keyword": "old"}, "An old tale is an old one", True),
+        ("words:words_position", {"keyword": "old"}, "An old tale is an old one.", False),
+        (
+            "repeat:repeat_span",
+            {"prompt_to_repeat": "a b c d", "n_start": 1, "n_end": 3},
+            "b c",
+            True,
+        ),
+        ("words:repeats", {"small_n": 1}, "don't dont", False),
+        ("sentence:alliteration_increment", {}, "Plain words. Big bad wolf.", True),
+        ("ratio:stop_words", {"percentage": 10}, "Rivers carve deep valleys", True),
+    ],
+)
+def test_ifbench_counts_what_the_paper_counts(name, kwargs, response, followed):
+    """The sign after a word is a word, the end of a span is left out, a keyword may lie within a word."""
+    assert (graded(name, kwargs, response, "ifbench").score == 1) == followed
+    harness = import_module("opencompass.datasets.IFBench.evaluation_lib")
+    row = harness.InputExample(key=0, instruction_id_list=[name], prompt=PROMPT, kwargs=[kwargs])
+    theirs = harness.test_instruction_following_strict(row, response)
+    assert theirs.follow_all_instructions == followed
 
 
 @needs_checkers

@@ -1,7 +1,7 @@
 """The checkers of IFEval and IFBench themselves, so that a figure of these evaluations can be compared with others.
 
-They are the code that the two papers published, as the package evalscope ships it (the extra `evaluations`). Training
-keeps the checks of `instructions.py`, which are stricter: these here also pay a response that says nothing.
+They are the code that the two papers published, as the package opencompass ships it. Training keeps the checks of
+`instructions.py`, which are stricter: these here also pay a response that says nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec
 from typing import Any, Literal
 
@@ -20,7 +19,14 @@ from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionErr
 
 Benchmark = Literal["ifeval", "ifbench"]
 
-PACKAGE = "evalscope"
+PACKAGE = "opencompass"
+INSTALL = "`pip install 'prorl[evaluations]'` and `pip install --no-deps opencompass==0.5.4`"
+FOLDERS = {"ifeval": "IFEval", "ifbench": "IFBench"}
+NLTK_DATA = {
+    "punkt_tab": "tokenizers/punkt_tab",
+    "stopwords": "corpora/stopwords",
+    "averaged_perceptron_tagger_eng": "taggers/averaged_perceptron_tagger_eng",
+}
 TRIED = "A response of one sentence."
 
 
@@ -52,28 +58,27 @@ def verify(
     )
 
 
-def require_installed(benchmark: Benchmark) -> ModuleSpec:
-    """Where the package is.
+def require_installed(benchmark: Benchmark) -> None:
+    """Check that the package is there.
 
     Raises:
         MissingCheckersError: it is not installed.
     """
-    found = find_spec(PACKAGE)
-    if found is None:
+    if find_spec(PACKAGE) is None:
         raise MissingCheckersError(
-            f"{benchmark} is graded by its own checkers, which are not installed: "
-            f"`pip install 'prorl[evaluations]'`, or leave it out with tasks.{benchmark}=null"
+            f"{benchmark} is graded by its own checkers, which are not installed: {INSTALL}, "
+            f"or leave it out with tasks.{benchmark}=null"
         )
-    return found
 
 
 def validate(benchmark: Benchmark, instruction: Instruction, prompt: str) -> None:
-    """Try a checker on some text, which also downloads the data of NLTK that it needs.
+    """Try a checker on some text, after fetching the data of NLTK that this machine lacks.
 
     Raises:
         UnknownInstructionError: there is no such checker, or it does not take these arguments.
         MissingCheckersError: the package is not installed, or the data cannot be had.
     """
+    _download_nltk_data()
     try:
         _follows(benchmark, instruction, TRIED, prompt)
     except ProrlError:
@@ -95,33 +100,42 @@ def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prom
         checker.build_description(prompt=prompt)
     try:
         return bool(response.strip() and checker.check_following(response))
-    except (RuntimeError, LookupError) as error:
-        if type(error) not in (RuntimeError, LookupError):
+    except LookupError as error:
+        if type(error) is not LookupError:  # a KeyError or IndexError of the checker
             raise
-        raise _no_data(error) from error  # its downloader raises the one, NLTK the other
+        raise MissingCheckersError(
+            "the checkers need data of NLTK that is not on this machine and cannot be downloaded: where there is a "
+            f"network, `python -m nltk.downloader {' '.join(NLTK_DATA)}`, then copy the folder nltk_data and name it "
+            "by the environment variable NLTK_DATA"
+        ) from error
+
+
+@cache
+def _download_nltk_data() -> None:
+    """Without a network nothing is fetched; the checker that needs it then says what is missing."""
+    if find_spec(PACKAGE) is None:
+        return
+    nltk = import_module("nltk")
+    for name, place in NLTK_DATA.items():
+        try:
+            nltk.data.find(place)
+        except LookupError:
+            nltk.download(name, quiet=True)
 
 
 @cache
 def _checkers(benchmark: Benchmark) -> Mapping[str, Any]:
     """Instruction id → class of its checker.
 
-    The package's own `__init__` would import its whole harness (some seconds and hundreds of megabytes), so it is
-    not executed.
+    The package's own `__init__` would import its whole harness and what that needs, so it is not executed.
     """
-    found = require_installed(benchmark)
-    sys.modules.setdefault(PACKAGE, module_from_spec(found))
-    try:
-        registry = import_module(f"{PACKAGE}.benchmarks.{benchmark}.instructions_registry")
-    except (RuntimeError, LookupError) as error:
-        raise _no_data(error) from error
-    checkers: Mapping[str, Any] = registry.INSTRUCTION_DICT
+    require_installed(benchmark)
+    folder = f"{PACKAGE}.datasets.{FOLDERS[benchmark]}"
+    for name in (PACKAGE, f"{PACKAGE}.datasets", folder):
+        spec = find_spec(name)
+        if spec is not None:
+            sys.modules.setdefault(name, module_from_spec(spec))
+    if benchmark == "ifeval":
+        import_module("langdetect").DetectorFactory.seed = 0  # else one text has several languages
+    checkers: Mapping[str, Any] = import_module(f"{folder}.instructions_registry").INSTRUCTION_DICT
     return checkers
-
-
-def _no_data(error: Exception) -> MissingCheckersError:
-    reason = str(error).strip().splitlines()[0]
-    return MissingCheckersError(
-        f"the checkers need data of NLTK that cannot be downloaded here ({reason}): where there is a network, "
-        "`python -m nltk.downloader punkt_tab averaged_perceptron_tagger_eng`, then copy the folder nltk_data and "
-        "name it by the environment variable NLTK_DATA"
-    )
