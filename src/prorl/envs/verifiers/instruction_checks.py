@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NoReturn
 
@@ -185,6 +186,12 @@ def ends_with_word(passage: str, word: str) -> bool:
     return words(passage)[-1:] == words(word)[-1:]
 
 
+def every_sentence(response: str, check: Callable[[str, str], bool], word: str) -> bool:
+    """Whether there are sentences and all of them pass the check with this word."""
+    found = sentences(response)
+    return bool(found) and all(check(sentence, word) for sentence in found)
+
+
 def end_checker(response: str, *, end_phrase: str) -> bool:
     """The response ends with this phrase; only quotation marks may follow."""
     phrase, ending = end_phrase.casefold(), response.rstrip().casefold()
@@ -303,6 +310,12 @@ def repeat_prompt(response: str, *, prompt_to_repeat: str) -> bool:
     """The response begins with the request word for word, and an answer follows."""
     head, body = folded(prompt_to_repeat), folded(response)
     return body.startswith(head) and has_words(body[len(head) :])
+
+
+def copies(response: str, *, prompt_to_repeat: str, N: int) -> bool:
+    """The response is N copies of the request, separated by six asterisks."""
+    parts = response.split(TWO_DIVIDERS)
+    return len(parts) == N and all(folded(part) == folded(prompt_to_repeat) for part in parts)
 
 
 def copy_span(response: str, *, prompt_to_repeat: str, n_start: int, n_end: int) -> bool:
