@@ -1,4 +1,4 @@
-"""Words, sentences and paragraphs of a response, the checks that take more than a line, and the floor under them all.
+"""Words and sentences of a response, its language, the checks that take more than a line, and the floor under all.
 
 Everything is deterministic and local: regular expressions instead of tokenizer downloads, linear in the text. A word
 is a run of letters and digits; an apostrophe inside joins ("don't" is one word), a hyphen does not. Scripts that are
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import NoReturn
 
 DIVIDER, TWO_DIVIDERS = "***", "******"
@@ -133,21 +135,66 @@ def floor(room: int | None, given: frozenset[str]) -> int:
 
 def says_something(response: str, prompt: str, *, given: frozenset[str], least: int) -> bool:
     """Whether the response has `least` distinct words of its own, and does not just repeat a few."""
-    own = [word for word in _without_echo(words(response), words(prompt)) if word not in given]
-    distinct = len(set(own))
-    return distinct >= max(least, min(ENOUGH_DISTINCT, MIN_VARIETY * len(own)))
+    said, asked = (f" {' '.join(words(text))} " for text in (response, prompt))
+    if asked.strip():
+        if said in asked and len(said.split()) >= ECHO * len(asked.split()):
+            return False
+        while asked in said:
+            said = said.replace(asked, " ")
+    own = [word for word in said.split() if word not in given]
+    return len(set(own)) >= max(least, min(ENOUGH_DISTINCT, MIN_VARIETY * len(own)))
 
 
-def _without_echo(response: list[str], prompt: list[str]) -> list[str]:
-    """The response without copies of the whole prompt; nothing where it is itself most of the prompt."""
-    said, asked = f" {' '.join(response)} ", f" {' '.join(prompt)} "
-    if not prompt:
-        return response
-    if said in asked and len(response) >= ECHO * len(prompt):
-        return []
-    while asked in said:
-        said = said.replace(asked, " ")
-    return said.split()
+# Languages: by the script first, then by function words where several languages share a script. Small instead of
+# complete: the thirty languages of IFEval and Chinese.
+
+MIN_SCRIPT_SHARE = 0.8  # of the letters; names and terms may stay in another script
+MIN_FUNCTION_WORDS = 0.05  # of the words; running text has 15 % or more, a list of names has none
+MIN_KANA_SHARE = 0.1  # of Japanese letters; Chinese has none
+
+_RANGES = (  # the name of a script that one language has to itself is that language's code
+    ("latin", 0x0041, 0x024F), ("latin", 0x1E00, 0x1EFF), ("el", 0x0370, 0x03FF), ("cyrillic", 0x0400, 0x052F),
+    ("he", 0x0590, 0x05FF), ("arabic", 0x0600, 0x077F), ("arabic", 0xFB50, 0xFEFC), ("devanagari", 0x0900, 0x097F),
+    ("bn", 0x0980, 0x09FF), ("pa", 0x0A00, 0x0A7F), ("gu", 0x0A80, 0x0AFF), ("ta", 0x0B80, 0x0BFF),
+    ("te", 0x0C00, 0x0C7F), ("kn", 0x0C80, 0x0CFF), ("ml", 0x0D00, 0x0D7F), ("th", 0x0E00, 0x0E7F),
+    ("kana", 0x3040, 0x30FF), ("han", 0x3400, 0x9FFF), ("ko", 0x1100, 0x11FF), ("ko", 0xAC00, 0xD7AF),
+)  # fmt: skip
+_ALONE = frozenset(name for name, _, _ in _RANGES if len(name) == 2)
+_FUNCTION_WORDS: dict[str, dict[str, frozenset[str]]] = {}  # script → language → words
+for _line in Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8").splitlines():
+    _name, _code, *_listed = _line.split()
+    _FUNCTION_WORDS.setdefault(_name, {})[_code] = frozenset(map(str.casefold, _listed))
+LANGUAGES = _ALONE.union(("ja", "zh"), *_FUNCTION_WORDS.values())
+
+
+def detect(text: str) -> str | None:
+    """The ISO 639-1 code of the language of a text, None where it cannot be told.
+
+    >>> detect("What is the name of the river?"), detect("Wie heißt der Fluss?"), detect("Ναι"), detect("42")
+    ('en', 'de', 'el', None)
+    """
+    text = unicodedata.normalize("NFC", text)
+    scripts: Counter[str] = Counter()
+    for character, count in Counter(text).items():
+        if character.isalpha():
+            found = (name for name, first, last in _RANGES if first <= ord(character) <= last)
+            scripts[next(found, "other")] += count
+    total = scripts.total()
+    japanese = scripts["kana"] + scripts["han"]
+    if total and japanese >= MIN_SCRIPT_SHARE * total:
+        return "ja" if scripts["kana"] >= MIN_KANA_SHARE * japanese else "zh"
+    if not total or scripts.most_common(1)[0][1] < MIN_SCRIPT_SHARE * total:
+        return None
+    script = scripts.most_common(1)[0][0]
+    if script in _ALONE:
+        return script
+    found = Counter(words(text))
+    languages = _FUNCTION_WORDS.get(script, {})
+    hits = sorted((sum(found[word] for word in listed), code) for code, listed in languages.items())
+    if not hits or hits[-1][0] < max(1.0, MIN_FUNCTION_WORDS * found.total()):
+        return None
+    tied = len(hits) > 1 and hits[-1][0] == hits[-2][0]
+    return None if tied else hits[-1][1]
 
 
 # Checks

@@ -18,8 +18,7 @@ from typing import Any
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Verdict
 from prorl.envs.verifiers import instruction_checks as checks
-from prorl.envs.verifiers.instruction_checks import occurrences, sentences, words
-from prorl.envs.verifiers.language import LANGUAGES, detect
+from prorl.envs.verifiers.instruction_checks import LANGUAGES, detect, occurrences, sentences, words
 
 MAX_COUNT = 1_000_000
 MAX_CHARS = 200_000  # nothing longer is judged: no model asked for a page writes this much

@@ -28,7 +28,7 @@ import logging
 import re
 
 from prorl.envs.extract import last_box
-from prorl.envs.verifiers.formula import agrees_with, ratio, same_formula
+from prorl.envs.verifiers.formula import constant, ratio, same_formula
 from prorl.envs.verifiers.latex import (
     Parts,
     compact,
@@ -39,7 +39,7 @@ from prorl.envs.verifiers.latex import (
     row_of,
     split_top,
 )
-from prorl.envs.verifiers.numbers import read_numeral
+from prorl.envs.verifiers.numbers import Numeral, agree, read_numeral
 from prorl.envs.verifiers.quantity import read_amount, same_amount
 
 MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer would be another answer
@@ -241,8 +241,8 @@ def _as_formulas(answer: str, gold: str, allow_unevaluated: bool, depth: int) ->
     for formula, text in ((gold, answer), (answer, gold)):
         decimal = read_numeral(text)
         if decimal is not None and decimal.places is not None:
-            rounds = agrees_with(formula, decimal)
-            return same if rounds is None else rounds
+            value = constant(formula)
+            return same if value is None else agree(decimal, Numeral(value=value))
     return same
 
 
