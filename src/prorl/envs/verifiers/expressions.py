@@ -220,8 +220,8 @@ class Dual:
         return Dual(b**e, slope)
 
 
-# function and derivative
-_FUNCTIONS: Mapping[str, tuple[Callable[[complex], complex], Callable[[complex], complex]]] = {
+_Map = Callable[[complex], complex]
+_FUNCTIONS: Mapping[str, tuple[_Map, _Map]] = {  # function and derivative
     "exp": (cmath.exp, cmath.exp),
     "log": (cmath.log, lambda z: 1 / z),
     "ln": (cmath.log, lambda z: 1 / z),

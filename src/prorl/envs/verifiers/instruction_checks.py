@@ -49,7 +49,7 @@ def words(text: str) -> list[str]:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is at least one letter or digit."""
+    """Whether there is a letter or digit."""
     return any(map(str.isalnum, text))
 
 
@@ -98,10 +98,8 @@ def paragraphs(text: str) -> list[str]:
 def divided(text: str, divider: str) -> list[str]:
     """The parts between dividers, one before the first or after the last being optional; [] if one is empty."""
     parts = [part.strip() for part in text.split(divider)]
-    if len(parts) > 1 and not parts[0]:
-        parts = parts[1:]
-    if len(parts) > 1 and not parts[-1]:
-        parts = parts[:-1]
+    parts = parts[1:] if len(parts) > 1 and not parts[0] else parts
+    parts = parts[:-1] if len(parts) > 1 and not parts[-1] else parts
     return parts if all(map(has_words, parts)) else []
 
 
@@ -128,9 +126,7 @@ def floor(room: int | None, given: frozenset[str]) -> int:
     `room` is the largest number of words that the instructions allow, None without a limit; `given` are the words
     that they hand out. A limit halves the floor at the most and always leaves one word to write.
     """
-    if room is None:
-        return MIN_DISTINCT
-    return max(1, min(MIN_DISTINCT, (room + 1) // 2, room - len(given)))
+    return MIN_DISTINCT if room is None else max(1, min(MIN_DISTINCT, (room + 1) // 2, room - len(given)))
 
 
 def says_something(response: str, prompt: str, *, given: frozenset[str], least: int) -> bool:
@@ -188,10 +184,10 @@ def detect(text: str) -> str | None:
     script = scripts.most_common(1)[0][0]
     if script in _ALONE:
         return script
-    found = Counter(words(text))
+    said = Counter(words(text))
     languages = _FUNCTION_WORDS.get(script, {})
-    hits = sorted((sum(found[word] for word in listed), code) for code, listed in languages.items())
-    if not hits or hits[-1][0] < max(1.0, MIN_FUNCTION_WORDS * found.total()):
+    hits = sorted((sum(said[word] for word in listed), code) for code, listed in languages.items())
+    if not hits or hits[-1][0] < max(1.0, MIN_FUNCTION_WORDS * said.total()):
         return None
     tied = len(hits) > 1 and hits[-1][0] == hits[-2][0]
     return None if tied else hits[-1][1]
@@ -349,8 +345,8 @@ def composition(response: str, *, n_sent: int, n_words: int) -> bool:
 
 def two_responses(response: str) -> bool:
     """Two responses separated by six asterisks that differ in their words."""
-    parts = divided(response, TWO_DIVIDERS)
-    return len(parts) == 2 and words(parts[0]) != words(parts[1])
+    parts = [words(part) for part in divided(response, TWO_DIVIDERS)]
+    return len(parts) == 2 and parts[0] != parts[1]
 
 
 def repeat_prompt(response: str, *, prompt_to_repeat: str) -> bool:

@@ -22,7 +22,7 @@ from prorl.envs.verifiers.instruction_checks import LANGUAGES, detect, occurrenc
 
 MAX_COUNT = 1_000_000
 MAX_CHARS = 200_000  # nothing longer is judged: no model asked for a page writes this much
-CHARS_PER_WORD = 8  # a generous word: leaves a limit on letters room enough to say something
+LETTERS_PER_WORD = 8  # a generous word: leaves a limit on letters room enough to say something
 CONSTRAINED = ("my answer is yes.", "my answer is no.", "my answer is maybe.")
 CONJUNCTIONS = frozenset({"and", "but", "for", "nor", "or", "so", "yet"})
 
@@ -94,10 +94,6 @@ def _handed(value: Any) -> str:
     return _text(value)
 
 
-def _all_handed(value: Any) -> tuple[str, ...]:
-    return _texts(value)
-
-
 def _letter(value: Any) -> str:
     """A single visible character; the data also ask for signs such as # and !."""
     if not isinstance(value, str) or len(value.strip()) != 1:
@@ -112,13 +108,16 @@ def _language(value: Any) -> str:
 
 
 _Reader = Callable[[Any], Any]
+_Test = Callable[..., bool]  # (response, **arguments)
+_Room = Callable[..., int | None] | None  # (**arguments) → most words allowed, None for no limit
+_Objection = Callable[..., str | None] | None  # (**arguments) → why no response, or every one, meets it
 _READERS: Mapping[str, _Reader] = {name: reader for reader, names in (  # of an argument, unless a rule has its own
     (_whole, "N num_bullets n_start min_words"),
     (_positive, "num_paragraphs nth_paragraph num_placeholders num_highlights num_sections n m small_n n_end n_sent "
      "n_words max_words"),
     (_handed, "keyword keyword1 keyword2 keyword3 keyword4 keyword5 first_word last_word postscript_marker "
      "section_spliter end_phrase phrase"),
-    (_all_handed, "keywords"), (_texts, "forbidden_words"), (_text, "prompt_to_repeat"), (_letter, "letter"),
+    (_texts, "keywords forbidden_words"), (_text, "prompt_to_repeat"), (_letter, "letter"),
     (_language, "language"),
 ) for name in names.split()}  # fmt: skip
 
@@ -127,22 +126,15 @@ _READERS: Mapping[str, _Reader] = {name: reader for reader, names in (  # of an 
 class Rule:
     """How to check one kind of instruction."""
 
-    test: Callable[..., bool]  # (response, **arguments)
+    test: _Test
     arguments: Mapping[str, _Reader]  # all of them are required
     fixes: bool = False  # the instruction fixes the whole response, so there is no floor under it
-    room: Callable[..., int | None] | None = None  # (**arguments) → most words allowed, None for no limit
-    objection: Callable[..., str | None] | None = (
-        None  # (**arguments) → why no response, or every one, meets it
-    )
+    room: _Room = None
+    objection: _Objection = None
 
 
 def _rule(
-    test: Callable[..., bool],
-    *,
-    fixes: bool = False,
-    room: Callable[..., int | None] | None = None,
-    objection: Callable[..., str | None] | None = None,
-    **own: _Reader,
+    test: _Test, *, fixes: bool = False, room: _Room = None, objection: _Objection = None, **own: _Reader
 ) -> Rule:
     """A rule with the arguments that `test` takes after the response."""
     return Rule(test=test, arguments=_arguments(test) | own, fixes=fixes, room=room, objection=objection)
@@ -158,11 +150,11 @@ def _counted(
     relation: str = "relation",
     *,
     least: int = 0,
-    chars_per_word: int | None = None,
+    per_word: int = 0,
 ) -> Rule:
     """What is counted is less than, or at least, the argument `threshold`, as the argument `relation` says.
 
-    Every response that says something has at least `least`. `chars_per_word` is for what limits the words.
+    Every response that says something has at least `least`. `per_word` is for what limits the words.
     """
 
     def test(response: str, **given: Any) -> bool:
@@ -170,9 +162,7 @@ def _counted(
         return (count(response, **given) < number) == is_limit
 
     def room(**given: Any) -> int | None:
-        if chars_per_word is None or given[relation] == "at least":
-            return None
-        return int((given[threshold] - 1) // chars_per_word)
+        return (given[threshold] - 1) // per_word if per_word and given[relation] == "less than" else None
 
     def objection(**given: Any) -> str | None:
         if given[relation] == "at least":
@@ -222,9 +212,7 @@ RULES: Mapping[str, Rule] = {
     "length_constraints:number_paragraphs": _rule(
         lambda r, num_paragraphs: len(checks.divided(r, checks.DIVIDER)) == num_paragraphs
     ),
-    "length_constraints:number_words": _counted(
-        lambda r: len(words(r)), "num_words", least=1, chars_per_word=1
-    ),
+    "length_constraints:number_words": _counted(lambda r: len(words(r)), "num_words", least=1, per_word=1),
     "length_constraints:nth_paragraph_first_word": _rule(
         lambda r, num_paragraphs, nth_paragraph, first_word: (
             len(found := checks.paragraphs(r)) == num_paragraphs
@@ -267,7 +255,7 @@ RULES: Mapping[str, Rule] = {
     "keywords:keyword_specific_position": _rule(checks.word_at),
     "keywords:start_end": _rule(checks.same_first_and_last),
     "letters:letter_counting": _counted(
-        lambda r: sum(map(str.isalpha, r)), "N", least=1, chars_per_word=CHARS_PER_WORD
+        lambda r: sum(map(str.isalpha, r)), "N", least=1, per_word=LETTERS_PER_WORD
     ),
     "letters:letter_counting2": _LETTER_FREQUENCY,
     "paragraphs:paragraphs": _rule(lambda r: len(checks.divided(r, checks.DIVIDER)) == 2),
@@ -333,10 +321,10 @@ def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = 
     """
     try:
         known = [_read(instruction) for instruction in instructions]
+        if not known:
+            raise UnknownInstructionError("there is no instruction to check: drop the row")
     except UnknownInstructionError as problem:
         return Verdict(score=0.0, status="error", note=str(problem))
-    if not known:
-        return Verdict(score=0.0, status="error", note="there is no instruction to check: drop the row")
     met = 0
     if len(response) <= MAX_CHARS and _has_content(known, response, prompt):
         met = sum(rule.test(response, **arguments) for rule, arguments in known)
@@ -369,12 +357,14 @@ def _has_content(known: Sequence[tuple[Rule, dict[str, Any]]], response: str, pr
     if any(rule.fixes and rule.test(response, **arguments) for rule, arguments in known):
         return True
     handed = [
-        arguments[name] if reader is _handed else " ".join(arguments[name])
+        text
         for rule, arguments in known
         for name, reader in rule.arguments.items()
-        if reader in (_handed, _all_handed)
+        for text in (
+            (arguments[name],) if reader is _handed else arguments[name] if name == "keywords" else ()
+        )
     ]
-    given = frozenset(word for text in handed for word in words(text))
+    given = frozenset(words(" ".join(handed)))
     rooms = [rule.room(**arguments) for rule, arguments in known if rule.room]
     room = min((limit for limit in rooms if limit is not None), default=None)
     return checks.says_something(response, prompt, given=given, least=checks.floor(room, given))

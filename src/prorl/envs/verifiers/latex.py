@@ -86,9 +86,9 @@ def normalised(text: str) -> str:
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
     text = " ".join(text.split()).rstrip(" .,;")
-    while text.startswith("{") and text.endswith("}") and not text.endswith(r"\}"):
-        if split_top(text[1:-1], ()) is None:
-            break
+    while (
+        text[:1] == "{" and text[-1:] == "}" and text[-2:] != r"\}" and split_top(text[1:-1], ()) is not None
+    ):
         text = text[1:-1].strip()
     return text
 
@@ -123,6 +123,7 @@ def split_top(text: str, separators: Sequence[str]) -> list[str] | None:
 
 Kind = Literal["set", "union", "()", "[]", "(]", "[)", ":", "rows", "row"]
 
+_BRACKETS: tuple[Kind, ...] = ("[]", "[)", "(]", "()")
 _MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\2\}", re.DOTALL)
 _OR = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
@@ -194,8 +195,7 @@ def is_interval(parts: Parts) -> bool:
 
 
 def _interval(low: str, high: str, low_open: bool, high_open: bool) -> Parts:
-    kinds: tuple[tuple[Kind, Kind], tuple[Kind, Kind]] = (("[]", "[)"), ("(]", "()"))
-    return Parts(kind=kinds[low_open][high_open], items=(low, high))
+    return Parts(kind=_BRACKETS[2 * low_open + high_open], items=(low, high))
 
 
 def _both_signs(text: str) -> Parts | None:
@@ -256,15 +256,13 @@ def _bracketed(text: str) -> Parts | None:
     if text.startswith(r"\{") and text.endswith(r"\}"):
         items = split_top(text[2:-2], (",", ";"))
         return None if items is None else Parts(kind="set", items=tuple(filter(None, items)))
-    kinds: dict[str, Kind] = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)"}
-    kind = kinds.get(text[:1] + text[-1:])
-    items = split_top(text[1:-1], (",", ";"))
-    if kind is None or items is None or len(items) < 2:
-        return None
-    nested = [split_top(item[1:-1], (",",)) for item in items if item[:1] == "[" and item[-1:] == "]"]
-    if kind == "[]" and len(nested) == len(items) and all(nested):
-        return Parts(kind="rows", items=tuple(" & ".join(cells) for cells in nested if cells))
-    return Parts(kind=kind, items=tuple(items))
+    kind = next((kind for kind in _BRACKETS if kind == text[:1] + text[-1:]), None)
+    parts = _several(kind, split_top(text[1:-1], (",", ";"))) if kind else None
+    if parts and kind == "[]" and all(item[:1] == "[" and item[-1:] == "]" for item in parts.items):
+        rows = [split_top(item[1:-1], (",",)) for item in parts.items]
+        if all(rows):
+            return Parts(kind="rows", items=tuple(" & ".join(cells or ()) for cells in rows))
+    return parts
 
 
 def _ratio(text: str) -> Parts | None:
