@@ -89,7 +89,7 @@ def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> boo
 
 
 def gold_verifies(gold: str) -> bool:
-    """Whether a data set's gold answer can be verified: its box is read back, and in more than one spelling.
+    """Whether a data set's gold answer can be verified: its box is read back, and other spellings can be compared.
 
     A gold that nothing here can read would reject right answers; a few words are compared as text.
     """

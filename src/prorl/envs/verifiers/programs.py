@@ -61,12 +61,13 @@ class OwnSandbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tests:
-    """The hidden tests of one problem: what goes in, and what has to come out; ValueError for tests without sense.
+    """The hidden tests of one problem: what goes in, and what has to come out.
 
     With `entry`, an input is a list of positional arguments and its expected value is plain data; without, both are
     texts, of standard input and of standard output. `tolerance` is for numbers one of which is a float, absolute
     where an integer or a number below 1 is expected and relative above; None compares their exact values. With
     `maybe_wrapped` every expected value is a list of one, and all these lists or all their elements are right.
+    Raises a ValueError without tests, for other than one value per input, and for a tolerance outside [0, 1).
     """
 
     entry: str | None
