@@ -110,7 +110,7 @@ def check(name, answer):
 @given(answer=answers)
 @example(answer="\\")
 @example(answer="{" * 299)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_fuzz(name, answer):
     check(name, answer)
 
@@ -194,7 +194,7 @@ def test_the_watch_sees_code_that_runs(code):
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(300, id="some"), pytest.param(10_000, marks=pytest.mark.slow, id="many")]
+    "count", [pytest.param(150, id="some"), pytest.param(10_000, marks=pytest.mark.slow, id="many")]
 )
 @pytest.mark.parametrize("name", VERIFIERS)
 def test_no_answer_runs_code(name, count):
