@@ -24,7 +24,7 @@ from prorl.envs.families.numbers import (
     convert,
 )
 from prorl.envs.verifiers.expressions import reaches
-from prorl.envs.verifiers.units import unit_of
+from prorl.envs.verifiers.quantity import unit_of
 
 INTEGERS = (Arithmetic(), LinearEquation())
 LAWS = PhysicalLaw()

@@ -99,21 +99,9 @@ def test_coefficients_are_collected(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "x^2",
-        "2x",
-        "x+",
-        "(x+1)*(x-1)",
-        "x**-1",
-        "x/2",
-        "1.5*x",
-        "x**1000",
-        "--x",
-        "x y",
-        "9" * 31,
-        "exit()",
+        "", "x^2", "2x", "x+", "(x+1)*(x-1)", "x**-1", "x/2", "1.5*x", "x**1000", "--x", "x y", "9" * 31, "exit()",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_expanded_polynomial_is_refused(text):
     assert coefficients(text) is None
 

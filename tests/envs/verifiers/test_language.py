@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.envs.verifiers.language import LANGUAGES, detect
+from prorl.envs.verifiers.instruction_checks import LANGUAGES, detect
 
 SENTENCES = {
     "en": "The children went down to the harbour because they wanted to see the ships.",

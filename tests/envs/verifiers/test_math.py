@@ -15,16 +15,8 @@ from support.timing import cpu_seconds
 
 rationals = st.fractions(min_value=-1000, max_value=1000, max_denominator=60)
 FORMULAS = [
-    r"\frac{x+1}{2}",
-    r"2\sqrt{3}",
-    "x^2-1",
-    r"\frac{\pi}{6}",
-    "a+bc",
-    r"e^{-x}",
-    r"\ln(1+x)",
-    r"n(n+1)/2",
-    "-x",
-]
+    r"\frac{x+1}{2}", r"2\sqrt{3}", "x^2-1", r"\frac{\pi}{6}", "a+bc", r"e^{-x}", r"\ln(1+x)", r"n(n+1)/2", "-x",
+]  # fmt: skip
 
 BOMBS = [
     "9^{9^{9^9}}", "10^{10^9}", "9**9**9**9", "10000000!", "((9!)!)!", "5!!!!!!!!", "(x+1)^{100000}",
@@ -48,8 +40,9 @@ def warm():
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:24])
 @pytest.mark.parametrize("gold", ["42", r"x^2+\sqrt{2}", "(1, 2)", "2x+y=3"])
 def test_bombs_are_wrong_in_no_time(bomb, gold):
-    assert cpu_seconds(lambda: math_equal(bomb, gold), enough=0.5) < 0.5
-    assert not math_equal(bomb, gold)
+    verdicts = []
+    assert cpu_seconds(lambda: verdicts.append(math_equal(bomb, gold)), enough=0.5) < 0.5
+    assert not any(verdicts)
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:24])
@@ -141,17 +134,10 @@ def test_golds_of_every_kind_verify(gold):
 @pytest.mark.parametrize(
     "gold",
     [
-        "",
-        "  ",
-        "}{",
-        "5}",
-        "{5",
-        "The proof follows by induction on n and the claim.",
-        "x" * 400,
-        "$$",
+        "", "  ", "}{", "5}", "{5", "The proof follows by induction on n and the claim.", "x" * 400, "$$",
         "\\text{}",
     ],
-)
+)  # fmt: skip
 def test_golds_that_nothing_can_meet_do_not(gold):
     assert not gold_verifies(gold)
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.envs.verifiers.quantity import quantity_equal, read_quantity
-from prorl.envs.verifiers.units import unit_of
+from prorl.envs.verifiers.quantity import quantity_equal, read_quantity, unit_of
 
 UNITS = ["m", "km/h", "N", "kJ/mol", "g/cm^3", "Ω", "µF", "mol/L", "W/(m^2 K)", "eV", "rad/s", "m s^-2"]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from prorl.envs.base import Draft, ProceduralTask, draft
 from prorl.envs.verifiers.expressions import reaches
-from prorl.envs.verifiers.units import unit_of
+from prorl.envs.verifiers.quantity import unit_of
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 

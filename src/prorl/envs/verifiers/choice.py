@@ -16,12 +16,12 @@ from prorl.envs.verifiers.latex import compact, normalised
 MAX_CHARS = 2000
 
 _INTRODUCTION = re.compile(
-    r"^(?:the\s+)?(?:(?:correct|final)\s+)?(?:answer|option|choice)(?:\s+is)?\s*:?\s*", re.I
+    r"(?i)^(?:the\s+)?(?:(?:correct|final)\s+)?(?:answer|option|choice)(?:\s+is)?\s*:?\s*"
 )
 _LETTER = re.compile(r"[(\[]\s*([A-Za-z])\s*[)\]]|([A-Za-z])(?=[.):]|$)")
 _EMPHASIS = re.compile(r"\*\*|__")
-_REFERS_TO_OTHERS = re.compile(
-    r"\b(?:all|none|both|neither|any)\b.*\b(?:above|these|of them)\b|\b[A-D] and [A-D]\b", re.I
+_OF_OTHERS = re.compile(
+    r"(?i)\b(?:all|none|both|neither|any)\b.*\b(?:above|these|of them)\b|\b[A-D] and [A-D]\b"
 )
 
 
@@ -36,7 +36,14 @@ def choice_of(answer: str, options: Sequence[str]) -> str | None:
     if len(answer) > MAX_CHARS or len(options) > len(ascii_uppercase):
         return None
     text = _INTRODUCTION.sub("", normalised(_EMPHASIS.sub("", answer))).strip()
-    return _by_letter(text, options) or _by_text(text, options)
+    folded = [_folded(option) for option in options]
+    if match := _LETTER.match(text):
+        letter, rest = (match[1] or match[2]).upper(), text[match.end() :].lstrip(" .):")
+        position = ascii_uppercase.index(letter)
+        if position < len(options) and (not rest or _folded(rest) == folded[position]):
+            return letter
+    wanted = _folded(text)
+    return ascii_uppercase[folded.index(wanted)] if wanted and folded.count(wanted) == 1 else None
 
 
 def shuffled(options: Sequence[str], key: str) -> tuple[int, ...]:
@@ -46,27 +53,9 @@ def shuffled(options: Sequence[str], key: str) -> tuple[int, ...]:
     they would lose their meaning.
     """
     order = list(range(len(options)))
-    if not any(_REFERS_TO_OTHERS.search(option) for option in options):
+    if not any(_OF_OTHERS.search(option) for option in options):
         generator("options", key).shuffle(order)
     return tuple(order)
-
-
-def _by_letter(text: str, options: Sequence[str]) -> str | None:
-    match = _LETTER.match(text)
-    if match is None:
-        return None
-    letter = (match[1] or match[2]).upper()
-    rest = text[match.end() :].lstrip(" .):")
-    position = ascii_uppercase.index(letter)
-    if position >= len(options):
-        return None
-    return letter if not rest or _folded(rest) == _folded(options[position]) else None
-
-
-def _by_text(text: str, options: Sequence[str]) -> str | None:
-    """The one option whose text this is."""
-    found = [position for position, option in enumerate(options) if _folded(option) == _folded(text) != ""]
-    return ascii_uppercase[found[0]] if len(found) == 1 else None
 
 
 def _folded(text: str) -> str:

@@ -1,8 +1,8 @@
 """Expressions that a model wrote, read and computed by our own reader: nothing is compiled, expanded or simplified.
 
-One reader of infix notation has five grammars: number games in exact fractions, sympy's notation with derivatives,
-propositional logic, the LaTeX of `formula.py` and products of units. Reading computes: an expression is read once per
-point. Each grammar bounds length, depth and values, so the time is linear in the length of the text.
+One reader has five grammars: number games in exact fractions, sympy's notation with derivatives, propositional logic,
+the LaTeX of `formula.py` and products of units. Reading computes: an expression is read once per point. Each grammar
+bounds length, depth and values, so the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -29,11 +29,8 @@ class OutOfRangeError(UnreadableError):
     """A value on the way is too large for the digits carried."""
 
 
-UNDEFINED = (
-    UnreadableError,
-    ArithmeticError,
-    ValueError,
-)  # what a reader raises, also where nothing is defined
+# what a reader raises, also where nothing is defined
+UNDEFINED = (ArithmeticError, ValueError)
 
 
 class Reader(ABC):
@@ -44,6 +41,9 @@ class Reader(ABC):
 
     token: ClassVar[re.Pattern[str]]  # group 1 is a token, white space before it allowed
     ranks: ClassVar[Mapping[str, int]] = {"+": 1, "-": 1, "*": 2, "/": 2}  # of infix operators
+    words: ClassVar[frozenset[str] | None] = (
+        None  # where letters are names: the runs of letters that are one token
+    )
     max_chars: ClassVar[int] = 10_000
     max_tokens: ClassVar[int] = 1000
     max_depth: ClassVar[int]  # of brackets, and of what else `_deeper` reads
@@ -58,16 +58,16 @@ class Reader(ABC):
             match = self.token.match(text, end)
             if match is None or len(self._tokens) > self.max_tokens:
                 raise UnreadableError
-            self._tokens += self._parts(match[1])
+            letters = match[1].isalpha() and self.words is not None and match[1] not in self.words
+            self._tokens += match[1] if letters else [match[1]]
             end = match.end()
 
     def value(self) -> Any:
         """The value of the whole text.
 
         Raises:
-            UnreadableError: it is no expression.
-            OutOfRangeError: it needs more digits.
-            ArithmeticError, ValueError: it is nowhere defined, as 1/0.
+            UnreadableError: it is no expression, or (OutOfRangeError) needs more digits.
+            ArithmeticError, ValueError: it is not defined, as 1/0.
         """
         value = self._infix(1)
         if self._peek():
@@ -81,9 +81,6 @@ class Reader(ABC):
     @abstractmethod
     def _join(self, operator: str, left: Any, right: Any) -> Any:
         """The value of `left operator right`; the operator is empty between two factors side by side."""
-
-    def _parts(self, token: str) -> list[str]:
-        return [token]
 
     def _rank(self) -> int:
         return self.ranks.get(self._peek(), 0)
@@ -172,7 +169,7 @@ def reaches(text: str, numbers: Sequence[int], target: int, *, signed: bool = Fa
 Monomial = tuple[tuple[str, int], ...]  # variables with their exponents, in alphabetical order
 
 _FACTOR = r"(?:[0-9]{1,30}|[A-Za-z](?:\*\*[0-9]{1,3})?)"
-_TERM = re.compile(rf"([+-]?)({_FACTOR}(?:\*{_FACTOR})*)")
+_TERM = re.compile(rf"([+-])({_FACTOR}(?:\*{_FACTOR})*)")
 _PART = re.compile(r"([0-9]+)|([A-Za-z])(?:\*\*([0-9]+))?")
 
 
@@ -185,21 +182,19 @@ def coefficients(text: str) -> dict[Monomial, int] | None:
     text = "".join(text.split())
     if not text or len(text) > MAX_POLYNOMIAL_CHARS:
         return None
+    if text[0] not in "+-":
+        text = "+" + text
     totals: Counter[Monomial] = Counter()
-    position = 0
-    while position < len(text):
-        match = _TERM.match(text, position)
-        if match is None or (position > 0 and not match[1]):
-            return None
-        coefficient = -1 if match[1] == "-" else 1
+    for sign, term in (terms := _TERM.findall(text)):
+        coefficient = -1 if sign == "-" else 1
         exponents: Counter[str] = Counter()
-        for digits, variable, exponent in _PART.findall(match[2]):
-            if digits:
-                coefficient *= int(digits)
-            else:
-                exponents[variable] += int(exponent or 1)
+        for digits, variable, exponent in _PART.findall(term):
+            coefficient *= int(digits or 1)
+            exponents[variable] += int(exponent or 1)
+        del exponents[""]
         totals[tuple(sorted((name, power) for name, power in exponents.items() if power))] += coefficient
-        position = match.end()
+    if "".join(map("".join, terms)) != text:
+        return None
     return {monomial: total for monomial, total in totals.items() if total}
 
 
@@ -225,8 +220,8 @@ class Dual:
         return Dual(b**e, slope)
 
 
-# function and derivative
-_FUNCTIONS: Mapping[str, tuple[Callable[[complex], complex], Callable[[complex], complex]]] = {
+_Map = Callable[[complex], complex]
+_FUNCTIONS: Mapping[str, tuple[_Map, _Map]] = {  # function and derivative
     "exp": (cmath.exp, cmath.exp),
     "log": (cmath.log, lambda z: 1 / z),
     "ln": (cmath.log, lambda z: 1 / z),
@@ -283,8 +278,7 @@ class _Calculus(Reader):
 def is_antiderivative(text: str, integrand: str, variable: str) -> bool:
     """Whether the derivative of the text equals the integrand at random points; `C` is a constant.
 
-    The points are drawn from the text itself, so that no text can be fitted to them. An unevaluated `Integral(...)`
-    is not in the grammar.
+    The points are drawn from the text itself, so that no text can be fitted to them.
     """
     rng = Random(text.encode("utf-8", "surrogatepass"))
     try:

@@ -9,7 +9,6 @@ from typing import Any
 
 from prorl.envs.seeds import derive
 from prorl.envs.verifiers.expressions import UNDEFINED, OutOfRangeError, Reader, UnreadableError
-from prorl.envs.verifiers.numbers import Numeral, agree
 
 PRECISION = 60  # decimal digits carried by default
 SPARE_DIGITS = 20  # of these, those that no value may need: magnitudes stay below 10^(precision - spare)
@@ -22,9 +21,8 @@ LAST_POINT = 2
 _THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _STOPS = frozenset(")]}+-*/^!_")
-_TRIGONOMETRIC = {
-    name: name for name in ("sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh")
-} | {"arc" + name: "a" + name for name in ("sin", "cos", "tan")}
+_TRIGONOMETRIC = {name: name for name in ("sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh")}
+_TRIGONOMETRIC |= {"arc" + name: "a" + name for name in ("sin", "cos", "tan")}
 _FUNCTIONS = frozenset((*_TRIGONOMETRIC, "exp", "ln", "log"))
 _WORDS = _FUNCTIONS | {"sqrt", "pi"}  # also understood without a backslash
 _GREEK = re.compile(
@@ -52,11 +50,9 @@ class _Formula(Reader):
     """
 
     token = re.compile(r"\s*(\\[A-Za-z]+|[0-9]+(?:\.[0-9]+)?|\.[0-9]+|[A-Za-z]+|[-+*/^_!|()\[\]{}])")
-    max_tokens, max_depth = 250, 29
+    words, max_tokens, max_depth = _WORDS, 250, 29
 
-    def __init__(
-        self, text: str, *, point: int, log_base: int | None = None, precision: int = PRECISION
-    ) -> None:
+    def __init__(self, text: str, point: int, log_base: int | None = None, precision: int = PRECISION):
         """`point` 0 makes all variables positive, `LAST_POINT` all negative, those between mix."""
         super().__init__(_THOUSANDS.sub(lambda number: number[0].replace(",", ""), text))
         self.has_variables = self.left_reals = False
@@ -65,9 +61,6 @@ class _Formula(Reader):
         self._log_base = log_base
         self._math = _context(precision)
         self._largest = self._math.mpf(10) ** (precision - SPARE_DIGITS)
-
-    def _parts(self, token: str) -> list[str]:
-        return list(token) if token.isalpha() and token not in _WORDS else [token]
 
     def _checked(self, value: Any) -> Any:
         value = self._math.mpc(value)
@@ -100,7 +93,7 @@ class _Formula(Reader):
                 raise UnreadableError
             base = self._checked(
                 self._math.factorial(base)
-            )  # the gamma function: (n+1)! = (n+1) n! for every n
+            )  # the gamma function: (n+1)! = (n+1) n! for all n
         if not self._take("^"):
             return base
         if self._take(r"\circ"):
@@ -137,15 +130,12 @@ class _Formula(Reader):
             return self._group(_CLOSING[token])
         if token == "|":
             return self._math.mpc(abs(self._group("|")))
-        name = token.removeprefix("\\")
-        if token in _WORDS or len(name) < len(token):
-            return self._command(name)
-        if name == "e":
-            return self._math.mpc(self._math.e)
-        if name == "i":
-            return self._math.mpc(0, 1)
-        if name.isalpha():
-            return self._variable(name)
+        if token in _WORDS or token[0] == "\\":
+            return self._command(token.removeprefix("\\"))
+        if token in ("e", "i"):
+            return self._math.mpc(self._math.e if token == "e" else 1j)
+        if token.isalpha():
+            return self._variable(token)
         raise UnreadableError
 
     def _group(self, closing: str) -> Any:
@@ -194,8 +184,7 @@ class _Formula(Reader):
         if name == "exp":
             return self._raise(self._raise(self._math.mpc(self._math.e), operand), power)
         if name in ("log", "ln"):
-            if base is None and name == "log" and self._log_base is not None:
-                base = self._math.mpc(self._log_base)
+            base = self._log_base if base is None and name == "log" else base
             return self._raise(self._logarithm(operand, base), power)
         inverse = power == -1
         value = getattr(self._math, ("a" if inverse else "") + _TRIGONOMETRIC[name])(operand)
@@ -222,35 +211,34 @@ class _Formula(Reader):
 def same_formula(one: str, other: str) -> bool | None:
     """Whether two normalised formulas are equal, by their values; None if one is no formula that we can read.
 
-    Formulas that agree at random points to 45 digits are the same (Schwartz and Zippel), and two that differ at one
-    point are not. The points include negative ones, so that `x` is not `|x|`; a point at which one formula is not
-    real says nothing, as long as there is another. A logarithm without a base is the natural one or that of base
-    ten, whichever makes both sides equal.
+    Formulas that agree at random points to 45 digits are the same (Schwartz and Zippel). Some points are negative, so
+    that `x` is not `|x|`; a point at which one formula is not real says nothing, as long as there is another. A
+    logarithm without a base is the natural one or that of base ten, whichever makes both sides equal.
     """
     bases = (None, 10) if "log" in one or "log" in other else (None,)
+
+    def same(base: int | None) -> bool:
+        try:
+            return _same(one, other, base)
+        except OutOfRangeError:
+            return _same(one, other, base, WIDE)
+
     try:
-        return any(_same_at_any_size(one, other, base) for base in bases)
+        return any(map(same, bases))
     except UNDEFINED:
         return None
-
-
-def agrees_with(formula: str, decimal: Numeral) -> bool | None:
-    """Whether the decimal rounds the real constant that the formula is; None if it is no such constant."""
-    value = constant(formula)
-    return None if value is None else agree(decimal, Numeral(value=value))
 
 
 def constant(formula: str) -> Fraction | None:
     """The real constant that the formula is, to 45 decimals; None if it is none."""
     context = _context()
     try:
-        reader = _Formula(formula, point=0)
+        reader = _Formula(formula, 0)
         value = reader.value()
         if reader.has_variables or not _close(value, value.real):
             return None
-        return Fraction(
-            int(context.nint(value.real * context.mpf(10) ** AGREEING_DIGITS)), 10**AGREEING_DIGITS
-        )
+        scaled = context.nint(value.real * context.mpf(10) ** AGREEING_DIGITS)
+        return Fraction(int(scaled), 10**AGREEING_DIGITS)
     except UNDEFINED:
         return None
 
@@ -260,9 +248,7 @@ def ratio(one: tuple[str, str], other: tuple[str, str]) -> float | None:
     ratios = []
     try:
         for point in range(LAST_POINT + 1):
-            upper, lower = (
-                _Formula(f"({left})-({right})", point=point).value() for left, right in (one, other)
-            )
+            upper, lower = (_Formula(f"({left})-({right})", point).value() for left, right in (one, other))
             ratios.append(upper / lower)
         first = ratios[0].real
         return float(first) if all(_close(first, each) for each in ratios) else 0.0
@@ -270,20 +256,11 @@ def ratio(one: tuple[str, str], other: tuple[str, str]) -> float | None:
         return None
 
 
-def _same_at_any_size(one: str, other: str, log_base: int | None) -> bool:
-    try:
-        return _same(one, other, log_base, PRECISION)
-    except OutOfRangeError:
-        return _same(one, other, log_base, WIDE)
-
-
-def _same(one: str, other: str, log_base: int | None, precision: int) -> bool:
+def _same(one: str, other: str, log_base: int | None, precision: int = PRECISION) -> bool:
     inside: list[bool] = []
     outside: list[bool] = []
     for point in range(LAST_POINT + 1):
-        left, right = (
-            _Formula(text, point=point, log_base=log_base, precision=precision) for text in (one, other)
-        )
+        left, right = (_Formula(text, point, log_base, precision) for text in (one, other))
         equal = _close(left.value(), right.value(), precision)
         if not left.has_variables and not right.has_variables:
             return equal

@@ -1,4 +1,4 @@
-"""Words, sentences and paragraphs of a response, the checks that take more than a line, and the floor under them all.
+"""Words and sentences of a response, its language, the checks that take more than a line, and the floor under all.
 
 Everything is deterministic and local: regular expressions instead of tokenizer downloads, linear in the text. A word
 is a run of letters and digits; an apostrophe inside joins ("don't" is one word), a hyphen does not. Scripts that are
@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import NoReturn
 
 DIVIDER, TWO_DIVIDERS = "***", "******"
@@ -46,7 +49,7 @@ def words(text: str) -> list[str]:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is at least one letter or digit."""
+    """Whether there is a letter or digit."""
     return any(map(str.isalnum, text))
 
 
@@ -95,10 +98,8 @@ def paragraphs(text: str) -> list[str]:
 def divided(text: str, divider: str) -> list[str]:
     """The parts between dividers, one before the first or after the last being optional; [] if one is empty."""
     parts = [part.strip() for part in text.split(divider)]
-    if len(parts) > 1 and not parts[0]:
-        parts = parts[1:]
-    if len(parts) > 1 and not parts[-1]:
-        parts = parts[:-1]
+    parts = parts[1:] if len(parts) > 1 and not parts[0] else parts
+    parts = parts[:-1] if len(parts) > 1 and not parts[-1] else parts
     return parts if all(map(has_words, parts)) else []
 
 
@@ -125,28 +126,71 @@ def floor(room: int | None, given: frozenset[str]) -> int:
     `room` is the largest number of words that the instructions allow, None without a limit; `given` are the words
     that they hand out. A limit halves the floor at the most and always leaves one word to write.
     """
-    if room is None:
-        return MIN_DISTINCT
-    return max(1, min(MIN_DISTINCT, (room + 1) // 2, room - len(given)))
+    return MIN_DISTINCT if room is None else max(1, min(MIN_DISTINCT, (room + 1) // 2, room - len(given)))
 
 
 def says_something(response: str, prompt: str, *, given: frozenset[str], least: int) -> bool:
     """Whether the response has `least` distinct words of its own, and does not just repeat a few."""
-    own = [word for word in _without_echo(words(response), words(prompt)) if word not in given]
-    distinct = len(set(own))
-    return distinct >= max(least, min(ENOUGH_DISTINCT, MIN_VARIETY * len(own)))
+    said, asked = (f" {' '.join(words(text))} " for text in (response, prompt))
+    if asked.strip():
+        if said in asked and len(said.split()) >= ECHO * len(asked.split()):
+            return False
+        while asked in said:
+            said = said.replace(asked, " ")
+    own = [word for word in said.split() if word not in given]
+    return len(set(own)) >= max(least, min(ENOUGH_DISTINCT, MIN_VARIETY * len(own)))
 
 
-def _without_echo(response: list[str], prompt: list[str]) -> list[str]:
-    """The response without copies of the whole prompt; nothing where it is itself most of the prompt."""
-    said, asked = f" {' '.join(response)} ", f" {' '.join(prompt)} "
-    if not prompt:
-        return response
-    if said in asked and len(response) >= ECHO * len(prompt):
-        return []
-    while asked in said:
-        said = said.replace(asked, " ")
-    return said.split()
+# Languages: by the script first, then by function words where several languages share a script. Small instead of
+# complete: the thirty languages of IFEval and Chinese.
+
+MIN_SCRIPT_SHARE = 0.8  # of the letters; names and terms may stay in another script
+MIN_FUNCTION_WORDS = 0.05  # of the words; running text has 15 % or more, a list of names has none
+MIN_KANA_SHARE = 0.1  # of Japanese letters; Chinese has none
+
+_RANGES = (  # the name of a script that one language has to itself is that language's code
+    ("latin", 0x0041, 0x024F), ("latin", 0x1E00, 0x1EFF), ("el", 0x0370, 0x03FF), ("cyrillic", 0x0400, 0x052F),
+    ("he", 0x0590, 0x05FF), ("arabic", 0x0600, 0x077F), ("arabic", 0xFB50, 0xFEFC), ("devanagari", 0x0900, 0x097F),
+    ("bn", 0x0980, 0x09FF), ("pa", 0x0A00, 0x0A7F), ("gu", 0x0A80, 0x0AFF), ("ta", 0x0B80, 0x0BFF),
+    ("te", 0x0C00, 0x0C7F), ("kn", 0x0C80, 0x0CFF), ("ml", 0x0D00, 0x0D7F), ("th", 0x0E00, 0x0E7F),
+    ("kana", 0x3040, 0x30FF), ("han", 0x3400, 0x9FFF), ("ko", 0x1100, 0x11FF), ("ko", 0xAC00, 0xD7AF),
+)  # fmt: skip
+_ALONE = frozenset(name for name, _, _ in _RANGES if len(name) == 2)
+_FUNCTION_WORDS: dict[str, dict[str, frozenset[str]]] = {}  # script → language → words
+for _line in Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8").splitlines():
+    _name, _code, *_listed = _line.split()
+    _FUNCTION_WORDS.setdefault(_name, {})[_code] = frozenset(map(str.casefold, _listed))
+LANGUAGES = _ALONE.union(("ja", "zh"), *_FUNCTION_WORDS.values())
+
+
+def detect(text: str) -> str | None:
+    """The ISO 639-1 code of the language of a text, None where it cannot be told.
+
+    >>> detect("What is the name of the river?"), detect("Wie heißt der Fluss?"), detect("Ναι"), detect("42")
+    ('en', 'de', 'el', None)
+    """
+    text = unicodedata.normalize("NFC", text)
+    scripts: Counter[str] = Counter()
+    for character, count in Counter(text).items():
+        if character.isalpha():
+            found = (name for name, first, last in _RANGES if first <= ord(character) <= last)
+            scripts[next(found, "other")] += count
+    total = scripts.total()
+    japanese = scripts["kana"] + scripts["han"]
+    if total and japanese >= MIN_SCRIPT_SHARE * total:
+        return "ja" if scripts["kana"] >= MIN_KANA_SHARE * japanese else "zh"
+    if not total or scripts.most_common(1)[0][1] < MIN_SCRIPT_SHARE * total:
+        return None
+    script = scripts.most_common(1)[0][0]
+    if script in _ALONE:
+        return script
+    said = Counter(words(text))
+    languages = _FUNCTION_WORDS.get(script, {})
+    hits = sorted((sum(said[word] for word in listed), code) for code, listed in languages.items())
+    if not hits or hits[-1][0] < max(1.0, MIN_FUNCTION_WORDS * said.total()):
+        return None
+    tied = len(hits) > 1 and hits[-1][0] == hits[-2][0]
+    return None if tied else hits[-1][1]
 
 
 # Checks
@@ -183,6 +227,12 @@ def begins_with(passage: str, word: str) -> bool:
 def ends_with_word(passage: str, word: str) -> bool:
     """Whether the last word is this one, whatever signs follow it."""
     return words(passage)[-1:] == words(word)[-1:]
+
+
+def every_sentence(response: str, check: Callable[[str, str], bool], word: str) -> bool:
+    """Whether there are sentences and all of them pass the check with this word."""
+    found = sentences(response)
+    return bool(found) and all(check(sentence, word) for sentence in found)
 
 
 def end_checker(response: str, *, end_phrase: str) -> bool:
@@ -295,14 +345,20 @@ def composition(response: str, *, n_sent: int, n_words: int) -> bool:
 
 def two_responses(response: str) -> bool:
     """Two responses separated by six asterisks that differ in their words."""
-    parts = divided(response, TWO_DIVIDERS)
-    return len(parts) == 2 and words(parts[0]) != words(parts[1])
+    parts = [words(part) for part in divided(response, TWO_DIVIDERS)]
+    return len(parts) == 2 and parts[0] != parts[1]
 
 
 def repeat_prompt(response: str, *, prompt_to_repeat: str) -> bool:
     """The response begins with the request word for word, and an answer follows."""
     head, body = folded(prompt_to_repeat), folded(response)
     return body.startswith(head) and has_words(body[len(head) :])
+
+
+def copies(response: str, *, prompt_to_repeat: str, N: int) -> bool:
+    """The response is N copies of the request, separated by six asterisks."""
+    parts = response.split(TWO_DIVIDERS)
+    return len(parts) == N and all(folded(part) == folded(prompt_to_repeat) for part in parts)
 
 
 def copy_span(response: str, *, prompt_to_repeat: str, n_start: int, n_end: int) -> bool:

@@ -12,32 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from inspect import signature
 from typing import Any
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Verdict
 from prorl.envs.verifiers import instruction_checks as checks
-from prorl.envs.verifiers.instruction_checks import (
-    DIVIDER,
-    TWO_DIVIDERS,
-    begins_with,
-    divided,
-    ends_with_word,
-    folded,
-    has_words,
-    occurrences,
-    paragraphs,
-    sentences,
-    stands_alone,
-    tokens,
-    words,
-)
-from prorl.envs.verifiers.language import LANGUAGES, detect
+from prorl.envs.verifiers.instruction_checks import LANGUAGES, detect, occurrences, sentences, words
 
 MAX_COUNT = 1_000_000
 MAX_CHARS = 200_000  # nothing longer is judged: no model asked for a page writes this much
-CHARS_PER_WORD = 8  # a generous word: leaves a limit on letters room enough to say something
+LETTERS_PER_WORD = 8  # a generous word: leaves a limit on letters room enough to say something
 CONSTRAINED = ("my answer is yes.", "my answer is no.", "my answer is maybe.")
 CONJUNCTIONS = frozenset({"and", "but", "for", "nor", "or", "so", "yet"})
 
@@ -58,10 +43,11 @@ class Instruction:
 
 
 # Arguments, read from the loose JSON of the data sets: each reader returns the clean value or raises a ValueError
-# that says what it should have been. Whole numbers may arrive as floats: a column with nulls does that to them.
+# that says what it should have been.
 
 
 def _whole(value: Any) -> int:
+    """It may arrive as a float: a column with nulls does that to whole numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value % 1:
         raise ValueError("must be a whole number")
     if not 0 <= value <= MAX_COUNT:
@@ -103,12 +89,9 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
 
 
-def _handed(value: Any) -> str:  # words that the response only has to repeat
+def _handed(value: Any) -> str:
+    """A text that the response only has to repeat."""
     return _text(value)
-
-
-def _all_handed(value: Any) -> tuple[str, ...]:
-    return _texts(value)
 
 
 def _letter(value: Any) -> str:
@@ -124,28 +107,41 @@ def _language(value: Any) -> str:
     return value
 
 
+_Reader = Callable[[Any], Any]
+_Test = Callable[..., bool]  # (response, **arguments)
+_Room = Callable[..., int | None] | None  # (**arguments) → most words allowed, None for no limit
+_Objection = Callable[..., str | None] | None  # (**arguments) → why no response, or every one, meets it
+_READERS: Mapping[str, _Reader] = {name: reader for reader, names in (  # of an argument, unless a rule has its own
+    (_whole, "N num_bullets n_start min_words"),
+    (_positive, "num_paragraphs nth_paragraph num_placeholders num_highlights num_sections n m small_n n_end n_sent "
+     "n_words max_words"),
+    (_handed, "keyword keyword1 keyword2 keyword3 keyword4 keyword5 first_word last_word postscript_marker "
+     "section_spliter end_phrase phrase"),
+    (_texts, "keywords forbidden_words"), (_text, "prompt_to_repeat"), (_letter, "letter"),
+    (_language, "language"),
+) for name in names.split()}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """How to check one kind of instruction."""
 
-    test: Callable[..., bool]  # (response, **arguments)
-    arguments: Mapping[str, Callable[[Any], Any]]  # name → reader; all of them are required
+    test: _Test
+    arguments: Mapping[str, _Reader]  # all of them are required
     fixes: bool = False  # the instruction fixes the whole response, so there is no floor under it
-    room: Callable[..., int | None] | None = None  # (**arguments) → most words allowed, None for no limit
-    objection: Callable[..., str | None] | None = (
-        None  # (**arguments) → why no response, or every one, meets it
-    )
+    room: _Room = None
+    objection: _Objection = None
 
 
 def _rule(
-    test: Callable[..., bool],
-    *,
-    fixes: bool = False,
-    room: Callable[..., int | None] | None = None,
-    objection: Callable[..., str | None] | None = None,
-    **arguments: Callable[[Any], Any],
+    test: _Test, *, fixes: bool = False, room: _Room = None, objection: _Objection = None, **own: _Reader
 ) -> Rule:
-    return Rule(test=test, arguments=arguments, fixes=fixes, room=room, objection=objection)
+    """A rule with the arguments that `test` takes after the response."""
+    return Rule(test=test, arguments=_arguments(test) | own, fixes=fixes, room=room, objection=objection)
+
+
+def _arguments(test: Callable[..., object]) -> dict[str, _Reader]:
+    return {name: _READERS[name] for name in list(signature(test).parameters)[1:]}
 
 
 def _counted(
@@ -154,12 +150,11 @@ def _counted(
     relation: str = "relation",
     *,
     least: int = 0,
-    chars_per_word: int | None = None,
-    **arguments: Callable[[Any], Any],
+    per_word: int = 0,
 ) -> Rule:
     """What is counted is less than, or at least, the argument `threshold`, as the argument `relation` says.
 
-    Every response that says something has at least `least`. `chars_per_word` is for what limits the words.
+    Every response that says something has at least `least`. `per_word` is for what limits the words.
     """
 
     def test(response: str, **given: Any) -> bool:
@@ -167,16 +162,14 @@ def _counted(
         return (count(response, **given) < number) == is_limit
 
     def room(**given: Any) -> int | None:
-        if chars_per_word is None or given[relation] == "at least":
-            return None
-        return int((given[threshold] - 1) // chars_per_word)
+        return (given[threshold] - 1) // per_word if per_word and given[relation] == "less than" else None
 
     def objection(**given: Any) -> str | None:
         if given[relation] == "at least":
             return "every response meets it" if given[threshold] == 0 else None
         return "no response meets it" if given[threshold] <= least else None
 
-    readers = {**arguments, threshold: _whole, relation: _relation}
+    readers = _arguments(count) | {threshold: _whole, relation: _relation}
     return Rule(test=test, arguments=readers, room=room, objection=objection)
 
 
@@ -190,173 +183,126 @@ def _bad_span(prompt_to_repeat: str, n_start: int, n_end: int) -> str | None:
 
 
 def _without(signs: str) -> Rule:
-    return _rule(lambda response: not any(sign in response for sign in signs))
+    return _rule(lambda r: not any(sign in r for sign in signs))
 
 
-def _every_sentence(check: Callable[[str, str], bool], name: str) -> Rule:
-    def test(response: str, **given: str) -> bool:
-        found = sentences(response)
-        return bool(found) and all(check(sentence, given[name]) for sentence in found)
-
-    return Rule(test=test, arguments={name: _handed})
-
-
-def _exactly(times: Mapping[str, int]) -> Rule:
+def _exactly(**times: int) -> Rule:
     def test(response: str, **keywords: str) -> bool:
         return all(occurrences(response, keywords[name]) == number for name, number in times.items())
 
     return Rule(test=test, arguments=dict.fromkeys(times, _handed))
 
 
-_FREQUENCY = _counted(occurrences, "frequency", keyword=_handed)
+_FREQUENCY = _counted(occurrences, "frequency")
 _LETTER_FREQUENCY = _counted(
-    lambda r, letter: r.lower().count(letter.lower()), "let_frequency", "let_relation", letter=_letter
+    lambda r, letter: r.lower().count(letter.lower()), "let_frequency", "let_relation"
 )
-_COPY = _rule(
-    lambda r, prompt_to_repeat: folded(r) == folded(prompt_to_repeat), fixes=True, prompt_to_repeat=_text
-)
+_COPY = _rule(lambda r, prompt_to_repeat: checks.folded(r) == checks.folded(prompt_to_repeat), fixes=True)
 
-_IFEVAL = {
-    "keywords:existence": _rule(
-        lambda r, keywords: all(occurrences(r, keyword) for keyword in keywords), keywords=_all_handed
-    ),
+RULES: Mapping[str, Rule] = {
+    # IFEval
+    "keywords:existence": _rule(lambda r, keywords: all(occurrences(r, keyword) for keyword in keywords)),
     "keywords:frequency": _FREQUENCY,
     "keywords:forbidden_words": _rule(
-        lambda r, forbidden_words: not any(stands_alone(r, word) for word in forbidden_words),
-        forbidden_words=_texts,
+        lambda r, forbidden_words: not any(checks.stands_alone(r, word) for word in forbidden_words)
     ),
     "keywords:letter_frequency": _LETTER_FREQUENCY,
-    "language:response_language": _rule(lambda r, language: detect(r) == language, language=_language),
+    "language:response_language": _rule(lambda r, language: detect(r) == language),
     "length_constraints:number_sentences": _counted(lambda r: len(sentences(r)), "num_sentences", least=1),
     "length_constraints:number_paragraphs": _rule(
-        lambda r, num_paragraphs: len(divided(r, DIVIDER)) == num_paragraphs, num_paragraphs=_positive
+        lambda r, num_paragraphs: len(checks.divided(r, checks.DIVIDER)) == num_paragraphs
     ),
-    "length_constraints:number_words": _counted(
-        lambda r: len(words(r)), "num_words", least=1, chars_per_word=1
-    ),
+    "length_constraints:number_words": _counted(lambda r: len(words(r)), "num_words", least=1, per_word=1),
     "length_constraints:nth_paragraph_first_word": _rule(
         lambda r, num_paragraphs, nth_paragraph, first_word: (
-            len(found := paragraphs(r)) == num_paragraphs
-            and begins_with(found[nth_paragraph - 1], first_word)
+            len(found := checks.paragraphs(r)) == num_paragraphs
+            and checks.begins_with(found[nth_paragraph - 1], first_word)
         ),
         objection=_ordered("nth_paragraph", "num_paragraphs"),
-        num_paragraphs=_positive,
-        nth_paragraph=_positive,
-        first_word=_handed,
     ),
     "detectable_content:number_placeholders": _rule(
-        lambda r, num_placeholders: sum(map(has_words, _BRACKETED.findall(r))) >= num_placeholders,
-        num_placeholders=_positive,
+        lambda r, num_placeholders: sum(map(checks.has_words, _BRACKETED.findall(r))) >= num_placeholders
     ),
-    "detectable_content:postscript": _rule(checks.postscript, postscript_marker=_handed),
-    "detectable_format:number_bullet_lists": _rule(checks.bullets, num_bullets=_whole),
+    "detectable_content:postscript": _rule(checks.postscript),
+    "detectable_format:number_bullet_lists": _rule(checks.bullets),
     "detectable_format:constrained_response": _rule(  # naming more than one is no answer
         lambda r: sum(option in r.lower() for option in CONSTRAINED) == 1, fixes=True
     ),
-    "detectable_format:number_highlighted_sections": _rule(checks.highlights, num_highlights=_positive),
-    "detectable_format:multiple_sections": _rule(
-        checks.sections, section_spliter=_handed, num_sections=_positive
-    ),
+    "detectable_format:number_highlighted_sections": _rule(checks.highlights),
+    "detectable_format:multiple_sections": _rule(checks.sections),
     "detectable_format:json_format": _rule(checks.json_format),
     "detectable_format:title": _rule(checks.title),
     "combination:two_responses": _rule(checks.two_responses),
     "combination:repeat_prompt": _rule(checks.repeat_prompt, prompt_to_repeat=_handed),
-    "startend:end_checker": _rule(checks.end_checker, end_phrase=_handed),
+    "startend:end_checker": _rule(checks.end_checker),
     "startend:quotation": _rule(checks.quotation),
     "change_case:capital_word_frequency": _counted(  # a hyphenated word is one, and so is "I"
-        lambda r: sum(map(str.isupper, tokens(r))), "capital_frequency", "capital_relation"
+        lambda r: sum(map(str.isupper, checks.tokens(r))), "capital_frequency", "capital_relation"
     ),
     "change_case:english_capital": _rule(lambda r: r.isupper() and detect(r) == "en"),
     "change_case:english_lowercase": _rule(lambda r: r.islower() and detect(r) == "en"),
     "punctuation:no_comma": _without(",，、،﹐"),
-}
-
-_IFEVALG = {
+    # IFEvalG
     "keywords:word_count_different_numbers": _FREQUENCY,
-    "keywords:word_once": _rule(lambda r, keyword: occurrences(r, keyword) == 1, keyword=_handed),
-    "keywords:exclude_word_harder": _rule(lambda r, keyword: not stands_alone(r, keyword), keyword=_text),
+    "keywords:word_once": _rule(lambda r, keyword: occurrences(r, keyword) == 1),
+    "keywords:exclude_word_harder": _rule(
+        lambda r, keyword: not checks.stands_alone(r, keyword), keyword=_text
+    ),
     "keywords:no_adjacent_consecutive": _rule(checks.no_adjacent_consecutive),
     "keywords:palindrome": _rule(  # of three letters, two of them different: a lone "a" or "mmm" is none
         lambda r: any(len(word) >= 3 and len(set(word)) >= 2 and word == word[::-1] for word in words(r))
     ),
-    "keywords:keyword_specific_position": _rule(checks.word_at, keyword=_handed, n=_positive, m=_positive),
+    "keywords:keyword_specific_position": _rule(checks.word_at),
     "keywords:start_end": _rule(checks.same_first_and_last),
     "letters:letter_counting": _counted(
-        lambda r: sum(map(str.isalpha, r)), "N", least=1, chars_per_word=CHARS_PER_WORD
+        lambda r: sum(map(str.isalpha, r)), "N", least=1, per_word=LETTERS_PER_WORD
     ),
     "letters:letter_counting2": _LETTER_FREQUENCY,
-    "paragraphs:paragraphs": _rule(lambda r: len(divided(r, DIVIDER)) == 2),
-    "paragraphs:paragraphs2": _rule(lambda r: len(paragraphs(r)) == 2),
-    "first_word:first_word_answer": _rule(
-        lambda r, first_word: begins_with(r, first_word), first_word=_handed
+    "paragraphs:paragraphs": _rule(lambda r: len(checks.divided(r, checks.DIVIDER)) == 2),
+    "paragraphs:paragraphs2": _rule(lambda r: len(checks.paragraphs(r)) == 2),
+    "first_word:first_word_answer": _rule(lambda r, first_word: checks.begins_with(r, first_word)),
+    "first_word:first_word_sent": _rule(
+        lambda r, first_word: checks.every_sentence(r, checks.begins_with, first_word)
     ),
-    "first_word:first_word_sent": _every_sentence(begins_with, "first_word"),
-    "last_word:last_word_answer": _rule(lambda r, last_word: ends_with_word(r, last_word), last_word=_handed),
-    "last_word:last_word_sent": _every_sentence(ends_with_word, "last_word"),
+    "last_word:last_word_answer": _rule(lambda r, last_word: checks.ends_with_word(r, last_word)),
+    "last_word:last_word_sent": _rule(
+        lambda r, last_word: checks.every_sentence(r, checks.ends_with_word, last_word)
+    ),
     "detectable_format:square_brackets": _rule(checks.square_brackets),
     "detectable_format:bigram_wrapping": _rule(checks.bigram_wrapping),
     "detectable_format:sentence_hyphens": _rule(checks.sentence_hyphens),
     "copy:copy": _COPY,
     "copy:copying_simple": _COPY,
-    "copy:copying_multiple": _rule(
-        lambda r, prompt_to_repeat, N: (
-            len(parts := r.split(TWO_DIVIDERS)) == N
-            and all(folded(part) == folded(prompt_to_repeat) for part in parts)
-        ),
-        fixes=True,
-        prompt_to_repeat=_text,
-        N=_positive,
-    ),
+    "copy:copying_multiple": _rule(checks.copies, fixes=True, N=_positive),
     "copy:repeat_phrase": _rule(
         checks.repeat_phrase,
         objection=lambda phrase, small_n: (
             None if len(phrase.split()) >= 3 else "the phrase has no inner word to replace"
         ),
-        phrase=_handed,
-        small_n=_positive,
     ),
-    "new:copy_span_idx": _rule(
-        checks.copy_span,
-        fixes=True,
-        objection=_bad_span,
-        prompt_to_repeat=_verbatim,
-        n_start=_whole,
-        n_end=_positive,
-    ),
+    "new:copy_span_idx": _rule(checks.copy_span, fixes=True, objection=_bad_span, prompt_to_repeat=_verbatim),
     "punctuation:punctuation_dot": _without(".．…"),
     "punctuation:punctuation_exclamation": _without("!！"),
-    "count:lowercase_counting": _rule(lambda r, N: sum(map(str.islower, tokens(r))) <= N, N=_whole),
+    "count:lowercase_counting": _rule(lambda r, N: sum(map(str.islower, checks.tokens(r))) <= N),
     "count:counting_composition": _rule(
-        checks.composition,
-        room=lambda n_sent, n_words: 3 * n_sent * n_words,
-        n_sent=_positive,
-        n_words=_positive,
+        checks.composition, room=lambda n_sent, n_words: 3 * n_sent * n_words
     ),
     "count:count_unique": _rule(lambda r: len(found := words(r)) == len(set(found))),
-    "count:count_increment_word": _exactly({"keyword1": 1, "keyword2": 2}),
-}
-
-_IFBENCH = {
+    "count:count_increment_word": _exactly(keyword1=1, keyword2=2),
+    # IFBench
     "count:word_count_range": _rule(
         lambda r, min_words, max_words: min_words <= len(words(r)) <= max_words,
         room=lambda min_words, max_words: max_words,
         objection=_ordered("min_words", "max_words"),
-        min_words=_whole,
-        max_words=_positive,
     ),
     "count:unique_word_count": _rule(lambda r, N: len(set(words(r))) >= N, N=_positive),
-    "count:numbers": _rule(lambda r, N: len(_NUMBER.findall(r)) == N, N=_whole),
+    "count:numbers": _rule(lambda r, N: len(_NUMBER.findall(r)) == N),
     "count:conjunctions": _rule(
         lambda r, small_n: len(CONJUNCTIONS.intersection(words(r))) >= small_n,
         objection=lambda small_n: "there are seven" if small_n > len(CONJUNCTIONS) else None,
-        small_n=_positive,
     ),
-    "count:keywords_multiple": _exactly(
-        {"keyword1": 1, "keyword2": 2, "keyword3": 3, "keyword4": 5, "keyword5": 7}
-    ),
+    "count:keywords_multiple": _exactly(keyword1=1, keyword2=2, keyword3=3, keyword4=5, keyword5=7),
 }
-
-RULES: Mapping[str, Rule] = MappingProxyType({**_IFEVAL, **_IFEVALG, **_IFBENCH})
 
 
 def validate(instruction: Instruction) -> None:
@@ -375,10 +321,10 @@ def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = 
     """
     try:
         known = [_read(instruction) for instruction in instructions]
+        if not known:
+            raise UnknownInstructionError("there is no instruction to check: drop the row")
     except UnknownInstructionError as problem:
         return Verdict(score=0.0, status="error", note=str(problem))
-    if not known:
-        return Verdict(score=0.0, status="error", note="there is no instruction to check: drop the row")
     met = 0
     if len(response) <= MAX_CHARS and _has_content(known, response, prompt):
         met = sum(rule.test(response, **arguments) for rule, arguments in known)
@@ -411,12 +357,14 @@ def _has_content(known: Sequence[tuple[Rule, dict[str, Any]]], response: str, pr
     if any(rule.fixes and rule.test(response, **arguments) for rule, arguments in known):
         return True
     handed = [
-        arguments[name] if reader is _handed else " ".join(arguments[name])
+        text
         for rule, arguments in known
         for name, reader in rule.arguments.items()
-        if reader in (_handed, _all_handed)
+        for text in (
+            (arguments[name],) if reader is _handed else arguments[name] if name == "keywords" else ()
+        )
     ]
-    given = frozenset(word for text in handed for word in words(text))
+    given = frozenset(words(" ".join(handed)))
     rooms = [rule.room(**arguments) for rule, arguments in known if rule.room]
     room = min((limit for limit in rooms if limit is not None), default=None)
     return checks.says_something(response, prompt, given=given, least=checks.floor(room, given))

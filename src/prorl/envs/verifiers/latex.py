@@ -1,9 +1,9 @@
 r"""One spelling for what can be written in several ways, and the parts of answers that have several.
 
 `normalised` changes how a formula is spelled, never what it says: sizes, spaces and fonts go, look-alike signs become
-one sign. Everything after it in the pipeline relies on that spelling. `parts_of` cuts lists, sets, tuples, intervals,
-unions, ratios and matrices; what the brackets say is kept: `(1, 2)` has an order, `[1, 2]` has ends, `\{1, 2\}` and
-`1, 2` have neither. An inequality in one variable is the interval that it describes, two joined by `or` are a union.
+one sign. `parts_of` cuts lists, sets, tuples, intervals, unions, ratios and matrices; it keeps what brackets say:
+`(1, 2)` has an order, `[1, 2]` has ends, `\{1, 2\}` and `1, 2` have neither. An inequality in one variable is the
+interval that it describes, two joined by `or` are a union.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def normalised(text: str) -> str:
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
     text = " ".join(text.split()).rstrip(" .,;")
-    while text.startswith("{") and text.endswith("}") and not text.endswith(r"\}"):
-        if split_top(text[1:-1], ()) is None:
-            break
+    while (
+        text[:1] == "{" and text[-1:] == "}" and text[-2:] != r"\}" and split_top(text[1:-1], ()) is not None
+    ):
         text = text[1:-1].strip()
     return text
 
@@ -110,26 +110,27 @@ def split_top(text: str, separators: Sequence[str]) -> list[str] | None:
         depth += (text[position] in "([{") - (text[position] in ")]}")
         if depth < 0:
             return None
-        found = None
-        if not depth:
-            found = next((mark for mark in separators if text.startswith(mark, position)), None)
-        if found is not None:
+        found = (
+            next((mark for mark in separators if text.startswith(mark, position)), "") if not depth else ""
+        )
+        if found:
             parts.append(text[start:position].strip())
             start = position + len(found)
-        position += len(found or " ")
+        position += len(found) or 1
     parts.append(text[start:].strip())
     return parts if depth == 0 else None
 
 
 Kind = Literal["set", "union", "()", "[]", "(]", "[)", ":", "rows", "row"]
 
+_BRACKETS: tuple[Kind, ...] = ("[]", "[)", "(]", "()")
 _MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\2\}", re.DOTALL)
 _OR = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
 _REALS = r"\mathbb{R}"
 _HOLES = re.compile(r"\\mathbb\{R\}\s*(?:\\setminus|-)\s*\\\{(.*)\\\}")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
-_ORDER = (r"\le ", r"\ge ", r"\le", r"\ge", "<", ">")
+_ORDER = (r"\le", r"\ge", "<", ">")
 _ORDER_SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|<|>")
 _VARIABLE = re.compile(r"[A-Za-z]|\\(?:theta|alpha|lambda|mu|phi)")
 
@@ -154,6 +155,10 @@ def parts_of(text: str) -> Parts | None:
     readers = (_reals, _both_signs, _matrix, _either, _list, _union, _bracketed, _ratio)
     parts = next((parts for read in readers if (parts := read(text)) is not None), None)
     return parts if parts is not None and len(parts.items) <= MAX_PARTS else None
+
+
+def _several(kind: Kind, items: Sequence[str] | None) -> Parts | None:
+    return Parts(kind=kind, items=tuple(items)) if items is not None and len(items) > 1 else None
 
 
 def row_of(text: str) -> Parts:
@@ -185,15 +190,12 @@ def relation_of(text: str) -> tuple[str, Parts] | None:
 
 def is_interval(parts: Parts) -> bool:
     """Whether the brackets can only mean an interval: `(1, 2)` may as well be a point."""
-    with_ends = parts.kind in ("[]", "(]", "[)")
-    return len(parts.items) == 2 and (
-        with_ends or (parts.kind == "()" and any("infty" in end for end in parts.items))
-    )
+    is_open = parts.kind == "()" and any("infty" in end for end in parts.items)
+    return len(parts.items) == 2 and (is_open or parts.kind in ("[]", "(]", "[)"))
 
 
 def _interval(low: str, high: str, low_open: bool, high_open: bool) -> Parts:
-    kinds: tuple[tuple[Kind, Kind], tuple[Kind, Kind]] = (("[]", "[)"), ("(]", "()"))
-    return Parts(kind=kinds[low_open][high_open], items=(low, high))
+    return Parts(kind=_BRACKETS[2 * low_open + high_open], items=(low, high))
 
 
 def _both_signs(text: str) -> Parts | None:
@@ -233,44 +235,36 @@ def _matrix(text: str) -> Parts | None:
     match = _MATRIX.fullmatch(text)
     if match is None or r"\begin" in match[3]:
         return None
-    rows = [row.strip() for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[3])]
-    factor = match[1].strip().removesuffix("*")
-    if factor:
-        rows = [" & ".join(f"({factor})*({cell})" for cell in row_of(row).items) for row in rows if row]
-    return Parts(kind="rows", items=tuple(row for row in rows if row))
+    rows = [row.strip() for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[3]) if row.strip()]
+    if factor := match[1].strip().removesuffix("*"):
+        rows = [" & ".join(f"({factor})*({cell})" for cell in row_of(row).items) for row in rows]
+    return Parts(kind="rows", items=tuple(rows))
 
 
 def _list(text: str) -> Parts | None:
     if not re.search(r"[(\[{]", text):
         text = _THOUSANDS.sub("", text)
-    parts = split_top(_AND.sub(",", text), (",", ";"))
-    if parts is None or len(parts) < 2:
-        return None
-    return Parts(kind="set", items=tuple(part for part in parts if part))
+    parts = _several("set", split_top(_AND.sub(",", text), (",", ";")))
+    return parts and Parts(kind="set", items=tuple(filter(None, parts.items)))
 
 
 def _union(text: str) -> Parts | None:
-    parts = split_top(text, (r"\cup",))
-    return Parts(kind="union", items=tuple(parts)) if parts is not None and len(parts) > 1 else None
+    return _several("union", split_top(text, (r"\cup",)))
 
 
 def _bracketed(text: str) -> Parts | None:
     if text.startswith(r"\{") and text.endswith(r"\}"):
         items = split_top(text[2:-2], (",", ";"))
-        return None if items is None else Parts(kind="set", items=tuple(item for item in items if item))
-    kinds: dict[str, Kind] = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)"}
-    kind = kinds.get(text[:1] + text[-1:])
-    items = split_top(text[1:-1], (",", ";"))
-    if kind is None or items is None or len(items) < 2:
-        return None
-    nested = [split_top(item[1:-1], (",",)) for item in items if item[:1] == "[" and item[-1:] == "]"]
-    if kind == "[]" and len(nested) == len(items) and all(nested):
-        return Parts(kind="rows", items=tuple(" & ".join(cells) for cells in nested if cells))
-    return Parts(kind=kind, items=tuple(items))
+        return None if items is None else Parts(kind="set", items=tuple(filter(None, items)))
+    kind = next((kind for kind in _BRACKETS if kind == text[:1] + text[-1:]), None)
+    parts = _several(kind, split_top(text[1:-1], (",", ";"))) if kind else None
+    if parts and kind == "[]" and all(item[:1] == "[" and item[-1:] == "]" for item in parts.items):
+        rows = [split_top(item[1:-1], (",",)) for item in parts.items]
+        if all(rows):
+            return Parts(kind="rows", items=tuple(" & ".join(cells or ()) for cells in rows))
+    return parts
 
 
 def _ratio(text: str) -> Parts | None:
-    parts = split_top(compact(text), (":",))
-    if parts is None or len(parts) < 2 or not all(parts):
-        return None
-    return Parts(kind=":", items=tuple(parts))
+    parts = _several(":", split_top(compact(text), (":",)))
+    return parts if parts and all(parts.items) else None

@@ -1,8 +1,8 @@
 """Whether an extracted mathematical answer is the gold answer.
 
-A pipeline from cheap and exact to costly: equal text; numbers as fractions; words; parts of lists, tuples,
-intervals and matrices one by one; formulas by their values; relations; and math-verify for what is left. Each
-stage either decides or passes on. Text is never evaluated as code, and every stage bounds its own work.
+A pipeline from cheap and exact to costly: equal text; numbers as fractions; words; parts of lists, tuples, intervals
+and matrices one by one; formulas by their values; relations; and math-verify for what is left. Each stage decides or
+passes on. Text is never evaluated as code, and every stage bounds its own work.
 
 What is decided on purpose (the table in tests/envs/verifiers/test_math_table.py shows it):
 
@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import logging
 import re
+from math import prod
 
 from prorl.envs.extract import last_box
-from prorl.envs.verifiers.formula import agrees_with, ratio, same_formula
+from prorl.envs.verifiers.formula import constant, ratio, same_formula
 from prorl.envs.verifiers.latex import (
     Parts,
     compact,
@@ -39,7 +40,7 @@ from prorl.envs.verifiers.latex import (
     row_of,
     split_top,
 )
-from prorl.envs.verifiers.numbers import read_numeral
+from prorl.envs.verifiers.numbers import Numeral, agree, read_numeral
 from prorl.envs.verifiers.quantity import read_amount, same_amount
 
 MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer would be another answer
@@ -88,15 +89,13 @@ def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> boo
 
 
 def gold_verifies(gold: str) -> bool:
-    """Whether a data set's gold answer can be verified: its box is read back as the answer and equals it.
+    """Whether a data set's gold answer can be verified: its box is read back, and other spellings can be compared.
 
-    Beyond that it has to be something that an answer can be compared with in more than one spelling, or a few
-    words: a gold that nothing here can read would reject right answers.
+    A gold that nothing here can read would reject right answers; a few words are compared as text.
     """
     text = normalised(gold)
-    if last_box(f"\\boxed{{{gold}}}") != gold or len(gold) > MAX_CHARS or not text:
-        return False
-    return _is_comparable(text)
+    is_read_back = last_box(f"\\boxed{{{gold}}}") == gold and len(gold) <= MAX_CHARS
+    return is_read_back and text != "" and _is_comparable(text)
 
 
 def _is_comparable(text: str) -> bool:
@@ -241,8 +240,8 @@ def _as_formulas(answer: str, gold: str, allow_unevaluated: bool, depth: int) ->
     for formula, text in ((gold, answer), (answer, gold)):
         decimal = read_numeral(text)
         if decimal is not None and decimal.places is not None:
-            rounds = agrees_with(formula, decimal)
-            return same if rounds is None else rounds
+            value = constant(formula)
+            return same if value is None else agree(decimal, Numeral(value=value))
     return same
 
 
@@ -277,7 +276,7 @@ def _symbolic_equal(answer: str, gold: str) -> bool:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether math-verify evaluates a formula cheaply whatever it says: a bound on its size, not on its meaning."""
+    """Whether math-verify evaluates a formula cheaply whatever it says."""
     if len(text) > MAX_CHARS:
         return False
     text = _WHOLE_CALL.sub("0", text)
@@ -306,10 +305,7 @@ def _is_known(token: str) -> bool:
 def _exponents_are_small(text: str) -> bool:
     """Every exponent is a flat group without a power in it, and their product stays small."""
     exponents = _EXPONENT.findall(text)
-    if len(exponents) != text.count("^"):
+    literals = (max(1, int(literal)) for exponent in exponents for literal in re.findall(r"[0-9]+", exponent))
+    if len(exponents) != text.count("^") or prod(literals) > MAX_EXPONENT:
         return False
-    product = 1
-    for exponent in exponents:
-        for literal in re.findall(r"[0-9]+", exponent):
-            product *= max(1, int(literal))
-    return product <= MAX_EXPONENT and not any("^" in exponent[1:] for exponent in exponents)
+    return not any("^" in exponent[1:] for exponent in exponents)

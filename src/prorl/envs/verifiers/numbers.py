@@ -51,9 +51,7 @@ def plain_number(text: str) -> Fraction | None:
     (Fraction(-2001, 2), True)
     """
     text = text.strip()
-    if len(text) > MAX_PLAIN_CHARS or not _PLAIN.fullmatch(text):
-        return None
-    return Fraction(text.replace(",", "").removesuffix("."))
+    return _plain(text) if len(text) <= MAX_PLAIN_CHARS and _PLAIN.fullmatch(text) else None
 
 
 def read_numeral(text: str) -> Numeral | None:
@@ -77,7 +75,13 @@ def leading_numeral(text: str) -> tuple[Numeral | None, str]:
         return None, text
     sign, rest = (-1 if match["sign"].startswith("-") else 1), text[match.end() :]
     if match["number"]:
-        return _decimal(match, sign), rest
+        exponent = int((match["short"] or match["braced"] or match["bare"] or "0").replace(" ", ""))
+        value = sign * _plain(match["number"]) * Fraction(10) ** exponent
+        whole, point, decimals = match["number"].replace(",", "").partition(".")
+        if not point:
+            return Numeral(value=value), rest
+        digits = len((whole + decimals).lstrip("0"))
+        return Numeral(value=value, places=len(decimals) - exponent, digits=digits), rest
     if match["again"]:  # the repeated digits are that many nines of the last place before them
         last_place = 10 ** len(match["once"].partition(".")[2])
         repeated = Fraction(int(match["again"]), last_place * (10 ** len(match["again"]) - 1))
@@ -89,6 +93,10 @@ def leading_numeral(text: str) -> tuple[Numeral | None, str]:
     value = top / bottom
     reduced = bottom > 1 and value.numerator == top and value.denominator == bottom
     return Numeral(value=sign * (_plain(match["whole"] or "0") + value), reduced=reduced), rest
+
+
+def _plain(digits: str) -> Fraction:
+    return Fraction(re.sub("[, ]", "", digits).removesuffix("."))
 
 
 def agree(one: Numeral, other: Numeral) -> bool:
@@ -106,18 +114,4 @@ def _rounds(short: Numeral, exact: Numeral) -> bool:
         return False
     scale = Fraction(10) ** short.places
     written, scaled = short.value * scale, exact.value * scale
-    return written == round(scaled) or written == int(scaled)
-
-
-def _plain(digits: str) -> Fraction:
-    whole, _, decimals = digits.replace(",", "").replace(" ", "").partition(".")
-    return Fraction(int(whole + decimals), 10 ** len(decimals))
-
-
-def _decimal(match: re.Match[str], sign: int) -> Numeral:
-    exponent = int((match["short"] or match["braced"] or match["bare"] or "0").replace(" ", ""))
-    value = sign * _plain(match["number"]) * Fraction(10) ** exponent
-    whole, point, decimals = match["number"].replace(",", "").partition(".")
-    if not point:
-        return Numeral(value=value)
-    return Numeral(value=value, places=len(decimals) - exponent, digits=len((whole + decimals).lstrip("0")))
+    return written in (round(scaled), int(scaled))

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
+from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 from prorl.envs.sandbox.jobs import CaseResult, Job, Limits
@@ -66,10 +67,7 @@ class Tests:
     texts, of standard input and of standard output. `tolerance` is for numbers one of which is a float, absolute
     where an integer or a number below 1 is expected and relative above; None compares their exact values. With
     `maybe_wrapped` every expected value is a list of one, and all these lists or all their elements are right.
-
-    Raises:
-        ValueError: no tests, not one expected value per input, a tolerance outside [0, 1), or something else than
-            lists of one that may be wrapped.
+    Raises a ValueError without tests, for other than one value per input, and for a tolerance outside [0, 1).
     """
 
     entry: str | None
@@ -99,10 +97,11 @@ def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Ver
     if all(len(str(expected)) <= _SHORT for expected in tests.expected):
         limits = replace(limits, output_bytes=min(limits.output_bytes, _SHORT_BYTES))
     job = Job(source=source, entry=tests.entry, inputs=tests.inputs, limits=limits)
-    results = run(job)
-    if len(results) != len(tests.inputs):
-        note = f"the sandbox gave {len(results)} results for {len(tests.inputs)} inputs"
-        return Verdict(score=0.0, status="error", note=note)
+    results, due = run(job), len(tests.inputs)
+    if len(results) != due:
+        return Verdict(
+            score=0.0, status="error", note=f"the sandbox gave {len(results)} results for {due} inputs"
+        )
     outcomes = _outcomes(results, tests.expected, tests)
     if tests.maybe_wrapped:
         unwrapped = _outcomes(results, [value for (value,) in tests.expected], tests)
@@ -155,45 +154,36 @@ def same_output(got: str, expected: str, tolerance: float | None) -> bool:
     Two words that are numbers agree by value, as in LiveCodeBench's grader: 0.5 is 0.500000. Two integers must be
     written alike.
     """
-    lines, expected_lines = (
+    lines, wanted = (
         [words for line in text.split("\n") if (words := line.split())] for text in (got, expected)
     )
-    return len(lines) == len(expected_lines) and all(
-        len(words) == len(wanted)
-        and all(_same_word(word, other, tolerance) for word, other in zip(words, wanted, strict=True))
-        for words, wanted in zip(lines, expected_lines, strict=True)
+    return [len(words) for words in lines] == [len(words) for words in wanted] and all(
+        _same_word(word, other, tolerance)
+        for word, other in zip(chain.from_iterable(lines), chain.from_iterable(wanted), strict=True)
     )
 
 
 def _outcomes(results: Sequence[CaseResult], expected: Sequence[Any], tests: Tests) -> Counter[str]:
-    return Counter(_outcome(result, value, tests) for result, value in zip(results, expected, strict=True))
-
-
-def _outcome(result: CaseResult, expected: Any, tests: Tests) -> str:
-    if result.status != "ok":
-        return result.status
-    if tests.entry is not None:
-        same = same_value(result.value, expected, tests.tolerance)
-    else:
-        same = isinstance(result.value, str) and same_output(result.value, expected, tests.tolerance)
-    return "passed" if same else "wrong"
+    same = same_value if tests.entry is not None else same_output
+    outcomes: Counter[str] = Counter()
+    for result, value in zip(results, expected, strict=True):
+        is_readable = tests.entry is not None or isinstance(result.value, str)
+        passed = result.status == "ok" and is_readable and same(result.value, value, tests.tolerance)
+        outcomes["passed" if passed else "wrong" if result.status == "ok" else result.status] += 1
+    return outcomes
 
 
 def _same_word(word: str, expected: str, tolerance: float | None) -> bool:
     if word == expected:
         return True
     # Python's own float() reads "nan", "1_0" and the digits of every script.
-    if not (_is_written(_NUMBER, word) and _is_written(_NUMBER, expected)):
+    if not all(len(each) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(each) for each in (word, expected)):
         return False
-    whole = _is_written(_INTEGER, expected)
-    if whole and _is_written(_INTEGER, word):
+    whole = _INTEGER.fullmatch(expected) is not None
+    if whole and _INTEGER.fullmatch(word):
         return False
     wanted = int(expected) if whole else _DECIMAL.create_decimal(expected)
     return _same_number(_DECIMAL.create_decimal(word), wanted, tolerance)
-
-
-def _is_written(form: re.Pattern[str], word: str) -> bool:
-    return len(word) <= _MAX_NUMBER_CHARS and form.fullmatch(word) is not None
 
 
 def _same_number(got: Number, expected: Number, tolerance: float | None) -> bool:

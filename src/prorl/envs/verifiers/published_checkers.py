@@ -37,10 +37,7 @@ class MissingCheckersError(ProrlError):
 def verify(
     benchmark: Benchmark, instructions: Sequence[Instruction], response: str, *, prompt: str
 ) -> Verdict:
-    """The share of the instructions that the response follows, by IFEval's strict protocol; "ok" if it is all.
-
-    A checker that fails on a response counts as not followed, with a note.
-    """
+    """The share that is followed, by IFEval's strict protocol; a checker that fails counts as not followed."""
     followed, notes = 0, []
     for instruction in instructions:
         try:
@@ -49,12 +46,9 @@ def verify(
             return Verdict(score=0.0, status="error", note=str(error))
         except Exception as error:  # code of others on a text of a model
             notes.append(f"{instruction.id} fails on this response: {type(error).__name__}")
-    score = followed / len(instructions)
+    score, answered = followed / len(instructions), bool(response.strip())
     return Verdict(
-        score=score,
-        status="ok" if score == 1 else "wrong",
-        note="; ".join(notes),
-        answered=bool(response.strip()),
+        score=score, status="ok" if score == 1 else "wrong", note="; ".join(notes), answered=answered
     )
 
 
@@ -95,8 +89,7 @@ def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prom
     checker.build_description(
         **{name: value for name, value in instruction.kwargs.items() if value is not None}
     )
-    arguments = checker.get_instruction_args()
-    if arguments and "prompt" in arguments:
+    if "prompt" in (checker.get_instruction_args() or ()):
         checker.build_description(prompt=prompt)
     try:
         return bool(response.strip() and checker.check_following(response))

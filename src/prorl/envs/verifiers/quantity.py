@@ -1,5 +1,10 @@
 """Numbers with units: `0.5 kg` is `500 g`, `36 km/h` is `10 m/s`, and neither is `10`.
 
+A unit is a product of powers of named units, `/` applying to the one factor after it: `J/kg K` is `(J/kg)·K`, and
+whoever means otherwise writes `J/(kg K)`. Prefixes go only with the units that take them. Angles keep a dimension
+of their own, so that rad/s is no Hz. (pint takes 0.6 s to load, and reads `kmeter`, `kmin` and `m//s` as units,
+`ms^{-1}` as "per millisecond" and rad/s as Hz.)
+
 An `Amount` is what a mathematical answer may be: its unit stands in the problem, so it may be left out. A `Quantity`
 is what a STEM answer is: a unit is required exactly where the gold answer has one. Values are compared in the unit of
 the gold answer, so that a tolerance in °C is not one in K, and within 1 % unless the caller says otherwise: STEM
@@ -12,16 +17,167 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import ClassVar
 
+from prorl.envs.verifiers.expressions import Reader, UnreadableError
 from prorl.envs.verifiers.formula import constant
 from prorl.envs.verifiers.latex import normalised
 from prorl.envs.verifiers.numbers import Numeral, agree, leading_numeral
-from prorl.envs.verifiers.units import ONE, Unit, unit_of
 
 REL_TOL = 0.01
-MAX_CHARS = 200
+MAX_CHARS, MAX_UNIT_CHARS = 200, 60
 MAX_WORDS = 8  # behind a constant such as \pi/4, tried as its unit
-PERCENT = replace(ONE, factor=Fraction(1, 100))
+MAX_POWER = 12
+BASES = ("m", "kg", "s", "A", "K", "mol", "cd", "rad")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a unit measures, as powers of `BASES`, and its size: value_SI = value * factor + offset."""
+
+    dimension: tuple[int, ...] = (0,) * len(BASES)
+    factor: Fraction = Fraction(1)
+    offset: Fraction = Fraction(0)  # of temperature scales whose zero is elsewhere
+
+    def si(self, value: Fraction) -> Fraction:
+        """The value in SI base units."""
+        return value * self.factor + self.offset
+
+    def times(self, other: Unit, power: int) -> Unit:
+        """This unit times a power of another one."""
+        dimension = tuple(a + power * b for a, b in zip(self.dimension, other.dimension, strict=True))
+        return Unit(dimension=dimension, factor=self.factor * other.factor**power)
+
+
+ONE, PERCENT = Unit(), Unit(factor=Fraction(1, 100))
+_EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18)
+_SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1}
+_NAME_PREFIXES = {
+    "giga": 9, "mega": 6, "kilo": 3, "hecto": 2, "deci": -1, "centi": -2, "milli": -3, "micro": -6, "nano": -9,
+    "pico": -12, "femto": -15, "tera": 12,
+}  # fmt: skip
+_SHORT = 3  # letters: mol, bar and ohm are written with both kinds of prefixes
+_SCALES = {  # name → size of a degree in kelvin and the scale's zero; not to be multiplied
+    name: (factor, Fraction("273.15") - shift)
+    for names, factor, shift in (
+        ("°C degC celsius degreescelsius", Fraction(1), 0),
+        ("°F degF fahrenheit degreesfahrenheit", Fraction(5, 9), Fraction(160, 9)),
+    )
+    for name in names.split()
+}
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
+    (r"\\(?:text|mathrm|mathsf|mathit|mbox|operatorname|rm)\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 "),
+    (r"\\(?:mu|micro)(?![A-Za-z])\s*|[μ]", "µ"),
+    (r"\\(?:Omega|ohm)(?![A-Za-z])|\u2126", "Ω"),
+    (r"\^?\s*\{?\s*\\circ\s*\}?|\\degree(?![A-Za-z])|º", "°"),
+    (r"\\(?:AA|angstrom)(?![A-Za-z])", "Å"),
+    (r"\\%", "%"),
+    (r"\\(?:cdot|times)(?![A-Za-z])|[·⋅*×]", "*"),
+    (r"\\[,;:! ]|~|\$", " "),
+    (r"\s+per\s+", "/"),
+    (r"(?<![A-Za-z])ms(?=\s*\^?\s*\{?\s*-)", "m s"),  # metres per second, not "per millisecond"
+    (r"°\s*(?=[CF](?![A-Za-z]))", "°"),
+    (r"(?<![A-Za-z])(?:square|sq\.?)\s+([A-Za-z]+)", r"\1^2"),
+    (r"(?<![A-Za-z])cubic\s+([A-Za-z]+)", r"\1^3"),
+    (r"(?i)(degrees?)\s+(celsius|fahrenheit)", r"\2"),
+))  # fmt: skip
+_NAME = re.compile("[A-Za-zµΩÅ°%]+")
+
+
+@lru_cache(maxsize=4096)
+def unit_of(text: str) -> Unit | None:
+    """What a written unit means; None if any part of it is no unit that we know.
+
+    >>> unit_of("kg*m/s^2") == unit_of("N") == unit_of("kg m s⁻²")
+    True
+    """
+    if len(text) > MAX_UNIT_CHARS:
+        return None
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda raised: "^" + raised[0].translate(_RAISED), text)
+    for pattern, plain in _SPELLINGS:
+        text = pattern.sub(plain, text)
+    text = " ".join(text.split())
+    if scale := _SCALES.get(text) or _SCALES.get(text.lower()):
+        return replace(_units()[0]["K"], factor=scale[0], offset=scale[1])
+    try:
+        product: Unit = _Product(text).value()
+    except UnreadableError:
+        return None
+    return product if max(map(abs, product.dimension)) <= MAX_POWER else None
+
+
+class _Product(Reader):
+    """A product of powers of units."""
+
+    token = re.compile(
+        rf"\s*({_NAME.pattern}(?:\s*\^\s*\{{?\s*[+-]?[0-9]{{1,2}}\s*\}}?|[+-]?[0-9]{{1,2}})?"
+        r"|1(?=\s*/)|[*/()]|-(?=\s*[A-Za-z]))"
+    )
+    ranks: ClassVar[dict[str, int]] = {"*": 1, "/": 1, "-": 1}
+    max_depth = MAX_UNIT_CHARS
+
+    def _rank(self) -> int:
+        return int(self._peek() not in ("", ")"))
+
+    def _operand(self) -> Unit:
+        token = self._next()
+        if token == "(":
+            group: Unit = self._group(")")
+            return group
+        if token == "1":
+            return ONE
+        name = _NAME.match(token)
+        unit = _named(name[0]) if name else None
+        power = int(re.sub(rf"{_NAME.pattern}|[\s^{{}}]", "", token) or 1) if unit else 0
+        if unit is None or abs(power) > MAX_POWER:
+            raise UnreadableError
+        return ONE.times(unit, power)
+
+    def _join(self, operator: str, left: Unit, right: Unit) -> Unit:
+        return left.times(right, -1 if operator == "/" else 1)
+
+
+def _named(name: str) -> Unit | None:
+    exact, _ = _units()
+    unit = exact.get(name) or _prefixed(name)
+    if unit is None and len(name) >= 4:
+        singular = name.lower().removesuffix("s")
+        unit = exact.get(name.lower()) or exact.get(singular) or _prefixed(singular)
+    return unit
+
+
+def _prefixed(name: str) -> Unit | None:
+    """Short units take the short prefixes and long names the long ones: neither "kmeter" nor "kilom"."""
+    _, with_prefix = _units()
+    for prefix, exponent in (*_SYMBOL_PREFIXES.items(), *_NAME_PREFIXES.items()):
+        rest = name.removeprefix(prefix)
+        fits = len(rest) == _SHORT or (len(rest) < _SHORT) == (prefix in _SYMBOL_PREFIXES)
+        if rest != name and rest in with_prefix and fits:
+            return replace(with_prefix[rest], factor=with_prefix[rest].factor * Fraction(10) ** exponent)
+    return None
+
+
+@cache
+def _units() -> tuple[dict[str, Unit], dict[str, Unit]]:
+    """All units by name, and those that take prefixes: of each line of the file, those before a bar.
+
+    A definition is `names = factor and base powers`.
+    """
+    exact: dict[str, Unit] = {}
+    with_prefix: dict[str, Unit] = {}
+    for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines():
+        for position, definition in enumerate(line.split("|")):
+            names, _, meaning = definition.partition("=")
+            size, _, powers = meaning.strip().partition(" ")
+            by_base = dict(re.findall(r"([A-Za-z]+)(-?[0-9]*)", powers))
+            dimension = tuple(int(by_base.get(base, "0") or 1) for base in BASES)
+            for name in names.split():
+                (exact if position else with_prefix)[name] = Unit(dimension=dimension, factor=Fraction(size))
+    return exact | with_prefix, with_prefix
+
 
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _MAGNITUDE = re.compile(rf"({'|'.join(_MAGNITUDES)})s?(?![a-z])\s*")
@@ -65,14 +221,15 @@ def read_amount(text: str) -> Amount | None:
         return Amount(number=number, percent=True)
     if not rest or _DEGREES.fullmatch(rest):
         return Amount(number=number)
-    return Amount(number=number, unit=rest) if _is_unit(rest, spaced=spaced) else None
+    words = rest.lower().replace(".", " ").split()
+    is_variable = not spaced and len(rest.rstrip("^{}0123456789")) < 2  # one letter right behind a number
+    if is_variable or any(map(_CHANGES.fullmatch, words)):
+        return None
+    return Amount(number=number, unit=rest) if _WORDS.fullmatch(rest) or unit_of(rest) else None
 
 
 def same_amount(answer: Amount, gold: Amount) -> bool:
-    """Whether two amounts are equal: `50%` is `50` and `0.5`, `5 m` is `5` and `500 cm` but not `5 cm`.
-
-    The unit of a mathematical answer stands in its problem, so it may be left out on either side.
-    """
+    """Whether two amounts are equal: `50%` is `50` and `0.5`, `5 m` is `5` and `500 cm` but not `5 cm`."""
     if answer.percent != gold.percent and not answer.unit and not gold.unit:
         share, other = (answer.number, gold.number) if answer.percent else (gold.number, answer.number)
         places = None if share.places is None else share.places + 2
@@ -83,14 +240,6 @@ def same_amount(answer: Amount, gold: Amount) -> bool:
             return False
         return one.si(answer.number.value) == other_unit.si(gold.number.value)
     return agree(answer.number, gold.number)
-
-
-def _is_unit(text: str, *, spaced: bool) -> bool:
-    """A unit that we know, or up to three words; one letter right behind a number is a variable."""
-    words = text.lower().replace(".", " ").split()
-    if any(map(_CHANGES.fullmatch, words)) or (not spaced and len(text.rstrip("^{}0123456789")) < 2):
-        return False
-    return bool(_WORDS.fullmatch(text)) or unit_of(text) is not None
 
 
 def _folded(unit: str) -> str:
@@ -128,11 +277,8 @@ def read_quantity(text: str) -> Quantity | None:
     if number is None:
         return None
     rest = rest.strip().removeprefix("*").strip()
-    if not rest:
-        return Quantity(number=number)
-    unit = unit_of(rest)
-    if unit is not None:
-        return Quantity(number=number, unit=unit)
+    if not rest or (unit := unit_of(rest)):
+        return Quantity(number=number, unit=unit if rest else None)
     counted = read_amount(text)
     return None if counted is None else Quantity(number=counted.number, noun=_folded(counted.unit))
 
@@ -143,19 +289,18 @@ def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
     A bare gold accepts an answer with a unit only if the numbers agree: the gold does not say in which unit.
     """
     one, other = read_quantity(answer), read_quantity(gold)
-    if one is None or other is None:
+    if one is None or other is None or (other.noun and (one.unit or one.noun not in ("", other.noun))):
         return False
-    expected = other.number.value
+    number, expected = one.number.value, other.number.value
     if other.unit is not None:
-        value = one.in_unit(other.unit)
-        return value is not None and _near(value, expected, rel_tol)
-    is_count = other.number.places is None and expected.denominator == 1
-    if other.noun and (one.unit is not None or one.noun not in ("", other.noun)):
-        return False
-    candidates = [one.number.value] if one.unit in (None, PERCENT) or any(one.unit.dimension) else []
-    if one.unit is not None and not any(one.unit.dimension):
-        candidates.append(one.number.value * one.unit.factor)
-    return any(_near(value, expected, 0.0 if is_count else rel_tol) for value in candidates)
+        candidates = [one.in_unit(other.unit)]
+    elif one.unit is None or any(one.unit.dimension):
+        candidates = [number]
+    else:  # a share, an angle or a ratio: its number in units of one, and 50 % is also 50
+        candidates = [number * one.unit.factor, *([number] if one.unit == PERCENT else ())]
+    is_count = other.unit is None and other.number.places is None and expected.denominator == 1
+    most = 0 if is_count else Fraction(rel_tol) * abs(expected)
+    return any(value is not None and abs(value - expected) <= most for value in candidates)
 
 
 def _irrational(text: str) -> tuple[Numeral | None, str]:
@@ -166,7 +311,3 @@ def _irrational(text: str) -> tuple[Numeral | None, str]:
         if value is not None:
             return Numeral(value=value), text[end:]
     return None, text
-
-
-def _near(value: Fraction, expected: Fraction, rel_tol: float) -> bool:
-    return abs(value - expected) <= Fraction(rel_tol) * abs(expected)
