@@ -36,7 +36,7 @@ def ruled(**rules) -> Plan:
     return replace(PLAN, reset=some_resets(**rules))
 
 
-def test_a_quiet_boundary_decides_nothing():
+def test_a_quiet_state_decides_nothing():
     assert decide(ruled(every=500, kl_ceiling=1.0, stalled_validations=5), STATE) == ()
 
 
@@ -123,8 +123,8 @@ def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
     assert len(resets(replace(plan, detectors={}), doubted)) == 1  # a recipe may switch it off
     never_better = replace(due, signals=fold([evaluated(250, 0.0), *DOUBTS[doubt][1:]]).signals)
     assert len(resets(plan, never_better)) == 1
-    (ordered,) = resets(plan, replace(doubted, asked=("reset-reference",)))
-    assert (ordered.reason, ordered.target) == ("order", "current")
+    (told,) = resets(plan, replace(doubted, asked=("reset-reference",)))
+    assert (told.reason, told.target) == ("command", "current")
 
 
 def test_no_detector_resets_to_a_policy_in_doubt():
@@ -149,7 +149,7 @@ def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
     asked = replace(state, asked=("stop", "roll-back"), roll_back_to=named)
     defaults = replace(PLAN, detectors=some_detectors())
     (only,) = decide(defaults, asked, interrupted=True)
-    assert (only.detector, only.action, only.good_step) == ("order", "roll_back", good)
+    assert (only.detector, only.action, only.good_step) == ("command", "roll_back", good)
     assert (
         decide(PLAN, replace(asked, roll_back_to=None))[0].good_step == 299
     )  # nobody watches: one step back
@@ -180,10 +180,10 @@ def test_a_finished_run_is_done_even_if_interrupted():
     assert stops(replace(STATE, step=1000), interrupted=True) == ["done"]
 
 
-def test_an_order_resets_whatever_the_rules_say_and_only_a_reference_that_can_be():
+def test_a_command_resets_whatever_the_rules_say_and_only_a_reference_that_can_be():
     asked = replace(STATE, asked=("reset-reference",), last_reset=299)
     (reset,) = resets(ruled(cooldown=50, optimizer="clear"), asked)
-    assert (reset.reason, reset.target, reset.optimizer) == ("order", "current", "clear")
+    assert (reset.reason, reset.target, reset.optimizer) == ("command", "current", "clear")
     assert resets(PLAN, replace(asked, reference=None)) == []
 
 

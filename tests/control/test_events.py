@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from prorl.config.schema import Action
 from prorl.control.events import (
+    CommandGiven,
     Event,
     Intervened,
-    Ordered,
     ReferenceReset,
     Resumed,
     RolloutStats,
@@ -81,7 +81,7 @@ events = st.one_of(
     st.builds(
         Intervened,
         **dict.fromkeys(("step", "lr_until", "obeyed"), counts),
-        detector=st.sampled_from(["kl_spike", "order"]),
+        detector=st.sampled_from(["kl_spike", "command"]),
         action=st.sampled_from(get_args(Action)),
         reason=names,
         numbers=tables,
@@ -91,9 +91,9 @@ events = st.one_of(
         from_step=st.none() | counts,
     ),
     st.builds(
-        Ordered,
+        CommandGiven,
         **dict.fromkeys(("step", "inbox"), counts),
-        **dict.fromkeys(("id", "order", "text"), names),
+        **dict.fromkeys(("id", "name", "text"), names),
         settings=st.dictionaries(names, names | numbers | st.none(), max_size=3),
         refused=st.none() | names,
         overrides=st.dictionaries(names, names | numbers, max_size=3),

@@ -200,7 +200,7 @@ def lineage(run: RunFolder) -> None:
 )
 def tell(
     run: RunFolder,
-    order: Annotated[
+    command: Annotated[
         list[str],
         typer.Argument(
             help="KEY=VALUE …, pause, resume, stop, save, validation, reset-reference, roll-back, roll-back=STEP, or "
@@ -211,19 +211,17 @@ def tell(
         bool, typer.Option("--yes", help="Do not ask before a hyperparameter moves by more than 10 times.")
     ] = False,
 ) -> None:
-    """Give an order to a run, from any shell: it is obeyed at the next step boundary, once, and journalled."""
+    """Give a command to a run, from any shell: it is obeyed when the current step ends, once, and journalled."""
 
     def work() -> None:
-        from prorl.steering import tell as give
+        from prorl.commands import tell as give
 
         def confirm(move: str) -> bool:
-            return yes or (sys.stdin.isatty() and typer.confirm(f"{move}: give this order?"))
+            return yes or (sys.stdin.isatty() and typer.confirm(f"{move}: give this command?"))
 
         folder = run_folder(run)
-        given = give(folder, order, confirm=confirm)
-        typer.echo(
-            f"order {given.id} is in the inbox of {folder}: obeyed at the next boundary between two steps"
-        )
+        given = give(folder, command, confirm=confirm)
+        typer.echo(f"command {given.id} is in the inbox of {folder}: obeyed when the current step ends")
 
     finish(work)
 

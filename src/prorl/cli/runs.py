@@ -354,9 +354,9 @@ def dashboard(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Default: 8787, or the next one that is free.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Take no orders from anybody.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Take no commands from anybody.")] = False,
 ) -> None:
-    """Show runs live in a browser: curves, rollouts, health; and take orders from whoever has the printed token."""
+    """Show runs live in a browser: curves, rollouts, health; and take commands from whoever has the printed token."""
 
     def work() -> None:
         from prorl.lab.dashboard.app import serve

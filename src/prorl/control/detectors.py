@@ -41,7 +41,7 @@ MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
     | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
 )
-"""Measures that an order of a hyperparameter is meant to move; all others keep what is usual of them."""
+"""Measures that setting a hyperparameter is meant to move; all others keep what is usual of them."""
 
 
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
@@ -122,7 +122,7 @@ def forget(signals: Signals, measures: Collection[str] | None = None) -> Signals
     return replace(signals, history={n: values for n, values in signals.history.items() if n not in gone})
 
 
-def after_order(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
+def after_command(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
     """Take in that the operator holds other hyperparameters: only what they are meant to move becomes usual anew."""
     changed = {hparam for hparam, _ in before.items() ^ after.items()}
     return forget(signals, {measure for hparam in changed for measure in MOVES.get(hparam, ())})
@@ -137,7 +137,7 @@ class Intervene:
     reason: str
     good_step: int  # the last step at which the detector was calm
     reading: float = 0.0
-    rule: DetectorConfig | None = None  # None: an order
+    rule: DetectorConfig | None = None  # None: a command
 
 
 def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Intervene, ...]:
@@ -161,11 +161,11 @@ def good_step(plan: Plan, state: RunState) -> int:
 
 
 def told_to_roll_back(plan: Plan, state: RunState) -> Intervene | None:
-    """What the operator's order to roll back amounts to: to the step named, or to the last good one before this."""
+    """What the operator's command to roll back amounts to: to the step named, or to the last good one before this."""
     if "roll-back" not in state.asked:
         return None
     good = min(good_step(plan, state), state.step - 1) if state.roll_back_to is None else state.roll_back_to
-    return Intervene(detector="order", action="roll_back", reason="told to roll back", good_step=good)
+    return Intervene(detector="command", action="roll_back", reason="told to roll back", good_step=good)
 
 
 def degraded(plan: Plan, state: RunState) -> str:
@@ -193,7 +193,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, action = decision.rule, decision.action
     undoes = landed is not None and landed.overrides != state.overrides
-    # What an order broke is mended by undoing it: with the old hyperparameters, at the old rate.
+    # What a command broke is mended by undoing it: with the old hyperparameters, at the old rate.
     lowers = action == "lower_lr" or (action == "roll_back" and not undoes)
     acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
     if action != "warn":
@@ -202,8 +202,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         step=landed.step if landed else state.step,
         detector=decision.detector,
         action=action,
-        reason=decision.reason
-        + (", and the hyperparameters ordered since then are undone" if undoes else ""),
+        reason=decision.reason + (", and the hyperparameters set since then are undone" if undoes else ""),
         numbers={} if rule is None else {"reading": decision.reading, **rule.model_dump(include=LIMITS)},
         rearm=None if rule is None or action in ("stop", "pause", "roll_back") else rule.rearm,
         acted=acted,

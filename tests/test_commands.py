@@ -1,30 +1,30 @@
-"""What an operator may order, and what is refused in one sentence."""
+"""What an operator may command, and what is refused in one sentence."""
 
 from dataclasses import replace
 
 import pytest
 
+from prorl.commands import UNDONE, WORDS, CommandError, far_moves, parse_command, take_in
 from prorl.config.schema import HPARAMS
-from prorl.control.events import Ordered
+from prorl.control.events import CommandGiven
 from prorl.control.plan import make_plan
 from prorl.control.state import Reference, RunState, evolve
 from prorl.run.inbox import Command
-from prorl.steering import UNDONE, WORDS, OrderError, far_moves, judge, parse_order
 from support.recipes import recipe
 
 BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
 STATE = RunState(step=7, reference=BASE)
 
 
-def judged(order: str = "set", *, state=STATE, config=None, context=None, **settings) -> Ordered:
+def judged(command: str = "set", *, state=STATE, config=None, context=None, **settings) -> CommandGiven:
     """Settings are recipe keys with the dot written as two underscores."""
     keys = {key.replace("__", "."): value for key, value in settings.items()}
-    command = Command(id="ab", order=order, settings=keys, end=99)
-    return judge(config or recipe(), state, command, context=context)
+    command = Command(id="ab", name=command, settings=keys, end=99)
+    return take_in(config or recipe(), state, command, context=context)
 
 
 @pytest.mark.parametrize(
-    ("words", "order", "settings", "text"),
+    ("words", "command", "settings", "text"),
     [
         (["pause"], "pause", {}, ""),
         (["reset-reference"], "reset-reference", {}, ""),
@@ -38,41 +38,41 @@ def judged(order: str = "set", *, state=STATE, config=None, context=None, **sett
         (["roll-back=50"], "roll-back", {"step": 50}, ""),
     ],
 )
-def test_what_can_be_typed(words, order, settings, text):
-    parsed = parse_order(words)
-    assert (parsed.order, dict(parsed.settings), parsed.text) == (order, settings, text)
+def test_what_can_be_typed(words, command, settings, text):
+    parsed = parse_command(words)
+    assert (parsed.name, dict(parsed.settings), parsed.text) == (command, settings, text)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ([], "say what to tell"),
-        (["puase"], "'puase' is no order: did you mean 'pause'?"),
-        (["xyzzy"], "'xyzzy' is no order; there are: pause, resume"),
-        (["pause", "now"], "'now' is no order"),
+        (["puase"], "'puase' is no command: did you mean 'pause'?"),
+        (["xyzzy"], "'xyzzy' is no command; there are: pause, resume"),
+        (["pause", "now"], "'now' is no command"),
         (["note"], "a note needs its text"),
         (["=3"], "'=3' names no hyperparameter"),
         (["clip.dual=???"], "Missing mandatory value"),
         (["clip.dual=" + "[" * 3000], "cannot be read"),
-        (["kl.coef=1", "pause"], "no order"),
+        (["kl.coef=1", "pause"], "no command"),
         (["kl.coef={ramp: linear}"], "kl.coef takes one value"),
         (["kl.coef=[1,2]"], "kl.coef takes one value"),
         (["kl.coef={"], "cannot be read"),
-        (["roll-back=5", "pause"], "no order"),
+        (["roll-back=5", "pause"], "no command"),
         (["roll-back=[1]"], "takes one value"),
     ],
 )
 def test_what_cannot_be_typed(words, told):
-    with pytest.raises(OrderError) as error:
-        parse_order(words)
+    with pytest.raises(CommandError) as error:
+        parse_command(words)
     assert told in str(error.value)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("order", [*WORDS, "note"])
-def test_plain_orders_are_taken_in(order):
-    ordered = judged(order)
-    assert (ordered.refused, ordered.step, ordered.id, ordered.inbox) == (None, 7, "ab", 99)
+@pytest.mark.parametrize("command", [*WORDS, "note"])
+def test_plain_commands_are_taken_in(command):
+    event = judged(command)
+    assert (event.refused, event.step, event.id, event.inbox) == (None, 7, "ab", 99)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_before_the_first_step_there_is_nothing_to_roll_back():
     assert "no step has been made yet" in judged("roll-back", state=RunState()).refused
 
 
-@pytest.mark.parametrize("order", [*WORDS, "note", "set"])
-def test_after_a_roll_back_what_it_undid_is_refused_and_the_rest_is_obeyed_again(order):
-    settings = {"kl__coef": 0.1} if order == "set" else {}
+@pytest.mark.parametrize("command", [*WORDS, "note", "set"])
+def test_after_a_roll_back_what_it_undid_is_refused_and_the_rest_is_obeyed_again(command):
+    settings = {"kl__coef": 0.1} if command == "set" else {}
     after = replace(STATE, obeyed=99)
-    assert (judged(order, state=after, **settings).refused is not None) == (order in UNDONE)
-    assert judged(order, state=replace(after, obeyed=98), **settings).refused is None
+    assert (judged(command, state=after, **settings).refused is not None) == (command in UNDONE)
+    assert judged(command, state=replace(after, obeyed=98), **settings).refused is None
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_after_a_roll_back_what_it_undid_is_refused_and_the_rest_is_obeyed_again
 )
 def test_a_hparam_moves_far_by_more_than_ten_times_up_or_down(settings, told):
     config = recipe(optimizer={"lr": 1e-4}, kl={"coef": 1e-3}, length_penalty={"weight": 0})
-    ordered = judged(config=config, **{key.replace(".", "__"): value for key, value in settings.items()})
-    assert ordered.refused is None
-    assert far_moves(make_plan(config), STATE, evolve(STATE, ordered)) == told
+    event = judged(config=config, **{key.replace(".", "__"): value for key, value in settings.items()})
+    assert event.refused is None
+    assert far_moves(make_plan(config), STATE, evolve(STATE, event)) == told
 
 
 def test_a_hparam_that_is_still_at_zero_is_compared_with_where_its_ramp_ends():
@@ -134,10 +134,10 @@ def test_a_hparam_that_is_still_at_zero_is_compared_with_where_its_ramp_ends():
 
 
 def test_hparams_are_held_as_checked_values_by_their_own_names():
-    ordered = judged(kl__coef=1, sampling__samples_per_prompt=32)
-    assert ordered.refused is None
-    assert ordered.overrides == {"kl_coef": 1.0, "samples_per_prompt": 32}
-    assert isinstance(ordered.overrides["kl_coef"], float)
+    event = judged(kl__coef=1, sampling__samples_per_prompt=32)
+    assert event.refused is None
+    assert event.overrides == {"kl_coef": 1.0, "samples_per_prompt": 32}
+    assert isinstance(event.overrides["kl_coef"], float)
 
 
 def test_what_is_held_stays_held_until_it_is_given_back():
@@ -169,16 +169,16 @@ def test_every_hparam_can_be_given_back():
     ],
 )
 def test_nonsense_is_refused_and_changes_nothing(settings, told):
-    ordered = judged(**settings)
-    assert told in ordered.refused
-    assert "\n" not in ordered.refused
-    assert evolve(STATE, ordered).overrides == {}
-    assert evolve(STATE, ordered).inbox == 99
+    event = judged(**settings)
+    assert told in event.refused
+    assert "\n" not in event.refused
+    assert evolve(STATE, event).overrides == {}
+    assert evolve(STATE, event).inbox == 99
 
 
-@pytest.mark.parametrize("order", ["", "sudo", "unreadable", "Pause", "set\n"])
-def test_words_that_are_no_orders_are_refused(order):
-    assert "no order" in judged(order).refused
+@pytest.mark.parametrize("command", ["", "sudo", "unreadable", "Pause", "set\n"])
+def test_words_that_are_no_commands_are_refused(command):
+    assert "no command" in judged(command).refused
 
 
 def test_a_setting_is_judged_together_with_what_is_held():
@@ -192,13 +192,13 @@ def test_a_setting_is_judged_together_with_stages_entered_and_to_come():
     entered = RunState(step=7, stage=0, reference=BASE)
     assert judged(config=config, state=entered, clip__high=0.26).refused is None
     assert judged(config=config, state=entered, clip__high=0.15).refused == (
-        "with this order, in the stage of step 9: clip.high (0.15) is below clip.low (0.25)"
+        "with this command, in the stage of step 9: clip.high (0.15) is below clip.low (0.25)"
     )
     past = RunState(step=10, stage=1, reference=BASE)
     assert judged(config=config, state=past, clip__high=0.3).refused is None
 
 
-def test_orders_that_this_run_cannot_obey_are_refused():
+def test_commands_that_this_run_cannot_obey_are_refused():
     bare = RunState(step=7)
     assert "holds no reference" in judged("reset-reference", state=bare).refused
     assert "the reference is the policy" in judged("reset-reference", state=RunState(reference=BASE)).refused
