@@ -108,7 +108,6 @@ def test_the_doctor_of_clusters_says_what_is_missing():
 
 def test_the_doctor_refuses_what_means_nothing():
     assert "--backend ray" in refused("doctor", "--address", "auto")
-    assert "local or ray" in refused("doctor", "--backend", "slurm")
     placed = refused("doctor", "--recipe", "nano", "--gpus", "8", "steps=5", "cluster.engines=4")
     assert placed == "--gpus chooses the placement itself: leave out cluster.engines=4, or leave out --gpus"
 
