@@ -91,5 +91,14 @@ def test_failures_are_a_sentence_on_standard_error(run):
 
 
 def test_help_says_so():
-    for command in ("status", "compare", "report", "eval", "creativity", "doctor", "tasks list", "tasks check"):
+    for command in (
+        "status",
+        "compare",
+        "report",
+        "eval",
+        "creativity",
+        "doctor",
+        "tasks list",
+        "tasks check",
+    ):
         assert "--json" in done(*command.split(), "--help")

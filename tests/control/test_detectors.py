@@ -113,7 +113,7 @@ def test_the_climb_of_the_kl_after_a_reset_is_no_spike(power):
     assert follow([reset(0), *climb], plan(kl_spike={}))[0] == []
 
 
-@given(st.lists(st.floats(0.7, 1.4), min_size=100, max_size=100))
+@given(st.lists(st.floats(0.85, 1.2), min_size=100, max_size=100))
 def test_noise_is_no_trouble(noise):
     steps = [
         stepped(

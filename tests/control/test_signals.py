@@ -119,13 +119,7 @@ def test_validations_are_paired_with_the_training_score_since_the_one_before():
 def test_a_stall_is_read_at_every_validation():
     assert readings(
         [evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))], "stalled_validation"
-    ) == [
-        0,
-        1,
-        0,
-        1,
-        2,
-    ]
+    ) == [0, 1, 0, 1, 2]
 
 
 @pytest.mark.parametrize(

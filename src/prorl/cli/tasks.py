@@ -149,8 +149,7 @@ def _data() -> None:
 
 @data.command()
 def prepare(
-    recipe: Annotated[str, Argument(help="A recipe by name or a YAML file.")],
-    overrides: Overrides = None,
+    recipe: Annotated[str, Argument(help="A recipe by name or a YAML file.")], overrides: Overrides = None
 ) -> None:
     """Read every data set of a recipe from the hub or a local file, clean it, and store it as Parquet.
 
