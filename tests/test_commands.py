@@ -48,7 +48,7 @@ def test_what_can_be_typed(words, command, settings, text):
     [
         ([], "say what to tell"),
         (["puase"], "'puase' is no command: did you mean 'pause'?"),
-        (["xyzzy"], "'xyzzy' is no command; there are: pause, resume"),
+        (["xyzzy"], "'xyzzy' is no command: there are pause, resume"),
         (["pause", "now"], "'now' is no command"),
         (["note"], "a note needs its text"),
         (["=3"], "'=3' names no hyperparameter"),
@@ -201,7 +201,7 @@ def test_a_setting_is_judged_together_with_stages_entered_and_to_come():
 def test_commands_that_this_run_cannot_obey_are_refused():
     bare = RunState(step=7)
     assert "holds no reference" in judged("reset-reference", state=bare).refused
-    assert "the reference is the policy" in judged("reset-reference", state=RunState(reference=BASE)).refused
+    assert "no step has been made yet" in judged("reset-reference", state=RunState(reference=BASE)).refused
     assert "has no validations" in judged("validation", config=recipe(validation={"every": 0})).refused
     off = recipe(kl={"coef": 0}, reset={"every": 0})
     assert "no reference to pay one to" in judged(config=off, state=bare, kl__coef=0.1).refused

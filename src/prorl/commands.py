@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from prorl.config.recipe import RecipeError, check
-from prorl.config.schema import HPARAMS, RunConfig, setting
+from prorl.config.checks import no_room
+from prorl.config.recipe import RecipeError, check, nearest
+from prorl.config.schema import HPARAMS, RunConfig, StageConfig, setting
 from prorl.control.events import CommandGiven
 from prorl.control.plan import Plan, apply_stage, hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState, evolve, fold
@@ -27,6 +27,7 @@ from prorl.run.inbox import INBOX, UNREADABLE, Command, new_command, next_comman
 from prorl.run.store import RunStore
 
 WORDS = ("pause", "resume", "stop", "save", "validation", "reset-reference", "roll-back")
+ALL = f"{', '.join(WORDS)}, note TEXT, or KEY=VALUE with one of {', '.join(HPARAMS)}"
 PLANNED = "plan"  # as a value: the operator gives the hyperparameter back to the recipe
 FAR = 10.0  # times up or down, from which on a hyperparameter moves only when that is confirmed
 UNDONE = ("set", "reset-reference", "roll-back", "stop")  # a roll back undoes these; others are obeyed again
@@ -47,7 +48,7 @@ def parse_command(words: Sequence[str]) -> Command:
         CommandError: none of these.
     """
     if not words:
-        raise CommandError(f"say what to tell: {_what_there_is()}")
+        raise CommandError(f"say what to tell: {ALL}")
     first, *rest = words
     if first == "note":
         if not rest:
@@ -59,7 +60,7 @@ def parse_command(words: Sequence[str]) -> Command:
         return new_command("roll-back", settings={"step": _setting(first)[1]})
     if any("=" not in word for word in words):
         odd = next((word for word in words if "=" not in word and word not in WORDS), " ".join(words))
-        raise CommandError(f"{odd!r} is no command{_nearest(odd, (*WORDS, 'note', *HPARAMS))}")
+        raise CommandError(f"{odd!r} is no command{_hint(odd, *WORDS, 'note', *HPARAMS)}")
     return new_command("set", settings=dict(map(_setting, words)))
 
 
@@ -144,20 +145,18 @@ def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
 
 
 def _require_sense(config: RunConfig, state: RunState, command: Command) -> None:
-    to = command.settings.get("step", 0) if command.name == "roll-back" else 0
-    resets = command.name == "reset-reference"
-    if command.name == UNREADABLE:
+    name = command.name
+    to = command.settings.get("step", 0) if name == "roll-back" else 0
+    if name == UNREADABLE:
         raise CommandError("this line of the inbox is no command; give commands with `prorl tell`")
-    if command.name not in (*WORDS, "note", "set"):
-        raise CommandError(f"{command.name!r} is no command{_nearest(command.name, (*WORDS, 'note'))}")
-    if command.name == "validation" and not config.validation.every:
+    if name not in (*WORDS, "note", "set"):
+        raise CommandError(f"{name!r} is no command{_hint(name, *WORDS, 'note')}")
+    if name == "validation" and not config.validation.every:
         raise CommandError("this run has no validations (validation.every is 0)")
-    if resets and state.reference is None:
+    if name == "reset-reference" and state.reference is None:
         raise CommandError("this run pays no KL penalty, so it holds no reference to reset")
-    if resets and state.step == 0:
-        raise CommandError("no step has been made yet: the reference is the policy")
-    if command.name == "roll-back" and state.step == 0:
-        raise CommandError("no step has been made yet: there is nothing to roll back")
+    if name in ("reset-reference", "roll-back") and state.step == 0:
+        raise CommandError("no step has been made yet: there is nothing to reset to or to roll back")
     if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < max(state.step, 1):
         raise CommandError(
             f"roll-back={to} names no step before this one: say one from 0 to {state.step - 1}"
@@ -176,34 +175,28 @@ def _overrides(
         raise CommandError("a command to set hyperparameters names at least one: kl.coef=5e-4")
     unknown = next((key for key in settings if key not in HPARAMS), None)
     if unknown is not None:
-        raise CommandError(f"{unknown!r} cannot change during a run{_nearest(unknown, tuple(HPARAMS))}")
+        raise CommandError(f"{unknown!r} cannot change during a run{_hint(unknown, *HPARAMS)}")
     keys = {name: key for key, name in HPARAMS.items()}
     held = {keys[name]: value for name, value in state.overrides.items()} | dict(settings)
     held = {key: value for key, value in held.items() if value != PLANNED}
-    data = config.model_dump() | {"stages": ()}
-    for stage in config.stages[: state.stage + 1]:
-        apply_stage(data, stage)
-    checked = _checked(data, held, "with this command")
-    for stage in config.stages[state.stage + 1 :]:
-        apply_stage(data, stage)
-        _checked(data, held, f"with this command, in the stage of step {stage.at}")
+    entered = state.stage + 1
+    checked = _checked(config, entered, held, "with this command")
+    for index, stage in enumerate(config.stages[entered:], start=entered + 1):
+        _checked(config, index, held, f"with this command, in the stage of step {stage.at}")
     found = {HPARAMS[key]: setting(checked, key) for key in held}
     if found.get("kl_coef") and state.reference is None:
         raise CommandError("this run was begun without a KL penalty, so it holds no reference to pay one to")
-    if context is not None and found.get("response_limit", 0) >= context:
-        raise CommandError(
-            f"sampling.response_limit ({found['response_limit']}) leaves no room for a prompt in the model's "
-            f"context of {context} tokens"
-        )
+    if context is not None and (limit := found.get("response_limit", 0)) >= context:
+        raise CommandError(no_room(limit, context))
     return found
 
 
-def _checked(data: Mapping[str, Any], held: Mapping[str, Any], when: str) -> RunConfig:
-    settings = {section: dict(value) if isinstance(value, dict) else value for section, value in data.items()}
-    for key, value in held.items():
-        section, name = key.split(".")
-        settings[section][name] = value
-    return check(settings, when)
+def _checked(config: RunConfig, stages: int, held: Mapping[str, Any], when: str) -> RunConfig:
+    """The recipe as its first `stages` stages leave it, with what is held on top as if by one more."""
+    data = config.model_dump() | {"stages": ()}
+    for stage in (*config.stages[:stages], StageConfig(at=0, set=dict(held))):
+        apply_stage(data, stage)
+    return check(data, when)
 
 
 def _setting(word: str) -> tuple[str, Any]:
@@ -220,10 +213,5 @@ def _setting(word: str) -> tuple[str, Any]:
     return key, value
 
 
-def _nearest(word: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(word, known, n=1, cutoff=0.6)
-    return f": did you mean {near[0]!r}?" if near else f"; there are: {_what_there_is()}"
-
-
-def _what_there_is() -> str:
-    return f"{', '.join(WORDS)}, note TEXT, or KEY=VALUE with one of {', '.join(HPARAMS)}"
+def _hint(word: str, *known: str) -> str:
+    return f": {nearest(word, known, f'there are {ALL}')}"
