@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from prorl.control import detectors
-from prorl.control.detectors import Signals, Watch
+from prorl.control.detectors import Signals
 from prorl.control.events import (
     CommandGiven,
     Event,
@@ -35,8 +37,8 @@ class Reference:
     """Identity of the reference the KL penalty is paid to."""
 
     name: str
-    birth_step: int
-    parent: str | None
+    birth_step: int = 0
+    parent: str | None = None
     reason: str
     hash: str
 
@@ -80,7 +82,10 @@ def evolve(state: RunState, event: Event) -> RunState:
     """The state after an event: pure, total over the union, blind to wall-clock times."""
     match event:
         case Started():
-            return replace(state, config_hash=event.config_hash, reference=_first_reference(event))
+            first = event.reference_hash and Reference(
+                name="ref_000", reason="start", hash=event.reference_hash
+            )
+            return replace(state, config_hash=event.config_hash, reference=first or None)
         case Stepped():
             return _after_step(state, event)
         case Validated():
@@ -109,12 +114,9 @@ def evolve(state: RunState, event: Event) -> RunState:
         case CommandGiven():
             return _after_command(state, event)
         case Stopped():
-            paused = (
-                None if "stop" in state.asked else state.paused
-            )  # who takes it up again wants it to go on
-            owed = tuple(
-                command for command in state.asked if command == "validation"
-            )  # sat when it is taken up again
+            # Who takes it up again after a stop wants it to go on; a validation asked for is then sat.
+            paused = None if "stop" in state.asked else state.paused
+            owed = ("validation",) if "validation" in state.asked else ()
             return replace(state, stopped=event.reason, paused=paused, asked=owed)
         case Resumed():
             return _after_resume(state, event)
@@ -133,26 +135,14 @@ def to_json(state: RunState) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> RunState:
-    """The state that `to_json` wrote."""
-    plain = _frozen(dict(data))
-    reference, signals = plain["reference"], plain["signals"]
-    watches = {name: Watch(**watch) for name, watch in signals["watches"].items()}
-    plain["reference"] = Reference(**reference) if reference else None
-    plain["signals"] = Signals(**{**signals, "watches": watches})
-    return RunState(**plain)
+    """The state that `to_json` wrote.
 
-
-def _frozen(data: Any) -> Any:
-    """Plain data with tuples in place of JSON's lists."""
-    if isinstance(data, dict):
-        return {key: _frozen(value) for key, value in data.items()}
-    return tuple(map(_frozen, data)) if isinstance(data, (list, tuple)) else data
-
-
-def _first_reference(event: Started) -> Reference | None:
-    if event.reference_hash is None:
-        return None
-    return Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash=event.reference_hash)
+    Raises:
+        ValueError: it is none, or one of another version.
+    """
+    if unknown := data.keys() - RunState.__dataclass_fields__.keys():
+        raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
+    return TypeAdapter(RunState).validate_python(data)
 
 
 def _after_step(state: RunState, event: Stepped) -> RunState:
@@ -237,8 +227,7 @@ def _after_resume(state: RunState, event: Resumed) -> RunState:
     after = replace(state, config_hash=event.config_hash, stopped=None)
     if event.branched_from is None:
         return after
-    # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another
-    # one.
+    # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another.
     own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
     return replace(own, inbox=0, last_command="", obeyed=0)
 
