@@ -203,11 +203,6 @@ def test_validations_are_due_at_the_start_every_few_steps_and_at_the_end(step, l
     assert validation_due(plan, replace(STATE, step=step, last_validation=last_validation)) is due
 
 
-@pytest.mark.parametrize("step", [0, 50, 1000])
-def test_without_validations_none_is_due(step):
-    assert not validation_due(replace(PLAN, validation=some_validations(every=0)), replace(STATE, step=step))
-
-
 @pytest.mark.parametrize(
     ("state", "due"),
     [
