@@ -60,9 +60,6 @@ app = typer.Typer(
 )
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(tasks.data, name="data")
-app.command("eval")(runs.evaluate)
-for command in (runs.report, runs.dashboard, runs.creativity, runs.export, runs.compare, doctor.doctor):
-    app.command()(command)
 
 Recipe = Annotated[str | None, Argument(help="A recipe by name (nano, …) or a YAML file; none for a branch.")]
 Supervise = Annotated[
@@ -190,6 +187,11 @@ def tell(
     folder = run_folder(run)
     given = give(folder, command, confirm=confirm)
     echo(f"command {given.id} is in the inbox of {folder}: obeyed when the current step ends")
+
+
+app.command("eval")(runs.evaluate)
+for command in (runs.report, runs.dashboard, runs.creativity, runs.export, runs.compare, doctor.doctor):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
