@@ -3,7 +3,7 @@
     python benchmarks/operations.py [--steps 40] [--every 4] [--recipe nano] [section.key=value ...]
 
 Both are shares of steps of the same run, so a busy machine changes them little. Checkpoints are written beside the
-training; what they cost is the wait at the boundary (for the copy of the tensors) and what the step after it takes
+training; what they cost is the wait between two steps (for the copy of the tensors) and what the step after it takes
 longer while the writer works.
 """
 
@@ -39,7 +39,7 @@ FEW = (
 
 
 class Timed:
-    """Adds up what the boundaries of a run take, by whether they saved."""
+    """Adds up what a run takes between its steps, by whether they saved."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -47,7 +47,7 @@ class Timed:
         self.others: list[float] = []
 
     def watch(self) -> None:
-        """From now on every boundary is timed."""
+        """From now on the time between steps is taken."""
         keep, timed = Checkpointer.keep, self
 
         def timing(checkpointer: Checkpointer, state: RunState, *, due: bool, **rest: Any) -> None:
@@ -78,7 +78,7 @@ def checkpoint_cost(config: RunConfig, run: Path, every: int) -> dict[str, float
         "step_seconds": step,
         "wait": median(timed.saving) / step,
         "longest_wait": max(timed.saving) / step,
-        "boundary": median(timed.others) / step,
+        "between_steps": median(timed.others) / step,
         "behind": median(behind) / step - 1,
     }
 
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ["a checkpoint", f"{size / 1e6:.1f} MB"],
         ["training waits for a checkpoint (median)", f"{cost['wait']:.1%} of a step"],
         ["training waits for a checkpoint (longest)", f"{cost['longest_wait']:.1%} of a step"],
-        ["a boundary without one", f"{cost['boundary']:.2%} of a step"],
+        ["the time between steps without one", f"{cost['between_steps']:.2%} of a step"],
         ["the step beside the writer, longer by", f"{cost['behind']:.1%}"],
         ["`prorl resume` to going on", f"{resumed['resumed']:.1f} s"],
         ["`prorl resume` to the end of its first step", f"{resumed['first_step']:.1f} s"],

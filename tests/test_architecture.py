@@ -37,7 +37,7 @@ LIGHT = [
     "prorl.build",
     "prorl.lab.measurement",
     "prorl.lab.evals.creativity",
-    "prorl.steering",
+    "prorl.commands",
     "prorl.cluster.estimate",
     "prorl.lab.watch.console",
     "prorl.lab.report.compare",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from prorl.commands import parse_command, tell
 from prorl.config.recipe import check, to_json
 from prorl.control.events import Resumed, Warned
 from prorl.envs.errors import ProrlError
@@ -23,14 +24,13 @@ from prorl.run.inbox import INBOX, send
 from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.store import RunStore
-from prorl.steering import parse_order, tell
 from support.commands import done
 from support.fake_runs import PLAN, events, run_in
 from support.recipes import recipe
 from support.stories import write_run
 
 RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=PLAN.steps)
-ORDERS = (["kl.coef=5e-4"], ["validation"], ["note", "from here on"], ["optimizer.lr=0.2", "clip.high=0.3"])
+COMMANDS = (["kl.coef=5e-4"], ["validation"], ["note", "from here on"], ["optimizer.lr=0.2", "clip.high=0.3"])
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +41,12 @@ def _in_memory(monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """A finished run with resets, validations and orders that were given after its last boundary."""
+    """A finished run with resets, validations and commands that were given after its end."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert run_in(folder, PLAN).stopped == "done"
     (folder / CONFIG).write_bytes(encode_json(to_json(RECIPE), indent=2))
-    for order in ORDERS:
-        send(folder / INBOX, parse_order(order))
+    for command in COMMANDS:
+        send(folder / INBOX, parse_command(command))
     return folder
 
 
@@ -83,7 +83,7 @@ def read_by_all(folder: Path) -> list[str]:
 
 
 def resumed(folder: Path) -> tuple[str, list[str]]:
-    """What resuming is refused with, and what it reports; the run is stopped at its first boundary."""
+    """What resuming is refused with, and what it reports; the run is stopped before its first step."""
     reports: list[str] = []
 
     def resume() -> None:

@@ -110,16 +110,16 @@ def test_an_interrupted_run_goes_on_with_the_newest_policy(tmp_path, stop):
     assert staleness(tmp_path / "run") == {step: int(step - 1 not in (*BUSY, stop)) for step in range(1, 13)}
 
 
-def test_an_order_drops_what_was_sampled_ahead_and_says_so(tmp_path):
-    run_in(tmp_path / "run", STALE, orders={3: "note look"})
+def test_a_command_drops_what_was_sampled_ahead_and_says_so(tmp_path):
+    run_in(tmp_path / "run", STALE, commands={3: "note look"})
     assert staleness(tmp_path / "run")[4] == 0
     (warned,) = (event for event in events(tmp_path / "run") if isinstance(event, Warned))
     assert warned.step == 3
     assert re.match(r"\d+ responses of \d+ tokens that had been sampled ahead are dropped", warned.text)
 
 
-def test_an_order_to_save_is_no_reason_to_be_on_policy_for_long(tmp_path):
-    run_in(tmp_path / "run", replace(STALE, steps=4), orders={1: "save"})
+def test_a_command_to_save_is_no_reason_to_be_on_policy_for_long(tmp_path):
+    run_in(tmp_path / "run", replace(STALE, steps=4), commands={1: "save"})
     assert staleness(tmp_path / "run") == {1: 0, 2: 0, 3: 1, 4: 1}
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prorl.config.checks import heads_problem
+from prorl.config.checks import heads_problem, no_room
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan, make_plan
@@ -45,14 +45,10 @@ if TYPE_CHECKING:
     from prorl.learn.learner import LearnerSettings
     from prorl.local.judge import LocalJudge
 
-FEW_PROBLEMS, MANY_PROBLEMS = (
-    100,
-    500,
-)  # in the fingerprints of a run's tasks, at every start, and of a base's
-FEW_PROCESSES, PER_PROCESSOR = (
-    32,
-    8,
-)  # that any machine runs, and that wait for each processor of a larger one
+FEW_PROBLEMS = 100  # in the fingerprint of a run's tasks, at every start
+MANY_PROBLEMS = 500  # in that of a base's
+FEW_PROCESSES = 32  # that any machine runs
+PER_PROCESSOR = 8  # that wait for each processor of a larger one
 PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
 CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 
@@ -102,10 +98,9 @@ def build_session(
     tokens = load_tokenizer(tokenizer or source)
     renderer = _renderer(tokens, tokenizer or source)
     build = _ray_backend if config.backend == "ray" else _local_backend
+    held = plan.needs_reference if with_reference is None else with_reference
     try:
-        backend, context = build(
-            config, source, tokens, plan.needs_reference if with_reference is None else with_reference
-        )
+        backend, context = build(config, source, tokens, held)
     except ValueError as error:  # an architecture that learner or engine cannot compute
         raise ModelError(f"{source} cannot be trained: {error}") from None
     return Session(
@@ -437,10 +432,7 @@ def _check_context(config: RunConfig, limit: int) -> None:
     asked = [config.sampling.response_limit]
     asked += [stage.set.get("sampling.response_limit", 0) for stage in config.stages]
     if max(asked) >= limit:
-        raise RecipeError(
-            f"sampling.response_limit ({max(asked)}) leaves no room for a prompt in the model's context of "
-            f"{limit} tokens: lower it or take a model with a longer context"
-        )
+        raise RecipeError(no_room(max(asked), limit))
 
 
 def _probe(tokenizer: PreTrainedTokenizerBase, dtype: str) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
 """The algorithm: one prolonged run of ProRL v2, top to bottom.
 
 Nothing is in flight at the top of the loop. With `max_staleness` the rollouts of the next step may have been sampled
-already, and are dropped unless nothing happens there. What happens at that boundary (commands, validation, decisions,
-checkpoint) depends on plan, state and the operator's commands alone, so a run resumed from a checkpoint goes on as if
-never stopped.
+already, and are dropped unless nothing happens there. What happens between two steps (commands, validation,
+decisions, checkpoint) depends on plan, state and the operator's commands alone, so a run resumed from a checkpoint
+goes on as if never stopped.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from statistics import fmean
 
 from prorl.build import Session
+from prorl.commands import take_in_next
 from prorl.control.decide import (
     Decision,
     EnterStage,
@@ -27,9 +28,9 @@ from prorl.control.decide import (
 )
 from prorl.control.detectors import Intervene, good_step, intervened
 from prorl.control.events import (
+    CommandGiven,
     Event,
     Intervened,
-    Ordered,
     ReferenceReset,
     StageEntered,
     Stepped,
@@ -48,7 +49,6 @@ from prorl.run.inbox import INBOX
 from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
 from prorl.run.store import RunStore
-from prorl.steering import next_order
 from prorl.stopwatch import Pulse, Stopwatch
 from prorl.types import Backend, Sampling
 
@@ -90,7 +90,7 @@ def train(run: Run) -> RunState:
     while True:
         before = run.state
         # Commands, validation, decisions, checkpoint.
-        state = boundary(run, rollouts_in_hand=ahead is not None)
+        state = between_steps(run, rollouts_in_hand=ahead is not None)
         if state.stopped is not None:
             return state
 
@@ -149,13 +149,13 @@ def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> Ro
     following = replace(state, step=state.step + 1, cursor=cursor, asked=())  # as far as it can be foreseen
     if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.checkpointer.late:
         return None
-    with suppress(WaitEnded):  # the wish to stop is granted at the boundary
+    with suppress(WaitEnded):  # the wish to stop is granted between the steps
         return sample(run, following, clock)
     return None
 
 
 def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> RolloutBatch | None:
-    """What was sampled ahead, unless something happened at this boundary since the state `before`.
+    """What was sampled ahead, unless something happened between the steps, since the state `before`.
 
     So no decision meets older samples. As nothing is saved with rollouts in hand unless something happened, a run
     goes on from a checkpoint as one that is resumed from it does.
@@ -172,17 +172,17 @@ def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> Rollo
     return None
 
 
-def boundary(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
+def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
     """All that comes between two steps: commands, validation, decisions, checkpoint; while paused again and again.
 
     `rollouts_in_hand`: the next step's were sampled already; a checkpoint by the clock then waits a step. It is over
-    when nothing is left to decide: a roll back lands at a boundary of its own, where commands may wait.
+    when nothing is left to decide: where a roll back lands, commands may wait.
     """
     plan, record = run.plan, run.event_log.record
     saved: RunState | None = None
     while True:
-        while (order := waiting_order(run)) is not None:
-            record(order)
+        while (command := waiting_command(run)) is not None:
+            record(command)
         with suppress(WaitEnded):  # the wish to stop is granted below; the validation stays due
             if validation_due(plan, run.state):
                 record(validate(run))
@@ -201,10 +201,10 @@ def boundary(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
         saved = state
 
 
-def waiting_order(run: Run) -> Ordered | None:
+def waiting_command(run: Run) -> CommandGiven | None:
     """The next command in the inbox that has not been taken in."""
     session, inbox = run.session, run.store.folder / INBOX
-    return next_order(session.config, inbox, run.state, context=session.context)
+    return take_in_next(session.config, inbox, run.state, context=session.context)
 
 
 def validate(run: Run) -> Validated:

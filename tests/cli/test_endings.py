@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from prorl.cli.main import _trained
+from prorl.cli.main import _train
 from prorl.envs.errors import ProrlError
 
 WRITER = """
@@ -55,4 +55,4 @@ def test_what_a_restart_would_meet_again_is_a_failure_and_no_crash(tmp_path, num
         raise OSError(number, os.strerror(number), "journal.jsonl")
 
     with pytest.raises(ProrlError if lasts else OSError, match=os.strerror(number)):
-        _trained(tmp_path, trainer)
+        _train(tmp_path, trainer)

@@ -71,6 +71,14 @@ def test_tasks():
     ]
 
 
+def test_the_doctor():
+    (pieces,) = tables("doctor").values()
+    assert {row["piece"]: row["state"] for row in pieces}["user"] in ("ok", "missing")
+    rows = tables("doctor", "--recipe", "prorl_v2", "--gpus", 16)["placement"]
+    assert {row["memory"] for row in rows} == {"sampling, per GPU", "learning, per GPU", "host, per node"}
+    assert all(row["GiB"] > 0 for row in rows)
+
+
 def test_failures_are_a_sentence_on_standard_error(run):
     for command in (
         ("status", "nowhere"),
@@ -83,5 +91,14 @@ def test_failures_are_a_sentence_on_standard_error(run):
 
 
 def test_help_says_so():
-    for command in ("status", "compare", "report", "eval", "creativity", "tasks list", "tasks check"):
+    for command in (
+        "status",
+        "compare",
+        "report",
+        "eval",
+        "creativity",
+        "doctor",
+        "tasks list",
+        "tasks check",
+    ):
         assert "--json" in done(*command.split(), "--help")

@@ -7,7 +7,9 @@ import pytest
 from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError, config_hash
 from prorl.config.schema import HPARAMS, RunConfig, shape_of
+from prorl.control.plan import make_plan
 from prorl.types import HParams
+from support.defaults import some_detectors
 from support.recipes import recipe
 
 SHAPE = {"context": 8192}
@@ -174,3 +176,46 @@ def test_where_a_run_is_computed_is_no_part_of_what_it_is():
     elsewhere = recipe(backend="ray", cluster={"learners": 8, "engines": 8}, save={"every": 7})
     assert config_hash(elsewhere) == config_hash(recipe())
     assert config_hash(recipe(seed=1)) != config_hash(recipe())
+
+
+# -- detectors
+
+
+def test_a_row_that_is_named_in_part_keeps_the_rest_of_its_defaults():
+    row = recipe(detectors={"length_blowup": {"mode": "act"}}).detectors.length_blowup
+    default = recipe().detectors.length_blowup
+    assert row == default.model_copy(update={"mode": "act"})
+
+
+def test_the_plan_has_the_detectors_that_are_on():
+    plan = make_plan(recipe(detectors={"kl_spike": {"mode": "off"}, "no_signal": {"cooldown": 7}}))
+    assert plan.detectors.keys() == some_detectors().keys() - {"kl_spike"}
+    assert plan.detectors["no_signal"].cooldown == 7
+
+
+def test_every_detector_has_an_action_of_its_own_to_turn_on():
+    every = some_detectors(**{name: {"mode": "act"} for name in some_detectors()})
+    assert all(rule.action != "warn" for rule in every.values())
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ({"kl_spike": {"treshold": 3}}, "did you mean 'detectors.kl_spike.threshold'?"),
+        ({"kl_spike": {"hits": 4}}, "hits (4) is above of_last (3)"),
+        ({"kl_spike": {"mode": "act", "action": "warn"}}, "mode: act needs an action"),
+        ({"kl_spike": {"rearm": 9}}, "detectors.kl_spike: rearm (9) is above its threshold (8)"),
+        ({"no_signal": {"rearm": 0}}, "detectors.no_signal: rearm (0) is below its threshold (0.01)"),
+    ],
+)
+def test_nonsense_about_detectors_is_one_sentence(rows, told):
+    with pytest.raises(RecipeError) as error:
+        recipe(detectors=rows)
+    assert told in str(error.value)
+
+
+def test_without_a_penalty_no_detector_resets_the_reference():
+    off = {"kl": {"coef": 0}, "reset": {"every": 0}}
+    with pytest.raises(RecipeError, match="give it another action"):
+        make_plan(recipe(detectors={"kl_spike": {"mode": "act"}}, **off))
+    assert make_plan(recipe(detectors={"kl_spike": {"mode": "warn"}}, **off))

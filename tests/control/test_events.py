@@ -4,105 +4,13 @@ import json
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from prorl.config.schema import Action
-from prorl.control.events import (
-    Event,
-    Intervened,
-    Ordered,
-    ReferenceReset,
-    Resumed,
-    RolloutStats,
-    StageEntered,
-    Started,
-    Stepped,
-    Stopped,
-    Validated,
-    Warned,
-    from_record,
-    to_record,
-)
-from prorl.types import UpdateStats
+from prorl.control.events import Event, from_record, to_record
 from support.events import one_of_each, stepped
 from support.events import rollout_stats as some_stats
 
-numbers = st.floats(allow_nan=False, allow_infinity=False)
-shares = st.floats(0, 1)
-counts = st.integers(0, 10**12)
-names = st.text(max_size=8)
-words = st.dictionaries(names, names, max_size=3)
-tables = st.dictionaries(names, numbers, max_size=3)
-rollout_stats = st.builds(
-    RolloutStats,
-    **dict.fromkeys(
-        ("draws", "accepted", "easy", "hard", "errors", "surplus", "rollouts", "sampled_tokens"), counts
-    ),
-    **dict.fromkeys(("score", "reward", "length", "truncated", "unanswered"), st.none() | numbers),
-    domain_scores=tables,
-)
-updates = st.builds(
-    UpdateStats,
-    **dict.fromkeys(("updates", "skipped", "skipped_last", "tokens", "action_tokens"), counts),
-    **dict.fromkeys(
-        ("loss", "kl", "entropy", "grad_norm", "clip_share", "mismatch", "mismatch_out_share"),
-        st.none() | numbers,
-    ),
-)
-events = st.one_of(
-    st.builds(Started, config_hash=names, reference_hash=st.none() | names, environment=words),
-    st.builds(Resumed, step=counts, config_hash=names, branched_from=st.none() | names, environment=words),
-    st.builds(Warned, step=counts, text=names),
-    st.builds(
-        Stepped,
-        **dict.fromkeys(("step", "cursor", "version"), counts),
-        **dict.fromkeys(("learning_rate", "length_weight", "kl_coef"), numbers),
-        rollout_stats=rollout_stats,
-        update=updates,
-        seconds=tables,
-    ),
-    st.builds(
-        Validated,
-        step=counts,
-        domains=tables,
-        **dict.fromkeys(("score", "pass_at_n", "unanswered", "seconds"), numbers),
-        responses=counts,
-    ),
-    st.builds(
-        ReferenceReset,
-        **dict.fromkeys(("step", "source_step"), counts),
-        **dict.fromkeys(("name", "parent", "hash"), names),
-        reason=st.sampled_from(["kl_ceiling", "stalled_validation", "schedule", "stage"]),
-        target=st.sampled_from(["current", "best"]),
-        optimizer=st.sampled_from(["keep", "clear"]),
-    ),
-    st.builds(StageEntered, step=counts, index=counts),
-    st.builds(
-        Intervened,
-        **dict.fromkeys(("step", "lr_until", "obeyed"), counts),
-        detector=st.sampled_from(["kl_spike", "order"]),
-        action=st.sampled_from(get_args(Action)),
-        reason=names,
-        numbers=tables,
-        rearm=st.none() | numbers,
-        acted=st.dictionaries(names, counts, max_size=3),
-        lr_scale=shares,
-        from_step=st.none() | counts,
-    ),
-    st.builds(
-        Ordered,
-        **dict.fromkeys(("step", "inbox"), counts),
-        **dict.fromkeys(("id", "order", "text"), names),
-        settings=st.dictionaries(names, names | numbers | st.none(), max_size=3),
-        refused=st.none() | names,
-        overrides=st.dictionaries(names, names | numbers, max_size=3),
-    ),
-    st.builds(Stopped, step=counts, reason=names),
-)
 
-
-@given(events)
+@pytest.mark.parametrize("event", one_of_each(), ids=lambda event: event.kind)
 def test_an_event_survives_json(event):
     assert from_record(json.loads(json.dumps(to_record(event)))) == event
 

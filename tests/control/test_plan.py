@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.schedule import on_off
 from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import HPARAMS, LengthPenaltyConfig, setting
@@ -43,14 +42,6 @@ def test_a_schedule_has_no_memory_and_stays_between_its_extremes(schedule, steps
     last = schedule.at(steps[-1])
     assert all(0 <= schedule.at(step) <= 1 for step in steps)
     assert schedule.at(steps[-1]) == last
-
-
-@given(*[st.integers(0, most) for most in (5, 5, 10, 40)], st.sampled_from([0.0, 0.1, 2.0]))
-def test_the_length_penalty_is_on_when_its_cycle_is(on_steps, off_steps, start_step, step, weight):
-    cycle = {"on_steps": on_steps, "off_steps": off_steps, "start_step": start_step}
-    plan = make_plan(recipe(length_penalty=cycle | {"weight": weight}))
-    on = on_off(step, on_steps, off_steps, start_step)
-    assert hparams_at(plan, step).length_weight == (weight if on else 0.0)
 
 
 def test_every_hparam_holds_what_the_recipe_says():

@@ -10,7 +10,7 @@ from prorl.config.schema import READINGS
 from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, Signals
 from prorl.control.events import Resumed, StageEntered
 from prorl.control.state import evolve, fold
-from support.events import blind, evaluated, intervened, order, reset, rollout_stats, stepped, update
+from support.events import blind, command, evaluated, intervened, reset, rollout_stats, stepped, update
 
 STEADY = [stepped(step) for step in range(1, HISTORY + 1)]
 USUAL = update()
@@ -119,13 +119,7 @@ def test_validations_are_paired_with_the_training_score_since_the_one_before():
 def test_a_stall_is_read_at_every_validation():
     assert readings(
         [evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))], "stalled_validation"
-    ) == [
-        0,
-        1,
-        0,
-        1,
-        2,
-    ]
+    ) == [0, 1, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -133,12 +127,12 @@ def test_a_stall_is_read_at_every_validation():
     [
         (reset(32), {"kl"}),
         (StageEntered(step=32, index=0), {"kl", "entropy", "grad_norm", "length", "truncated"}),
-        (order("set", overrides={"learning_rate": 5.0}), set()),
-        (order("set", overrides={"clip_low": 0.1, "kl_coef": 1e-4}), {"kl"}),
-        (order("set", overrides={"response_limit": 99}), {"length", "truncated"}),
-        (order("set", overrides={"temperature": 0.5}), {"entropy", "length", "truncated"}),
-        (order("set", refused="no"), set()),
-        (order("note"), set()),
+        (command("set", overrides={"learning_rate": 5.0}), set()),
+        (command("set", overrides={"clip_low": 0.1, "kl_coef": 1e-4}), {"kl"}),
+        (command("set", overrides={"response_limit": 99}), {"length", "truncated"}),
+        (command("set", overrides={"temperature": 0.5}), {"entropy", "length", "truncated"}),
+        (command("set", refused="no"), set()),
+        (command("note"), set()),
     ],
 )
 def test_what_changes_on_purpose_becomes_usual_anew(event, forgotten):

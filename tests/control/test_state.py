@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.control.detectors import Signals
-from prorl.control.events import Intervened, Ordered, Resumed, StageEntered, Started, Stopped
+from prorl.control.events import CommandGiven, Intervened, Resumed, StageEntered, Started, Stopped
 from prorl.control.state import KL_MEMORY, RunState, evolve, fold, from_json, to_json
-from support.events import evaluated, intervened, one_of_each, order, reset, rollout_stats, stepped, update
+from support.events import command, evaluated, intervened, one_of_each, reset, rollout_stats, stepped, update
 
 START = Started(config_hash="c", reference_hash="abc")
 counts = st.integers(0, 100)
@@ -42,10 +42,10 @@ journals = st.lists(
             obeyed=counts,
         ),
         st.builds(
-            Ordered,
+            CommandGiven,
             step=counts,
             id=st.text("abc", max_size=3),
-            order=st.sampled_from(["set", "pause", "resume", "stop", "save", "validation", "roll-back", "?"]),
+            name=st.sampled_from(["set", "pause", "resume", "stop", "save", "validation", "roll-back", "?"]),
             refused=st.none() | st.just("no"),
             overrides=st.dictionaries(st.sampled_from(["kl_coef", "clip_high"]), st.floats(0, 1)),
             inbox=counts,
@@ -178,31 +178,31 @@ def test_a_stopped_run_that_is_resumed_is_not_stopped():
 
 
 def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():
-    held = [order("set", overrides={"kl_coef": 0.1}), order("pause", inbox=20)]
+    held = [command("set", overrides={"kl_coef": 0.1}), command("pause", inbox=20)]
     state = fold([START, *held, Resumed(step=1, config_hash="c")])
     assert (state.overrides, state.paused, state.inbox) == ({"kl_coef": 0.1}, "told to pause", 20)
     branch = fold([START, *held, Resumed(step=1, config_hash="d", branched_from="run@1")])
-    assert (branch.overrides, branch.paused, branch.inbox, branch.last_order) == ({}, None, 0, "")
+    assert (branch.overrides, branch.paused, branch.inbox, branch.last_command) == ({}, None, 0, "")
 
 
-def test_an_order_is_carried_out_at_its_boundary_or_not_at_all():
-    asked = [order(name) for name in ("save", "validation", "reset-reference", "stop", "save")]
+def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():
+    asked = [command(name) for name in ("save", "validation", "reset-reference", "stop", "save")]
     assert fold(asked).asked == ("validation", "reset-reference", "stop", "save")
     assert fold([*asked, evaluated(0, 0.1), reset(0)]).asked == ("stop", "save")
     assert fold([*asked, stepped(1)]).asked == ()
     assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ("validation",)
 
 
-def test_a_refused_order_moves_the_cursor_and_nothing_else():
-    refused = order("pause", id="ab", inbox=9, refused="nonsense")
-    assert evolve(RunState(), refused) == replace(RunState(), inbox=9, last_order="ab")
+def test_a_refused_command_moves_the_cursor_and_nothing_else():
+    refused = command("pause", id="ab", inbox=9, refused="nonsense")
+    assert evolve(RunState(), refused) == replace(RunState(), inbox=9, last_command="ab")
 
 
 def test_only_a_told_stop_ends_a_pause():
-    paused = [order("pause"), Stopped(step=0, reason="interrupted")]
+    paused = [command("pause"), Stopped(step=0, reason="interrupted")]
     assert fold(paused).paused == "told to pause"
-    assert fold([order("pause"), order("stop"), Stopped(step=0, reason="told to stop")]).paused is None
-    assert fold([order("pause"), order("resume")]).paused is None
+    assert fold([command("pause"), command("stop"), Stopped(step=0, reason="told to stop")]).paused is None
+    assert fold([command("pause"), command("resume")]).paused is None
 
 
 def test_a_lowered_learning_rate_comes_back_at_its_step():
@@ -213,15 +213,15 @@ def test_a_lowered_learning_rate_comes_back_at_its_step():
 
 def test_a_roll_back_is_saved_and_an_validation_that_a_detector_wants_is_sat():
     assert fold([intervened(action="roll_back")]).asked == ("save",)
-    assert fold([order("validation"), order("save"), intervened(action="validation")]).asked == (
+    assert fold([command("validation"), command("save"), intervened(action="validation")]).asked == (
         "save",
         "validation",
     )
 
 
 def test_a_roll_back_that_is_asked_for_may_name_its_step():
-    assert fold([order("roll-back", settings={"step": 50})]).roll_back_to == 50
-    assert fold([order("roll-back")]).asked == ("roll-back",)
+    assert fold([command("roll-back", settings={"step": 50})]).roll_back_to == 50
+    assert fold([command("roll-back")]).asked == ("roll-back",)
 
 
 def test_a_run_rolled_back_to_where_it_was_stopped_is_not_stopped():

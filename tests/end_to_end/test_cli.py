@@ -17,7 +17,7 @@ import pytest
 from prorl import __version__
 from prorl.cli import app
 from prorl.control.decide import TOLD_TO_STOP
-from prorl.control.events import Ordered, Resumed, Stepped, Stopped
+from prorl.control.events import CommandGiven, Resumed, Stepped, Stopped
 from prorl.envs.sandbox.probe import probe
 from prorl.run.layout import holder
 from support.commands import done, refused, tree
@@ -108,7 +108,6 @@ def test_the_doctor_of_clusters_says_what_is_missing():
 
 def test_the_doctor_refuses_what_means_nothing():
     assert "--backend ray" in refused("doctor", "--address", "auto")
-    assert "local or ray" in refused("doctor", "--backend", "slurm")
     placed = refused("doctor", "--recipe", "nano", "--gpus", "8", "steps=5", "cluster.engines=4")
     assert placed == "--gpus chooses the placement itself: leave out cluster.engines=4, or leave out --gpus"
 
@@ -173,7 +172,7 @@ def test_a_run_that_is_done_is_told_nothing(run):
     assert tree(run) == before
 
 
-def test_what_is_no_order_is_told_to_nobody(run):
+def test_what_is_no_command_is_told_to_nobody(run):
     before = tree(run)
     assert "did you mean 'pause'?" in refused("tell", "tiny", "puase")
     assert "no run" in refused("tell", "nowhere", "pause")
@@ -294,7 +293,7 @@ def test_a_running_training_obeys_what_it_is_told(training, workplace):
     stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, stderr) == (0, "")
     run = workplace / "runs" / "tiny"
-    assert [(order.order, order.refused) for order in of_kind(run, Ordered)] == [
+    assert [(command.name, command.refused) for command in of_kind(run, CommandGiven)] == [
         ("set", None),
         ("stop", None),
     ]

@@ -55,7 +55,7 @@ def test_the_long_run_has_what_could_go_wrong(uninterrupted):
     assert [event.length_weight for event in of_kind(uninterrupted, Stepped)] == [1, 1, 0, 1, 1, 0]
 
 
-@pytest.mark.parametrize("stop", [3, 4])  # between two resets, and where one falls on the same boundary
+@pytest.mark.parametrize("stop", [3, 4])  # between two resets, and where one falls on the same step
 def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_path, stop):
     run = tmp_path / "run"
     halted = start_run(config, run, CtrlC(stop))

@@ -1,4 +1,4 @@
-"""Stages and orders on the real local backend: a domain joins, n and limit double, the optimizer is cleared once."""
+"""Stages and commands on the real backend: a domain joins, n and limit double, the optimizer is cleared once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from prorl.config.recipe import load_recipe
-from prorl.control.events import Ordered, ReferenceReset, StageEntered, Stepped
+from prorl.control.events import CommandGiven, ReferenceReset, StageEntered, Stepped
 from prorl.control.state import fold
 from prorl.run.inbox import INBOX, new_command, send
 from prorl.session import resume_run, start_run
@@ -83,18 +83,18 @@ def test_interrupting_between_stages_changes_no_bit(config, staged, tmp_path, st
     assert (run / last).read_bytes() == (staged / last).read_bytes()
 
 
-def test_orders_in_the_inbox_are_obeyed_by_a_real_run(recipe, tmp_path):
+def test_commands_in_the_inbox_are_obeyed_by_a_real_run(recipe, tmp_path):
     config = load_recipe(str(recipe), ["steps=2"])
     run = tmp_path / "run"
     assert start_run(config, run, CtrlC(1)).stopped == "interrupted"
-    orders = [
+    commands = [
         new_command("set", settings={"kl.coef": 0.5, "optimizer.lr": 1e-3}),
         new_command("set", settings={"sampling.response_limit": 10_000}),
     ]
-    for order in orders:
-        send(run / INBOX, order)
+    for command in commands:
+        send(run / INBOX, command)
     assert resume_run(run, quiet()).stopped == "done"
-    obeyed, refused = of_kind(run, Ordered)
+    obeyed, refused = of_kind(run, CommandGiven)
     assert obeyed.refused is None
     assert "leaves no room for a prompt in the model's context of 192 tokens" in refused.refused
     last = of_kind(run, Stepped)[-1]

@@ -32,7 +32,7 @@ def parent(tmp_path):
         for name in ("rules.json", "base.parquet", "step_000004.parquet"):
             (measurement / name).write_text(name)
         store.write_samples(4, [{"text": "of the parent"}])
-        (store.folder / "inbox.jsonl").write_text("orders to the parent\n")
+        (store.folder / "inbox.jsonl").write_text("commands to the parent\n")
         yield store
 
 

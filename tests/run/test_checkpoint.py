@@ -76,7 +76,7 @@ def checkpointer(store, learner, event_log):
 
 
 def go(checkpointer, event_log, learner, step, *, due=True):
-    """One step and the boundary after it."""
+    """One step and what follows it."""
     learner.weights = step
     checkpointer.keep(event_log.record(stepped(step)), due=due, good_step=0)
 
@@ -90,7 +90,7 @@ def warnings(store):
     return [event for event in map(from_record, store.journal.read()) if isinstance(event, Warned)]
 
 
-def test_the_weights_are_those_of_the_boundary_however_long_the_write_takes(
+def test_the_weights_are_those_of_its_step_however_long_the_write_takes(
     checkpointer, store, event_log, learner
 ):
     keep = checkpointer()
@@ -229,13 +229,13 @@ def test_want_of_memory_asks_to_stop(store, learner, event_log):
     keep = Checkpointer(store, learner, event_log, SaveRules(memory_stop=0.999999))
     state = event_log.record(stepped(1))
     keep.keep(state, due=False, good_step=0)
-    keep.keep(replace(state), due=False, good_step=0)  # the same boundary again, of a paused run
+    keep.keep(replace(state), due=False, good_step=0)  # the same step again, of a paused run
     assert store.interrupt()
     (warned,) = warnings(store)
     assert "memory is nearly used up" in warned.text
 
 
-def test_what_was_mended_is_journalled_once_at_the_next_boundary(store, learner, event_log):
+def test_what_was_mended_is_journalled_once_after_the_next_step(store, learner, event_log):
     learner.told = ["engine 1 has died", "engine 0 was silent"]
     keep = Checkpointer(store, learner, event_log)
     go(keep, event_log, learner, 1)

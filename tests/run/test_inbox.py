@@ -27,7 +27,7 @@ def read_all(inbox, position=0, last=""):
     return commands
 
 
-def orders(inbox, *position):
+def commands(inbox, *position):
     return [replace(command, end=0) for command in read_all(inbox, *position)]
 
 
@@ -35,16 +35,16 @@ def test_no_inbox_is_an_empty_one(inbox):
     assert next_command(inbox, 0, "") is None
 
 
-def test_orders_arrive_as_sent_and_in_order(inbox):
+def test_commands_arrive_as_sent_and_in_order(inbox):
     sent = [
         new_command("pause"),
         new_command("set", settings={"kl.coef": 5e-4, "clip.dual": None}),
         new_command("note", text="a “quoted” word, half a pair \ud800"),
     ]
-    for order in sent:
-        send(inbox, order)
-    assert orders(inbox) == sent
-    assert len({order.id for order in sent}) == 3
+    for command in sent:
+        send(inbox, command)
+    assert commands(inbox) == sent
+    assert len({command.id for command in sent}) == 3
 
 
 def test_what_was_read_is_not_read_again(inbox):
@@ -52,7 +52,7 @@ def test_what_was_read_is_not_read_again(inbox):
     (first,) = read_all(inbox)
     assert next_command(inbox, first.end, first.id) is None
     send(inbox, second := new_command("resume"))
-    assert orders(inbox, first.end, first.id) == [second]
+    assert commands(inbox, first.end, first.id) == [second]
 
 
 @given(st.integers(1, 200))
@@ -62,16 +62,16 @@ def test_a_torn_last_line_waits_until_it_is_whole(tmp_path_factory, missing):
     send(inbox, second := new_command("note", text="x" * 200))
     whole = inbox.read_bytes()
     inbox.write_bytes(whole[:-missing])
-    assert orders(inbox) == [first]
+    assert commands(inbox) == [first]
     inbox.write_bytes(whole)
-    assert orders(inbox) == [first, second]
+    assert commands(inbox) == [first, second]
 
 
-def test_a_sender_that_died_in_the_middle_of_a_line_costs_only_its_own_order(inbox):
+def test_a_sender_that_died_in_the_middle_of_a_line_costs_only_its_own_command(inbox):
     inbox.write_bytes(b'{"id": "ab", "ord')
-    send(inbox, order := new_command("pause"))
-    assert [found.order for found in orders(inbox)] == [UNREADABLE, "pause"]
-    assert orders(inbox)[1] == order
+    send(inbox, command := new_command("pause"))
+    assert [found.name for found in commands(inbox)] == [UNREADABLE, "pause"]
+    assert commands(inbox)[1] == command
 
 
 @pytest.mark.parametrize(
@@ -84,25 +84,25 @@ def test_a_sender_that_died_in_the_middle_of_a_line_costs_only_its_own_order(inb
         b"{}",
         b"[" * 5000,
         b'{"id": "ab"}',
-        b'{"id": 7, "order": "pause"}',
-        b'{"id": "", "order": "pause"}',
-        b'{"id": "NaN", "order": "pause"}',
-        b'{"id": "ab", "order": null}',
-        b'{"id": "ab", "order": "pause", "sudo": true}',
-        b'{"id": "ab", "order": "set", "settings": [1]}',
-        b'{"id": "ab", "order": "set", "settings": {"kl.coef": {"ramp": "linear"}}}',
-        b'{"id": "ab", "order": "note", "text": ["x"]}',
-        b'{"id": "ab", "order": "note", "text": "' + b"x" * MAX_LINE + b'"}',
-        b'{"id": "ab", "order": "set", "settings": {"kl.coef": ' + b"9" * 5000 + b"}}",
+        b'{"id": 7, "name": "pause"}',
+        b'{"id": "", "name": "pause"}',
+        b'{"id": "NaN", "name": "pause"}',
+        b'{"id": "ab", "name": null}',
+        b'{"id": "ab", "name": "pause", "sudo": true}',
+        b'{"id": "ab", "name": "set", "settings": [1]}',
+        b'{"id": "ab", "name": "set", "settings": {"kl.coef": {"ramp": "linear"}}}',
+        b'{"id": "ab", "name": "note", "text": ["x"]}',
+        b'{"id": "ab", "name": "note", "text": "' + b"x" * MAX_LINE + b'"}',
+        b'{"id": "ab", "name": "set", "settings": {"kl.coef": ' + b"9" * 5000 + b"}}",
     ],
 )
-def test_nonsense_is_one_unreadable_order_and_what_follows_is_read(inbox, line):
+def test_nonsense_is_one_unreadable_command_and_what_follows_is_read(inbox, line):
     inbox.write_bytes(line + b"\n")
-    send(inbox, order := new_command("pause"))
-    nonsense, good = orders(inbox)
-    assert (nonsense.order, nonsense.id) == (UNREADABLE, "")
+    send(inbox, command := new_command("pause"))
+    nonsense, good = commands(inbox)
+    assert (nonsense.name, nonsense.id) == (UNREADABLE, "")
     assert len(nonsense.text) <= 80
-    assert good == order
+    assert good == command
 
 
 @given(st.binary(max_size=300))
@@ -111,21 +111,21 @@ def test_no_bytes_break_the_reader(tmp_path_factory, data):
     inbox.write_bytes(data)
     commands = read_all(inbox)
     assert len(commands) <= data.count(b"\n")
-    assert all(command.order == UNREADABLE for command in commands)
+    assert all(command.name == UNREADABLE for command in commands)
 
 
 def test_a_text_is_one_line(inbox):
-    inbox.write_bytes(json.dumps({"id": "ab", "order": "note", "text": "a\n b\t c"}).encode() + b"\n\n")
-    assert orders(inbox) == [Command(id="ab", order="note", text="a b c")]
+    inbox.write_bytes(json.dumps({"id": "ab", "name": "note", "text": "a\n b\t c"}).encode() + b"\n\n")
+    assert commands(inbox) == [Command(id="ab", name="note", text="a b c")]
 
 
-def test_an_inbox_that_was_edited_goes_on_behind_the_last_order_that_was_read(inbox):
+def test_an_inbox_that_was_edited_goes_on_behind_the_last_command_that_was_read(inbox):
     sent = [new_command(word) for word in ("pause", "resume", "save")]
-    for order in sent:
-        send(inbox, order)
+    for command in sent:
+        send(inbox, command)
     *_, second, third = read_all(inbox)
     inbox.write_bytes(inbox.read_bytes().split(b"\n", 1)[1])  # somebody deletes the first line
-    assert orders(inbox, second.end, second.id) == [replace(third, end=0)]
+    assert commands(inbox, second.end, second.id) == [replace(third, end=0)]
 
 
 def test_an_inbox_that_was_replaced_is_not_obeyed_twice(inbox):
@@ -136,12 +136,12 @@ def test_an_inbox_that_was_replaced_is_not_obeyed_twice(inbox):
     assert next_command(inbox, last.end, last.id) is None
     send(inbox, new_command("stop"))
     (lost,) = read_all(inbox, last.end, last.id)
-    assert lost.order == UNREADABLE
+    assert lost.name == UNREADABLE
     send(inbox, again := new_command("stop"))
-    assert orders(inbox, lost.end, last.id) == [again]
+    assert commands(inbox, lost.end, last.id) == [again]
 
 
-def test_an_order_that_is_too_long_is_not_sent(inbox):
+def test_a_command_that_is_too_long_is_not_sent(inbox):
     with pytest.raises(StorageError, match="say it shorter"):
         send(inbox, new_command("note", text="x" * MAX_LINE))
     assert not inbox.exists()
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_the_inbox_as_it_was(inbox):
     send(inbox, first := new_command("pause"))
     with files_limited_to(inbox.stat().st_size + 10), pytest.raises(StorageError, match="free some space"):
         send(inbox, new_command("resume"))
-    assert orders(inbox) == [first]
+    assert commands(inbox) == [first]
 
 
 def _send_many(path, number):
@@ -166,4 +166,4 @@ def test_many_senders_at_once_lose_nothing(inbox):
         sender.start()
     for sender in senders:
         sender.join()
-    assert len({order.id for order in orders(inbox)}) == 30
+    assert len({command.id for command in commands(inbox)}) == 30

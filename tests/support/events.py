@@ -1,9 +1,9 @@
 """Events with plausible contents, of which a test states only what it is about."""
 
 from prorl.control.events import (
+    CommandGiven,
     Event,
     Intervened,
-    Ordered,
     ReferenceReset,
     Resumed,
     RolloutStats,
@@ -113,8 +113,8 @@ def intervened(**changes) -> Intervened:
     return Intervened(**(plausible | changes))
 
 
-def order(name: str, **changes) -> Ordered:
-    return Ordered(**({"step": 1, "id": "c0de", "order": name, "inbox": 40} | changes))
+def command(name: str, **changes) -> CommandGiven:
+    return CommandGiven(**({"step": 1, "id": "c0de", "name": name, "inbox": 40} | changes))
 
 
 def one_of_each() -> tuple[Event, ...]:
@@ -126,7 +126,7 @@ def one_of_each() -> tuple[Event, ...]:
         stepped(1),
         reset(1),
         intervened(),
-        order("set", settings={"kl.coef": 5e-4}, overrides={"kl_coef": 5e-4}, inbox=90),
+        command("set", settings={"kl.coef": 5e-4}, overrides={"kl_coef": 5e-4}, inbox=90),
         Stopped(step=1, reason="interrupted"),
         Resumed(step=1, config_hash="c0ffee"),
         Warned(step=1, text="the disk is full"),

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from prorl.build import Session
+from prorl.commands import parse_command
 from prorl.config.schema import RunConfig
-from prorl.control.events import Event, Ordered, Stepped, Validated, from_record
+from prorl.control.events import CommandGiven, Event, Stepped, Validated, from_record
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.extract import respond
@@ -23,7 +24,6 @@ from prorl.run.inbox import INBOX, send
 from prorl.run.journal import Watcher, read_journal
 from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
-from prorl.steering import parse_order
 from prorl.stopwatch import unheard
 from support.defaults import some_hparams, some_plan, some_resets, some_validations
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
@@ -34,7 +34,7 @@ CONFIG = recipe(
     validation={"every": 4},
     length_penalty={"on_steps": 2, "off_steps": 3},
 )
-"""By which orders are judged."""
+"""By which commands are judged."""
 
 PLAN = some_plan(
     seed=7,
@@ -95,7 +95,7 @@ def run_in(
     out: Callable[[OutJudge, str], None] | None = None,
     wait: Callable[[str, float], None] = wait_silently,
     config: RunConfig = CONFIG,
-    orders: Mapping[int, str] = MappingProxyType({}),
+    commands: Mapping[int, str] = MappingProxyType({}),
     sabotage: Callable[[FakeBackend], None] = lambda backend: None,
     watch: Watcher = lambda event, state: None,
     keep: SaveRules | None = None,
@@ -103,14 +103,14 @@ def run_in(
 ) -> RunState:
     """Start or resume a run in `folder`.
 
-    `until` interrupts it at a boundary, `out` is what a broken judge meets, `sabotage` changes the backend; `orders`
-    are given as {step: words} right when that step has been made.
+    `until` interrupts it between two steps, `out` is what a broken judge meets, `sabotage` changes the backend;
+    `commands` are given as {step: words} right when that step has been made.
     """
-    script = dict(orders)
+    script = dict(commands)
 
-    def watch_and_order(event: Event, state: RunState) -> None:
+    def watch_and_command(event: Event, state: RunState) -> None:
         if isinstance(event, Stepped) and event.step in script:
-            send(folder / INBOX, parse_order(script.pop(event.step).split()))
+            send(folder / INBOX, parse_command(script.pop(event.step).split()))
         watch(event, state)
 
     answers = Answers()
@@ -141,13 +141,13 @@ def run_in(
                 backend.learner,
                 config_hash="c",
                 with_reference=plan.needs_reference,
-                watchers=[watch_and_order],
+                watchers=[watch_and_command],
             )
         else:
             checkpoint = store.latest_checkpoint()
             assert checkpoint is not None
             event_log = resume(
-                store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_order]
+                store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_command]
             )
         checkpointer = Checkpointer(store, backend, event_log, keep)
         run = Run(
@@ -172,9 +172,9 @@ def of(folder: Path, kind: type | tuple[type, ...]) -> list:
 
 
 def nameless(folder: Path) -> list[Event]:
-    """What happened, without times and the ids of orders."""
+    """What happened, without times and the ids of commands."""
     told = timeless(events(folder))
-    return [replace(event, id="") if isinstance(event, Ordered) else event for event in told]
+    return [replace(event, id="") if isinstance(event, CommandGiven) else event for event in told]
 
 
 def once_at(step: int) -> Callable[[RunState], bool]:

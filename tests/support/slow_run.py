@@ -22,7 +22,7 @@ def main(folder: Path, seconds: float, steps: int) -> None:
     config = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=steps)
 
     def watch(event, state) -> None:
-        if isinstance(event, Started):  # a fake run has no recipe of its own; who gives orders asks for one
+        if isinstance(event, Started):  # a fake run has no recipe of its own; who gives commands asks for one
             write_atomic(folder / CONFIG, encode_json(to_json(config)))
         if isinstance(event, Stepped):
             time.sleep(seconds)

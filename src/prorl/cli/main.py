@@ -9,10 +9,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console as RichConsole
+from typer import Argument, Exit, Option, echo
 
 from prorl import __version__
 from prorl.cli import doctor, runs, tasks
@@ -21,9 +22,10 @@ from prorl.cli.outcome import (
     Address,
     AsJson,
     Backend,
+    Overrides,
+    Program,
     RunFolder,
     changes_to,
-    finish,
     outlive_readers,
     run_at,
     say,
@@ -49,193 +51,157 @@ LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, 
 
 app = typer.Typer(
     name="prorl",
+    cls=Program,
     help="ProRL v2: prolonged reinforcement learning of language models with verifiable rewards.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(tasks.data, name="data")
-app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
-runs.add_to(app)
 
-Recipe = Annotated[
-    str | None, typer.Argument(help="A recipe by name (nano, prorl_v2, …) or a YAML file; none for a branch.")
-]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(help="Changes to the recipe, as in optimizer.lr=1e-4 steps=500.")
-]
+Recipe = Annotated[str | None, Argument(help="A recipe by name (nano, …) or a YAML file; none for a branch.")]
 Supervise = Annotated[
-    bool,
-    typer.Option(
-        "--supervise/--no-supervise",
-        help="Restart the trainer when it crashes or hangs; without, run plainly.",
-    ),
+    bool, Option("--supervise/--no-supervise", help="Restart the trainer when it crashes or hangs.")
 ]
 Trainer = Callable[["Console", "Interrupt"], "RunState"]
 
 
-@app.command(
-    epilog="Examples: `prorl train nano` · `prorl train prorl_v2 optimizer.lr=2e-6 --dry-run` · "
-    "`prorl train --branch nano@100 kl.coef=1e-2 --run runs/hot`\n\n" + STATUSES
-)
+@app.command(epilog=STATUSES)
 def train(
     recipe: Recipe = None,
     overrides: Overrides = None,
-    run: Annotated[
-        Path | None, typer.Option(help="Run directory; default: runs/ and the name of the recipe.")
-    ] = None,
-    branch: Annotated[
-        str | None,
-        typer.Option(help="Go on from RUN@STEP (without @STEP: its newest checkpoint) as a new run."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option(help="Print the resolved recipe and estimates, then stop.")
-    ] = False,
+    run: Annotated[Path | None, Option(help="Run directory; default: runs/ and the recipe's name.")] = None,
+    branch: Annotated[str | None, Option(help="Go on from RUN[@STEP] as a new run.")] = None,
+    dry_run: Annotated[bool, Option(help="Print the resolved recipe and estimates, then stop.")] = False,
     backend: Backend = None,
     address: Address = None,
     supervise: Supervise = True,
 ) -> None:
-    """Train a model by a recipe from its beginning, or as a branch of another run."""
+    """Train a model by a recipe from its beginning, or as a branch of another run.
 
-    def work() -> int:
-        changes = changes_to(overrides, backend, address)
-        if branch is not None:
-            return _branch(
-                branch, [*([] if recipe is None else [recipe]), *changes], run, supervise=supervise
-            )
-        if recipe is None:
-            raise ProrlError("say what to train: the name of a recipe, or --branch RUN@STEP")
-        from prorl.config.recipe import load_recipe
+    Examples: `prorl train nano` · `prorl train prorl_v2 optimizer.lr=2e-6 --dry-run` ·
+    `prorl train --branch nano@100 kl.coef=1e-2 --run runs/hot`
+    """
+    changes = changes_to(overrides, backend, address)
+    if branch is not None:
+        _branch(branch, [*([] if recipe is None else [recipe]), *changes], run, supervise=supervise)
+    if recipe is None:
+        raise ProrlError("say what to train: the name of a recipe, or --branch RUN@STEP")
+    from prorl.config.recipe import load_recipe
 
-        config = load_recipe(recipe, changes)
-        if dry_run:
-            from prorl.cluster.estimate import dry_run as describe
+    config = load_recipe(recipe, changes)
+    if dry_run:
+        from prorl.cluster.estimate import dry_run as describe
 
-            typer.echo(describe(config))
-            return 0
-        folder = run or RUNS / config.name
-        if supervise:
-            return _supervised(["train", recipe, *changes, "--run", str(folder)], folder)
-        from prorl.session import start_run
+        echo(describe(config))
+        return
+    folder = run or RUNS / config.name
+    if supervise:
+        _supervise(["train", recipe, *changes, "--run", str(folder)], folder)
+    from prorl.session import start_run
 
-        return _trained(folder, partial(start_run, config, folder))
-
-    finish(work, refused=CRASHED)
+    _train(folder, partial(start_run, config, folder))
 
 
-@app.command(epilog="Examples: `prorl resume nano` · `prorl resume nano save.minutes=10`\n\n" + STATUSES)
+@app.command(epilog=STATUSES)
 def resume(
     run: RunFolder,
     overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Changes to save, deadlines, guards, backend or cluster; for others there is `train --branch`."
-        ),
+        list[str] | None, Argument(help="Changes to save, deadlines, guards, backend or cluster.")
     ] = None,
     backend: Backend = None,
     address: Address = None,
     supervise: Supervise = True,
 ) -> None:
-    """Go on with a run from its newest good checkpoint, exactly where it was."""
+    """Go on with a run from its newest good checkpoint, exactly where it was.
 
-    def work() -> int:
-        folder, changes = run_folder(run), changes_to(overrides, backend, address)
-        if supervise:
-            return _supervised(["resume", str(folder), *changes], folder, changes)
-        from prorl.run.supervise import ENDED
-        from prorl.session import resume_run
+    Examples: `prorl resume nano` · `prorl resume nano save.minutes=10`
+    """
+    folder, changes = run_folder(run), changes_to(overrides, backend, address)
+    if supervise:
+        _supervise(["resume", str(folder), *changes], folder, changes)
+    from prorl.run.supervise import ENDED
+    from prorl.session import resume_run
 
-        after = os.environ.get(ENDED, "")
-        return _trained(folder, partial(resume_run, folder, overrides=changes, after=after))
-
-    finish(work, refused=CRASHED)
+    _train(folder, partial(resume_run, folder, overrides=changes, after=os.environ.get(ENDED, "")))
 
 
-@app.command(epilog="Examples: `prorl status` · `prorl status nano` · `prorl status --json`")
+@app.command()
 def status(
-    run: Annotated[
-        Path | None, typer.Argument(help="A run directory, or its name below runs/; default: all of them.")
-    ] = None,
+    run: Annotated[Path | None, Argument(help="A run, or its name below runs/; default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how runs are doing, from their files: progress, last validation, last decisions, health."""
+    """Show how runs are doing, from their files: progress, last validation, last decisions, health.
 
-    def work() -> int:
-        from prorl.lab.watch.console import overview
-        from prorl.run.history import RunHistory, read_history
-        from prorl.run.layout import runs_below
+    Examples: `prorl status` · `prorl status nano` · `prorl status --json`
+    """
+    from prorl.lab.watch.console import overview
+    from prorl.run.history import RunHistory, read_history
+    from prorl.run.layout import runs_below
 
-        found = [read_history(run_folder(run))] if run else [RunHistory(path) for path in runs_below(RUNS)]
-        for one in found:
-            one.refresh()
-        if found or as_json:
-            show(overview(found), as_json)
-        else:
-            typer.echo(f"there are no runs below {RUNS}/")
-        return 0
-
-    finish(work)
+    found = [read_history(run_folder(run))] if run else [RunHistory(path) for path in runs_below(RUNS)]
+    for one in found:
+        one.refresh()
+    if found or as_json:
+        show(overview(found), as_json)
+    else:
+        echo(f"there are no runs below {RUNS}/")
 
 
-@app.command(epilog="Examples: `prorl lineage nano`")
+@app.command()
 def lineage(run: RunFolder) -> None:
-    """Print where a run's references come from: birth, reason, parent, optimizer; and the run's own parent."""
+    """Print where a run's references come from: birth, reason, parent, optimizer; and the run's own parent.
 
-    def work() -> int:
-        from prorl.run.history import lineage_lines, read_history
+    Example: `prorl lineage nano`
+    """
+    from prorl.run.history import lineage_lines, read_history
 
-        for text in lineage_lines(read_history(run_folder(run))):
-            typer.echo(text)
-        return 0
-
-    finish(work)
+    for text in lineage_lines(read_history(run_folder(run))):
+        echo(text)
 
 
-@app.command(
-    epilog="Examples: `prorl tell nano kl.coef=5e-4 optimizer.lr=1e-4` · `prorl tell nano kl.coef=plan` · "
-    '`prorl tell nano pause` · `prorl tell nano note "new verifier from here on"`'
-)
+@app.command()
 def tell(
     run: RunFolder,
-    order: Annotated[
+    command: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             help="KEY=VALUE …, pause, resume, stop, save, validation, reset-reference, roll-back, roll-back=STEP, or "
             "note TEXT. The value `plan` gives a hyperparameter back to the recipe."
         ),
     ],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before a hyperparameter moves by more than 10 times.")
-    ] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask before a move by more than 10 times.")] = False,
 ) -> None:
-    """Give an order to a run, from any shell: it is obeyed at the next step boundary, once, and journalled."""
+    """Give a command to a run, from any shell: it is obeyed when the current step ends, once, and journalled.
 
-    def work() -> None:
-        from prorl.steering import tell as give
+    Examples: `prorl tell nano kl.coef=5e-4 optimizer.lr=1e-4` · `prorl tell nano kl.coef=plan` ·
+    `prorl tell nano pause` · `prorl tell nano note "new verifier from here on"`
+    """
+    from prorl.commands import tell as give
 
-        def confirm(move: str) -> bool:
-            return yes or (sys.stdin.isatty() and typer.confirm(f"{move}: give this order?"))
+    def confirm(move: str) -> bool:
+        return yes or (sys.stdin.isatty() and typer.confirm(f"{move}: give this command?"))
 
-        folder = run_folder(run)
-        given = give(folder, order, confirm=confirm)
-        typer.echo(
-            f"order {given.id} is in the inbox of {folder}: obeyed at the next boundary between two steps"
-        )
+    folder = run_folder(run)
+    given = give(folder, command, confirm=confirm)
+    echo(f"command {given.id} is in the inbox of {folder}: obeyed when the current step ends")
 
-    finish(work)
+
+app.command("eval")(runs.evaluate)
+for command in (runs.report, runs.dashboard, runs.creativity, runs.export, runs.compare, doctor.doctor):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
 def version(
-    show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    show: Annotated[bool, Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     """Options of the program itself."""
     if show:
-        typer.echo(__version__)
-        raise typer.Exit
+        echo(__version__)
+        raise Exit
 
 
 def main() -> None:
@@ -252,7 +218,7 @@ def main() -> None:
         sys.exit(CRASHED)
 
 
-def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> int:
+def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> NoReturn:
     parent, step = run_at(origin)
     for change in overrides:
         if "=" not in change:
@@ -261,13 +227,13 @@ def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervis
             )
     target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     if supervise:
-        return _supervised(["train", "--branch", origin, *overrides, "--run", str(target)], target)
+        _supervise(["train", "--branch", origin, *overrides, "--run", str(target)], target)
     from prorl.session import branch_run
 
-    return _trained(target, partial(branch_run, parent, target, overrides, step=step))
+    _train(target, partial(branch_run, parent, target, overrides, step=step))
 
 
-def _supervised(arguments: Sequence[str], folder: Path, changes: Sequence[str] = ()) -> int:
+def _supervise(arguments: Sequence[str], folder: Path, changes: Sequence[str] = ()) -> NoReturn:
     """Run a trainer under a supervisor: by these arguments, and by `resume` once there is something to resume.
 
     `changes` are a resume's: a trainer that dies before it has stored them leaves them to the next.
@@ -277,13 +243,13 @@ def _supervised(arguments: Sequence[str], folder: Path, changes: Sequence[str] =
     prorl = [sys.executable, "-m", "prorl"]
     again = [*prorl, "resume", str(folder), *changes, "--no-supervise"]
     try:
-        return Supervisor([*prorl, *arguments, "--no-supervise"], again, folder, say=say).run()
+        raise Exit(Supervisor([*prorl, *arguments, "--no-supervise"], again, folder, say=say).run())
     finally:
         RichConsole().show_cursor()  # a trainer that was killed has left it hidden
 
 
-def _trained(folder: Path, trainer: Trainer) -> int:
-    """Train in this process and report on a run that is over; returns the exit status for how it ended."""
+def _train(folder: Path, trainer: Trainer) -> NoReturn:
+    """Train in this process and report on a run that is over; the exit status says how it ended."""
     from prorl.control.decide import TOLD_TO_STOP
     from prorl.lab.watch.console import Console
     from prorl.run.process import Interrupt
@@ -304,7 +270,7 @@ def _trained(folder: Path, trainer: Trainer) -> int:
         ) from error
     if stopped in ("done", TOLD_TO_STOP):
         report_at_the_end(folder)
-        return 0
+        raise Exit
     if stopped == "interrupted":
-        return interrupt.status
+        raise Exit(interrupt.status)
     raise ProrlError(f"the run stopped: {stopped}")

@@ -12,10 +12,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
 from rich.console import Console as RichConsole
+from typer import Argument, Exit, Option, echo
+from typer.core import TyperGroup
 
 from prorl.envs.errors import ProrlError
 from prorl.run.layout import run_folder
@@ -27,16 +28,29 @@ FAILED = 1
 CRASHED = 70  # a bug, or the system refused something
 INTERRUPTED = 130
 
-RunFolder = Annotated[Path, typer.Argument(help="A run directory, or its name below runs/.")]
-Backend = Annotated[
-    str | None, typer.Option(help="Where it is computed, local or ray; the same as backend=….")
-]
-Address = Annotated[
-    str | None, typer.Option(help="A running Ray cluster, or auto; the same as cluster.address=….")
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the tables as JSON: shares as fractions, unknown as null.")
-]
+RunFolder = Annotated[Path, Argument(help="A run directory, or its name below runs/.")]
+Overrides = Annotated[list[str] | None, Argument(help="Changes to the recipe: optimizer.lr=1e-4 steps=500.")]
+Backend = Annotated[str | None, Option(help="Where to compute, local or ray; the same as backend=….")]
+Address = Annotated[str | None, Option(help="A Ray cluster, or auto; the same as cluster.address=….")]
+AsJson = Annotated[bool, Option("--json", help="Print tables as JSON: shares as fractions, unknown as null.")]
+
+
+class Program(TyperGroup):
+    """All commands; an expected failure of one is a sentence on standard error and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
+        except ProrlError as error:
+            fail(str(error))
+        except (MemoryError, OSError) as error:
+            lacks = "there is not enough memory on this machine: free some, or ask for less"
+            # what the system refused a trainer may not happen again
+            status = CRASHED if ctx.invoked_subcommand in ("train", "resume") else FAILED
+            fail(f"the system refused: {error}" if isinstance(error, OSError) else lacks, status)
 
 
 def changes_to(overrides: Sequence[str] | None, backend: str | None, address: str | None) -> list[str]:
@@ -64,35 +78,20 @@ def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> No
     from prorl.lab.tables import print_tables, to_json
 
     if as_json:
-        typer.echo(to_json(tables))
+        echo(to_json(tables))
     else:
         print_tables(tables, RichConsole(highlight=False), aligned=aligned)
 
 
-def finish(work: Callable[[], int | None], *, refused: int = FAILED) -> None:
-    """Run a command; `work` returns its exit status, None for 0.
-
-    `refused` is the status where the system refused something, which may not happen again.
-    """
-    try:
-        status = work()
-    except KeyboardInterrupt:
-        fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
-    except ProrlError as error:
-        fail(str(error), FAILED)
-    except MemoryError:
-        fail("there is not enough memory on this machine: free some, or ask for less", refused)
-    except OSError as error:
-        fail(f"the system refused: {error}", refused)
-    else:
-        if status:
-            raise typer.Exit(status)
-
-
-def fail(sentence: str, status: int) -> NoReturn:
+def fail(sentence: str, status: int = FAILED) -> NoReturn:
     """End the program with a sentence."""
     say(sentence)
-    raise typer.Exit(status)
+    raise Exit(status)
+
+
+def say(sentence: str) -> None:
+    """One sentence on standard error."""
+    RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"prorl: {sentence}", markup=False)
 
 
 class _Output(io.TextIOWrapper):
@@ -120,8 +119,3 @@ def outlive_readers() -> None:
         if old := getattr(sys, name):  # None where it was closed at the start
             new = _Output(old.buffer, old.encoding, old.errors, line_buffering=old.line_buffering)
             setattr(sys, name, new)
-
-
-def say(sentence: str) -> None:
-    """One sentence on standard error."""
-    RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"prorl: {sentence}", markup=False)

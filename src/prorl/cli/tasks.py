@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console as RichConsole
+from typer import Argument, Option, echo
 
-from prorl.cli.outcome import AsJson, finish, show
+from prorl.cli.outcome import AsJson, Overrides, show
 from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import TASKS, make_task
@@ -19,97 +20,79 @@ from prorl.envs.types import Task
 if TYPE_CHECKING:
     from prorl.lab.tables import Table
 
-data = typer.Typer(
-    help="Prepare the data sets that a recipe names.", no_args_is_help=True, rich_markup_mode="markdown"
-)
-app = typer.Typer(help="List, show and check the tasks.", no_args_is_help=True, rich_markup_mode="markdown")
+LOOK: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": "markdown"}
+data = typer.Typer(help="Prepare the data sets that a recipe names.", **LOOK)
+app = typer.Typer(help="List, show and check the tasks.", **LOOK)
 
-Recipe = Annotated[
-    str | None, typer.Option(help="Take the tasks of this recipe, its prepared data sets among them.")
-]
+Recipe = Annotated[str | None, Option(help="Take the tasks of this recipe, prepared data sets too.")]
 
 
-@app.command("list", epilog="Examples: `prorl tasks list` · `prorl tasks list --recipe prorl_v2 --json`")
+@app.command("list")
 def list_tasks(recipe: Recipe = None, as_json: AsJson = False) -> None:
-    """Name every task with its domain, its difficulty levels and its splits."""
+    """Name every task with its domain, its difficulty levels and its splits.
 
-    def work() -> None:
-        from prorl.lab.tables import Table
+    Examples: `prorl tasks list` · `prorl tasks list --recipe prorl_v2 --json`
+    """
+    from prorl.lab.tables import Table
 
-        rows = []
-        for name, make in _makers(recipe).items():
-            task = make()
-            levels, beyond = (
-                ", ".join(map(str, getattr(task, which, ()))) for which in ("levels", "ood_levels")
-            )
-            splits = " ".join(
-                split for split in ("train", "validation", "test", "ood") if split in task.splits
-            )
-            rows.append((name, task.domain, levels, beyond, splits))
-        columns = ("task", "domain", "levels", "out of domain", "splits")
-        show([Table(title="", columns=columns, rows=tuple(rows))], as_json)
-
-    finish(work)
+    rows = []
+    for name, make in _makers(recipe).items():
+        task = make()
+        levels, beyond = (", ".join(map(str, getattr(task, which, ()))) for which in ("levels", "ood_levels"))
+        splits = " ".join(split for split in ("train", "validation", "test", "ood") if split in task.splits)
+        rows.append((name, task.domain, levels, beyond, splits))
+    columns = ("task", "domain", "levels", "out of domain", "splits")
+    show([Table(title="", columns=columns, rows=tuple(rows))], as_json)
 
 
-@app.command(
-    "show", epilog="Examples: `prorl tasks show countdown 3` · `prorl tasks show blicket 0 --split ood`"
-)
+@app.command("show")
 def show_problem(
-    name: Annotated[str, typer.Argument(metavar="TASK", help="A task by name.")],
-    index: Annotated[int, typer.Argument(min=0, help="Which of its problems.")] = 0,
-    split: Annotated[
-        str | None, typer.Option(help="train, validation, test or ood; default: the first it has.")
-    ] = None,
+    name: Annotated[str, Argument(metavar="TASK", help="A task by name.")],
+    index: Annotated[int, Argument(min=0, help="Which of its problems.")] = 0,
+    split: Annotated[str | None, Option(help="train, validation, test or ood; default: the first.")] = None,
     recipe: Recipe = None,
 ) -> None:
-    """Print one problem: what the model is asked, what the verifier knows, and a known solution."""
+    """Print one problem: what the model is asked, what the verifier knows, and a known solution.
 
-    def work() -> None:
-        task = _one(_makers(recipe), name)()
-        chosen = next(
-            (known for known in SPLIT_ORDER if known in task.splits and split in (None, known)), None
-        )
-        if chosen is None:
-            raise ProrlError(f"{name} has no {split} problems; it has {', '.join(sorted(task.splits))}")
-        problem = task.problem(index, chosen)
-        typer.echo(problem.prompt)
-        typer.echo(
-            f"\n-- {name} {index}, {chosen}, level {problem.level}; for the verifier: {problem.payload!r}"
-        )
-        if problem.solution is not None:
-            typer.echo(f"-- a solution: {problem.solution.answer!r} by {problem.solution.steps!r}")
-
-    finish(work)
+    Examples: `prorl tasks show countdown 3` · `prorl tasks show blicket 0 --split ood`
+    """
+    task = _one(_makers(recipe), name)()
+    chosen = next((known for known in SPLIT_ORDER if known in task.splits and split in (None, known)), None)
+    if chosen is None:
+        raise ProrlError(f"{name} has no {split} problems; it has {', '.join(sorted(task.splits))}")
+    problem = task.problem(index, chosen)
+    echo(problem.prompt)
+    echo(f"\n-- {name} {index}, {chosen}, level {problem.level}; for the verifier: {problem.payload!r}")
+    if problem.solution is not None:
+        echo(f"-- a solution: {problem.solution.answer!r} by {problem.solution.steps!r}")
 
 
-@app.command(epilog="Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json`")
+@app.command()
 def check(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TASK]...", help="Default: all.")] = None,
-    problems: Annotated[int, typer.Option(min=1, help="How many problems of each.")] = 10,
+    names: Annotated[list[str] | None, Argument(metavar="[TASK]...", help="Default: all.")] = None,
+    problems: Annotated[int, Option(min=1, help="How many problems of each.")] = 10,
     recipe: Recipe = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that known solutions pass and tricks do not; report the constant-answer baseline and the speed."""
+    """Check that known solutions pass and tricks do not; report the constant-answer baseline and the speed.
 
-    def work() -> None:
-        from prorl.lab.watch.console import Console
+    Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json`
+    """
+    from prorl.lab.watch.console import Console
 
-        makers = _makers(recipe)
-        chosen = {name: _one(makers, name) for name in names} if names else makers
-        checks: list[TaskCheck] = []
-        with Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True)).progress(
-            "checking"
-        ) as progress:
-            for done, (name, make) in enumerate(chosen.items(), start=1):
-                progress(done, len(chosen), name)
-                checks.append(check_task(make(), problems))
-        show([_table(checks)], as_json)
-        faults = [f"{found.name}: {fault}" for found in checks for fault in found.faults]
-        if faults:
-            raise ProrlError("these tasks do not keep their promises\n" + "\n".join(faults))
-
-    finish(work)
+    makers = _makers(recipe)
+    chosen = {name: _one(makers, name) for name in names} if names else makers
+    checks: list[TaskCheck] = []
+    with Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True)).progress(
+        "checking"
+    ) as progress:
+        for done, (name, make) in enumerate(chosen.items(), start=1):
+            progress(done, len(chosen), name)
+            checks.append(check_task(make(), problems))
+    show([_table(checks)], as_json)
+    faults = [f"{found.name}: {fault}" for found in checks for fault in found.faults]
+    if faults:
+        raise ProrlError("these tasks do not keep their promises\n" + "\n".join(faults))
 
 
 def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
@@ -144,16 +127,8 @@ def _table(checks: Iterable[TaskCheck]) -> Table:
     def milliseconds(seconds: float) -> Number:
         return Number(value=1e3 * seconds, form=".2f")
 
-    columns = (
-        "task",
-        "domain",
-        "solved",
-        "of",
-        "best constant answer",
-        "problem, ms",
-        "verdict, ms",
-        "faults",
-    )
+    measured = ("best constant answer", "problem, ms", "verdict, ms")
+    columns = ("task", "domain", "solved", "of", *measured, "faults")
     rows = tuple(
         (
             *(found.name, found.domain),
@@ -172,37 +147,29 @@ def _data() -> None:
     """Prepare the data sets that a recipe names."""
 
 
-@data.command(
-    epilog="Examples: `prorl data prepare prorl_v2` · "
-    "`prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`"
-)
+@data.command()
 def prepare(
-    recipe: Annotated[str, typer.Argument(help="A recipe by name or a YAML file.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Changes to the recipe, as in tasks.deepscaler.limit=1000.")
-    ] = None,
+    recipe: Annotated[str, Argument(help="A recipe by name or a YAML file.")], overrides: Overrides = None
 ) -> None:
     """Read every data set of a recipe from the hub or a local file, clean it, and store it as Parquet.
 
     What is prepared already and unchanged is not done again. Says what was kept and what was dropped, and why.
+
+    Examples: `prorl data prepare prorl_v2` · `prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`
     """
+    from prorl.config.recipe import load_recipe
+    from prorl.data import data_folder, data_requests, sandbox_policy
+    from prorl.envs.datasets.prepare import prepare as prepare_data
+    from prorl.envs.verifiers.programs import OwnSandbox
+    from prorl.lab.watch.console import Console
 
-    def work() -> None:
-        from prorl.config.recipe import load_recipe
-        from prorl.data import data_folder, data_requests, sandbox_policy
-        from prorl.envs.datasets.prepare import prepare as prepare_data
-        from prorl.envs.verifiers.programs import OwnSandbox
-        from prorl.lab.watch.console import Console
-
-        config = load_recipe(recipe, overrides or ())
-        requests, folder, console = data_requests(config), data_folder(config), Console()
-        if not requests:
-            console.say(f"{recipe} names no data sets: its tasks are all procedural")
-            return
-        with console.counting("preparing") as progress:
-            report = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
-        for line in report.lines():
-            console.say(line)
-        console.say(f"prepared in {folder}")
-
-    finish(work)
+    config = load_recipe(recipe, overrides or ())
+    requests, folder, console = data_requests(config), data_folder(config), Console()
+    if not requests:
+        console.say(f"{recipe} names no data sets: its tasks are all procedural")
+        return
+    with console.counting("preparing") as progress:
+        report = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
+    for line in report.lines():
+        console.say(line)
+    console.say(f"prepared in {folder}")

@@ -17,10 +17,7 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
     """One sentence per contradiction; `shape` is that of the model, as far as the recipe knows it."""
     sampling, reset = config.sampling, config.reset
     if not _FOLDER.fullmatch(config.name):
-        yield (
-            f"name {config.name!r} cannot be a folder below runs/: begin it with a letter or digit, and use no / "
-            "or \\"
-        )
+        yield f"name {config.name!r} cannot be a folder below runs/: begin with a letter or digit, use no / or \\"
     rollouts = sampling.prompts_per_step * sampling.samples_per_prompt
     if rollouts > MOST_ROLLOUTS:
         yield (
@@ -28,19 +25,14 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
             f"{MOST_ROLLOUTS:,}: lower either"
         )
     if sampling.samples_per_prompt < 2:
-        yield (
-            "sampling.samples_per_prompt must be at least 2: the baseline is the mean of a prompt's own group"
-        )
+        yield "sampling.samples_per_prompt must be at least 2: the baseline is the mean of a prompt's own group"
     if sampling.prompts_per_step % config.optimizer.updates_per_step:
         yield (
             f"sampling.prompts_per_step ({sampling.prompts_per_step}) does not divide into "
             f"optimizer.updates_per_step ({config.optimizer.updates_per_step}) equal mini-batches"
         )
     if shape is not None and sampling.response_limit >= shape.context:
-        yield (
-            f"sampling.response_limit ({sampling.response_limit}) leaves no room for a prompt in the model's "
-            f"context of {shape.context} tokens"
-        )
+        yield no_room(sampling.response_limit, shape.context)
     if config.backend == "ray" and sampling.top_p < 1:
         yield (
             "backend=ray needs sampling.top_p 1: below it vLLM reports log-probs of the "
@@ -128,6 +120,14 @@ def _of_places(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
         )
     if shape is not None and (problem := heads_problem(cluster.tensor_parallel, shape.heads)):
         yield problem
+
+
+def no_room(limit: int, context: int) -> str:
+    """Why responses of `limit` tokens do not go into a model's context."""
+    return (
+        f"sampling.response_limit ({limit}) leaves no room for a prompt in the model's context of {context} tokens: "
+        "lower it or take a model with a longer context"
+    )
 
 
 def heads_problem(tensor_parallel: int, heads: int) -> str:

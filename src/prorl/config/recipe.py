@@ -6,7 +6,7 @@ import difflib
 import json
 import reprlib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
@@ -103,6 +103,12 @@ def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str 
     return found
 
 
+def nearest(word: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.6) -> str:
+    """A hint for who said a word that is not known: the nearest one that is, or else `otherwise`."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return f"did you mean {near[0]!r}?" if near else otherwise
+
+
 def _find(recipe: str, beside: Path) -> Path:
     direct = [Path(recipe), beside / recipe, beside / f"{recipe}.yaml"]
     named = [folder / f"{recipe}.yaml" for folder in recipe_folders()]
@@ -110,9 +116,8 @@ def _find(recipe: str, beside: Path) -> Path:
         if path.is_file():
             return path
     names = recipe_names()
-    near = difflib.get_close_matches(recipe, names, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise RecipeError(f"no recipe {recipe!r}: {hint}known recipes are {', '.join(names)}")
+    hint = nearest(recipe, names, "check the name;", cutoff=0.4)
+    raise RecipeError(f"no recipe {recipe!r}: {hint} known recipes are {', '.join(names)}")
 
 
 def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
@@ -168,8 +173,7 @@ def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
     listed = _plain_tasks(base)
     for name in [name for name, task in _plain_tasks(top).items() if task is None]:
         if name not in listed:
-            near = difflib.get_close_matches(name, map(str, listed), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see its `tasks`"
+            hint = nearest(name, map(str, listed), "see its `tasks`")
             raise RecipeError(f"{source}: there is no task {name!r} to leave out; {hint}")
         del merged.tasks[name]
     return merged
@@ -187,7 +191,7 @@ def _explain(error: ValidationError) -> Iterator[str]:
         # Pydantic names the branch of a union in the place; a reader of the recipe knows only the key.
         where = ".".join(str(part) for part in detail["loc"] if part not in SCHEDULED_FORMS)
         if detail["type"] == "extra_forbidden":
-            yield f"unknown key {where!r}{_nearest(detail)}"
+            yield f"unknown key {where!r}{_nearest_key(detail)}"
         elif detail["type"] == "missing":
             yield f"key {where!r} is missing"
         elif detail["type"] == "value_error":
@@ -196,7 +200,7 @@ def _explain(error: ValidationError) -> Iterator[str]:
             yield f"{where}: {detail['msg']}, not {reprlib.repr(detail['input'])}"
 
 
-def _nearest(detail: ErrorDetails) -> str:
+def _nearest_key(detail: ErrorDetails) -> str:
     *path, unknown = (str(part) for part in detail["loc"])
     model: type[BaseModel] = RunConfig
     for part in path:
@@ -205,10 +209,8 @@ def _nearest(detail: ErrorDetails) -> str:
         model = SCHEDULED_FORMS.get(part) or model
     known = list(model.model_fields)
     near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
-    if near:
-        place = [part for part in path if part not in SCHEDULED_FORMS]
-        return f": did you mean {'.'.join([*place, near[0]])!r}?"
-    return f"; known here: {', '.join(known)}"
+    place = ".".join([*(part for part in path if part not in SCHEDULED_FORMS), *near])
+    return f": did you mean {place!r}?" if near else f"; known here: {', '.join(known)}"
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

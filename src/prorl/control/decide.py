@@ -1,4 +1,4 @@
-"""What should be done at the boundary between two steps: pure functions of plan and state. `loop.py` does it."""
+"""What should be done between two steps: pure functions of plan and state. `loop.py` does it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def save_due(plan: Plan, state: RunState) -> bool:
 
 
 def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[Decision, ...]:
-    """What to do at this boundary, in the order in which it is to be done; a roll back comes alone."""
+    """What to do between two steps, in the order in which it is to be done; a roll back comes alone."""
     told = told_to_roll_back(plan, state)
     if told is not None:
         return (told,)
@@ -89,7 +89,7 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
 
 
 def is_quiet(plan: Plan, state: RunState) -> bool:
-    """Whether a boundary with this state only lies between two steps: no validation, no checkpoint, no decision."""
+    """Whether nothing is to be done between two steps with this state: no validation, checkpoint or decision."""
     return not (validation_due(plan, state) or save_due(plan, state) or decide(plan, state))
 
 
@@ -104,7 +104,7 @@ def _can_reset(state: RunState) -> bool:
 
 
 def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -> ResetReference | None:
-    """A policy in doubt becomes the reference by order alone: a stage takes the best one, and the rules wait."""
+    """A policy in doubt becomes the reference by command alone: a stage takes the best one, and the rules wait."""
     rules = plan.reset
     if not _can_reset(state):
         return None
@@ -112,7 +112,7 @@ def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -
         target: Literal["current", "best"] = "best" if doubted and state.best_step is not None else "current"
         return ResetReference(reason="stage", target=target, optimizer=plan.stages[entered].optimizer)
     if "reset-reference" in state.asked:
-        return ResetReference(reason="order", target="current", optimizer=rules.optimizer)
+        return ResetReference(reason="command", target="current", optimizer=rules.optimizer)
     reason = due(
         step=state.step,
         last_reset_step=state.last_reset,

@@ -13,7 +13,7 @@ between; what acts by itself does so at most `max` times.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from prorl.algo.unusual import above_usual, divergence, lasts, times_usual
 from prorl.config.schema import READINGS, Action, DetectorConfig, DetectorsConfig, is_hot
 from prorl.control.events import Intervened, Stepped, Validated
-from prorl.control.metrics import WATCHED
+from prorl.control.metrics import WATCHED, ratio
 
 if TYPE_CHECKING:
     from prorl.control.plan import Plan
@@ -41,7 +41,7 @@ MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
     | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
 )
-"""Measures that an order of a hyperparameter is meant to move; all others keep what is usual of them."""
+"""Measures that setting a hyperparameter is meant to move; all others keep what is usual of them."""
 
 
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
@@ -64,9 +64,8 @@ class Signals:
     # Detector → (step, reading), newest last.
     readings: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     watches: Mapping[str, Watch] = field(default_factory=dict)
-    validations: tuple[
-        tuple[float, float], ...
-    ] = ()  # (training score since the validation before, validation score)
+    # (training score since the validation before, validation score)
+    validations: tuple[tuple[float, float], ...] = ()
     scores: tuple[
         float, ...
     ] = ()  # training scores since the last validation: their sum and number, or nothing
@@ -83,12 +82,11 @@ def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
     measures = {n: value for n, value in found if value is not None and math.isfinite(value)}
     total, number = signals.scores or (0.0, 0.0)
     score = event.rollout_stats.score
-    read = _with_readings(
-        signals, event.step, dict(_step_readings(event, signals.history, measures, skipped))
-    )
+    read = _with_readings(signals, event.step, _step_readings(event, signals.history, measures, skipped))
+    now = {name: (*signals.history.get(name, ()), value)[-HISTORY:] for name, value in measures.items()}
     return replace(
         read,
-        history={**signals.history, **{n: _push(signals.history, n, v) for n, v in measures.items()}},
+        history={**signals.history, **now},
         scores=signals.scores if score is None else (total + score, number + 1.0),
     )
 
@@ -122,7 +120,7 @@ def forget(signals: Signals, measures: Collection[str] | None = None) -> Signals
     return replace(signals, history={n: values for n, values in signals.history.items() if n not in gone})
 
 
-def after_order(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
+def after_command(signals: Signals, before: Mapping[str, Any], after: Mapping[str, Any]) -> Signals:
     """Take in that the operator holds other hyperparameters: only what they are meant to move becomes usual anew."""
     changed = {hparam for hparam, _ in before.items() ^ after.items()}
     return forget(signals, {measure for hparam in changed for measure in MOVES.get(hparam, ())})
@@ -137,7 +135,7 @@ class Intervene:
     reason: str
     good_step: int  # the last step at which the detector was calm
     reading: float = 0.0
-    rule: DetectorConfig | None = None  # None: an order
+    rule: DetectorConfig | None = None  # None: a command
 
 
 def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Intervene, ...]:
@@ -145,8 +143,24 @@ def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Inte
 
     A roll back undoes whatever else would be done, so it comes alone.
     """
-    found = tuple(_interventions(plan, state, can_reset=can_reset))
-    return next(((one,) for one in found if one.action == "roll_back"), found)
+    found = []
+    for name, rule in plan.detectors.items():
+        watch = state.signals.watch(name)
+        calm = watch.rearm is None and (watch.last is None or state.step - watch.last >= rule.cooldown)
+        if not (calm and _holds(name, rule, state)):
+            continue
+        action, remark = _action(name, rule, state)
+        if action == "reset_reference" and not can_reset:
+            continue
+        reading = state.signals.readings[name][-1][1]
+        reason, good = _meaning(name, reading) + remark, _last_calm(name, rule, state)
+        one = Intervene(
+            detector=name, action=action, reason=reason, reading=reading, rule=rule, good_step=good
+        )
+        if action == "roll_back":
+            return (one,)
+        found.append(one)
+    return tuple(found)
 
 
 def good_step(plan: Plan, state: RunState) -> int:
@@ -161,11 +175,11 @@ def good_step(plan: Plan, state: RunState) -> int:
 
 
 def told_to_roll_back(plan: Plan, state: RunState) -> Intervene | None:
-    """What the operator's order to roll back amounts to: to the step named, or to the last good one before this."""
+    """What the operator's command to roll back amounts to: to the step named, or to the last good one before this."""
     if "roll-back" not in state.asked:
         return None
     good = min(good_step(plan, state), state.step - 1) if state.roll_back_to is None else state.roll_back_to
-    return Intervene(detector="order", action="roll_back", reason="told to roll back", good_step=good)
+    return Intervene(detector="command", action="roll_back", reason="told to roll back", good_step=good)
 
 
 def degraded(plan: Plan, state: RunState) -> str:
@@ -180,7 +194,7 @@ def degraded(plan: Plan, state: RunState) -> str:
 def doubtful(plan: Plan, state: RunState) -> bool:
     """Whether the newest reading of a level alone says that a policy that once worked does so no longer.
 
-    Then no rule resets the reference. That nothing is_informative says too little: all may be too easy.
+    Then no rule resets the reference. That no group is informative says too little: all may be too easy.
     """
     return state.signals.peak > 0 and any(
         is_hot(name, readings[-1][1], plan.detectors[name].threshold)
@@ -193,7 +207,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, action = decision.rule, decision.action
     undoes = landed is not None and landed.overrides != state.overrides
-    # What an order broke is mended by undoing it: with the old hyperparameters, at the old rate.
+    # What a command broke is mended by undoing it: with the old hyperparameters, at the old rate.
     lowers = action == "lower_lr" or (action == "roll_back" and not undoes)
     acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
     if action != "warn":
@@ -202,8 +216,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         step=landed.step if landed else state.step,
         detector=decision.detector,
         action=action,
-        reason=decision.reason
-        + (", and the hyperparameters ordered since then are undone" if undoes else ""),
+        reason=decision.reason + (", and the hyperparameters set since then are undone" if undoes else ""),
         numbers={} if rule is None else {"reading": decision.reading, **rule.model_dump(include=LIMITS)},
         rearm=None if rule is None or action in ("stop", "pause", "roll_back") else rule.rearm,
         acted=acted,
@@ -217,7 +230,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
 
 def _step_readings(
     event: Stepped, history: Mapping[str, tuple[float, ...]], measures: Mapping[str, float], skipped: int
-) -> Iterator[tuple[str, float | None]]:
+) -> dict[str, float | None]:
     floors = {name: metric.usual or 0.0 for name, metric in WATCHED}
 
     def times(measure: str) -> float | None:
@@ -226,23 +239,22 @@ def _step_readings(
         earlier = history.get(measure, ())
         return times_usual(measures[measure], earlier, floor=floors[measure], least=LEAST)
 
-    rollout_stats = event.rollout_stats
-    yield "non_finite", float(skipped)
-    yield "kl_spike", times("kl")
-    yield "entropy_collapse", measures.get("entropy")
-    yield "entropy_surge", times("entropy")
-    yield "gradient_spike", times("grad_norm")
-    yield "length_blowup", times("length")
-    if "truncated" in measures:
-        yield (
-            "truncation_blowup",
-            above_usual(measures["truncated"], history.get("truncated", ()), least=LEAST),
-        )
-    if rollout_stats.draws:
-        yield "verifier_errors", rollout_stats.errors / rollout_stats.draws
-    yield "truncated_share", rollout_stats.truncated
-    yield "unanswered_share", rollout_stats.unanswered
-    yield "no_signal", rollout_stats.informative_share
+    stats, cut = event.rollout_stats, measures.get("truncated")
+    return {
+        "non_finite": float(skipped),
+        "kl_spike": times("kl"),
+        "entropy_collapse": measures.get("entropy"),
+        "entropy_surge": times("entropy"),
+        "gradient_spike": times("grad_norm"),
+        "length_blowup": times("length"),
+        "truncation_blowup": None
+        if cut is None
+        else above_usual(cut, history.get("truncated", ()), least=LEAST),
+        "verifier_errors": ratio(stats.errors, stats.draws),
+        "truncated_share": stats.truncated,
+        "unanswered_share": stats.unanswered,
+        "no_signal": stats.informative_share,
+    }
 
 
 def _share_of_peak(event: Validated, peak: float) -> float | None:
@@ -258,9 +270,7 @@ def _share_of_peak(event: Validated, peak: float) -> float | None:
 
 def _with_readings(signals: Signals, step: int, found: Mapping[str, float | None]) -> Signals:
     """Append readings, and let the detectors that they calm look out again."""
-    new: dict[str, tuple[int, float]] = {
-        name: (step, reading) for name, reading in found.items() if reading is not None
-    }
+    new = {name: (step, reading) for name, reading in found.items() if reading is not None}
     watches = dict(signals.watches)
     for name, (_, reading) in new.items():
         rearm = signals.watch(name).rearm
@@ -268,35 +278,6 @@ def _with_readings(signals: Signals, step: int, found: Mapping[str, float | None
             watches[name] = replace(watches[name], rearm=None)
     kept = {name: (*signals.readings.get(name, ()), reading)[-READINGS:] for name, reading in new.items()}
     return replace(signals, readings={**signals.readings, **kept}, watches=watches)
-
-
-def _push(history: Mapping[str, tuple[float, ...]], name: str, value: float) -> tuple[float, ...]:
-    return (*history.get(name, ()), value)[-HISTORY:]
-
-
-def _interventions(plan: Plan, state: RunState, *, can_reset: bool) -> Iterator[Intervene]:
-    for name, rule in plan.detectors.items():
-        if not _speaks(name, rule, state):
-            continue
-        action, remark = _action(name, rule, state)
-        if action == "reset_reference" and not can_reset:
-            continue
-        _, reading = state.signals.readings[name][-1]
-        yield Intervene(
-            detector=name,
-            action=action,
-            reason=_meaning(name, reading) + remark,
-            reading=reading,
-            rule=rule,
-            good_step=_last_calm(name, rule, state),
-        )
-
-
-def _speaks(name: str, rule: DetectorConfig, state: RunState) -> bool:
-    watch = state.signals.watch(name)
-    if watch.rearm is not None or (watch.last is not None and state.step - watch.last < rule.cooldown):
-        return False
-    return _holds(name, rule, state)
 
 
 def _holds(name: str, rule: DetectorConfig, state: RunState) -> bool:
@@ -311,9 +292,8 @@ def _meaning(name: str, reading: float) -> str:
 
 def _action(name: str, rule: DetectorConfig, state: RunState) -> tuple[Action, str]:
     """What is to be done, and a remark where it is not what the rule says first."""
-    if rule.mode == "warn" or (
-        rule.action == "validation" and not state.signals.peak
-    ):  # nothing to fall from
+    pointless = rule.action == "validation" and not state.signals.peak  # nothing to fall from
+    if rule.mode == "warn" or pointless:
         return "warn", ""
     acted = state.signals.watch(name).acted
     if acted < rule.max or rule.action in ("warn", "pause", "stop"):

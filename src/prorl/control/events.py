@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 from prorl.config.schema import Action
 from prorl.types import UpdateStats
 
-ResetReason = str  # kl_ceiling, stalled_validation, schedule, stage, order, or the name of a detector
+ResetReason = str  # kl_ceiling, stalled_validation, schedule, stage, command, or the name of a detector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +133,10 @@ class Intervened:
 
     kind: ClassVar[str] = "intervened"
     step: int  # after a roll back, that of the checkpoint
-    detector: str  # its name, or "order"
+    detector: str  # its name, or "command"
     action: Action
     reason: str
-    numbers: Mapping[str, float]  # what the detector saw and what it compared it with; none of an order
+    numbers: Mapping[str, float]  # what the detector saw and what it compared it with; none of a command
     rearm: float | None = None  # until a reading is calm by this level it sees nothing
     acted: Mapping[str, int] = field(default_factory=dict)  # detector → times in this run, this one included
     lr_scale: float = 1.0  # of the learning rate, ...
@@ -146,18 +146,18 @@ class Intervened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ordered:
-    """The operator gave an order, and it was taken in; or it is refused, for the reason given."""
+class CommandGiven:
+    """The operator gave a command, and it was taken in; or it is refused, for the reason given."""
 
-    kind: ClassVar[str] = "ordered"
+    kind: ClassVar[str] = "command_given"
     step: int
     id: str
-    order: str
+    name: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # recipe key → value, as given
     text: str = ""
     refused: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)  # hparams that the operator holds from here on
-    inbox: int = 0  # bytes of the inbox that have been read, this order included
+    inbox: int = 0  # bytes of the inbox that have been read, this command included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ Event = (
     | ReferenceReset
     | StageEntered
     | Intervened
-    | Ordered
+    | CommandGiven
     | Stopped
     | Warned
 )

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from operator import attrgetter
 from typing import Literal
 
 from prorl.control.events import Stepped, Validated
 
 Record = Stepped | Validated
-Place = Literal[
-    "line", "panel", "table"
-]  # the line of a step, the live panel, the mean over a run's last steps
+Place = Literal["line", "panel", "table"]  # a step's line, the live panel, the mean over a run's last steps
 ALL: tuple[Place, ...] = ("line", "panel", "table")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One figure of a step or a validation; with a key that ends in `.*`, one figure for each name in a mapping."""
 
     key: str  # dotted field of the event and name of the column; of a computed figure, the name of its column
     chapter: str  # of the report's curves and of TensorBoard
+    _: KW_ONLY
     chart: str | None = ""  # in which it is drawn with others; empty: one of its own; None: in none
     label: str = ""  # members of a family have their own names
     unit: str = ""
@@ -81,63 +80,44 @@ def overhead(event: Stepped) -> float | None:
     return 1 - busy / seconds["total"] if seconds["total"] else None
 
 
-def _share_of_draws(name: str) -> Callable[[Stepped], float | None]:
-    return lambda event: ratio(getattr(event.rollout_stats, name), event.rollout_stats.draws)
+def _share_of_draws(name: str, label: str) -> Metric:
+    return Metric(
+        f"shares.{name}",
+        "sampling",
+        chart="informative",
+        label=label,
+        compute=lambda event: ratio(getattr(event.rollout_stats, name), event.rollout_stats.draws),
+    )
 
 
 VALIDATION: tuple[Metric, ...] = (
-    Metric(key="score", chapter="validation", chart="validation", label="mean pass@1"),
-    Metric(key="pass_at_n", chapter="validation", chart="validation", label="mean pass@n"),
-    Metric(key="domains.*", chapter="validation", chart="validation"),
-    Metric(key="unanswered", chapter="validation", chart=None),
+    Metric("score", "validation", chart="validation", label="mean pass@1"),
+    Metric("pass_at_n", "validation", chart="validation", label="mean pass@n"),
+    Metric("domains.*", "validation", chart="validation"),
+    Metric("unanswered", "validation", chart=None),
 )
+
+LINE_PANEL: tuple[Place, ...] = ("line", "panel")
+NATS, PERCENT = "nats per token", ".1%"
 
 STEP: tuple[Metric, ...] = (
     Metric(
-        key="rollout_stats.score",
-        chapter="learning",
-        chart="reward",
-        label="training score",
-        shown=("line", "table"),
+        "rollout_stats.score", "learning", chart="reward", label="training score", shown=("line", "table")
     ),
-    Metric(
-        key="rollout_stats.reward",
-        chapter="learning",
-        chart="reward",
-        label="reward",
-        shown=("line", "panel"),
-    ),
-    Metric(key="rollout_stats.domain_scores.*", chapter="learning", chart="domains"),
-    Metric(
-        key="update.entropy", chapter="policy", label="entropy", unit="nats per token", shown=ALL, usual=0.05
-    ),
+    Metric("rollout_stats.reward", "learning", chart="reward", label="reward", shown=LINE_PANEL),
+    Metric("rollout_stats.domain_scores.*", "learning", chart="domains"),
+    Metric("update.entropy", "policy", label="entropy", unit=NATS, shown=ALL, usual=0.05),
     # The usual KL is far above the climb after a reset, which is many times its recent median.
+    Metric("update.kl", "policy", label="KL", unit=NATS, form=".4f", shown=ALL, usual=0.1),
+    Metric("update.grad_norm", "policy", label="gradient norm", form=".2f", shown=LINE_PANEL, usual=1e-3),
+    Metric("update.mismatch", "policy", label="mismatch of engine and learner", unit="|log w|"),
+    Metric("update.clip_share", "policy", chart="clip", label="clipped", form=".2%", shown=("panel",)),
+    Metric("update.mismatch_out_share", "policy", chart="clip", label="outside mismatch bounds"),
+    Metric("update.loss", "policy", chart=None),
+    Metric("staleness", "policy", chart=None),
     Metric(
-        key="update.kl", chapter="policy", label="KL", unit="nats per token", form=".4f", shown=ALL, usual=0.1
-    ),
-    Metric(
-        key="update.grad_norm",
-        chapter="policy",
-        label="gradient norm",
-        form=".2f",
-        shown=("line", "panel"),
-        usual=1e-3,
-    ),
-    Metric(key="update.mismatch", chapter="policy", label="mismatch of engine and learner", unit="|log w|"),
-    Metric(
-        key="update.clip_share",
-        chapter="policy",
-        chart="clip",
-        label="clipped",
-        form=".2%",
-        shown=("panel",),
-    ),
-    Metric(key="update.mismatch_out_share", chapter="policy", chart="clip", label="outside mismatch bounds"),
-    Metric(key="update.loss", chapter="policy", chart=None),
-    Metric(key="staleness", chapter="policy", chart=None),
-    Metric(
-        key="rollout_stats.length",
-        chapter="sampling",
+        "rollout_stats.length",
+        "sampling",
         label="response length",
         unit="tokens",
         form=".1f",
@@ -145,60 +125,43 @@ STEP: tuple[Metric, ...] = (
         usual=8.0,
     ),
     Metric(
-        key="rollout_stats.truncated",
-        chapter="sampling",
+        "rollout_stats.truncated",
+        "sampling",
         chart="truncated",
         label="truncated",
-        form=".1%",
+        form=PERCENT,
         shown=("panel", "table"),
         usual=0.0,
     ),
-    Metric(key="rollout_stats.unanswered", chapter="sampling", chart="truncated", label="no answer"),
-    *(
-        Metric(
-            key=f"shares.{name}",
-            chapter="sampling",
-            chart="informative",
-            label=label,
-            compute=_share_of_draws(name),
-        )
-        for name, label in (
-            ("accepted", "informative"),
-            ("easy", "too easy"),
-            ("hard", "too hard"),
-            ("errors", "verifier errors"),
-        )
-    ),
+    Metric("rollout_stats.unanswered", "sampling", chart="truncated", label="no answer"),
+    _share_of_draws("accepted", "informative"),
+    _share_of_draws("easy", "too easy"),
+    _share_of_draws("hard", "too hard"),
+    _share_of_draws("errors", "verifier errors"),
     Metric(
-        key="informative_share",
-        chapter="sampling",
+        "informative_share",
+        "sampling",
         chart=None,
         label="informative",
         form=".0%",
         shown=ALL,
         compute=lambda event: event.rollout_stats.informative_share,
     ),
-    Metric(key="rollout_stats.domain_errors.*", chapter="sampling", chart=None),
-    Metric(key="learning_rate", chapter="schedule", label="learning rate"),
-    Metric(key="kl_coef", chapter="schedule", label="KL coefficient"),
-    Metric(key="length_weight", chapter="schedule", label="length penalty", form="g", shown=("panel",)),
-    Metric(key="seconds.*", chapter="speed", chart="seconds"),
+    Metric("rollout_stats.domain_errors.*", "sampling", chart=None),
+    Metric("learning_rate", "schedule", label="learning rate"),
+    Metric("kl_coef", "schedule", label="KL coefficient"),
+    Metric("length_weight", "schedule", label="length penalty", form="g", shown=("panel",)),
+    Metric("seconds.*", "speed", chart="seconds"),
     Metric(
-        key="tokens_per_second",
-        chapter="speed",
+        "tokens_per_second",
+        "speed",
         label="tokens/s",
         form=".0f",
-        shown=("line", "panel"),
+        shown=LINE_PANEL,
         compute=lambda event: ratio(event.rollout_stats.sampled_tokens, event.seconds["total"]),
     ),
     Metric(
-        key="overhead",
-        chapter="speed",
-        chart=None,
-        label="overhead",
-        form=".1%",
-        shown=("panel",),
-        compute=overhead,
+        "overhead", "speed", chart=None, label="overhead", form=PERCENT, shown=("panel",), compute=overhead
     ),
 )
 """In the order in which terminals and pages show them."""

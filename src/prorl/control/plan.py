@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from prorl.config.fields import Schedule
-from prorl.config.recipe import RecipeError, check
+from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import (
     HPARAMS,
     DetectorConfig,
@@ -114,8 +113,7 @@ def apply_stage(data: dict[str, Any], stage: StageConfig) -> None:
     known = (*HPARAMS, *LENGTH_CYCLE)
     for key, value in stage.set.items():
         if key not in known:
-            near = get_close_matches(key, known, n=1, cutoff=0.8)
-            hint = f"did you mean {near[0]!r}?" if near else f"what can: {', '.join(known)}"
+            hint = nearest(key, known, f"what can: {', '.join(known)}", cutoff=0.8)
             raise RecipeError(f"stage at step {stage.at}: {key!r} cannot change during a run; {hint}")
         section, name = key.split(".")
         data[section][name] = value

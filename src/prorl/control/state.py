@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from prorl.control import detectors
-from prorl.control.detectors import Signals, Watch
+from prorl.control.detectors import Signals
 from prorl.control.events import (
+    CommandGiven,
     Event,
     Intervened,
-    Ordered,
     ReferenceReset,
     Resumed,
     StageEntered,
@@ -35,15 +37,15 @@ class Reference:
     """Identity of the reference the KL penalty is paid to."""
 
     name: str
-    birth_step: int
-    parent: str | None
+    birth_step: int = 0
+    parent: str | None = None
     reason: str
     hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """Driver memory at a step boundary."""
+    """Driver memory between two steps."""
 
     config_hash: str = ""  # of the recipe the run goes by
     step: int = 0  # completed steps
@@ -67,11 +69,11 @@ class RunState:
     lr_scale: float = 1.0  # of the planned learning rate, ...
     lr_until: int = 0  # ... up to this step
     overrides: Mapping[str, Any] = field(default_factory=dict)  # hparams that the operator holds, by name
-    asked: tuple[str, ...] = ()  # orders taken in and still to be carried out at this boundary
+    asked: tuple[str, ...] = ()  # commands taken in and still to be carried out before the next step
     roll_back_to: int | None = None  # the step that an asked roll back names, if it names one
     paused: str | None = None  # why no step is made
     inbox: int = 0  # bytes of the inbox read
-    last_order: str = ""  # id of the last order read
+    last_command: str = ""  # id of the last command read
     obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was last rolled back
     stopped: str | None = None
 
@@ -80,7 +82,10 @@ def evolve(state: RunState, event: Event) -> RunState:
     """The state after an event: pure, total over the union, blind to wall-clock times."""
     match event:
         case Started():
-            return replace(state, config_hash=event.config_hash, reference=_first_reference(event))
+            first = event.reference_hash and Reference(
+                name="ref_000", reason="start", hash=event.reference_hash
+            )
+            return replace(state, config_hash=event.config_hash, reference=first or None)
         case Stepped():
             return _after_step(state, event)
         case Validated():
@@ -106,15 +111,12 @@ def evolve(state: RunState, event: Event) -> RunState:
             return replace(state, stage=event.index, signals=detectors.forget(state.signals))
         case Intervened():
             return _after_intervention(state, event)
-        case Ordered():
-            return _after_order(state, event)
+        case CommandGiven():
+            return _after_command(state, event)
         case Stopped():
-            paused = (
-                None if "stop" in state.asked else state.paused
-            )  # who takes it up again wants it to go on
-            owed = tuple(
-                order for order in state.asked if order == "validation"
-            )  # sat when it is taken up again
+            # Who takes it up again after a stop wants it to go on; a validation asked for is then sat.
+            paused = None if "stop" in state.asked else state.paused
+            owed = ("validation",) if "validation" in state.asked else ()
             return replace(state, stopped=event.reason, paused=paused, asked=owed)
         case Resumed():
             return _after_resume(state, event)
@@ -133,26 +135,14 @@ def to_json(state: RunState) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> RunState:
-    """The state that `to_json` wrote."""
-    plain = _frozen(dict(data))
-    reference, signals = plain["reference"], plain["signals"]
-    watches = {name: Watch(**watch) for name, watch in signals["watches"].items()}
-    plain["reference"] = Reference(**reference) if reference else None
-    plain["signals"] = Signals(**{**signals, "watches": watches})
-    return RunState(**plain)
+    """The state that `to_json` wrote.
 
-
-def _frozen(data: Any) -> Any:
-    """Plain data with tuples in place of JSON's lists."""
-    if isinstance(data, dict):
-        return {key: _frozen(value) for key, value in data.items()}
-    return tuple(map(_frozen, data)) if isinstance(data, (list, tuple)) else data
-
-
-def _first_reference(event: Started) -> Reference | None:
-    if event.reference_hash is None:
-        return None
-    return Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash=event.reference_hash)
+    Raises:
+        ValueError: it is none, or one of another version.
+    """
+    if unknown := data.keys() - RunState.__dataclass_fields__.keys():
+        raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
+    return TypeAdapter(RunState).validate_python(data)
 
 
 def _after_step(state: RunState, event: Stepped) -> RunState:
@@ -209,25 +199,25 @@ def _after_intervention(state: RunState, event: Intervened) -> RunState:
     if event.action == "validation":
         return replace(after, asked=(*_without(state.asked, "validation"), "validation"))
     if event.action == "roll_back":  # the checkpoint may be one that a stop left behind
-        # Saved at once: a crash must not forget which orders the roll back has undone.
+        # Saved at once: a crash must not forget which commands the roll back has undone.
         return replace(after, stopped=None, obeyed=event.obeyed, asked=("save",))
     return after
 
 
-def _after_order(state: RunState, event: Ordered) -> RunState:
-    after = replace(state, inbox=event.inbox, last_order=event.id or state.last_order)
+def _after_command(state: RunState, event: CommandGiven) -> RunState:
+    after = replace(state, inbox=event.inbox, last_command=event.id or state.last_command)
     if event.refused is not None:
         return after
-    match event.order:
+    match event.name:
         case "set":
-            signals = detectors.after_order(state.signals, state.overrides, event.overrides)
+            signals = detectors.after_command(state.signals, state.overrides, event.overrides)
             return replace(after, overrides=event.overrides, signals=signals)
         case "pause":
             return replace(after, paused="told to pause")
         case "resume":
             return replace(after, paused=None)
         case "stop" | "save" | "validation" | "reset-reference" | "roll-back":
-            asked = (*_without(state.asked, event.order), event.order)
+            asked = (*_without(state.asked, event.name), event.name)
             return replace(after, asked=asked, roll_back_to=event.settings.get("step"))
         case _:
             return after
@@ -237,11 +227,10 @@ def _after_resume(state: RunState, event: Resumed) -> RunState:
     after = replace(state, config_hash=event.config_hash, stopped=None)
     if event.branched_from is None:
         return after
-    # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another
-    # one.
+    # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another.
     own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
-    return replace(own, inbox=0, last_order="", obeyed=0)
+    return replace(own, inbox=0, last_command="", obeyed=0)
 
 
-def _without(asked: tuple[str, ...], order: str) -> tuple[str, ...]:
-    return tuple(other for other in asked if other != order)
+def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:
+    return tuple(other for other in asked if other != command)

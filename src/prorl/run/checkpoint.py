@@ -3,7 +3,7 @@
 Checkpoints and references are atomic directories: written aside, listed in a manifest with hashes, renamed into
 place. Under its final name such a directory was once complete on disk, and `verify` finds everything that happened to
 it later. Saving never changes what is computed, except that with `max_staleness` nothing is sampled ahead of a
-checkpoint: the learner is copied at the step boundary and written beside the next steps. A full disk costs
+checkpoint: the learner is copied between two steps and written beside the next steps. A full disk costs
 checkpoints, each reported, and never the run.
 """
 
@@ -236,9 +236,9 @@ class Checkpointer:
         self._retry: float | None = None  # when to try again what failed
 
     def keep(self, state: RunState, *, due: bool, good_step: int, patient: bool = False) -> None:
-        """Save at this boundary if a checkpoint is due, by step or by clock, or is owed since the disk was full.
+        """Save now if a checkpoint is due, by step or by clock, or is owed since the disk was full.
 
-        What is due by the clock alone waits for a later boundary if `patient`. The end of a run, and a run that is
+        What is due by the clock alone waits for a later step if `patient`. The end of a run, and a run that is
         paused, are saved before this returns. The newest checkpoint of `good_step` or before is kept, as a detector
         in doubt may yet roll back to it.
 
@@ -318,7 +318,7 @@ class Checkpointer:
 
     def _look(self, state: RunState) -> None:
         """Warn about memory and disk, and ask the loop to stop before the system kills somebody."""
-        if state.step == self._looked:  # the same boundary again: of a paused run
+        if state.step == self._looked:  # the same step again: of a paused run
             return
         self._looked = state.step
         sample = take_sample(state.step, self._store.folder)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prorl.control.events import (
+    CommandGiven,
     Event,
     Intervened,
-    Ordered,
     ReferenceReset,
     Resumed,
     RolloutStats,
@@ -54,7 +54,7 @@ KINDS: Mapping[type[Event], str] = {
     ReferenceReset: "reset",
     StageEntered: "stage",
     Intervened: "intervention",
-    Ordered: "order",
+    CommandGiven: "command",
     Resumed: "resume",
     Stopped: "stop",
     Warned: "warning",
@@ -109,7 +109,7 @@ class Mark:
     """Something that happened at a step and is neither step nor validation."""
 
     step: int
-    kind: str  # reset, stage, intervention, roll back, order, resume, stop, warning
+    kind: str  # reset, stage, intervention, roll back, command, resume, stop, warning
     text: str
 
 
@@ -434,15 +434,15 @@ def describe(event: Event, steps: int = 0) -> str:
             return f"stage {event.index + 1} entered at step {event.step}"
         case Intervened():
             return _intervention(event)
-        case Ordered():
+        case CommandGiven():
             settings = [f"{key}={value}" for key, value in event.settings.items()]
             text = [f"“{event.text}”"] if event.text else []
-            told = " ".join([event.order, *settings, *text])
+            told = " ".join([event.name, *settings, *text])
             refused = event.refused is not None
             return (
-                f"order refused at step {event.step}: {told}: {event.refused}"
+                f"command refused at step {event.step}: {told}: {event.refused}"
                 if refused
-                else f"order at step {event.step}: {told}"
+                else f"command at step {event.step}: {told}"
             )
         case Stopped():
             return f"stopped after step {event.step}: {event.reason}"

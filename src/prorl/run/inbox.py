@@ -1,4 +1,4 @@
-"""The operator's commands: one JSON object per line, appended by anybody, read by the trainer at step boundaries.
+"""The operator's commands: one JSON object per line, appended by anybody, read by the trainer between steps.
 
 Nothing is ever taken out of the inbox. Which commands have been obeyed is known by the run's own state (how many
 bytes were read), so one is obeyed exactly once in the journal that holds, however often the trainer dies.
@@ -22,7 +22,7 @@ from prorl.envs.files import StorageError, encode_json
 from prorl.run.journal import append_bytes
 
 INBOX = "inbox.jsonl"
-UNREADABLE = "unreadable"  # the order of a line that is no command
+UNREADABLE = "unreadable"  # the name of a line that is no command
 MAX_LINE = 16_384  # bytes
 EXCERPT = 80  # characters of an unreadable line that are journalled
 _ID = re.compile(r"[0-9a-f]{1,32}")
@@ -33,15 +33,15 @@ class Command:
     """What an operator wants: `set` with recipe keys and values, `note` with a text, or just a word."""
 
     id: str
-    order: str
+    name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
     end: int = 0  # byte up to which an inbox has been read that it was found in
 
 
-def new_command(order: str, *, settings: Mapping[str, Any] | None = None, text: str = "") -> Command:
+def new_command(name: str, *, settings: Mapping[str, Any] | None = None, text: str = "") -> Command:
     """A command under an id of its own."""
-    return Command(id=secrets.token_hex(6), order=order, settings=settings or {}, text=text)
+    return Command(id=secrets.token_hex(6), name=name, settings=settings or {}, text=text)
 
 
 def send(path: Path, command: Command) -> None:
@@ -50,10 +50,10 @@ def send(path: Path, command: Command) -> None:
     Raises:
         StorageError: no room, or too long for a line; the inbox is as it was.
     """
-    fields = {"id": command.id, "order": command.order, "settings": command.settings, "text": command.text}
+    fields = {"id": command.id, "name": command.name, "settings": command.settings, "text": command.text}
     line = encode_json(fields)
     if len(line) > MAX_LINE:
-        raise StorageError(f"an order may have {MAX_LINE:,} bytes, not {len(line):,}: say it shorter")
+        raise StorageError(f"a command may have {MAX_LINE:,} bytes, not {len(line):,}: say it shorter")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # against other senders; the trainer only reads
@@ -68,7 +68,7 @@ def next_command(path: Path, position: int, last: str) -> Command | None:
     """The first command behind byte `position`, which is where the command `last` ended; None while there is none.
 
     A line that is no command comes as one that is `UNREADABLE`. So does, as a whole, an inbox that was changed by
-    hand so that it no longer tells what has been obeyed: to obey an order twice would be worse than never.
+    hand so that it no longer tells what has been obeyed: to obey a command twice would be worse than never.
     """
     try:
         data = path.read_bytes()
@@ -78,14 +78,14 @@ def next_command(path: Path, position: int, last: str) -> Command | None:
         found = _end_of(data, last)
         if found is None:
             whole = data.rfind(b"\n") + 1
-            lost = "the inbox was changed by hand; what it holds is not obeyed, give the orders again"
-            return Command(id="", order=UNREADABLE, text=lost, end=whole) if whole else None
+            lost = "the inbox was changed by hand; what it holds is not obeyed, give the commands again"
+            return Command(id="", name=UNREADABLE, text=lost, end=whole) if whole else None
         position = found
     while end := data.find(b"\n", position) + 1:
         line = data[position : end - 1]
         if line.strip():
             excerpt = line[:EXCERPT].decode(errors="replace")
-            return replace(_parse(line) or Command(id="", order=UNREADABLE, text=excerpt), end=end)
+            return replace(_parse(line) or Command(id="", name=UNREADABLE, text=excerpt), end=end)
         position = end
     return None
 
@@ -99,7 +99,7 @@ def _parse(line: bytes) -> Command | None:
         command = Command(**found)
     except (ValueError, TypeError, RecursionError):
         return None
-    texts = all(isinstance(text, str) for text in (command.id, command.order, command.text))
+    texts = all(isinstance(text, str) for text in (command.id, command.name, command.text))
     if not (
         texts and _ID.fullmatch(command.id) and isinstance(command.settings, dict) and "end" not in found
     ):

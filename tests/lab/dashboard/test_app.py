@@ -5,7 +5,7 @@ from starlette.testclient import TestClient
 
 from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stopped, to_record
-from prorl.lab.dashboard.app import MAX_ORDER, dashboard
+from prorl.lab.dashboard.app import MAX_COMMAND, dashboard
 from prorl.run.inbox import INBOX
 from prorl.run.store import RunStore
 from support.events import stepped
@@ -40,27 +40,27 @@ def inbox(root) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def order(client, *, name="nano", content=PAUSE, **changes):
+def command(client, *, name="nano", content=PAUSE, **changes):
     headers = {key: value for key, value in {**RIGHT, **changes}.items() if value is not None}
-    return client.post(f"/order/{name}", content=content, headers=headers)
+    return client.post(f"/command/{name}", content=content, headers=headers)
 
 
-# -- orders
+# -- commands
 
 
-def test_an_order_reaches_the_inbox(client, root):
-    answer = order(client)
+def test_a_command_reaches_the_inbox(client, root):
+    answer = command(client)
     assert answer.status_code == 200
-    assert "obeyed at the next boundary" in answer.json()["said"]
+    assert "obeyed when the current step ends" in answer.json()["said"]
     assert b'"pause"' in inbox(root)
 
 
-def test_an_order_that_moves_a_hparam_far_is_given_once_it_is_confirmed(client, root):
-    asked = order(client, content=b'{"words": ["optimizer.lr=5"]}')
+def test_a_command_that_moves_a_hparam_far_is_given_once_it_is_confirmed(client, root):
+    asked = command(client, content=b'{"words": ["optimizer.lr=5"]}')
     assert (asked.status_code, inbox(root)) == (409, b"")
     assert "optimizer.lr moves from" in asked.json()["said"]
-    assert order(client, content=b'{"words": ["optimizer.lr=5"], "yes": 1}').status_code == 409
-    assert order(client, content=b'{"words": ["optimizer.lr=5"], "yes": true}').status_code == 200
+    assert command(client, content=b'{"words": ["optimizer.lr=5"], "yes": 1}').status_code == 409
+    assert command(client, content=b'{"words": ["optimizer.lr=5"], "yes": true}').status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -85,27 +85,27 @@ def test_an_order_that_moves_a_hparam_far_is_given_once_it_is_confirmed(client, 
         ({"host": "evil.example:8787", "origin": "http://evil.example:8787"}, 421),
     ],
 )
-def test_an_order_that_may_not_be_given_changes_nothing(client, root, changes, status):
-    answer = order(client, **changes)
+def test_a_command_that_may_not_be_given_changes_nothing(client, root, changes, status):
+    answer = command(client, **changes)
     assert answer.status_code == status
     assert inbox(root) == b""
 
 
-def test_a_program_gives_orders_without_being_a_browser(client, root):
-    assert order(client, **{"origin": None, "sec-fetch-site": None}).status_code == 200
+def test_a_program_gives_commands_without_being_a_browser(client, root):
+    assert command(client, **{"origin": None, "sec-fetch-site": None}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[]", b"null", b'{"words": "pause"}', b'{"words": [1]}', b"[" * 9000, b"\xff"],
 )
-def test_what_is_no_order_is_refused(client, root, content):
-    assert order(client, content=content).status_code == 400
+def test_what_is_no_command_is_refused(client, root, content):
+    assert command(client, content=content).status_code == 400
     assert inbox(root) == b""
 
 
-def test_more_than_any_order_is_not_read(client, root):
-    assert order(client, content=b" " * (MAX_ORDER + 1)).status_code == 413
+def test_more_than_any_command_is_not_read(client, root):
+    assert command(client, content=b" " * (MAX_COMMAND + 1)).status_code == 413
     assert inbox(root) == b""
 
 
@@ -118,8 +118,8 @@ def test_more_than_any_order_is_not_read(client, root):
         ('["note", "\\ud800"]', ""),
     ],
 )
-def test_an_order_is_judged_as_by_the_command(client, root, words, told):
-    answer = order(client, content=f'{{"words": {words}}}'.encode())
+def test_a_command_is_judged_as_by_the_command(client, root, words, told):
+    answer = command(client, content=f'{{"words": {words}}}'.encode())
     assert answer.status_code in (200, 422)
     assert told in answer.json()["said"]
     assert (inbox(root) == b"") == (answer.status_code == 422)
@@ -128,16 +128,16 @@ def test_an_order_is_judged_as_by_the_command(client, root, words, told):
 def test_a_run_that_is_done_obeys_nothing(client, root):
     with RunStore.open(root / "nano") as store:
         store.journal.append(to_record(Stopped(step=1, reason="done")))
-    answer = order(client)
+    answer = command(client)
     assert (answer.status_code, inbox(root)) == (422, b"")
     assert "is done" in answer.json()["said"]
 
 
-def test_without_a_token_nobody_gives_orders_and_orders_are_posted(root):
+def test_without_a_token_nobody_gives_commands_and_commands_are_posted(root):
     client = TestClient(dashboard(root, token=None), base_url=HERE)
     for given in (RIGHT["authorization"], "Bearer None", "Bearer "):
-        assert order(client, authorization=given).status_code == 403
-    assert client.get("/order/nano", headers=RIGHT).status_code == 405
+        assert command(client, authorization=given).status_code == 403
+    assert client.get("/command/nano", headers=RIGHT).status_code == 405
     assert inbox(root) == b""
 
 
@@ -157,7 +157,7 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize("name", [*ELSEWHERE, ""])
 def test_a_name_that_is_no_run_finds_nothing(client, root, name):
-    assert order(client, name=name).status_code == 404
+    assert command(client, name=name).status_code == 404
     assert client.get(f"/run/{name}").status_code == 404
     if name:  # without one it is the list of runs
         assert client.get(f"/events/{name}").status_code == 404

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from prorl.config.recipe import to_json
-from prorl.control.events import Ordered, Started, from_record, to_record
+from prorl.control.events import CommandGiven, Started, from_record, to_record
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
 from support.browser import needs_chromium
-from support.events import evaluated, intervened, order, reset, stepped
+from support.events import command, evaluated, intervened, reset, stepped
 from support.recipes import recipe
 from support.served import chromium, looking, served
 
@@ -83,29 +83,29 @@ def test_a_run_is_watched_and_steered(browser, tmp_path):
             arg=before,
         )
         page.wait_for_function(f"drawn => {LONGEST} > drawn", arg=drawn)
-        page.get_by_label("order").fill("kl.coef=0.5")
+        page.get_by_label("command").fill("kl.coef=0.5")
         page.get_by_role("button", name="give").click()
         page.get_by_text("is in the inbox").wait_for()
-        page.get_by_text("order at step").first.wait_for()
-        obeyed = next(event for event in journal(folder) if isinstance(event, Ordered))
+        page.get_by_text("command at step").first.wait_for()
+        obeyed = next(event for event in journal(folder) if isinstance(event, CommandGiven))
         assert obeyed.settings == {"kl.coef": 0.5}
         assert obeyed.refused is None
         unconfirmed, question = (
-            complaints  # the order moves the hyperparameter far, so the page asks and gives it again
+            complaints  # the command moves the hyperparameter far, so the page asks and gives it again
         )
         assert "409" in unconfirmed
         assert re.fullmatch(
-            r"dialog: kl\.coef moves from \S+ to 0\.5, more than 10 times\. Give this order\?", question
+            r"dialog: kl\.coef moves from \S+ to 0\.5, more than 10 times\. Give this command\?", question
         )
         complaints.clear()
-        page.get_by_label("order").fill("kl.coeff=1")
+        page.get_by_label("command").fill("kl.coeff=1")
         page.get_by_role("button", name="give").click()
         page.get_by_text("did you mean").wait_for()
         [refusal] = complaints  # the browser's own line about an answer that is no success
         assert "422" in refusal
         complaints.clear()
         page.get_by_role("button", name="pause").click()
-        page.get_by_text(re.compile(r"order at step \d+: pause")).first.wait_for()
+        page.get_by_text(re.compile(r"command at step \d+: pause")).first.wait_for()
         assert complaints == []
 
 
@@ -121,7 +121,7 @@ def quiet(tmp_path_factory):
             evaluated(20, 0.5, domains={HOSTILE: 0.5, "math": 0.5}),
             reset(10),
             intervened(step=15, reason=HOSTILE),
-            order("note", step=18, text=HOSTILE),
+            command("note", step=18, text=HOSTILE),
         ]
         for event in events:
             store.journal.append(to_record(event))
@@ -170,9 +170,9 @@ def test_what_a_model_wrote_stays_text(browser, server):
 def test_without_the_token_it_is_read_only(browser, quiet, server):
     with looking(browser) as (page, _):
         page.goto(f"{server.address}run/quiet")
-        page.get_by_text("To give orders, open the address with the token").wait_for()
+        page.get_by_text("To give commands, open the address with the token").wait_for()
         assert page.get_by_role("button", name="pause").is_disabled()
-        page.evaluate("document.querySelector('.orders fieldset').disabled = false")
+        page.evaluate("document.querySelector('.commands fieldset').disabled = false")
         page.get_by_role("button", name="pause").click()
         page.get_by_text("this needs the token").wait_for()
         assert not (quiet / "quiet" / "inbox.jsonl").exists()

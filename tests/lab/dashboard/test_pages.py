@@ -37,7 +37,7 @@ def html(sections) -> dict[str, str]:
 
 @pytest.fixture
 def page(run):
-    page = RunPage(run, orders=True)
+    page = RunPage(run, commands=True)
     yield page
     page.close()
 

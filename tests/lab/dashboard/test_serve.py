@@ -41,7 +41,7 @@ def test_ctrl_c_ends_at_once_with_streams_open(root, tmp_path):
 def test_the_token_is_printed_once_and_nowhere_else(root, tmp_path):
     with served(root, tmp_path / "log") as server:
         wrong = {"authorization": f"Bearer {server.token[:-1]}", "content-type": "application/json"}
-        with asked(server, "POST", "/order/nano", body="{}", **wrong) as answer:
+        with asked(server, "POST", "/command/nano", body="{}", **wrong) as answer:
             assert answer.status == 401
         with asked(server, "GET", "/run/nano") as answer:
             assert server.token not in answer.read().decode()

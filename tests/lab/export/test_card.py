@@ -16,7 +16,7 @@ from prorl.control.events import Resumed, Started
 from prorl.lab.export.card import Exported, model_card
 from prorl.lab.results import Pair
 from prorl.lab.results import gains as gains_of
-from support.events import evaluated, intervened, order, reset, rollout_stats, stepped
+from support.events import command, evaluated, intervened, reset, rollout_stats, stepped
 from support.stories import STARTED, evaluation, history, result, story
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) `"
@@ -118,12 +118,12 @@ def test_a_run_without_validations_and_evaluations_says_so():
     assert "Nothing was measured" in card([STARTED, stepped(1)])
 
 
-def test_references_interventions_and_orders_are_told():
+def test_references_interventions_and_commands_are_told():
     events = [
         *history(),
         reset(4, name="ref_002", parent="ref_001", reason="kl_ceiling", optimizer="clear"),
         intervened(step=4, detector="reward_hacking"),
-        order("set", settings={"kl.coef": 5e-4}),
+        command("set", settings={"kl.coef": 5e-4}),
         Resumed(step=4, config_hash="d", branched_from="other@2"),
     ]
     text = card(events)
@@ -185,7 +185,7 @@ def test_text_from_elsewhere_never_becomes_markup():
     events = [
         *history(),
         intervened(reason=HOSTILE),
-        order("note", text=HOSTILE),
+        command("note", text=HOSTILE),
         evaluated(4, 0.5, domains={HOSTILE: 0.5}),
         reset(4, name=HOSTILE),
         Resumed(step=4, config_hash="d", branched_from=HOSTILE),

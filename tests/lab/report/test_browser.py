@@ -45,7 +45,7 @@ def report(tmp_path_factory):
         events.evaluated(0, 0.25, domains={HOSTILE: 0.25}),
         events.evaluated(40, 0.5, domains={HOSTILE: 0.5}),
         events.reset(20),
-        events.order("note", step=30, text=HOSTILE),
+        events.command("note", step=30, text=HOSTILE),
     ]
     run_with(folder, happened, model={"path": HOSTILE}, tasks={HOSTILE: {"weight": 1.0}})
     (folder / "samples").mkdir()

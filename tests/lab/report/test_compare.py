@@ -9,7 +9,7 @@ from prorl.lab.report.charts import repetitions
 from prorl.lab.report.compare import Compared, comparison
 from prorl.lab.results import Pair, gains
 from prorl.lab.tables import Number, Several
-from support.events import blind, evaluated, intervened, order, reset, rollout_stats, stepped, update
+from support.events import blind, command, evaluated, intervened, reset, rollout_stats, stepped, update
 from support.stories import evaluation, history, recipe, result, story
 
 
@@ -127,19 +127,19 @@ def test_the_last_validation_is_not_told_twice_where_it_is_in_common():
     assert ("last validation in common", "pass@1") not in compared(story(history()), story(history()))
 
 
-def test_decisions_are_counted_by_reason_and_refused_orders_are_none():
+def test_decisions_are_counted_by_reason_and_refused_commands_are_none():
     events = [
         reset(1),
         reset(2),
         reset(3, reason="kl_ceiling"),
         intervened(),
-        order("pause"),
-        order("set", refused="no such hyperparameter"),
+        command("pause"),
+        command("set", refused="no such hyperparameter"),
     ]
     table = compared(story(events), story())
     assert table["decisions", "reference resets"] == ("schedule ×2, kl_ceiling", "none")
     assert table["decisions", "interventions"] == ("kl_spike: warn", "none")
-    assert table["decisions", "orders"] == ("pause", "none")
+    assert table["decisions", "commands"] == ("pause", "none")
 
 
 def test_evaluations_are_the_means_over_domains():

@@ -137,13 +137,13 @@ def test_every_kind_of_mark_is_one_trace_with_its_reason(tmp_path):
         events.reset(15),
         events.intervened(step=7),
         events.intervened(step=3, action="roll_back", from_step=9),
-        events.order("note", step=8, text=HOSTILE),
+        events.command("note", step=8, text=HOSTILE),
     ]
     marks = {trace["name"]: trace for trace in annotation_traces(groups([run(tmp_path / "one", happened)]))}
-    assert marks.keys() == {"length penalty", "reset", "intervention", "roll back", "order"}
+    assert marks.keys() == {"length penalty", "reset", "intervention", "roll back", "command"}
     assert [x for x in marks["reset"]["x"] if x is not None] == [5, 5, 15, 15]
     assert "reference reset at step 15 (schedule)" in marks["reset"]["text"][4]
-    assert "&lt;/script&gt;" in "".join(marks["order"]["text"])
+    assert "&lt;/script&gt;" in "".join(marks["command"]["text"])
     assert marks["reset"]["line"]["width"] == 1
 
 

@@ -14,7 +14,9 @@ EVENTS = [
     stepped(1),
     reset(2, hash="bbbb", reason="kl_ceiling"),
     Resumed(step=2, config_hash="d", branched_from="<b>nano@2"),
-    reset(6, name="ref_002", parent="ref_001", source_step=4, reason="order", optimizer="clear", hash="cccc"),
+    reset(
+        6, name="ref_002", parent="ref_001", source_step=4, reason="command", optimizer="clear", hash="cccc"
+    ),
     stepped(9),
 ]
 
@@ -34,7 +36,7 @@ def test_every_reference_is_in_the_table_with_its_birth_reason_parent_and_optimi
     html = section_json(section)["html"]
     last = rows(html)[-1]
     for cell, said in zip(
-        last, ["ref_002", "order", "ref_001", "clear", "cccc", "deleted", "6", "4"], strict=False
+        last, ["ref_002", "command", "ref_001", "clear", "cccc", "deleted", "6", "4"], strict=False
     ):
         assert cell.endswith(f">{said}")
     assert "reset twice" in section.html
@@ -47,7 +49,7 @@ def test_a_bar_is_the_time_in_which_a_reference_was_in_use(tmp_path):
     assert [(bar["name"], bar["base"], bar["x"]) for bar in bars] == [
         ("start", [0], [2]),
         ("kl ceiling", [2], [4]),
-        ("order", [6], [3]),
+        ("command", [6], [3]),
     ]
 
 

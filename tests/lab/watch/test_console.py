@@ -14,10 +14,10 @@ from prorl.lab.watch.scalars import Scalars
 from prorl.run.history import RunHistory, describe, read_history
 from support.events import (
     blind,
+    command,
     evaluated,
     intervened,
     one_of_each,
-    order,
     reset,
     rollout_stats,
     stepped,
@@ -180,18 +180,18 @@ def test_every_event_is_one_line(event):
         ),
         (
             intervened(
-                detector="order", action="roll_back", reason="told to roll back", numbers={}, from_step=9
+                detector="command", action="roll_back", reason="told to roll back", numbers={}, from_step=9
             ),
-            "ORDER at step 9: told to roll back; rolled back from step 9 to the checkpoint of step 1",
+            "COMMAND at step 9: told to roll back; rolled back from step 9 to the checkpoint of step 1",
         ),
         (
             intervened(step=7, action="validation"),
             "KL_SPIKE at step 7: the KL to the reference is 9 times what is usual (threshold 8, 2 of 3); "
             "the policy is validated",
         ),
-        (order("set", settings={"kl.coef": 5e-4}), "order at step 1: set kl.coef=0.0005"),
-        (order("note", text="new verifier"), "order at step 1: note “new verifier”"),
-        (order("puase", refused="no order"), "order refused at step 1: puase: no order"),
+        (command("set", settings={"kl.coef": 5e-4}), "command at step 1: set kl.coef=0.0005"),
+        (command("note", text="new verifier"), "command at step 1: note “new verifier”"),
+        (command("puase", refused="no command"), "command refused at step 1: puase: no command"),
     ],
 )
 def test_a_line_says_what_happened(event, text):

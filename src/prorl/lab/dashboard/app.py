@@ -1,6 +1,6 @@
 """The dashboard's server: its addresses, where it listens, and how it ends.
 
-All pages may be read; `/order` alone changes something, and asks for the token.
+All pages may be read; `/command` alone changes something, and asks for the token.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from prorl.commands import UnconfirmedError, tell
 from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.hub import Hub
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
 from prorl.lab.dashboard.security import Guard, numeric, refusal
 from prorl.lab.report.page import PLOTLY, asset_path, page
-from prorl.steering import UnconfirmedError, tell
 
 LIST = ""  # the name of the list of runs where others have that of a run
 OWN = Path(__file__).parent / "assets"
-MAX_ORDER = 16_384  # bytes of a request
+MAX_COMMAND = 16_384  # bytes of a request
 PORT, TRIED = 8787, 20  # the first port, and how many from there on are tried
 PATIENCE = 2  # seconds for requests that are being answered when the server ends
 
@@ -68,7 +68,7 @@ def announcement(root: Path, host: str, port: int, token: str | None) -> Iterato
     address = f"http://{shown}:{port}/"
     yield f"dashboard of {root}: {address}{'' if token is None else f'#token={token}'}"
     if token is not None:
-        yield "whoever has this address may give orders; without the token it is read only. Ctrl-C ends it"
+        yield "whoever has this address may give commands; without the token it is read only. Ctrl-C ends it"
     known = numeric(host)
     if host != "localhost" and (known is None or not known.is_loopback):
         yield (
@@ -78,7 +78,7 @@ def announcement(root: Path, host: str, port: int, token: str | None) -> Iterato
 
 
 def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> Starlette:
-    """The application that shows the runs below `root` and, with a token, takes orders for them.
+    """The application that shows the runs below `root` and, with a token, takes commands for them.
 
     `hosts` are the names under which it may be asked for, besides `localhost` and numeric addresses.
     Its `state.hub` must be closed before a server that should end can end.
@@ -89,7 +89,7 @@ def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> St
             Route("/", served.runs),
             Route("/run/{name:path}", served.run),
             Route("/events/{name:path}", served.events),
-            Route("/order/{name:path}", served.order, methods=["POST"]),
+            Route("/command/{name:path}", served.command, methods=["POST"]),
             Route("/assets/{name}", served.asset),
             Route("/favicon.ico", served.asset),
         ],
@@ -123,12 +123,12 @@ class _Dashboard:
             stream = self.hub.events(LIST, lambda: self._list)
         else:
             name, folder = await self._find(request)
-            stream = self.hub.events(name, lambda: RunPage(folder, orders=self._token is not None))
+            stream = self.hub.events(name, lambda: RunPage(folder, commands=self._token is not None))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
-    async def order(self, request: Request) -> Response:
-        """Give a run an order, judged as `prorl tell` judges it."""
+    async def command(self, request: Request) -> Response:
+        """Give a run a command, judged as `prorl tell` judges it."""
         refused = refusal(request.headers, self._token)
         if refused is not None:
             return _said(*refused)
@@ -140,16 +140,16 @@ class _Dashboard:
         except (ValueError, TypeError, KeyError, RecursionError):
             words = None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            return _said(400, 'an order is {"words": ["pause"]}, the words that `prorl tell` takes')
+            return _said(400, 'a command is {"words": ["pause"]}, the words that `prorl tell` takes')
         try:
-            order = await asyncio.to_thread(tell, folder, words, confirm=lambda _move: confirmed)
+            command = await asyncio.to_thread(tell, folder, words, confirm=lambda _move: confirmed)
         except UnconfirmedError as error:
             return _said(409, str(error))  # the page asks, and sends it again with "yes"
         except ProrlError as error:
             return _said(422, str(error))
         except OSError as error:
             return _said(422, f"the inbox cannot be written: {error}")
-        return _said(200, f"order {order.id} is in the inbox: obeyed at the next boundary between two steps")
+        return _said(200, f"command {command.id} is in the inbox: obeyed when the current step ends")
 
     async def asset(self, request: Request) -> Response:
         """A file of the page. The browser keeps it, and asks each time whether it is still the same."""
@@ -212,13 +212,13 @@ async def _body(request: Request) -> bytes:
     """The content of a request.
 
     Raises:
-        HTTPException: it is longer than any order.
+        HTTPException: it is longer than any command.
     """
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_ORDER:
-            raise HTTPException(413, "This is longer than any order.")
+        if len(body) > MAX_COMMAND:
+            raise HTTPException(413, "This is longer than any command.")
     return body
 
 

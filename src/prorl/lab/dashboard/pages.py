@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
+from prorl.commands import WORDS
 from prorl.config.schema import HPARAMS
 from prorl.lab.dashboard.evaluations import Evaluations
 from prorl.lab.report.curves import curve_sections
@@ -24,7 +25,6 @@ from prorl.lab.report.summary import recipe_section, summary_section
 from prorl.lab.tables import count, duration, escape
 from prorl.run.history import RunHistory, health
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES, runs_below
-from prorl.steering import WORDS
 
 GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
 AT_A_TIME = 1.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
@@ -58,12 +58,12 @@ class Glance:
 
 
 class RunPage:
-    """One run: how it does now, orders, curves, evaluations, rollouts, references."""
+    """One run: how it does now, commands, curves, evaluations, rollouts, references."""
 
-    def __init__(self, folder: Path, *, orders: bool) -> None:
+    def __init__(self, folder: Path, *, commands: bool) -> None:
         self._folder = folder
         self._run = RunHistory(folder)
-        self._form = [orders_section()] if orders else []
+        self._form = [commands_section()] if commands else []
         self._summary: list[Section] = []
         self._curves: list[Section] = []
         self._sources: list[Section] = []
@@ -241,20 +241,20 @@ def runs_section(runs: Mapping[str, Glance], now: float, *, unread: int = 0) -> 
     return Section(key="runs", title="Runs", html=html)
 
 
-def orders_section() -> Section:
+def commands_section() -> Section:
     """The form with which an operator steers; `live.js` enables it where the token is known."""
     words = "".join(f'<button type="button" value="{word}">{word}</button>' for word in WORDS)
     hparams = "".join(f'<option value="{hparam}="></option>' for hparam in HPARAMS)
     return Section(
-        key="orders",
-        title="Orders",
+        key="commands",
+        title="Commands",
         html=(
-            '<form class="orders card"><fieldset disabled>'
+            '<form class="commands card"><fieldset disabled>'
             f'<div class="words">{words}</div>'
-            '<div class="line"><input name="line" list="order-hparams" autocomplete="off" spellcheck="false" '
-            'aria-label="order" placeholder="kl.coef=5e-4 optimizer.lr=1e-4, or: note some text">'
-            f'<datalist id="order-hparams">{hparams}</datalist><button type="submit">give</button></div>'
-            '</fieldset><output class="soft">To give orders, open the address with the token that '
+            '<div class="line"><input name="line" list="command-hparams" autocomplete="off" spellcheck="false" '
+            'aria-label="command" placeholder="kl.coef=5e-4 optimizer.lr=1e-4, or: note some text">'
+            f'<datalist id="command-hparams">{hparams}</datalist><button type="submit">give</button></div>'
+            '</fieldset><output class="soft">To give commands, open the address with the token that '
             "<code>prorl dashboard</code> printed when it started.</output></form>"
         ),
     )

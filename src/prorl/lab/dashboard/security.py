@@ -1,4 +1,4 @@
-"""Who may do what: any page of this server may be read, orders need the token, and other sites get nothing.
+"""Who may do what: any page of this server may be read, commands need the token, and other sites get nothing.
 
 The threats are web pages that the operator has open beside the dashboard (forged requests, framing, DNS rebinding)
 and text that a model wrote (script in a response). The headers checked here keep the first out, and a browser runs
@@ -59,7 +59,7 @@ class Guard:
 
 
 def refusal(headers: Headers, token: str | None) -> tuple[int, str] | None:
-    """Why an order with these headers is refused unread: status and sentence; None where nothing is wrong.
+    """Why a command with these headers is refused unread: status and sentence; None where nothing is wrong.
 
     What a page of another site can make a browser send lacks one of these: JSON and `Authorization` need a
     consent (CORS) that this server never gives, and the origin is told by the browser.
@@ -69,9 +69,9 @@ def refusal(headers: Headers, token: str | None) -> tuple[int, str] | None:
     origin = headers.get("origin")
     foreign = origin is not None and origin.partition("://")[2] != headers.get("host")
     if foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return 403, "orders are taken from this server's own pages only"
+        return 403, "commands are taken from this server's own pages only"
     if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        return 415, "an order is JSON"
+        return 415, "a command is JSON"
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme != "Bearer" or not secrets.compare_digest(given.encode(), token.encode()):
         return 401, "this needs the token: open the address that `prorl dashboard` printed when it started"

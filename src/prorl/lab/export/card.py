@@ -17,7 +17,7 @@ import yaml
 from prorl import __version__
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.config.schema import RunConfig
-from prorl.control.events import Intervened, Ordered, StageEntered, Validated
+from prorl.control.events import CommandGiven, Intervened, StageEntered, Validated
 from prorl.lab.results import NAMES, Gains, gain_table
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.run.history import RunHistory, describe
@@ -168,9 +168,9 @@ def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
             (one.name, one.step, one.reason, one.parent or "", one.source_step, one.optimizer) for one in born
         )
         yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
-    told = [event for event in story.events if isinstance(event, (StageEntered, Intervened, Ordered))]
+    told = [event for event in story.events if isinstance(event, (StageEntered, Intervened, CommandGiven))]
     if told:
-        yield "Stages, interventions of detectors and orders of the operator:"
+        yield "Stages, interventions of detectors and commands of the operator:"
         yield bullets(describe(event) for event in told)
 
 

@@ -223,7 +223,7 @@ MARK_COLORS: Mapping[str, str] = MappingProxyType(
         "stage": "#1f9a85",
         "intervention": "#d9622b",
         "roll back": "#c8323c",
-        "order": "#6a63c6",
+        "command": "#6a63c6",
         "resume": "#7d858f",
         "warning": "#a5821a",
     }

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from prorl.algo.t_interval import t_interval
-from prorl.control.events import Intervened, Ordered, ReferenceReset, Validated
+from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Validated
 from prorl.control.metrics import STEP, ratio
 from prorl.lab.report.charts import experiment, repetitions
 from prorl.lab.results import Gains, difference_cell
@@ -147,7 +147,7 @@ def _decisions(runs: Sequence[RunHistory]) -> Rows:
     reasons: Mapping[str, Callable[[RunHistory], Iterable[str]]] = {
         "reference resets": lambda run: (event.reason for event in run.of(ReferenceReset)),
         "interventions": lambda run: (f"{event.detector}: {event.action}" for event in run.of(Intervened)),
-        "orders": lambda run: (event.order for event in run.of(Ordered) if event.refused is None),
+        "commands": lambda run: (event.name for event in run.of(CommandGiven) if event.refused is None),
     }
     for title, reason in reasons.items():
         counts = (Counter(reason(run)) for run in runs)

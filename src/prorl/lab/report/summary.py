@@ -40,7 +40,7 @@ def _single(run: RunHistory, measured: str) -> Section:
         _cards(run),
         heading("Did it work?") + measured if measured else "",
         heading("What happened"),
-        paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no order."),
+        paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no command."),
         fold(f"Everything that was decided ({len(marks)})", bullets(reversed(marks[-MARKS_SHOWN:])))
         if marks
         else "",

@@ -1,4 +1,4 @@
-// Keeps the page up to date by server-sent events, and sends the operator's orders. page.js draws.
+// Keeps the page up to date by server-sent events, and sends the operator's commands. page.js draws.
 "use strict";
 
 (() => {
@@ -55,44 +55,44 @@
   }
 
   function unlock() {
-    const fieldset = document.querySelector(".orders fieldset");
+    const fieldset = document.querySelector(".commands fieldset");
     if (!fieldset || !fieldset.disabled || !sessionStorage.getItem(TOKEN)) return;
     fieldset.disabled = false;
-    tell("Obeyed at the next boundary between two steps.", "soft");
+    tell("Obeyed when the current step ends.", "soft");
   }
 
   function tell(sentence, kind) {
-    const output = document.querySelector(".orders output");
+    const output = document.querySelector(".commands output");
     output.textContent = sentence;
     output.className = kind;
   }
 
-  async function order(words, yes = false) {
+  async function command(words, yes = false) {
     const headers = { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem(TOKEN)}` };
     try {
-      const answer = await fetch(`/order/${page}`, { method: "POST", headers, body: JSON.stringify({ words, yes }) });
+      const answer = await fetch(`/command/${page}`, { method: "POST", headers, body: JSON.stringify({ words, yes }) });
       const { said } = await answer.json();
-      if (answer.status === 409 && confirm(`${said.split(":")[0]}. Give this order?`)) return order(words, true);
+      if (answer.status === 409 && confirm(`${said.split(":")[0]}. Give this command?`)) return command(words, true);
       tell(said, answer.ok ? "good" : "bad");
       return answer.ok;
     } catch (error) {
-      tell(`The order was not given: ${error.message}`, "bad");
+      tell(`The command was not given: ${error.message}`, "bad");
       return false;
     }
   }
 
   document.addEventListener("click", (event) => {
-    const word = event.target.closest(".orders .words button")?.value;
+    const word = event.target.closest(".commands .words button")?.value;
     if (!word) return;
     if (word === "stop" && !confirm("Stop this run? It saves a checkpoint and ends; `prorl resume` goes on.")) return;
     if (word === "roll-back" && !confirm("Return this run to its last good checkpoint?")) return;
-    order([word]);
+    command([word]);
   });
 
   document.addEventListener("submit", async (event) => {
     event.preventDefault();
     const line = event.target.elements.line;
-    if (line.value.trim() && (await order(line.value.trim().split(/\s+/)))) line.value = "";
+    if (line.value.trim() && (await command(line.value.trim().split(/\s+/)))) line.value = "";
   });
 
   document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/assets/live.css" }));
