@@ -108,9 +108,11 @@ def test_an_impossible_swap_is_impossible_with_every_move_that_the_question_show
     line = {square: [*RING[max(0, at - 1) : at], *RING[at + 1 : at + 2]] for at, square in enumerate(RING)}
     pieces = {**dict.fromkeys(RING), "A1": "w", "C1": "B"}
     assert logic.solve_swap(line, pieces, "w") is None  # as on a line that ends at A1 and C2
-    assert repairs._Knights(logic).solve_swap(line, pieces, "w") is not None  # but the ring is closed
+    assert (
+        repairs.shortest_swap(logic.is_knight_move, line, pieces, "w") is not None
+    )  # but the ring is closed
     blocked = {"A1": "w", "B3": "B"}
-    assert repairs._Knights(logic).solve_swap(blocked, blocked, "w") is None
+    assert repairs.shortest_swap(logic.is_knight_move, blocked, blocked, "w") is None
 
 
 def test_long_sequences_stop_early_and_stay_the_same():

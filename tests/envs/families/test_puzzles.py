@@ -52,7 +52,7 @@ def test_constraints_by_hand(constraint, good, bad):
 
 
 def test_an_unknown_kind_of_constraint_is_an_error():
-    with pytest.raises(ValueError, match="rhyme"):
+    with pytest.raises(KeyError, match="rhyme"):
         holds(("rhyme", "dog"), parse_answer("dog"))
 
 
