@@ -23,7 +23,6 @@ from prorl.envs.families.numbers import (
     PhysicalLaw,
     convert,
 )
-from prorl.envs.verifiers.expressions import reaches
 from prorl.envs.verifiers.units import unit_of
 
 INTEGERS = (Arithmetic(), LinearEquation())
@@ -47,7 +46,7 @@ def test_an_integer_scores_one_and_its_neighbours_and_other_texts_zero(task, lev
     for draft in drafts(task, level):
         right = int(draft.solution.answer)
         assert task.score(draft.payload, f" {right}\n") == 1
-        working = (
+        texts = (
             draft.prompt,
             draft.solution.steps,
             f"{right} {right}",
@@ -55,7 +54,7 @@ def test_an_integer_scores_one_and_its_neighbours_and_other_texts_zero(task, lev
             f"{right}.0",
             "x" * 9999,
         )
-        for wrong in (str(right + 1), str(right - 1), *working, ""):
+        for wrong in (str(right + 1), str(right - 1), *texts, ""):
             assert task.score(draft.payload, wrong) == 0
 
 
@@ -126,36 +125,24 @@ def test_a_countdown_asks_what_its_verifier_checks(task, level):
             assert task.score(draft.payload, wrong) == 0
 
 
-def show(tree):
-    return str(tree) if isinstance(tree, int) else f"({show(tree[0])}{tree[1]}{show(tree[2])})"
-
-
-def leaves(tree):
-    return [tree] if isinstance(tree, int) else [*leaves(tree[0]), *leaves(tree[2])]
-
-
-def compute(tree):
-    if isinstance(tree, int):
-        return Fraction(tree)
-    left, right = compute(tree[0]), compute(tree[2])
-    if left is None or right is None:
-        return None
-    if tree[1] == "/":
-        return left / right if right else None
-    return {"+": left + right, "-": left - right, "*": left * right}[tree[1]]
-
-
-@given(
-    st.recursive(
-        st.integers(1, 30), lambda trees: st.tuples(trees, st.sampled_from("+-*/"), trees), max_leaves=8
-    )
-)
-def test_an_expression_agrees_with_the_tree_that_was_printed(tree):
-    value = compute(tree)
-    assert reaches(show(tree), leaves(tree), 0 if value is None else value) == (value is not None)
-
-
 # physical laws
+
+
+NO_VOLTS = [
+    "",
+    "12",
+    "V",
+    "12A",
+    "12 v",
+    "V12",
+    "12 12V",
+    "3*4V",
+    "1/0V",
+    "12V.",
+    "=12V",
+    "1e3V",
+    "1" * 10 + "V",
+]
 
 
 @pytest.mark.parametrize(
@@ -168,11 +155,7 @@ def test_an_expression_agrees_with_the_tree_that_was_printed(tree):
             ("0.5 kg", "g", 500),
         ),
         *(("1/2A", "A", Fraction(1, 2)), ("-3m/s", "m/s", -3), ("1000kg/m3", "g/cm3", 1), ("5N*m", "J", 5)),
-        *(
-            (text, "V", None)
-            for text in ("", "12", "V", "12A", "12 v", "V12", "12 12V", "3*4V", "1/0V", "12V.")
-        ),
-        *((text, "V", None) for text in ("=12V", "1e3V", "1" * 10 + "V")),
+        *((text, "V", None) for text in NO_VOLTS),
     ],
 )
 def test_conversion_by_hand(answer, unit, expected):
@@ -230,10 +213,9 @@ def test_drawn_values_satisfy_the_law_and_changed_ones_do_not(law):
         assert not law.holds(*values[:place], values[place] + 1, *values[place + 1 :])
 
 
-@given(st.from_regex(r"-?[0-9./]{1,12} ?(V|h|g|km/h)", fullmatch=True))
-def test_no_quantity_raises(text):
-    for index in range(8):
-        assert LAWS.score(LAWS.problem(index, "train").payload, text) in (0.0, 1.0)
+@given(st.integers(0, 7), st.from_regex(r"-?[0-9./]{1,12} ?(V|h|g|km/h)", fullmatch=True))
+def test_no_quantity_raises(index, text):
+    assert LAWS.score(LAWS.problem(index, "train").payload, text) in (0.0, 1.0)
 
 
 @given(st.text())

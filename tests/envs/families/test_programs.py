@@ -51,23 +51,16 @@ def drafts(level, count=60, task=TASK):
 @pytest.mark.parametrize(
     ("program", "given_values", "expected"),
     [
-        ("neg", (2, 7, 5, 9), (-2, -7, -5, -9)),
-        ("inc", (2, -1), (3, 0)),
-        ("dbl", (2, -1), (4, -2)),
-        ("rev", (2, 7, 5), (5, 7, 2)),
-        ("sort", (2, 7, 5, -1), (-1, 2, 5, 7)),
-        ("uniq", (2, 7, 2, 5, 7), (2, 7, 5)),
-        ("tail", (2, 7, 5), (7, 5)),
-        ("init", (2, 7, 5), (2, 7)),
-        ("even", (2, 7, -4), (2, -4)),
-        ("odd", (2, 7, -5), (7, -5)),
-        ("head", (2, 7, 5), (2,)),
-        ("max", (2, 7, 5), (7,)),
-        ("min", (2, 7, 5), (2,)),
-        ("sum", (2, 7, 5), (14,)),
-        ("neg max", (2, 7, 5, 9), (-2,)),
-        ("max neg", (2, 7, 5, 9), (-9,)),
-        *(("tail head", (), ()), ("max", (), ()), ("sum", (), (0,))),
+        *(("neg", (2, 7, 5, 9), (-2, -7, -5, -9)), ("inc", (2, -1), (3, 0)), ("dbl", (2, -1), (4, -2))),
+        *(
+            ("rev", (2, 7, 5), (5, 7, 2)),
+            ("sort", (2, 7, 5, -1), (-1, 2, 5, 7)),
+            ("uniq", (2, 7, 2, 5, 7), (2, 7, 5)),
+        ),
+        *(("tail", (2, 7, 5), (7, 5)), ("init", (2, 7, 5), (2, 7)), ("head", (2, 7, 5), (2,))),
+        *(("even", (2, 7, -4), (2, -4)), ("odd", (2, 7, -5), (7, -5)), ("sum", (2, 7, 5), (14,))),
+        *(("max", (2, 7, 5), (7,)), ("min", (2, 7, 5), (2,)), ("neg max", (2, 7, 5, 9), (-2,))),
+        *(("max neg", (2, 7, 5, 9), (-9,)), ("tail head", (), ()), ("max", (), ()), ("sum", (), (0,))),
     ],
 )
 def test_operators_by_hand(program, given_values, expected):
@@ -82,13 +75,6 @@ def test_no_operator_makes_a_list_longer_or_a_value_large(program, given_values)
     for state in trace(program, given_values):
         assert len(state) <= len(given_values)
         assert all(abs(value) <= 9 * 100 * 2**MAX_OPS for value in state)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "   ", "neg foo", "neg|max", "NEG", "__import__", "neg " * (MAX_OPS + 1)]
-)
-def test_what_is_no_program(text):
-    assert parse_program(text) is None
 
 
 @pytest.mark.parametrize("level", LISTS.all_levels)
@@ -115,10 +101,12 @@ def test_any_right_program_counts_and_a_half_right_one_counts_half():
     assert [LISTS.score(payload, text) for text in ("max", "sort tail", "tail", "min")] == [1, 1, 0.5, 0]
 
 
-@pytest.mark.parametrize(
-    "answer", ["", "rev rev", "2 7 5", "lambda xs: xs", "max; min", "dbl " * 17, "dbl " * 16]
-)
+NO_PROGRAMS = ["", "   ", "neg foo", "neg|max", "NEG", "__import__", "neg " * (MAX_OPS + 1), "lambda xs: xs"]
+
+
+@pytest.mark.parametrize("answer", [*NO_PROGRAMS, "rev rev", "2 7 5", "max; min", "dbl " * MAX_OPS])
 def test_texts_that_are_no_program_and_idle_programs_pass_nothing(answer):
+    assert (parse_program(answer) is None) == (answer not in ("rev rev", "dbl " * MAX_OPS))
     assert all(LISTS.score(draft.payload, answer) == 0 for draft in drafts(2, 20, LISTS))
 
 
@@ -243,15 +231,10 @@ def test_an_answer_that_attacks_earns_nothing(sandbox, answer):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_solution_passes_and_a_near_miss_does_not(level):
+def test_a_changed_solution_passes_where_it_is_worth_the_same(level):
     for draft in drafts(level, 5):
         scores = [TASK.score(draft.payload, draft.solution.answer + end) for end in ("", "+0", "+1")]
         assert scores == [1, 1, 0]
-
-
-def test_a_response_without_an_answer_is_told_apart():
-    verdict = TASK.verify(TASK.problem(0, "train"), "<think>x*2")
-    assert (verdict.score, verdict.status, verdict.answered) == (0.0, "wrong", False)
 
 
 def test_an_answer_is_run_once_and_a_failing_sandbox_is_an_error_that_is_tried_again():
@@ -284,38 +267,33 @@ def test_nothing_of_an_answer_is_run_in_this_process(monkeypatch):
     assert "ONE_LINER_RAN" not in os.environ
 
 
-@st.composite
-def mutants(draw):
-    """A right expression with a piece of it replaced, dropped or doubled."""
-    text = show(draw(st.sampled_from(FAMILY)))
-    cut = draw(st.integers(0, len(text)))
-    end = draw(st.integers(cut, len(text)))
-    piece = draw(st.sampled_from(("", "x", "0", "-", "(", "**", " ", "\n", "\u0660", "#")))
-    return text[:cut] + piece + text[end:]
-
-
-ATOMS = ("x", "1", "2", "9", "0", "+", "-", "*", "//", "%", "**", "(", ")", " ", "if", "else", "or", "lambda")
-answers = (
-    mutants()
-    | st.lists(st.sampled_from((*ATOMS, ":", "=")), max_size=10).map("".join)
-    | st.text(max_size=MAX_CHARS + 2)
+ATOMS = (
+    "x",
+    "1",
+    "2",
+    "9",
+    "0",
+    "+",
+    "-",
+    "*",
+    "//",
+    "%",
+    "**",
+    "(",
+    ")",
+    " ",
+    "if",
+    "else",
+    "or",
+    "lambda",
+    ":",
+    "=",
 )
 
 
-def holds(answer):
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(ATOMS), max_size=10).map("".join) | st.text(max_size=MAX_CHARS + 2))
+def test_any_answer_gets_a_score(answer):
     verdict = TASK.verify(TASK.problem(len(answer) % 7, "validation"), respond("", answer))
     assert 0 <= verdict.score <= 1
     assert verdict.status == ("ok" if verdict.score == 1 else "wrong")
-
-
-@settings(max_examples=150)
-@given(answers)
-def test_any_answer_gets_a_score(answer):
-    holds(answer)
-
-
-@pytest.mark.slow
-@settings(max_examples=10_000)
-@given(answers)
-def test_ten_thousand_answers_get_a_score(answer):
-    holds(answer)
