@@ -42,13 +42,7 @@ def code(source):
         ("code", TWICE, {}, code("def thrice(x):\n    return 3 * x"), 0),
         ("code", {"inputs": ["1"], "outputs": ["0.5"]}, {"tolerance": 0.01}, code("print(0.504)"), 1),
         ("instructions", QUIET, {}, "boats sleep along the quay while lanterns blink", 1),
-        (
-            "instructions",
-            QUIET,
-            {},
-            respond("Hm, A, B.", "boats sleep along the quay while lanterns blink"),
-            1,
-        ),
+        ("instructions", QUIET, {}, respond("Hm, A, B.", "boats sleep on the quay while lanterns blink"), 1),
         ("instructions", QUIET, {}, "Boats sleep along the quay while lanterns blink", 0.5),
     ],
 )
@@ -106,12 +100,10 @@ def test_a_response_is_a_text():
 
 
 def test_a_sandbox_that_fails_is_an_error_and_no_score():
-    from prorl.envs import grading
-
     def broken(job):
         return (CaseResult(status="sandbox_error", note="no server"),) * len(job.inputs)
 
-    verdict = grading.grade("code", ADD, code("print(3)"), run=broken)
+    verdict = grade("code", ADD, code("print(3)"), run=broken)
     assert (verdict.score, verdict.status) == (0, "error")
 
 

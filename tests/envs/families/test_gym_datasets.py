@@ -121,29 +121,23 @@ def test_long_sequences_stop_early_and_stay_the_same():
     repairs.stop_large_sequences(sequences)
     repairs.stop_large_sequences(sequences)
     assert [sequences[item]["question"] for item in range(12)] == before
-    items = [
-        rng.getrandbits(63) for rng in [Random(3)] for _ in range(300)
-    ]  # among them one that took a minute
+    rng = Random(3)
+    items = [rng.getrandbits(63) for _ in range(300)]  # among them one that took a minute
     assert cpu_seconds(lambda: [sequences[item] for item in items], enough=5) < 5
 
 
 @pytest.mark.parametrize(
-    ("program", "pure"),
+    ("imports", "result", "pure"),
     [
-        ("import math\ndef main_solution(n):\n    return math.sqrt(n)", True),
-        ("def main_solution(n):\n    return sorted(list(n))", True),
-        ("import numpy as np\ndef main_solution(n):\n    return np.random.rand()", False),
-        ("import random\ndef main_solution(n):\n    return random.random()", False),
-        ("from datetime import date\ndef main_solution(n):\n    return str(date.today())", False),
-        ("def main_solution(n):\n    return list({c for c in n})", False),
-        ("def main_solution(n):\n    return list(set(n))", False),
-        ("def main_solution(n):\n    return hash(n)", False),
-        ("def main_solution(n):\n    return open(n).read()", False),
-        ("import os.path\ndef main_solution(n):\n    return 1", False),
-        ("def main_solution(n):\n    return n.__class__.__name__", False),
+        *(("import math", "math.sqrt(n)", True), ("", "sorted(list(n))", True)),
+        *(("import numpy as np", "np.random.rand()", False), ("import random", "random.random()", False)),
+        *(("from datetime import date", "str(date.today())", False), ("import os.path", "1", False)),
+        *(("", "list({c for c in n})", False), ("", "list(set(n))", False), ("", "hash(n)", False)),
+        *(("", "open(n).read()", False), ("", "n.__class__.__name__", False)),
     ],
 )
-def test_programs_that_depend_on_more_than_their_input_are_left_out(program, pure):
+def test_programs_that_depend_on_more_than_their_input_are_left_out(imports, result, pure):
+    program = f"{imports}\ndef main_solution(n):\n    return {result}"
     assert repairs._is_pure(program, "import random\ndef generate_inputs(random):\n    return {}") == pure
 
 
