@@ -20,10 +20,10 @@ from prorl.envs.verifiers.numbers import MAX_PLAIN_CHARS, plain_number
 Entry = Mapping[str, Any]
 World = Mapping[str, bool]
 
-SIDE = 6  # of a rush hour board
-MAX_MOVES = 500
-MAX_STEPS = 100
 Scorer = Callable[[Entry, str], float]
+
+SIDE = 6  # of a rush hour board
+MAX_MOVES, MAX_STEPS = 500, 100  # of cars, of boxes
 
 
 def same(read: Callable[[str], Any]) -> Scorer:
@@ -102,7 +102,6 @@ def _same(gold: Any, given: Any) -> bool:
 
 
 # Numbers: read by one strict grammar, compared exactly or within a stated tolerance
-
 
 _UNSIGNED = r"[0-9]+(?:\.[0-9]+)?"
 _COMPLEX = (
@@ -199,7 +198,6 @@ def _near(gold: Fraction | None, given: Fraction | None, tolerance: float | Frac
 
 # Expressions
 
-
 # multiplied out: an unexpanded product, such as the question itself, earns nothing; the library executes answers
 polynomial = same(coefficients)
 
@@ -245,7 +243,6 @@ def _worlds(entry: Entry) -> list[World]:
 
 
 # Boards: legal by the puzzle's own rules, whichever solution it is
-
 
 _SHIFT = re.compile(r"([A-Z])([+-])([1-9])")
 _AGENT = re.compile(r"Agent\[([0-9]\.5), ([0-9]\.5)\]")
@@ -314,8 +311,7 @@ def _act(squares: dict[str, list[str]], agent: str, action: Any) -> bool:
     who, what = _AGENT.fullmatch(agent), _MOVE.fullmatch(action) if isinstance(action, str) else None
     if who is None or what is None:
         return False
-    here = f"{who[1]}_{who[2]}"
-    box, target = what[1], what[2]
+    here, (box, target, *to) = f"{who[1]}_{who[2]}", what.groups()
     if box not in squares.get(here, ()):
         return False
     if target is not None:
@@ -323,11 +319,10 @@ def _act(squares: dict[str, list[str]], agent: str, action: Any) -> bool:
             return False
         squares[here].remove(target)
     else:
-        there = f"{what[3]}_{what[4]}"
-        distance = abs(float(who[1]) - float(what[3])) + abs(float(who[2]) - float(what[4]))
-        if there not in squares or distance != 1:
+        distance = sum(abs(float(one) - float(other)) for one, other in zip(who.groups(), to, strict=True))
+        if "_".join(to) not in squares or distance != 1:
             return False
-        squares[there].append(box)
+        squares["_".join(to)].append(box)
     squares[here].remove(box)
     return True
 
@@ -339,17 +334,21 @@ def _boxes(squares: Mapping[str, list[str]]) -> int:
 def box_net_plan(entry: Entry) -> str:
     """A plan that brings one box after the other to its target, rows first; not the shortest."""
     squares = entry["metadata"]["initial_state"]
-    where = {thing: name for name, things in squares.items() for thing in things}
+    where = {
+        thing: [float(part) for part in name.split("_")]
+        for name, things in squares.items()
+        for thing in things
+    }
     steps: list[dict[str, str]] = []
     for box in (thing for things in squares.values() for thing in things if thing.startswith("box_")):
         target = box.replace("box", "target")
-        at, goal = ([float(part) for part in where[thing].split("_")] for thing in (box, target))
+        at, goal = where[box], where[target]
         for axis in (0, 1):
             while at[axis] != goal[axis]:
-                agent = f"Agent[{at[0]}, {at[1]}]"
+                agent = f"Agent{at}"
                 at[axis] += 1 if goal[axis] > at[axis] else -1
-                steps.append({agent: f"move({box}, square[{at[0]}, {at[1]}])"})
-        steps.append({f"Agent[{at[0]}, {at[1]}]": f"move({box}, {target})"})
+                steps.append({agent: f"move({box}, square{at})"})
+        steps.append({f"Agent{at}": f"move({box}, {target})"})
     return json.dumps(steps)
 
 

@@ -31,10 +31,7 @@ def parse_integer(answer: str) -> int | None:
 class Arithmetic(ProceduralTask):
     """Sums and differences: `sum 16+67=?` asks for `83`. The working adds tens, then units: `16+60=76;76+7=83`."""
 
-    name = "arithmetic"
-    domain = "math"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
+    name, domain, levels, ood_levels = "arithmetic", "math", (1, 2, 3, 4), (5, 6)
     sizes = ((2, 99), (3, 99), (4, 99), (4, 999), (5, 999), (6, 999))  # terms, the largest; by level
 
     def generate(self, rng: Random, level: int) -> Draft:
@@ -58,10 +55,7 @@ class Arithmetic(ProceduralTask):
 class LinearEquation(ProceduralTask):
     """One unknown: `solve 2x+16=-8 x=?` asks for `-12`; from level 3 on `x` stands on both sides."""
 
-    name = "linear_equation"
-    domain = "math"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
+    name, domain, levels, ood_levels = "linear_equation", "math", (1, 2, 3, 4), (5, 6)
     # largest absolute coefficient, root and constant, by level
     sizes = ((9, 9, 9), (9, 30, 60), (9, 12, 30), (20, 60, 99), (50, 120, 300), (99, 300, 999))
 
@@ -97,10 +91,7 @@ class Countdown(ProceduralTask):
     often as it is given and no other number, no rounding. The target by itself is therefore wrong.
     """
 
-    name = "countdown"
-    domain = "logic"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
+    name, domain, levels, ood_levels = "countdown", "logic", (1, 2, 3, 4), (5, 6)
     largest_total = 999
     sizes = ((2, 30), (3, 12), (4, 12), (4, 30), (5, 30), (6, 30))  # numbers, the largest; by level
 
@@ -272,10 +263,7 @@ class PhysicalLaw(ProceduralTask):
     the laws by heart; all units can be read off the prompt.
     """
 
-    name = "physical_law"
-    domain = "stem"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
+    name, domain, levels, ood_levels = "physical_law", "stem", (1, 2, 3, 4), (5, 6)
     largest = (12, 24, 50, 99, 24, 99)  # of the values chosen freely, by level
 
     def generate(self, rng: Random, level: int) -> Draft:

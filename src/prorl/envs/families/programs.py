@@ -84,10 +84,7 @@ class ListSynthesis(ProceduralTask):
     there before, so that no operator is idle, none undoes another, and the identity passes no test.
     """
 
-    name = "list_synthesis"
-    domain = "code"
-    levels = (1, 2, 3)
-    ood_levels = (4, 5)
+    name, domain, levels, ood_levels = "list_synthesis", "code", (1, 2, 3), (4, 5)
 
     def generate(self, rng: Random, level: int) -> Draft:
         """The payload is the hidden tests, whose inputs are distinct from the shown ones; the working traces one."""
@@ -187,10 +184,7 @@ class OneLiner(ProceduralTask):
     any level fits what is shown, so there is nothing to gain by guessing.
     """
 
-    name = "one_liner"
-    domain = "code"
-    levels = (1, 2, 3)
-    ood_levels = (4,)
+    name, domain, levels, ood_levels = "one_liner", "code", (1, 2, 3), (4,)
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         super().__init__(weights)

@@ -61,10 +61,7 @@ class WordList(ProceduralTask):
     read off a known solution and so can all be satisfied at once. Two kinds appear out of domain only.
     """
 
-    name = "word_list"
-    domain = "instruct"
-    levels = (1, 2, 3)
-    ood_levels = (4, 5)
+    name, domain, levels, ood_levels = "word_list", "instruct", (1, 2, 3), (4, 5)
 
     def generate(self, rng: Random, level: int) -> Draft:
         """Payload: (number of words, constraints). The working is the answer with only the named words in place."""
@@ -176,10 +173,7 @@ class BoxPushing(ProceduralTask):
     a box that is walked into must have room to move on. At the end the box must stand on the goal.
     """
 
-    name = "box_pushing"
-    domain = "logic"
-    levels = ()
-    ood_levels = (1, 2, 3)
+    name, domain, levels, ood_levels = "box_pushing", "logic", (), (1, 2, 3)
     sizes = ((1, 16), (3, 6), (5, 5))  # rows and columns, by level
     max_moves = 100
 
@@ -259,10 +253,7 @@ class Blicket(ProceduralTask):
     the same outcome, make guessing useless.
     """
 
-    name = "blicket"
-    domain = "logic"
-    levels = ()
-    ood_levels = (1, 2, 3)
+    name, domain, levels, ood_levels = "blicket", "logic", (), (1, 2, 3)
     sizes = ((4, 3, 4), (5, 4, 5), (6, 5, 6))  # objects, trials and questions, by level
 
     def generate(self, rng: Random, level: int) -> Draft:
