@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.envs.base import ProceduralTask, canonical, draft
-from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Problem
@@ -125,15 +124,11 @@ def test_after_a_change_of_weights_the_epochs_of_a_data_set_are_whole_again():
     assert mixed.problem(399, "train") == before
 
 
-def test_verdicts_and_thresholds_are_the_tasks_own():
+def test_the_pass_threshold_is_the_tasks_own():
     lenient = make_task("word_list")
     lenient.pass_threshold = 0.5
     mixed = Mixture([(make_task("arithmetic"), 1.0), (lenient, 1.0)], 0)
     assert (mixed.pass_threshold("arithmetic"), mixed.pass_threshold("word_list")) == (1.0, 0.5)
-    for problem in (mixed.problem(draw, "train") for draw in range(20)):
-        assert mixed.verify(problem, respond(problem.solution.steps, problem.solution.answer)).score == 1
-    with pytest.raises(ValueError, match="countdown"):
-        mixed.verify(make_task("countdown").problem(0, "train"), "")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +159,6 @@ def test_bad_mixtures_are_refused():
 
 
 def test_an_validation_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
-    assert mixture().domains() == ("math", "code", "instruct", "logic")
     validation = mixture().validation_problems("validation", 16)
     assert Counter(problem.domain for problem in validation) == {"math": 16, "code": 16, "instruct": 16}
     in_math = Counter(p.task for p in validation if p.domain == "math")
@@ -174,7 +168,9 @@ def test_an_validation_is_balanced_by_domain_weighted_inside_it_distinct_and_the
     assert validation == mixture(99).validation_problems("validation", 16)
     assert mixture().validation_problems("validation", 5)[:5] == validation[:5]
     held_out = mixture().validation_problems("ood", 6)
-    assert Counter(p.domain for p in held_out) == {"math": 6, "code": 6, "instruct": 6, "logic": 6}
+    assert [p.domain for p in held_out] == [
+        d for d in ("math", "code", "instruct", "logic") for _ in range(6)
+    ]
 
 
 def test_what_a_small_task_cannot_give_is_left_to_the_others_and_missed_without_them():
@@ -202,7 +198,6 @@ def test_graph_colouring_by_size_is_always_a_levels():
     assert [problem.level for problem in asked] == [n for n in range(6, 21, 2) for _ in range(2)]
     for problem in asked:
         assert len(problem.payload[1]["metadata"]["puzzle"]["vertices"]) == problem.level
-        assert mixed.verify(problem, respond("", problem.solution.answer)).score == 1.0
 
 
 def test_all_levels_of_a_task_give_as_many_distinct_problems_as_the_smallest():

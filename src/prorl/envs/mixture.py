@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from prorl.envs.base import canonical
 from prorl.envs.seeds import derive, permuted, purpose
-from prorl.envs.types import FiniteTask, Problem, Split, Task, Verdict
+from prorl.envs.types import FiniteTask, Problem, Split, Task
 
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
@@ -45,6 +45,7 @@ class Mixture:
         if twice:
             raise ValueError(f"a mixture names each task once; twice: {twice}")
         self._tasks = {task.name: task for task, _ in entries}
+        self._domains = dict.fromkeys(task.domain for task, _ in entries)  # in order of first appearance
         self._seed = seed
         self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
         _check(self.weights)
@@ -80,12 +81,6 @@ class Mixture:
             permuted(place, size, self._seed, "epoch", task.name, purpose(split), epoch), split
         )
 
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """Judge a response by the task that the problem came from, which must be in this mixture (`ValueError`)."""
-        if problem.task not in self._tasks:
-            raise ValueError(f"a problem of task {problem.task!r}, which is not in this mixture")
-        return self._tasks[problem.task].verify(problem, text)
-
     def fingerprint(self, count: int) -> str:
         """Identity of what is asked and shown in the first draws: it changes when weights or a task's code do."""
         digest = blake2b(digest_size=8)
@@ -97,10 +92,6 @@ class Mixture:
     def pass_threshold(self, task: str) -> float:
         """Score from which a response to a problem of `task` counts as solved."""
         return self._tasks[task].pass_threshold
-
-    def domains(self) -> tuple[str, ...]:
-        """The domains, in order of first appearance."""
-        return tuple(dict.fromkeys(task.domain for task in self._tasks.values()))
 
     def validation_problems(self, split: Split, per_domain: int) -> tuple[Problem, ...]:
         """`per_domain` problems with distinct prompts of every domain that has the split, the same at every call.
@@ -114,7 +105,7 @@ class Mixture:
         if per_domain < 1:
             raise ValueError(f"a validation needs at least one problem per domain, not {per_domain}")
         validation: list[Problem] = []
-        for domain in self.domains():
+        for domain in self._domains:
             streams = {
                 name: _distinct(partial(task.problem, split=split))
                 for name, task in self._tasks.items()
@@ -146,7 +137,7 @@ class Mixture:
         Tasks of weight zero do not count, and of equal ones the first.
         """
         chosen = set(ALWAYS_LEVELLED)
-        for domain in self.domains():
+        for domain in self._domains:
             levelled = [
                 name
                 for name, task in self._tasks.items()

@@ -130,9 +130,7 @@ def _whole(text: str) -> int | None:
 
 
 number = same(plain_number)  # exactly, however it is written
-number_list = same(
-    lambda text: _numbers(re.sub(r"[\[\]'\"]", "", text))
-)  # brackets and quotes are decoration
+number_list = same(lambda text: _numbers(re.sub(r"[\[\]'\"]", "", text)))  # decorated by brackets, quotes
 factors = same(lambda text: sorted(item.strip() for item in re.split(r"[×*x]", text)))  # in any order
 hexadecimal = same(_whole)
 
