@@ -100,7 +100,7 @@ class ProceduralTask(ABC):
 
     @abstractmethod
     def score(self, payload: Any, answer: str) -> float:
-        """Score an extracted answer in [0, 1] by the definition of the problem; never raises, never evals."""
+        """Score an extracted answer in [0, 1] by the definition of the problem, never executed in this process."""
 
     def problem(self, index: int, split: Split) -> Problem:
         """The problem at `index` of `split`: redraws until the prompt's hash says that it belongs there.
@@ -147,9 +147,12 @@ class ProceduralTask(ABC):
         return rng.choices(list(self.weights), weights=list(self.weights.values()))[0]
 
     def verify(self, problem: Problem, text: str) -> Verdict:
-        """Extract the answer and score it; a response without an answer is wrong, not an error."""
+        """Extract the answer and score it; no answer is wrong, and a `score` that raises is an error."""
         answer = extract_answer(text)
         if answer is None:
             return NO_ANSWER
-        score = self.score(problem.payload, answer)
+        try:
+            score = self.score(problem.payload, answer)
+        except Exception as error:
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
         return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")

@@ -36,7 +36,7 @@ from prorl.envs.extract import MAX_ANSWER_CHARS
 from prorl.envs.families import gym_datasets as datasets
 from prorl.envs.families import gym_scorers as scorers
 from prorl.envs.families.gym_scorers import Entry, Scorer
-from prorl.envs.types import Problem, Solution, Split, Verdict
+from prorl.envs.types import Solution, Split
 
 PREFIX = "rg_"
 DEFAULTS = 0  # the level of the library's default configuration
@@ -145,13 +145,6 @@ class ReasoningGym(ProceduralTask):
         if score == 1.0:
             return 1.0
         return min(score, MAX_PARTIAL) if self.row.partial and score >= MIN_PARTIAL else 0.0
-
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """As for every task; a scorer that fails is an error, never a wrong answer."""
-        try:
-            return super().verify(problem, text)
-        except Exception as error:
-            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
 
     def _usable(self, entry: Entry, kept: Entry) -> bool:
         """Where no level besides 0 is trained, also false for an entry whose own solution is not right."""
