@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import re
 from collections import Counter
 from itertools import pairwise
 from random import Random
@@ -48,23 +49,17 @@ def drafts(level, count=60, task=TASK):
 # list programs
 
 
-@pytest.mark.parametrize(
-    ("program", "given_values", "expected"),
-    [
-        *(("neg", (2, 7, 5, 9), (-2, -7, -5, -9)), ("inc", (2, -1), (3, 0)), ("dbl", (2, -1), (4, -2))),
-        *(
-            ("rev", (2, 7, 5), (5, 7, 2)),
-            ("sort", (2, 7, 5, -1), (-1, 2, 5, 7)),
-            ("uniq", (2, 7, 2, 5, 7), (2, 7, 5)),
-        ),
-        *(("tail", (2, 7, 5), (7, 5)), ("init", (2, 7, 5), (2, 7)), ("head", (2, 7, 5), (2,))),
-        *(("even", (2, 7, -4), (2, -4)), ("odd", (2, 7, -5), (7, -5)), ("sum", (2, 7, 5), (14,))),
-        *(("max", (2, 7, 5), (7,)), ("min", (2, 7, 5), (2,)), ("neg max", (2, 7, 5, 9), (-2,))),
-        *(("max neg", (2, 7, 5, 9), (-9,)), ("tail head", (), ()), ("max", (), ()), ("sum", (), (0,))),
-    ],
-)
-def test_operators_by_hand(program, given_values, expected):
-    assert trace(parse_program(program), given_values)[-1] == expected
+EXAMPLES = """neg: 2 7 5 9 > -2 -7 -5 -9 | inc: 2 -1 > 3 0 | dbl: 2 -1 > 4 -2 | rev: 2 7 5 > 5 7 2 | head: 2 7 5 > 2
+    sort: 2 7 5 -1 > -1 2 5 7 | uniq: 2 7 2 5 7 > 2 7 5 | tail: 2 7 5 > 7 5 | init: 2 7 5 > 2 7 | max: 2 7 5 > 7
+    even: 2 7 -4 > 2 -4 | odd: 2 7 -5 > 7 -5 | sum: 2 7 5 > 14 | min: 2 7 5 > 2 | neg max: 2 7 5 9 > -2
+    max neg: 2 7 5 9 > -9 | tail head:  >  | max:  >  | sum:  > 0"""
+
+
+@pytest.mark.parametrize("example", EXAMPLES.replace("\n", "|").split("|"))
+def test_operators_by_hand(example):
+    program, values, expected = re.fullmatch("(.+):(.*)>(.*)", example).groups()
+    states = trace(parse_program(program), tuple(map(int, values.split())))
+    assert states[-1] == tuple(map(int, expected.split()))
 
 
 @given(
@@ -132,9 +127,12 @@ def examples_of(draft):
     return [(int(x), int(result)) for x, result in pairs]
 
 
-def test_the_family_has_no_two_expressions_for_one_function():
-    assert {len(expression) for expression in FAMILY} == set(LEVELS)
+def test_the_family_has_no_two_expressions_for_one_function_and_puzzles_enough_of_every_level():
     assert len({tuple(value(expression, x) for x in INPUTS) for expression in FAMILY}) == len(FAMILY)
+    counts = {level: len(found) for level, found in puzzles().items()}
+    assert {len(expression) for expression in FAMILY} == set(counts) == set(LEVELS)
+    assert counts[1] > 250
+    assert min(counts[level] for level in LEVELS[1:]) > 3000
 
 
 @given(st.sampled_from(FAMILY), st.sampled_from(INPUTS))
@@ -143,21 +141,15 @@ def test_an_expression_is_what_python_makes_of_its_text(expression, x):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_level_is_a_number_of_operators_and_hidden_inputs_are_not_shown(level):
-    for draft in drafts(level):
+def test_a_level_is_a_number_of_operators_and_what_is_shown_fits_one_expression_of_the_family(level):
+    for draft in drafts(level, 8):
         text = draft.solution.answer.replace("//", "/")
         assert sum(text.count(operator) for operator in "+-*/%") == level
-        shown, hidden = {x for x, _ in examples_of(draft)}, {x for x, _ in draft.payload}
+        shown, hidden = dict(examples_of(draft)), {x for x, _ in draft.payload}
         assert (len(shown), len(hidden)) == (len(SHOWN), HIDDEN)
-        assert not shown & hidden
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_what_is_shown_fits_one_expression_of_the_family(level):
-    for draft in drafts(level, 8):
-        shown = examples_of(draft)
-        fitting = [e for e in FAMILY if all(value(e, x) == result for x, result in shown)]
-        assert [show(expression) for expression in fitting] == [draft.solution.answer]
+        assert not shown.keys() & hidden
+        fitting = [show(e) for e in FAMILY if all(value(e, x) == result for x, result in shown.items())]
+        assert fitting == [draft.solution.answer]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -169,13 +161,6 @@ def test_no_constant_and_no_short_expression_earns_much(level):
     for expression in (expression for expression in FAMILY if len(expression) < 3):
         passed = sum(value(expression, x) == result for draft in batch[:100] for x, result in draft.payload)
         assert passed / (HIDDEN * 100) < 0.15, show(expression)
-
-
-def test_every_level_has_puzzles_enough():
-    counts = {level: len(found) for level, found in puzzles().items()}
-    assert set(counts) == set(LEVELS)
-    assert counts[1] > 250
-    assert min(counts[level] for level in LEVELS[1:]) > 3000
 
 
 def test_the_working_takes_differences_and_then_the_factors():
@@ -202,6 +187,7 @@ WRONG = (
         *((answer, 1) for answer in RIGHT),
         *((answer, 0) for answer in WRONG),
         *(("x*2 if x < 15 else 0", 0.5), ("24", 0.125), ("x*2 if x != 18 else exit()", 0.875)),
+        *(("x*2+0", 1), ("x*2+1", 0)),
     ],
 )
 def test_an_answer_is_python_and_earns_its_share_of_the_tests(answer, score):
@@ -225,13 +211,6 @@ def test_an_answer_that_attacks_earns_nothing(sandbox, answer):
     verdict = TASK.verify(TASK.problem(0, "validation"), respond("", answer))
     assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
     assert sandbox.server_pid == server
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_changed_solution_passes_where_it_is_worth_the_same(level):
-    for draft in drafts(level, 5):
-        scores = [TASK.score(draft.payload, draft.solution.answer + end) for end in ("", "+0", "+1")]
-        assert scores == [1, 1, 0]
 
 
 def test_an_answer_is_run_once_and_a_failing_sandbox_is_an_error_that_is_tried_again():
