@@ -132,27 +132,21 @@ def test_problems_do_not_depend_on_the_hash_seed():
 
 
 @each_small_task
-def test_a_problem_is_a_function_of_its_index_and_split_and_says_where_it_comes_from(name):
-    again = make(name)
+def test_a_problem_is_a_function_of_its_index_and_split_or_level_and_says_where_it_comes_from(name):
+    asked, again = task(name), make(name)
     for problem in all_problems(name):
         assert again.problem(problem.index, problem.split) == problem
-        levels = task(name).ood_levels if problem.split == "ood" else task(name).levels
-        assert (problem.task, problem.domain) == (name, task(name).domain)
-        assert problem.level in levels
-
-
-@each_small_task
-def test_every_level_of_its_levels_has_problems_that_are_held_out(name):
-    for level in task(name).all_levels:
-        problem = task(name).problem_at(0, level)
+        assert (problem.task, problem.domain) == (name, asked.domain)
+        assert problem.level in (asked.ood_levels if problem.split == "ood" else asked.levels)
+    assert set(asked.all_levels) >= {p.level for p in all_problems(name)}, "trained and beyond"
+    for level in asked.all_levels:
+        problem = asked.problem_at(0, level)
         assert (problem.task, problem.level) == (name, level)
-        assert problem == make(name).problem_at(0, level)
-        assert belongs(problem.prompt, "test")
-        assert not belongs(problem.prompt, "train")
+        assert problem == again.problem_at(0, level)
+        assert (belongs(problem.prompt, "test"), belongs(problem.prompt, "train")) == (True, False)
         assert score(name, problem, problem.solution.answer) == 1.0
-    assert set(task(name).all_levels) >= {p.level for p in all_problems(name)}, "trained and beyond"
     with pytest.raises(ValueError, match="no level 99"):
-        task(name).problem_at(0, 99)
+        asked.problem_at(0, 99)
 
 
 @each_task
@@ -174,9 +168,8 @@ def test_there_is_a_known_solution_and_it_solves_its_problem(name):
 def test_boxed_answers_count_and_unfinished_ones_do_not(name):
     for problem in all_problems(name)[::3]:
         answer = problem.solution.answer
-        assert task(name).verify(problem, f"so \\boxed{{{answer}}}").score == 1.0
-        unfinished = (f"<think><answer>{answer}</answer>", f"<answer>{answer}", f"</think>{answer}</answer>")
-        assert all(task(name).verify(problem, text).score == 0.0 for text in (answer, *unfinished))
+        texts = (f"so \\boxed{{{answer}}}", answer, f"<think><answer>{answer}</answer>", f"<answer>{answer}")
+        assert [task(name).verify(problem, text).score for text in texts] == [1.0, 0.0, 0.0, 0.0]
 
 
 @each_task
@@ -294,9 +287,8 @@ def test_no_answer_is_executed_or_compiled():
 
 @given(st.text())
 def test_a_prompt_belongs_to_one_split_however_it_is_spaced_and_cased(prompt):
-    held = [split for split in ("train", "validation", "test") if belongs(prompt, split)]
-    assert len(held) == 1
-    assert belongs(f"  {prompt.lower()}\n", held[0])
+    (held,) = (split for split in ("train", "validation", "test") if belongs(prompt, split))
+    assert belongs(f"  {prompt.lower()}\n", held)
 
 
 def test_a_tenth_of_the_prompts_is_held_out_twice():

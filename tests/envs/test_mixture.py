@@ -150,15 +150,15 @@ def test_bad_weights_are_refused(weights, message):
 
 
 def test_bad_mixtures_are_refused():
-    with pytest.raises(ValueError, match="at least one task"):
-        Mixture([], 0)
-    with pytest.raises(ValueError, match="twice: \\['word_list'\\]"):
-        Mixture([(make_task("word_list"), 1.0), (make_task("word_list"), 2.0)], 0)
+    twice = [(make_task("word_list"), 1.0), (make_task("word_list"), 2.0)]
+    for entries, message in (([], "at least one task"), (twice, r"twice: \['word_list'\]")):
+        with pytest.raises(ValueError, match=message):
+            Mixture(entries, 0)
     with pytest.raises(ValueError, match="word_list"):
         mixture(word_list=float("inf"))
 
 
-def test_an_validation_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
+def test_a_validation_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
     validation = mixture().validation_problems("validation", 16)
     assert Counter(problem.domain for problem in validation) == {"math": 16, "code": 16, "instruct": 16}
     in_math = Counter(p.task for p in validation if p.domain == "math")

@@ -65,8 +65,7 @@ def test_neighbouring_indices_share_no_run_of_problems_and_payloads_hold_what_th
     asked = [make_task(name).problem(index, "train") for index in range(6)]
     assert len({problem.prompt for problem in asked}) >= 4
     level, entry = asked[0].payload
-    assert level == asked[0].level
-    assert entry.keys() == {"answer", "metadata"}
+    assert (level, entry.keys()) == (asked[0].level, {"answer", "metadata"})
     assert set(entry["metadata"]) == set(ROWS[name].fields.split())
 
 

@@ -18,6 +18,10 @@ from support.timing import cpu_seconds
 ITEM = 12345678901234567
 
 
+def between(start, end):
+    return {"start_time": f"2026-01-{start}", "end_time": f"2026-01-{end}"}
+
+
 @pytest.mark.parametrize(
     ("name", "metadata", "steps"),
     [
@@ -30,16 +34,8 @@ ITEM = 12345678901234567
         ("base_conversion", {"decimal_value": 21}, "21"),
         ("spell_backward", {"word": "sun"}, "s u n"),
         ("number_filtering", {"filter_value": "11", "original_numbers": ["19", "6", "11"]}, "19> 6< 11="),
-        (
-            "time_intervals",
-            {"task_type": "time", "start_time": "2026-01-02 13:28:00", "end_time": "2026-01-02 13:44:00"},
-            "824-808",
-        ),
-        (
-            "time_intervals",
-            {"task_type": "seconds", "start_time": "2026-01-02 23:59:50", "end_time": "2026-01-03 00:00:10"},
-            "86410-86390",
-        ),
+        ("time_intervals", {"task_type": "time"} | between("02 13:28:00", "02 13:44:00"), "824-808"),
+        ("time_intervals", {"task_type": "seconds"} | between("02 23:59:50", "03 00:00:10"), "86410-86390"),
         ("time_intervals", {"task_type": "date"}, ""),
         ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": 17}, "Monday+3"),
         ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": -9}, "Monday-2"),
@@ -51,17 +47,11 @@ def test_working_by_hand(name, metadata, steps):
     assert ROWS[f"rg_{name}"].steps({"metadata": metadata}) == steps
 
 
-@pytest.mark.parametrize(
-    ("name", "metadata", "usable"),
-    [
-        ("fraction_simplification", {"simplified_numerator": 2, "simplified_denominator": 3}, True),
-        ("fraction_simplification", {"simplified_numerator": 4, "simplified_denominator": 6}, False),
-        ("number_sequence", {"sequence": [1, 2, 4]}, True),
-        ("number_sequence", {"sequence": [4, 0, 0]}, False),
-    ],
-)
-def test_unreduced_fractions_and_collapsed_sequences_are_not_used(name, metadata, usable):
-    assert ROWS[f"rg_{name}"].usable({"metadata": metadata}) is usable
+def test_unreduced_fractions_and_collapsed_sequences_are_not_used():
+    for bottom, sequence, usable in ((3, [1, 2, 4], True), (6, [4, 0, 0], False)):
+        fraction = {"simplified_numerator": 4, "simplified_denominator": bottom}
+        assert ROWS["rg_fraction_simplification"].usable({"metadata": fraction}) is usable
+        assert ROWS["rg_number_sequence"].usable({"metadata": {"sequence": sequence}}) is usable
 
 
 def dataset(name, size=sys.maxsize):
@@ -108,11 +98,10 @@ def test_an_impossible_swap_is_impossible_with_every_move_that_the_question_show
     line = {square: [*RING[max(0, at - 1) : at], *RING[at + 1 : at + 2]] for at, square in enumerate(RING)}
     pieces = {**dict.fromkeys(RING), "A1": "w", "C1": "B"}
     assert logic.solve_swap(line, pieces, "w") is None  # as on a line that ends at A1 and C2
-    assert (
-        repairs.shortest_swap(logic.is_knight_move, line, pieces, "w") is not None
-    )  # but the ring is closed
+    repairs.order_knights(puzzles := dataset("knight_swap"))
+    assert puzzles.game_logic.solve_swap(line, pieces, "w") is not None  # but the ring is closed
     blocked = {"A1": "w", "B3": "B"}
-    assert repairs.shortest_swap(logic.is_knight_move, blocked, blocked, "w") is None
+    assert puzzles.game_logic.solve_swap(blocked, blocked, "w") is None
 
 
 def test_long_sequences_stop_early_and_stay_the_same():
