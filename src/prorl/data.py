@@ -10,7 +10,6 @@ from pathlib import Path
 
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig, WarmupConfig
-from prorl.envs.base import Instructed
 from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
 from prorl.envs.datasets.store import DatasetTask
 from prorl.envs.extract import respond
@@ -119,14 +118,13 @@ def mixture(
     datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
     tasks: list[tuple[Task, float]] = []
     for name, task in config.tasks.items():
-        made: Task
         if name in datasets:
-            made = DatasetTask(name, folder)
-        else:
-            try:
-                made = make_task(name, levels[name] or None)
-            except ValueError as error:
-                raise RecipeError(str(error)) from None
-            made = Instructed(made, instruction) if instruction else made
+            tasks.append((DatasetTask(name, folder), task.weight))
+            continue
+        try:
+            made = make_task(name, levels[name] or None)
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
+        made.instruction = instruction
         tasks.append((made, task.weight))
     return Mixture(tasks, seed=seed)

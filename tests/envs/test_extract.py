@@ -30,8 +30,8 @@ def block(body, mark=""):
         (block("first()") + block(CODE), CODE),
         (block("def f(x):\n    return x") + block("5"), "def f(x):\n    return x"),
         (
-            block("import sys\nfor line in sys.stdin: pass") + block("a b"),
-            "import sys\nfor line in sys.stdin: pass",
+            block("import sys\nfor x in sys.stdin: pass") + block("a b"),
+            "import sys\nfor x in sys.stdin: pass",
         ),
         (block("3") + block("5"), "5"),
         (block("3", "text"), "3"),

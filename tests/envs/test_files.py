@@ -35,18 +35,14 @@ def test_write_atomic_replaces_the_content(tmp_path, data):
 def test_no_room_leaves_the_old_content_and_says_what_to_do(tmp_path, files_limited_to):
     path = tmp_path / "file"
     path.write_text("old")
-    with files_limited_to(1000), pytest.raises(StorageError) as caught:
+    with files_limited_to(1000), pytest.raises(StorageError, match=r"file: .* free\); free some space"):
         write_atomic(path, b"x" * 100_000)
-    assert str(path) in str(caught.value)
-    assert "free)" in str(caught.value)
-    assert "free some space" in str(caught.value)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_full_device_is_explained(tmp_path):
-    with pytest.raises(StorageError, match="No space left"), explain_no_room(tmp_path):
-        Path("/dev/full").write_bytes(b"x")
+def full():
+    Path("/dev/full").write_bytes(b"x")
 
 
 def wrapped():
@@ -60,7 +56,7 @@ def foreign():
     raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
-@pytest.mark.parametrize("writer", [wrapped, foreign])
+@pytest.mark.parametrize("writer", [full, wrapped, foreign])
 def test_no_room_is_recognised_however_the_writer_says_it(tmp_path, writer):
     with pytest.raises(StorageError, match="free some space"), explain_no_room(tmp_path):
         writer()
@@ -73,21 +69,15 @@ def test_other_errors_pass_through(tmp_path, error):
     assert caught.value is error
 
 
-def test_free_bytes_also_for_what_does_not_exist_yet(tmp_path):
-    assert free_bytes(tmp_path / "a" / "b") > 0
-
-
-def test_fsync_tree_takes_nested_folders_and_links(tmp_path):
+def test_a_tree_is_synced_hashed_and_measured(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / "file").write_text("x")
+    (tmp_path / "a" / "b" / "abc").write_bytes(b"abc")
     (tmp_path / "link").symlink_to("nowhere")
     fsync_tree(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "link"]
-
-
-def test_sha256_is_the_published_one(tmp_path):
-    (tmp_path / "abc").write_bytes(b"abc")
-    assert sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    published = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256(tmp_path / "a" / "b" / "abc") == published
+    assert free_bytes(tmp_path / "not" / "there") > 0
 
 
 @pytest.mark.parametrize(

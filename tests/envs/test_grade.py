@@ -7,9 +7,10 @@ import time
 import pytest
 
 import prorl.envs
-from prorl.envs import grade, task, tasks
+from prorl.envs import task, tasks
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import respond
+from prorl.envs.grading import grade
 from prorl.envs.sandbox.jobs import CaseResult
 from prorl.envs.types import Problem, Task, Verdict
 
@@ -42,13 +43,7 @@ def code(source):
         ("code", TWICE, {}, code("def thrice(x):\n    return 3 * x"), 0),
         ("code", {"inputs": ["1"], "outputs": ["0.5"]}, {"tolerance": 0.01}, code("print(0.504)"), 1),
         ("instructions", QUIET, {}, "boats sleep along the quay while lanterns blink", 1),
-        (
-            "instructions",
-            QUIET,
-            {},
-            respond("Hm, A, B.", "boats sleep along the quay while lanterns blink"),
-            1,
-        ),
+        ("instructions", QUIET, {}, respond("Hm, A, B.", "boats sleep on the quay while lanterns blink"), 1),
         ("instructions", QUIET, {}, "Boats sleep along the quay while lanterns blink", 0.5),
     ],
 )
@@ -106,28 +101,16 @@ def test_a_response_is_a_text():
 
 
 def test_a_sandbox_that_fails_is_an_error_and_no_score():
-    from prorl.envs import grading
-
     def broken(job):
         return (CaseResult(status="sandbox_error", note="no server"),) * len(job.inputs)
 
-    verdict = grading.grade("code", ADD, code("print(3)"), run=broken)
+    verdict = grade("code", ADD, code("print(3)"), run=broken)
     assert (verdict.score, verdict.status) == (0, "error")
 
 
-def test_tasks_are_found_by_name_and_judge_by_definition():
+def test_tasks_are_found_by_name_and_what_the_door_does_not_have_is_an_attribute_error():
     assert {"countdown", "rg_graph_color"} <= set(tasks())
-    found = task("countdown", {2: 1.0})
-    problem = found.problem(0, "test")
-    assert isinstance(problem, Problem)
-    assert problem.level == 2
-    assert found.verify(problem, respond("", problem.solution.answer)).status == "ok"
-    assert found.verify(problem, respond("", "1+1")).status == "wrong"
-    with pytest.raises(ProrlError, match="did you mean countdown"):
-        task("count_down")
-
-
-def test_names_that_the_door_does_not_have_are_attribute_errors():
+    assert isinstance(task("countdown", {2: 1.0}).problem(0, "test"), Problem)
     assert Task is not None
     with pytest.raises(AttributeError, match="no attribute 'Reward'"):
         _ = prorl.envs.Reward

@@ -2,10 +2,11 @@
 
 import pickle
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from prorl.envs.base import NO_ANSWER, Instructed
+from prorl.envs.base import NO_ANSWER
 from prorl.envs.extract import respond
 from prorl.envs.registry import TASKS, VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.jobs import CaseResult
@@ -32,34 +33,23 @@ def test_a_name_or_a_level_that_does_not_exist_is_refused(name, levels, message)
         make_task(name, levels)
 
 
-def test_level_weights_choose_the_levels():
-    task = make_task("list_synthesis", {3: 1.0})
-    assert {task.problem(index, "train").level for index in range(8)} == {3}
-
-
 def test_an_instruction_follows_the_prompt_and_the_verdict_is_the_tasks_own():
-    plain = make_task("arithmetic")
-    told = Instructed(plain, "Think first.")
+    plain, told = make_task("arithmetic"), make_task("arithmetic")
+    told.instruction = "Think first."
     problem, same = told.problem(3, "train"), plain.problem(3, "train")
     assert problem == replace(same, prompt=f"{same.prompt}\n\nThink first.")
-    assert (told.name, told.domain, told.splits) == (plain.name, plain.domain, plain.splits)
-    assert told.all_levels == plain.all_levels
     assert told.problem_at(3, 2).prompt == f"{plain.problem_at(3, 2).prompt}\n\nThink first."
     answer = respond("", problem.solution.answer)
     assert told.verify(problem, answer) == plain.verify(same, answer)
 
 
-def test_problems_of_every_level_are_judged_by_their_task():
-    verify = make_verifier(VerifierSpec(tasks=("list_synthesis", "word_list")))
-    for name in ("list_synthesis", "word_list"):
-        for split in ("train", "ood"):
-            problem = make_task(name).problem(0, split)
-            assert verify(problem, respond("", problem.solution.answer)).score == 1.0
-
-
-def test_a_spec_travels_to_another_process():
-    spec = VerifierSpec(tasks=("arithmetic",), strict=True)
-    assert pickle.loads(pickle.dumps(spec)) == spec
+def test_problems_of_every_level_are_judged_by_their_task_in_another_process_too():
+    spec = VerifierSpec(tasks=("list_synthesis", "word_list"))
+    verify = make_verifier(pickle.loads(pickle.dumps(spec)))
+    for name, split in product(spec.tasks, ("train", "ood")):
+        problem = make_task(name, {3: 1.0}).problem(0, split)
+        assert verify(problem, respond("", problem.solution.answer)).score == 1.0
+        assert (problem.level == 3) == (split == "train")
 
 
 @pytest.mark.parametrize(("strict", "score"), [(False, 1.0), (True, 0.0)])

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from prorl.envs.extract import extract_answer
 from prorl.envs.seeds import generator, purpose
-from prorl.envs.types import Problem, Solution, Split, Task, Verdict
+from prorl.envs.types import Problem, Solution, Split, Verdict
 
 BUCKETS = 20
 VALIDATION_BUCKETS = frozenset({0, 1})  # 10 %: validations during the run, by which the run is steered
@@ -51,11 +50,9 @@ def belongs(prompt: str, split: Split) -> bool:
         return True
     digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
     bucket = int.from_bytes(digest, "big") % BUCKETS
-    if split == "validation":
-        return bucket in VALIDATION_BUCKETS
-    if split == "test":
-        return bucket in TEST_BUCKETS
-    return bucket not in VALIDATION_BUCKETS | TEST_BUCKETS
+    return split == (
+        "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
+    )
 
 
 class ProceduralTask(ABC):
@@ -71,6 +68,7 @@ class ProceduralTask(ABC):
     levels: tuple[int, ...]
     ood_levels: tuple[int, ...] = ()
     pass_threshold: float = 1.0
+    instruction: str = ""  # on the form of the answer, below every prompt; plays no part in its split
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         """`weights` says how often each level is drawn; default: all of `levels` equally often.
@@ -102,7 +100,7 @@ class ProceduralTask(ABC):
 
     @abstractmethod
     def score(self, payload: Any, answer: str) -> float:
-        """Score an extracted answer in [0, 1] by the definition of the problem; never raises, never evals."""
+        """Score an extracted answer in [0, 1] by the definition of the problem, never executed in this process."""
 
     def problem(self, index: int, split: Split) -> Problem:
         """The problem at `index` of `split`: redraws until the prompt's hash says that it belongs there.
@@ -112,8 +110,7 @@ class ProceduralTask(ABC):
         """
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
-        rng = generator(self.name, purpose(split), index)
-        return self._drawn(rng, index, split, partial(self._level, split=split))
+        return self._drawn(generator(self.name, purpose(split), index), index, split)
 
     def problem_at(self, index: int, level: int) -> Problem:
         """The problem at `index` of one level; held out like the `test` split, whatever is trained.
@@ -122,14 +119,12 @@ class ProceduralTask(ABC):
             ValueError: the task has no such level, or its space is too small.
         """
         if level not in self.all_levels:
-            raise ValueError(f"task {self.name} has no level {level}; its levels is {list(self.all_levels)}")
-        return self._drawn(
-            generator(self.name, purpose("levels"), level, index), index, "test", lambda _rng: level
-        )
+            raise ValueError(f"task {self.name} has no level {level}; its levels are {list(self.all_levels)}")
+        return self._drawn(generator(self.name, purpose("levels"), level, index), index, "test", level)
 
-    def _drawn(self, rng: Random, index: int, split: Split, level_of: Callable[[Random], int]) -> Problem:
+    def _drawn(self, rng: Random, index: int, split: Split, only: int | None = None) -> Problem:
         for _ in range(MAX_REDRAWS):
-            level = level_of(rng)
+            level = self._level(rng, split) if only is None else only
             found = self.generate(rng, level)
             if belongs(found.prompt, split):
                 return Problem(
@@ -138,7 +133,7 @@ class ProceduralTask(ABC):
                     index=index,
                     split=split,
                     level=level,
-                    prompt=found.prompt,
+                    prompt=f"{found.prompt}\n\n{self.instruction}" if self.instruction else found.prompt,
                     payload=found.payload,
                     solution=found.solution,
                 )
@@ -146,35 +141,18 @@ class ProceduralTask(ABC):
             f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small"
         )
 
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """Extract the answer and score it; a response without an answer is wrong, not an error."""
-        answer = extract_answer(text)
-        if answer is None:
-            return NO_ANSWER
-        score = self.score(problem.payload, answer)
-        return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")
-
     def _level(self, rng: Random, split: Split) -> int:
         if split == "ood":
             return rng.choice(self.ood_levels)
         return rng.choices(list(self.weights), weights=list(self.weights.values()))[0]
 
-
-class Instructed:
-    """Another task whose prompts end with an instruction on the form of the answer; all else is that task's own."""
-
-    def __init__(self, task: Task, instruction: str) -> None:
-        self._task, self._ending = task, f"\n\n{instruction}"
-        self.name, self.domain, self.pass_threshold = task.name, task.domain, task.pass_threshold
-        self.splits, self.all_levels, self.verify = task.splits, task.all_levels, task.verify
-
-    def problem(self, index: int, split: Split) -> Problem:
-        """The task's problem, its prompt followed by the instruction."""
-        return self._told(self._task.problem(index, split))
-
-    def problem_at(self, index: int, level: int) -> Problem:
-        """The task's problem of a level, its prompt followed by the instruction."""
-        return self._told(self._task.problem_at(index, level))
-
-    def _told(self, problem: Problem) -> Problem:
-        return replace(problem, prompt=problem.prompt + self._ending)
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """Extract the answer and score it; no answer is wrong, and a `score` that raises is an error."""
+        answer = extract_answer(text)
+        if answer is None:
+            return NO_ANSWER
+        try:
+            score = self.score(problem.payload, answer)
+        except Exception as error:
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+        return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")

@@ -15,15 +15,8 @@ from prorl.envs.types import Problem, Split, Task, Verdict
 
 STOCK_ANSWERS = ("0", "1", "2", "yes", "no", "A")
 TRICKS = (
-    "?",
-    "[]",
-    "None",
-    "True False",
-    " ".join(map(str, range(100))),
-    ", ".join(map(str, range(-9, 10))),
-    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
-    "</answer>" * 3,
-    "the answer",
+    *("?", "[]", "None", "True False", " ".join(map(str, range(100))), ", ".join(map(str, range(-9, 10)))),
+    *("Monday Tuesday Wednesday Thursday Friday Saturday Sunday", "</answer>" * 3, "the answer"),
 )
 ECHOED_LINES = 12  # of a prompt, from its end; most prompts are shorter
 FREE_TEXT = "some words and no answer tag"
@@ -65,12 +58,12 @@ def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
         raise ValueError(f"a baseline needs at least one problem, not {n}")
     problems = [task.problem(index, split) for index in range(n)]
     answers = dict.fromkeys((*(p.solution.answer for p in problems if p.solution), *STOCK_ANSWERS))
-    scored = (
-        (sum(task.verify(problem, respond("", answer)).score for problem in problems) / n, answer)
+    scores = {
+        answer: sum(task.verify(problem, respond("", answer)).score for problem in problems) / n
         for answer in answers
-    )
-    score, answer = max(scored)
-    return Baseline(answer=answer, score=score)
+    }
+    best = max(scores, key=lambda answer: (scores[answer], answer))
+    return Baseline(answer=best, score=scores[best])
 
 
 def check_task(task: Task, problems: int = 20) -> TaskCheck:
@@ -112,31 +105,23 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iter
                 yield f"{name} scores"
     if _verdict(task, problems[0], FREE_TEXT).answered:
         return
-    for name, answers in _tricks(problems):
-        verdicts = [
-            _verdict(task, problem, respond("", answer))
-            for problem, answer in zip(problems, answers, strict=True)
-        ]
+    tricks = {repr(trick[:20]): [trick] * len(problems) for trick in TRICKS}
+    lines = [problem.prompt.strip().splitlines()[-ECHOED_LINES:] for problem in problems]
+    for place in range(1, max(map(len, lines)) + 1):
+        echoes = [prompt[-place] if place <= len(prompt) else "" for prompt in lines]
+        tricks[f"an echo of line {place} from the end of the prompt"] = echoes
+    for name, answers in tricks.items():
+        asked = zip(problems, answers, strict=True)
+        verdicts = [_verdict(task, problem, respond("", answer)) for problem, answer in asked]
         if any(verdict.status == "error" for verdict in verdicts):
             yield f"the verifier fails on {name}"
         if sum(verdict.score for verdict in verdicts) / len(problems) > baseline.score:
             yield f"{name} earns more than the best constant answer"
 
 
-def _tricks(problems: Sequence[Problem]) -> Iterator[tuple[str, list[str]]]:
-    """Name of a trick, and its answer to every problem."""
-    for trick in TRICKS:
-        yield repr(trick[:20]), [trick] * len(problems)
-    lines = [problem.prompt.strip().splitlines() for problem in problems]
-    for place in range(1, min(ECHOED_LINES, max(map(len, lines))) + 1):
-        echoes = [prompt[-place] if place <= len(prompt) else "" for prompt in lines]
-        yield f"an echo of line {place} from the end of the prompt", echoes
-
-
 def _verdict(task: Task, problem: Problem, text: str) -> Verdict:
+    """The task's verdict; one that raises breaks its promise, and the next one is still to be checked."""
     try:
         return task.verify(problem, text)
-    except (
-        Exception
-    ) as error:  # a task that raises breaks its promise, and the next one is still to be checked
+    except Exception as error:
         return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")

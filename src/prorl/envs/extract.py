@@ -72,10 +72,7 @@ def respond(steps: str, answer: str) -> str:
 
 def last_box(text: str) -> str | None:
     """What the last `\\boxed{…}` holds, its braces balanced; None without one, or where it is not closed."""
-    starts = [match.end() for match in _BOX.finditer(text)]
-    if not starts:
-        return None
-    begin = starts[-1]
+    begin = max((match.end() for match in _BOX.finditer(text)), default=len(text))
     depth = 1
     for position in range(begin, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)

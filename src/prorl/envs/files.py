@@ -23,7 +23,6 @@ from prorl.envs.errors import ProrlError
 TEMPORARY = ".tmp-"  # part of the name of everything unfinished; such names also begin with a dot
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota used up, size limit of the process
-
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
@@ -101,9 +100,8 @@ def free_bytes(path: Path) -> int:
 
 def readable(size: int) -> str:
     """A number of bytes for people: `readable(3_200_000) == "3.2 MB"`."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
+    if size >= 10**6:
+        return f"{size / 10**9:.1f} GB" if size >= 10**9 else f"{size / 10**6:.1f} MB"
     return f"{size} bytes"
 
 

@@ -58,10 +58,34 @@ def grade(
     prompt: str = "",
     options: Sequence[str] | None = None,
     tolerance: float | None = None,
-    checkers: str | None = None,
+    checkers: published_checkers.Benchmark | None = None,
     run: Runner | None = None,
 ) -> Verdict:
-    """As `prorl.envs.grade`; `run` is the sandbox for programs, by default one that this process opens once."""
+    """Grade the response of a model, as the rows of data sets are graded in training.
+
+    The answer is sought after the thinking: the last `<answer>…</answer>`, else the last `\\boxed{…}`; for code the
+    last block of Python in triple backticks; for instructions the whole text.
+
+    Args:
+        kind: `math` and `quantity` (a number with a unit) are right or wrong, and so is `choice`; `code` scores the
+            share of the tests passed, `instructions` the share of the instructions followed.
+        gold: a text for `math` and `quantity`; for `choice` the letter or the text of the right option; for `code`
+            `{"inputs": […], "outputs": […], "fn_name": …}` as APPS and PRIME write it, without `fn_name` texts of
+            standard input and output; for `instructions` `[{"id": …, "kwargs": {…}}, …]` as IFEval writes it.
+        response: the model's text.
+        prompt: what was asked, for instructions that refer to it.
+        options: the texts of a `choice`, in the order of their letters.
+        tolerance: how far a number may be off: absolute for `math`; for `code` as its verifier says, default 1e-6.
+        checkers: grade `instructions` by IFEval's or IFBench's own checkers (`pip install 'prorl[evaluations]'`).
+        run: the sandbox for programs, by default one that this process opens once.
+
+    Returns:
+        A verdict: `score` in [0, 1]; `status` "ok", "wrong" or "error", where the verifier could not tell.
+
+    Raises:
+        ProrlError: arguments that cannot be graded, in one sentence.
+        SandboxError: `code` on a machine that has no sandbox; also a `ProrlError`.
+    """
     if kind not in _FORMS:
         raise GradeError(f"no kind {kind!r}; the kinds are {', '.join(_FORMS)}")
     if not isinstance(response, str):
@@ -79,8 +103,16 @@ def grade(
         raise GradeError(f"tolerance is {tolerance}; it must be at least 0 and below 1")
     if checkers not in (None, "ifeval", "ifbench"):
         raise GradeError(f"checkers is {checkers!r}; it must be 'ifeval' or 'ifbench', or be left out")
+    fields: dict[str, Any] = {"prompt": "?", "answer": gold, "options": options, "tolerance": tolerance}
     try:
-        payload = _payload(kind, gold, options, tolerance, checkers)
+        if kind == "code":
+            allowed = FLOAT_TOLERANCE if tolerance is None else tolerance
+            payload: Payload = code_payload(*read_tests(gold), allowed, apps=True)
+        else:
+            if kind == "instructions":
+                fields["ids"] = [given["id"] for given in gold]
+                fields["arguments"] = [given.get("kwargs") for given in gold]
+            payload = convert(_LAYOUTS.get(kind, checkers or "instructions"), fields, _own_sandbox()).payload
         check_gold(payload, prompt)
     except Drop as reason:
         raise GradeError(
@@ -104,7 +136,7 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
         if tail is None:
             return NO_ANSWER
         response = tail.strip().removeprefix(ANSWER_OPEN).removesuffix(ANSWER_CLOSE).strip()
-        instructions = instructions_of(payload)
+        instructions = _instructions(payload)
         if payload["checkers"] is not None:
             return published_checkers.verify(payload["checkers"], instructions, response, prompt=prompt)
         return verify(instructions, response, prompt=prompt)
@@ -118,39 +150,28 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
 def check_gold(payload: Payload, prompt: str) -> None:
     """Check that the known answer of a row would be accepted, or that its instructions can be graded.
 
+    Programs come without a solution to try; that there are tests is checked as they are read.
+
     Raises:
         Drop: it would not.
     """
-    gold = payload.get("gold", "")
-    accepted = (
-        True  # programs come without a solution to try; that there are tests is checked as they are read
-    )
-    match payload["kind"]:
-        case "math":
-            accepted = gold_verifies(gold)
-        case "choice":
-            accepted = choice_of(gold, payload["options"]) == gold
-        case "quantity":
-            accepted = quantity_equal(gold, gold)
-        case "instructions":
-            try:
-                for instruction in instructions_of(payload):
-                    if payload["checkers"] is None:
-                        validate(instruction)
-                    else:
-                        published_checkers.validate(payload["checkers"], instruction, prompt)
-            except UnknownInstructionError as error:
-                raise Drop("an instruction that nobody can check") from error
-    if not accepted:
-        raise Drop("a gold that fails its own verifier")
+    if payload["kind"] == "instructions":
+        try:
+            for instruction in _instructions(payload):
+                if payload["checkers"] is None:
+                    validate(instruction)
+                else:
+                    published_checkers.validate(payload["checkers"], instruction, prompt)
+        except UnknownInstructionError as error:
+            raise Drop("an instruction that nobody can check") from error
+    elif payload["kind"] != "code":
+        gold = payload["gold"]
+        if not (gold_verifies(gold) if payload["kind"] == "math" else _is_right(payload, gold)):
+            raise Drop("a gold that fails its own verifier")
 
 
 def tests_of(payload: Payload) -> Tests:
-    """The tests of a code payload.
-
-    Raises:
-        ValueError: they are none.
-    """
+    """The tests of a code payload; `ValueError` where they are none."""
     return Tests(
         entry=payload["entry"],
         inputs=tuple(payload["inputs"]),
@@ -160,32 +181,8 @@ def tests_of(payload: Payload) -> Tests:
     )
 
 
-def instructions_of(payload: Payload) -> tuple[Instruction, ...]:
-    """The instructions of an instruction payload."""
+def _instructions(payload: Payload) -> tuple[Instruction, ...]:
     return tuple(Instruction(id=given["id"], kwargs=given["kwargs"]) for given in payload["instructions"])
-
-
-def _payload(
-    kind: Kind, gold: Any, options: Sequence[str] | None, tolerance: float | None, checkers: str | None
-) -> Payload:
-    """What is stored for a row with this gold.
-
-    Raises:
-        Drop: there is no such row.
-    """
-    if kind == "code":
-        entry, pairs = read_tests(gold)
-        return code_payload(entry, pairs, FLOAT_TOLERANCE if tolerance is None else tolerance, apps=True)
-    fields: dict[str, Any] = {"answer": gold, "options": options, "tolerance": tolerance}
-    layout: Layout = "instructions" if kind == "instructions" else _LAYOUTS[kind]
-    if kind == "instructions":
-        fields = {
-            "ids": [given["id"] for given in gold],
-            "arguments": [given.get("kwargs") for given in gold],
-        }
-        if checkers is not None:
-            layout = "ifeval" if checkers == "ifeval" else "ifbench"
-    return convert(layout, {"prompt": "?", **fields}, _own_sandbox()).payload
 
 
 def _is_right(payload: Payload, answer: str) -> bool:
@@ -195,14 +192,11 @@ def _is_right(payload: Payload, answer: str) -> bool:
             return choice_of(answer, payload["options"]) == gold
         case "quantity":
             return quantity_equal(answer, gold)
-    tolerance = payload["tolerance"]
-    return math_equal(answer, gold) or (tolerance is not None and _near(answer, gold, tolerance))
-
-
-def _near(answer: str, gold: str, tolerance: float) -> bool:
-    """Whether two plain numbers are within an absolute tolerance (OlympiadBench's `error`)."""
-    try:
-        return abs(float(answer.strip("$ ")) - float(gold)) <= tolerance
+    if math_equal(answer, gold):
+        return True
+    try:  # plain numbers within an absolute tolerance (OlympiadBench's `error`)
+        tolerance = payload["tolerance"]
+        return tolerance is not None and abs(float(answer.strip("$ ")) - float(gold)) <= tolerance
     except ValueError:
         return False
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, partial
@@ -20,7 +21,7 @@ from types import MappingProxyType
 
 from prorl.envs.base import canonical
 from prorl.envs.seeds import derive, permuted, purpose
-from prorl.envs.types import FiniteTask, Problem, Split, Task, Verdict
+from prorl.envs.types import FiniteTask, Problem, Split, Task
 
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
@@ -40,12 +41,11 @@ class Mixture:
         """
         if not entries:
             raise ValueError("a mixture needs at least one task")
-        names = [task.name for task, _ in entries]
-        if len(set(names)) < len(names):
-            raise ValueError(
-                f"a mixture names each task once; twice: {sorted({n for n in names if names.count(n) > 1})}"
-            )
+        twice = sorted(name for name, times in Counter(task.name for task, _ in entries).items() if times > 1)
+        if twice:
+            raise ValueError(f"a mixture names each task once; twice: {twice}")
         self._tasks = {task.name: task for task, _ in entries}
+        self._domains = dict.fromkeys(task.domain for task, _ in entries)  # in order of first appearance
         self._seed = seed
         self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
         _check(self.weights)
@@ -59,9 +59,15 @@ class Mixture:
         Raises:
             ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
         """
-        chosen = self._overridden(weights)
+        chosen = {**self.weights, **(weights or {})}
+        for name in chosen.keys() - self._tasks:
+            near = get_close_matches(name, self._tasks, n=1) or list(self._tasks)
+            raise ValueError(
+                f"a weight for {name!r}, which is not in this mixture; nearest: {', '.join(near)}"
+            )
+        _check(chosen)
         present = {
-            name: chosen[name] for name, task in self._tasks.items() if split in task.splits and chosen[name]
+            name: weight for name, weight in chosen.items() if weight and split in self._tasks[name].splits
         }
         if not present:
             raise ValueError(f"no task with a positive weight has {split} problems")
@@ -75,12 +81,6 @@ class Mixture:
             permuted(place, size, self._seed, "epoch", task.name, purpose(split), epoch), split
         )
 
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """Judge a response by the task that the problem came from, which must be in this mixture (`ValueError`)."""
-        if problem.task not in self._tasks:
-            raise ValueError(f"a problem of task {problem.task!r}, which is not in this mixture")
-        return self._tasks[problem.task].verify(problem, text)
-
     def fingerprint(self, count: int) -> str:
         """Identity of what is asked and shown in the first draws: it changes when weights or a task's code do."""
         digest = blake2b(digest_size=8)
@@ -92,10 +92,6 @@ class Mixture:
     def pass_threshold(self, task: str) -> float:
         """Score from which a response to a problem of `task` counts as solved."""
         return self._tasks[task].pass_threshold
-
-    def domains(self) -> tuple[str, ...]:
-        """The domains, in order of first appearance."""
-        return tuple(dict.fromkeys(task.domain for task in self._tasks.values()))
 
     def validation_problems(self, split: Split, per_domain: int) -> tuple[Problem, ...]:
         """`per_domain` problems with distinct prompts of every domain that has the split, the same at every call.
@@ -109,33 +105,46 @@ class Mixture:
         if per_domain < 1:
             raise ValueError(f"a validation needs at least one problem per domain, not {per_domain}")
         validation: list[Problem] = []
-        for domain in self.domains():
-            weighted = [
-                (task, self.weights[name])
+        for domain in self._domains:
+            streams = {
+                name: _distinct(partial(task.problem, split=split))
                 for name, task in self._tasks.items()
                 if task.domain == domain and split in task.splits and self.weights[name] > 0
-            ]
-            problems = list(islice(_shared_out(weighted, split), per_domain))
-            if weighted and len(problems) < per_domain:
+            }
+            problems = list(islice(self._shared_out(streams), per_domain))
+            if streams and len(problems) < per_domain:
                 raise ValueError(
                     f"domain {domain} has {len(problems)} distinct {split} problems, not {per_domain}"
                 )
             validation.extend(problems)
         return tuple(validation)
 
+    def _shared_out(self, streams: Mapping[str, Iterator[Problem]]) -> Iterator[Problem]:
+        """Problems of several tasks in turn, at every moment as near to their weights as whole numbers allow."""
+        taken = dict.fromkeys(streams, 0)
+        while taken:
+            name = min(taken, key=lambda candidate: (taken[candidate] + 0.5) / self.weights[candidate])
+            problem = next(streams[name], None)
+            if problem is None:
+                del taken[name]
+            else:
+                taken[name] += 1
+                yield problem
+
     def levelled_tasks(self) -> tuple[str, ...]:
         """Of every domain the trained task of the largest weight with three levels; and graph colouring by its size.
 
         Tasks of weight zero do not count, and of equal ones the first.
         """
-        best: dict[str, str] = {}
-        for name, task in self._tasks.items():
-            weight = self.weights[name]
-            if weight > 0 and "train" in task.splits and len(task.all_levels) >= MIN_LEVELS:
-                holder = best.setdefault(task.domain, name)
-                best[task.domain] = name if weight > self.weights[holder] else holder
-        chosen = {*best.values(), *ALWAYS_LEVELLED}
-        return tuple(name for name, task in self._tasks.items() if name in chosen and self.weights[name] > 0)
+        chosen = set(ALWAYS_LEVELLED)
+        for domain in self._domains:
+            levelled = [
+                name
+                for name, task in self._tasks.items()
+                if task.domain == domain and "train" in task.splits and len(task.all_levels) >= MIN_LEVELS
+            ]
+            chosen.add(max(levelled, key=self.weights.__getitem__, default=""))
+        return tuple(name for name in self._tasks if name in chosen and self.weights[name] > 0)
 
     def level_problems(self, name: str, per_level: int) -> tuple[Problem, ...]:
         """`per_level` distinct problems of every level, the easiest first; as few for all as the smallest has."""
@@ -144,21 +153,7 @@ class Mixture:
             list(islice(_distinct(partial(task.problem_at, level=level)), per_level))
             for level in task.all_levels
         ]
-        size = min(map(len, levels))
-        return tuple(problem for level in levels for problem in level[:size])
-
-    def _overridden(self, weights: Mapping[str, float] | None) -> Mapping[str, float]:
-        if not weights:
-            return self.weights
-        for name in weights:
-            if name not in self._tasks:
-                near = get_close_matches(name, self._tasks, n=1) or list(self._tasks)
-                raise ValueError(
-                    f"a weight for {name!r}, which is not in this mixture; nearest: {', '.join(near)}"
-                )
-        chosen = {**self.weights, **weights}
-        _check(chosen)
-        return chosen
+        return tuple(problem for level in levels for problem in level[: min(map(len, levels))])
 
 
 class _Turns:
@@ -193,21 +188,6 @@ def _check(weights: Mapping[str, float]) -> None:
         raise ValueError(f"weights are finite and not negative; not so for {', '.join(bad)}")
     if not any(weights.values()):
         raise ValueError("at least one task needs a positive weight")
-
-
-def _shared_out(weighted: Sequence[tuple[Task, float]], split: Split) -> Iterator[Problem]:
-    """Problems of several tasks in turn, at every moment as near to their weights as whole numbers allow."""
-    streams = {task.name: _distinct(partial(task.problem, split=split)) for task, _ in weighted}
-    weights = {task.name: weight for task, weight in weighted}
-    taken = dict.fromkeys(streams, 0)
-    while streams:
-        name = min(streams, key=lambda candidate: (taken[candidate] + 0.5) / weights[candidate])
-        problem = next(streams[name], None)
-        if problem is None:
-            del streams[name]
-            continue
-        taken[name] += 1
-        yield problem
 
 
 def _distinct(problem_at: Callable[[int], Problem]) -> Iterator[Problem]:

@@ -37,6 +37,11 @@ class UnknownTaskError(ProrlError, ValueError):
     """There is no task of this name; the message names the nearest one."""
 
 
+def task_names() -> tuple[str, ...]:
+    """The names of all generated tasks, reasoning-gym's among them (`rg_…`), in a fixed order."""
+    return tuple(TASKS)
+
+
 def make_task(name: str, levels: Mapping[int, float] | None = None) -> ProceduralTask:
     """The task called `name`, drawing its levels by the given weights; default: all trained levels equally often.
 

@@ -47,16 +47,12 @@ def permuted(place: int, size: int, *key: int | str) -> int:
             return place
 
 
-PURPOSES = {"validation": "exam", "levels": "ladder"}
-
-
 def purpose(name: str) -> str:
     """The purpose under which random numbers of a split or a part of an evaluation are derived.
 
-    Two of them keep an older name: under another one other problems would be drawn than those of the published
-    figures.
+    Two keep an older name: under another one other problems would be drawn than those of the published figures.
     """
-    return PURPOSES.get(name, name)
+    return {"validation": "exam", "levels": "ladder"}.get(name, name)
 
 
 def generator(*parts: int | str) -> Random:

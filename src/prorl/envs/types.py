@@ -45,17 +45,12 @@ class Verdict:
 class Task(Protocol):
     """A source of verifiable problems."""
 
-    @property
-    def name(self) -> str:
-        """Unique among all tasks."""
+    name: str  # unique among all tasks
+    pass_threshold: float  # score from which a response counts as solved in pass@k
 
     @property
     def domain(self) -> str:
         """The domain it is averaged into."""
-
-    @property
-    def pass_threshold(self) -> float:
-        """Score from which a response counts as solved in pass@k."""
 
     @property
     def splits(self) -> frozenset[Split]:
@@ -69,7 +64,7 @@ class Task(Protocol):
         """The problem at `index` of `split`: pure, the same in every process."""
 
     def problem_at(self, index: int, level: int) -> Problem:
-        """The problem at `index` of one level of the levels, held out whatever is trained; pure."""
+        """The problem at `index` of one level, held out whatever is trained; pure."""
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response text: by definition of the problem, not by comparison with the solution.

@@ -18,6 +18,10 @@ from support.timing import cpu_seconds
 ITEM = 12345678901234567
 
 
+def between(start, end):
+    return {"start_time": f"2026-01-{start}", "end_time": f"2026-01-{end}"}
+
+
 @pytest.mark.parametrize(
     ("name", "metadata", "steps"),
     [
@@ -30,16 +34,8 @@ ITEM = 12345678901234567
         ("base_conversion", {"decimal_value": 21}, "21"),
         ("spell_backward", {"word": "sun"}, "s u n"),
         ("number_filtering", {"filter_value": "11", "original_numbers": ["19", "6", "11"]}, "19> 6< 11="),
-        (
-            "time_intervals",
-            {"task_type": "time", "start_time": "2026-01-02 13:28:00", "end_time": "2026-01-02 13:44:00"},
-            "824-808",
-        ),
-        (
-            "time_intervals",
-            {"task_type": "seconds", "start_time": "2026-01-02 23:59:50", "end_time": "2026-01-03 00:00:10"},
-            "86410-86390",
-        ),
+        ("time_intervals", {"task_type": "time"} | between("02 13:28:00", "02 13:44:00"), "824-808"),
+        ("time_intervals", {"task_type": "seconds"} | between("02 23:59:50", "03 00:00:10"), "86410-86390"),
         ("time_intervals", {"task_type": "date"}, ""),
         ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": 17}, "Monday+3"),
         ("calendar_arithmetic", {"start_date": "2022-02-07", "offset_days": -9}, "Monday-2"),
@@ -51,17 +47,11 @@ def test_working_by_hand(name, metadata, steps):
     assert ROWS[f"rg_{name}"].steps({"metadata": metadata}) == steps
 
 
-@pytest.mark.parametrize(
-    ("name", "metadata", "usable"),
-    [
-        ("fraction_simplification", {"simplified_numerator": 2, "simplified_denominator": 3}, True),
-        ("fraction_simplification", {"simplified_numerator": 4, "simplified_denominator": 6}, False),
-        ("number_sequence", {"sequence": [1, 2, 4]}, True),
-        ("number_sequence", {"sequence": [4, 0, 0]}, False),
-    ],
-)
-def test_unreduced_fractions_and_collapsed_sequences_are_not_used(name, metadata, usable):
-    assert ROWS[f"rg_{name}"].usable({"metadata": metadata}) is usable
+def test_unreduced_fractions_and_collapsed_sequences_are_not_used():
+    for bottom, sequence, usable in ((3, [1, 2, 4], True), (6, [4, 0, 0], False)):
+        fraction = {"simplified_numerator": 4, "simplified_denominator": bottom}
+        assert ROWS["rg_fraction_simplification"].usable({"metadata": fraction}) is usable
+        assert ROWS["rg_number_sequence"].usable({"metadata": {"sequence": sequence}}) is usable
 
 
 def dataset(name, size=sys.maxsize):
@@ -108,9 +98,10 @@ def test_an_impossible_swap_is_impossible_with_every_move_that_the_question_show
     line = {square: [*RING[max(0, at - 1) : at], *RING[at + 1 : at + 2]] for at, square in enumerate(RING)}
     pieces = {**dict.fromkeys(RING), "A1": "w", "C1": "B"}
     assert logic.solve_swap(line, pieces, "w") is None  # as on a line that ends at A1 and C2
-    assert repairs._Knights(logic).solve_swap(line, pieces, "w") is not None  # but the ring is closed
+    repairs.order_knights(puzzles := dataset("knight_swap"))
+    assert puzzles.game_logic.solve_swap(line, pieces, "w") is not None  # but the ring is closed
     blocked = {"A1": "w", "B3": "B"}
-    assert repairs._Knights(logic).solve_swap(blocked, blocked, "w") is None
+    assert puzzles.game_logic.solve_swap(blocked, blocked, "w") is None
 
 
 def test_long_sequences_stop_early_and_stay_the_same():
@@ -119,29 +110,23 @@ def test_long_sequences_stop_early_and_stay_the_same():
     repairs.stop_large_sequences(sequences)
     repairs.stop_large_sequences(sequences)
     assert [sequences[item]["question"] for item in range(12)] == before
-    items = [
-        rng.getrandbits(63) for rng in [Random(3)] for _ in range(300)
-    ]  # among them one that took a minute
+    rng = Random(3)
+    items = [rng.getrandbits(63) for _ in range(300)]  # among them one that took a minute
     assert cpu_seconds(lambda: [sequences[item] for item in items], enough=5) < 5
 
 
 @pytest.mark.parametrize(
-    ("program", "pure"),
+    ("imports", "result", "pure"),
     [
-        ("import math\ndef main_solution(n):\n    return math.sqrt(n)", True),
-        ("def main_solution(n):\n    return sorted(list(n))", True),
-        ("import numpy as np\ndef main_solution(n):\n    return np.random.rand()", False),
-        ("import random\ndef main_solution(n):\n    return random.random()", False),
-        ("from datetime import date\ndef main_solution(n):\n    return str(date.today())", False),
-        ("def main_solution(n):\n    return list({c for c in n})", False),
-        ("def main_solution(n):\n    return list(set(n))", False),
-        ("def main_solution(n):\n    return hash(n)", False),
-        ("def main_solution(n):\n    return open(n).read()", False),
-        ("import os.path\ndef main_solution(n):\n    return 1", False),
-        ("def main_solution(n):\n    return n.__class__.__name__", False),
+        *(("import math", "math.sqrt(n)", True), ("", "sorted(list(n))", True)),
+        *(("import numpy as np", "np.random.rand()", False), ("import random", "random.random()", False)),
+        *(("from datetime import date", "str(date.today())", False), ("import os.path", "1", False)),
+        *(("", "list({c for c in n})", False), ("", "list(set(n))", False), ("", "hash(n)", False)),
+        *(("", "open(n).read()", False), ("", "n.__class__.__name__", False)),
     ],
 )
-def test_programs_that_depend_on_more_than_their_input_are_left_out(program, pure):
+def test_programs_that_depend_on_more_than_their_input_are_left_out(imports, result, pure):
+    program = f"{imports}\ndef main_solution(n):\n    return {result}"
     assert repairs._is_pure(program, "import random\ndef generate_inputs(random):\n    return {}") == pure
 
 

@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import re
 from collections import Counter
 from itertools import pairwise
 from random import Random
@@ -48,30 +49,17 @@ def drafts(level, count=60, task=TASK):
 # list programs
 
 
-@pytest.mark.parametrize(
-    ("program", "given_values", "expected"),
-    [
-        ("neg", (2, 7, 5, 9), (-2, -7, -5, -9)),
-        ("inc", (2, -1), (3, 0)),
-        ("dbl", (2, -1), (4, -2)),
-        ("rev", (2, 7, 5), (5, 7, 2)),
-        ("sort", (2, 7, 5, -1), (-1, 2, 5, 7)),
-        ("uniq", (2, 7, 2, 5, 7), (2, 7, 5)),
-        ("tail", (2, 7, 5), (7, 5)),
-        ("init", (2, 7, 5), (2, 7)),
-        ("even", (2, 7, -4), (2, -4)),
-        ("odd", (2, 7, -5), (7, -5)),
-        ("head", (2, 7, 5), (2,)),
-        ("max", (2, 7, 5), (7,)),
-        ("min", (2, 7, 5), (2,)),
-        ("sum", (2, 7, 5), (14,)),
-        ("neg max", (2, 7, 5, 9), (-2,)),
-        ("max neg", (2, 7, 5, 9), (-9,)),
-        *(("tail head", (), ()), ("max", (), ()), ("sum", (), (0,))),
-    ],
-)
-def test_operators_by_hand(program, given_values, expected):
-    assert trace(parse_program(program), given_values)[-1] == expected
+EXAMPLES = """neg: 2 7 5 9 > -2 -7 -5 -9 | inc: 2 -1 > 3 0 | dbl: 2 -1 > 4 -2 | rev: 2 7 5 > 5 7 2 | head: 2 7 5 > 2
+    sort: 2 7 5 -1 > -1 2 5 7 | uniq: 2 7 2 5 7 > 2 7 5 | tail: 2 7 5 > 7 5 | init: 2 7 5 > 2 7 | max: 2 7 5 > 7
+    even: 2 7 -4 > 2 -4 | odd: 2 7 -5 > 7 -5 | sum: 2 7 5 > 14 | min: 2 7 5 > 2 | neg max: 2 7 5 9 > -2
+    max neg: 2 7 5 9 > -9 | tail head:  >  | max:  >  | sum:  > 0"""
+
+
+@pytest.mark.parametrize("example", EXAMPLES.replace("\n", "|").split("|"))
+def test_operators_by_hand(example):
+    program, values, expected = re.fullmatch("(.+):(.*)>(.*)", example).groups()
+    states = trace(parse_program(program), tuple(map(int, values.split())))
+    assert states[-1] == tuple(map(int, expected.split()))
 
 
 @given(
@@ -82,13 +70,6 @@ def test_no_operator_makes_a_list_longer_or_a_value_large(program, given_values)
     for state in trace(program, given_values):
         assert len(state) <= len(given_values)
         assert all(abs(value) <= 9 * 100 * 2**MAX_OPS for value in state)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "   ", "neg foo", "neg|max", "NEG", "__import__", "neg " * (MAX_OPS + 1)]
-)
-def test_what_is_no_program(text):
-    assert parse_program(text) is None
 
 
 @pytest.mark.parametrize("level", LISTS.all_levels)
@@ -115,10 +96,12 @@ def test_any_right_program_counts_and_a_half_right_one_counts_half():
     assert [LISTS.score(payload, text) for text in ("max", "sort tail", "tail", "min")] == [1, 1, 0.5, 0]
 
 
-@pytest.mark.parametrize(
-    "answer", ["", "rev rev", "2 7 5", "lambda xs: xs", "max; min", "dbl " * 17, "dbl " * 16]
-)
+NO_PROGRAMS = ["", "   ", "neg foo", "neg|max", "NEG", "__import__", "neg " * (MAX_OPS + 1), "lambda xs: xs"]
+
+
+@pytest.mark.parametrize("answer", [*NO_PROGRAMS, "rev rev", "2 7 5", "max; min", "dbl " * MAX_OPS])
 def test_texts_that_are_no_program_and_idle_programs_pass_nothing(answer):
+    assert (parse_program(answer) is None) == (answer not in ("rev rev", "dbl " * MAX_OPS))
     assert all(LISTS.score(draft.payload, answer) == 0 for draft in drafts(2, 20, LISTS))
 
 
@@ -144,9 +127,12 @@ def examples_of(draft):
     return [(int(x), int(result)) for x, result in pairs]
 
 
-def test_the_family_has_no_two_expressions_for_one_function():
-    assert {len(expression) for expression in FAMILY} == set(LEVELS)
+def test_the_family_has_no_two_expressions_for_one_function_and_puzzles_enough_of_every_level():
     assert len({tuple(value(expression, x) for x in INPUTS) for expression in FAMILY}) == len(FAMILY)
+    counts = {level: len(found) for level, found in puzzles().items()}
+    assert {len(expression) for expression in FAMILY} == set(counts) == set(LEVELS)
+    assert counts[1] > 250
+    assert min(counts[level] for level in LEVELS[1:]) > 3000
 
 
 @given(st.sampled_from(FAMILY), st.sampled_from(INPUTS))
@@ -155,42 +141,26 @@ def test_an_expression_is_what_python_makes_of_its_text(expression, x):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_level_is_a_number_of_operators_and_hidden_inputs_are_not_shown(level):
-    for draft in drafts(level):
+def test_a_level_is_a_number_of_operators_and_what_is_shown_fits_one_expression_of_the_family(level):
+    for draft in drafts(level, 8):
         text = draft.solution.answer.replace("//", "/")
         assert sum(text.count(operator) for operator in "+-*/%") == level
-        shown, hidden = {x for x, _ in examples_of(draft)}, {x for x, _ in draft.payload}
+        shown, hidden = dict(examples_of(draft)), {x for x, _ in draft.payload}
         assert (len(shown), len(hidden)) == (len(SHOWN), HIDDEN)
-        assert not shown & hidden
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_what_is_shown_fits_one_expression_of_the_family(level):
-    for draft in drafts(level, 8):
-        shown = examples_of(draft)
-        fitting = [e for e in FAMILY if all(value(e, x) == result for x, result in shown)]
-        assert [show(expression) for expression in fitting] == [draft.solution.answer]
+        assert not shown.keys() & hidden
+        fitting = [show(e) for e in FAMILY if all(value(e, x) == result for x, result in shown.items())]
+        assert fitting == [draft.solution.answer]
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_constant_and_no_short_expression_earns_much(level):
     batch = drafts(level, 200)
-    earned = Counter()
-    for draft in batch:
-        outputs = Counter(result for _, result in draft.payload)
-        assert max(outputs.values()) <= HIDDEN / 4
-        earned.update(outputs)
-    assert max(earned.values()) / (HIDDEN * len(batch)) < 0.06
+    outputs = [Counter(result for _, result in draft.payload) for draft in batch]
+    assert max(max(found.values()) for found in outputs) <= HIDDEN / 4
+    assert max(sum(outputs, Counter()).values()) / (HIDDEN * len(batch)) < 0.06
     for expression in (expression for expression in FAMILY if len(expression) < 3):
         passed = sum(value(expression, x) == result for draft in batch[:100] for x, result in draft.payload)
         assert passed / (HIDDEN * 100) < 0.15, show(expression)
-
-
-def test_every_level_has_puzzles_enough():
-    counts = {level: len(found) for level, found in puzzles().items()}
-    assert set(counts) == set(LEVELS)
-    assert counts[1] > 250
-    assert min(counts[level] for level in LEVELS[1:]) > 3000
 
 
 def test_the_working_takes_differences_and_then_the_factors():
@@ -217,6 +187,7 @@ WRONG = (
         *((answer, 1) for answer in RIGHT),
         *((answer, 0) for answer in WRONG),
         *(("x*2 if x < 15 else 0", 0.5), ("24", 0.125), ("x*2 if x != 18 else exit()", 0.875)),
+        *(("x*2+0", 1), ("x*2+1", 0)),
     ],
 )
 def test_an_answer_is_python_and_earns_its_share_of_the_tests(answer, score):
@@ -240,18 +211,6 @@ def test_an_answer_that_attacks_earns_nothing(sandbox, answer):
     verdict = TASK.verify(TASK.problem(0, "validation"), respond("", answer))
     assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
     assert sandbox.server_pid == server
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_the_solution_passes_and_a_near_miss_does_not(level):
-    for draft in drafts(level, 5):
-        scores = [TASK.score(draft.payload, draft.solution.answer + end) for end in ("", "+0", "+1")]
-        assert scores == [1, 1, 0]
-
-
-def test_a_response_without_an_answer_is_told_apart():
-    verdict = TASK.verify(TASK.problem(0, "train"), "<think>x*2")
-    assert (verdict.score, verdict.status, verdict.answered) == (0.0, "wrong", False)
 
 
 def test_an_answer_is_run_once_and_a_failing_sandbox_is_an_error_that_is_tried_again():
@@ -284,38 +243,33 @@ def test_nothing_of_an_answer_is_run_in_this_process(monkeypatch):
     assert "ONE_LINER_RAN" not in os.environ
 
 
-@st.composite
-def mutants(draw):
-    """A right expression with a piece of it replaced, dropped or doubled."""
-    text = show(draw(st.sampled_from(FAMILY)))
-    cut = draw(st.integers(0, len(text)))
-    end = draw(st.integers(cut, len(text)))
-    piece = draw(st.sampled_from(("", "x", "0", "-", "(", "**", " ", "\n", "\u0660", "#")))
-    return text[:cut] + piece + text[end:]
-
-
-ATOMS = ("x", "1", "2", "9", "0", "+", "-", "*", "//", "%", "**", "(", ")", " ", "if", "else", "or", "lambda")
-answers = (
-    mutants()
-    | st.lists(st.sampled_from((*ATOMS, ":", "=")), max_size=10).map("".join)
-    | st.text(max_size=MAX_CHARS + 2)
+ATOMS = (
+    "x",
+    "1",
+    "2",
+    "9",
+    "0",
+    "+",
+    "-",
+    "*",
+    "//",
+    "%",
+    "**",
+    "(",
+    ")",
+    " ",
+    "if",
+    "else",
+    "or",
+    "lambda",
+    ":",
+    "=",
 )
 
 
-def holds(answer):
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(ATOMS), max_size=10).map("".join) | st.text(max_size=MAX_CHARS + 2))
+def test_any_answer_gets_a_score(answer):
     verdict = TASK.verify(TASK.problem(len(answer) % 7, "validation"), respond("", answer))
     assert 0 <= verdict.score <= 1
     assert verdict.status == ("ok" if verdict.score == 1 else "wrong")
-
-
-@settings(max_examples=150)
-@given(answers)
-def test_any_answer_gets_a_score(answer):
-    holds(answer)
-
-
-@pytest.mark.slow
-@settings(max_examples=10_000)
-@given(answers)
-def test_ten_thousand_answers_get_a_score(answer):
-    holds(answer)

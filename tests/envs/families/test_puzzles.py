@@ -51,11 +51,6 @@ def test_constraints_by_hand(constraint, good, bad):
     assert not holds(constraint, parse_answer(bad))
 
 
-def test_an_unknown_kind_of_constraint_is_an_error():
-    with pytest.raises(ValueError, match="rhyme"):
-        holds(("rhyme", "dog"), parse_answer("dog"))
-
-
 @pytest.mark.parametrize(
     "text", ["", " ", "dog horse", "dog;cat pig", "dog; ", ";dog", "dog.cat", "dog1", "д"]
 )
@@ -66,8 +61,15 @@ def test_what_is_no_word_list(text):
 @pytest.mark.parametrize(
     ("answer", "score"),
     [
-        *(("DOG;COW", 1), ("dog;cow", 2 / 3), ("dog cow", 1 / 3), ("cow dog", 0), ("DOG", 0)),
-        *(("DOG;COW;COW", 0), ("DOG;UNICORN", 0)),
+        *(
+            ("DOG;COW", 1),
+            ("dog;cow", 2 / 3),
+            ("dog cow", 1 / 3),
+            ("cow dog", 0),
+            ("DOG", 0),
+            ("DOG;COW;COW", 0),
+        ),
+        ("DOG;UNICORN", 0),
     ],
 )
 def test_the_score_is_the_share_satisfied_by_an_answer_of_the_right_shape(answer, score):
@@ -77,7 +79,7 @@ def test_the_score_is_the_share_satisfied_by_an_answer_of_the_right_shape(answer
 
 @pytest.mark.parametrize("level", WORD_LIST.all_levels)
 def test_a_level_says_how_many_constraints_and_each_holds_for_the_solution(level):
-    asked = WORD_LEVELS[level - 1]
+    asked, seen = WORD_LEVELS[level - 1], set()
     for draft in drafts(WORD_LIST, level, 150):
         count, constraints = draft.payload
         kinds = [kind for kind, _ in constraints]
@@ -86,32 +88,21 @@ def test_a_level_says_how_many_constraints_and_each_holds_for_the_solution(level
         assert sum(kind in STYLING for kind in kinds) in asked.styling
         assert sum(kind in HELD_OUT for kind in kinds) in asked.held_out
         assert len(set(kinds)) == len(kinds)
+        seen.update(kinds)
         answer = parse_answer(draft.solution.answer)
         for kind, argument in constraints:
             assert holds((kind, argument), answer)
             assert f"{kind} {argument}".strip() in draft.prompt
         places = zip(draft.solution.steps.split(), answer.words, strict=True)
         assert all(place in ("_", word.lower()) for place, word in places)
-
-
-def test_the_held_out_kinds_occur_only_out_of_domain():
-    kinds = {
-        level: {kind for draft in drafts(WORD_LIST, level, 150) for kind, _ in draft.payload[1]}
-        for level in WORD_LIST.all_levels
-    }
-    assert not set(HELD_OUT) & set.union(*(kinds[level] for level in WORD_LIST.levels))
-    assert set(HELD_OUT) <= kinds[5]
-
-
-def test_the_vocabulary_is_short_distinct_words():
-    assert len(set(WORDS)) == len(WORDS) == 64
-    assert {len(word) for word in WORDS} == {3, 4}
+    assert seen & set(HELD_OUT) == (set(HELD_OUT) if level == 5 else set())
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), st.sampled_from(" ;,/-"))
 def test_well_formed_answers_are_read_back(words, separator):
     answer = parse_answer(separator.join(words))
     assert answer.words == tuple(words)
+    assert {len(word) for word in words} <= {3, 4}
     assert len(words) == 1 or answer.separator == separator
 
 
@@ -126,34 +117,27 @@ def test_a_held_out_family_can_never_be_trained(task):
                 assert task.score(draft.payload, wrong) == 0
 
 
-@given(st.one_of(st.text(alphabet="UDLR"), st.text(alphabet="01?")))
-def test_no_text_raises(text):
-    for task in (BoxPushing(), Blicket()):
-        assert task.score(task.problem(0, "ood").payload, text) in (0.0, 1.0)
+BOARD, LINE = (
+    ((3, 4), ((0, 2), (1, 1)), (2, 1)),
+    ((1, 5), ((0, 0), (0, 1)), (0, 2)),
+)  # BOARD: `..@.|.o..|.x..`
 
 
 @pytest.mark.parametrize(
-    ("moves", "score"),
+    ("payload", "moves", "score"),
     [
-        ("LD", 1),
-        ("RLLD", 1),  # any way that works
-        ("D", 0),  # walks, but pushes nothing
-        ("DL", 0),  # pushes the box to (1, 0)
-        ("ULD", 0),  # leaves the grid
-        ("LDD", 0),  # the box stands at the wall
-        ("ld", 0),
-        ("L D", 0),
-        ("LD" + "UD" * 30, 1),  # walks away and back, and the box stays
+        *((BOARD, "LD", 1), (BOARD, "RLLD", 1)),  # any way that works
+        (BOARD, "D", 0),  # walks, but pushes nothing
+        (BOARD, "DL", 0),  # pushes the box to (1, 0)
+        (BOARD, "ULD", 0),  # leaves the grid
+        (BOARD, "LDD", 0),  # the box stands at the wall
+        *((BOARD, "ld", 0), (BOARD, "L D", 0)),
+        (BOARD, "LD" + "UD" * 30, 1),  # walks away and back, and the box stays
+        *((LINE, "R", 1), (LINE, "RR", 0)),  # the box must stay on the goal
     ],
 )
-def test_box_pushing_by_hand(moves, score):
-    assert BoxPushing().score(((3, 4), ((0, 2), (1, 1)), (2, 1)), moves) == score  # `..@.|.o..|.x..`
-
-
-def test_the_box_must_stay_on_the_goal():
-    payload = ((1, 5), ((0, 0), (0, 1)), (0, 2))
-    assert BoxPushing().score(payload, "R") == 1
-    assert BoxPushing().score(payload, "RR") == 0
+def test_box_pushing_by_hand(payload, moves, score):
+    assert BoxPushing().score(payload, moves) == score
 
 
 def test_a_box_on_a_line_needs_the_pusher_behind_it():

@@ -10,11 +10,10 @@ import ast
 import json
 import re
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import wraps
+from functools import partial, wraps
 from itertools import accumulate
 from math import gcd
 from random import Random
@@ -45,6 +44,19 @@ class SortedSet(frozenset[str]):
         return SortedSet(super().__sub__(other))
 
 
+class _Chosen(Sequence[Any]):
+    """What a function chooses at each place, instead of a list that is drawn when the dataset is made."""
+
+    def __init__(self, choose: Callable[[int], Any], size: int = sys.maxsize) -> None:
+        self._choose, self._size = choose, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._choose(place)
+
+
 def sort_letters(dataset: Any) -> None:
     """Isomorphic strings and ransom notes choose from a set of letters."""
     dataset.letters = SortedSet(dataset.letters)
@@ -60,123 +72,70 @@ def sort_neighbours(dataset: Any) -> None:
     """A word ladder's example path depends on the order of neighbours; its size is limited without need."""
     dataset.size = sys.maxsize
     for graph in dataset.word_graphs.values():
-        for word, neighbours in graph.items():
-            graph[word] = SortedSet(neighbours)
-
-
-class _Drawn:
-    """Choices by item number, in place of a list of as many choices as the dataset has items."""
-
-    def __init__(self, choices: list[int]) -> None:
-        self._choices = choices
-
-    def __getitem__(self, item: int) -> int:
-        return Random(f"choice {item}").choice(self._choices)
+        graph.update({word: SortedSet(neighbours) for word, neighbours in graph.items()})
 
 
 def draw_templates(dataset: Any) -> None:
     """GSM symbolic and list functions choose the template of every item when the dataset is made."""
-    dataset.task_indices = _Drawn(sorted(set(dataset.task_indices)))
-
-
-class _Blickets:
-    """Question by item number: the first of a data set of ten, whose six, two and two of each kind are shuffled."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._class, self._config = type(dataset), dataset.config
-
-    def __getitem__(self, item: int) -> Any:
-        config = type(self._config)(train=self._config.train, seed=item, size=10)
-        return self._class(config).questions[0]
+    templates = sorted(set(dataset.task_indices))
+    dataset.task_indices = _Chosen(lambda item: Random(f"choice {item}").choice(templates))
 
 
 def draw_blickets(dataset: Any) -> None:
-    """ACRE draws all of its questions when the dataset is made."""
-    dataset.questions = _Blickets(dataset)
+    """ACRE draws all of its questions when the dataset is made.
 
-
-class _Knights:
-    """The library's puzzle logic with a solver that is faster and independent of the hash seed."""
-
-    def __init__(self, logic: Any) -> None:
-        self.generate_board = logic.generate_board
-        self._is_move = logic.is_knight_move
-
-    def solve_swap(self, board: Mapping[str, Any], pieces: Mapping[str, Any], turn: str) -> list[Move] | None:
-        """A shortest swap, or None. Every knight's move between two squares counts.
-
-        The library makes puzzles impossible by removing moves, which the question does not show.
-        """
-        squares = sorted(board)
-        reach = {
-            here: tuple(there for there in squares if there != here and self._is_move(here, there))
-            for here in squares
-        }
-        white, black = (
-            tuple(square for square in squares if pieces[square] == colour) for colour in ("w", "B")
-        )
-        return _swap(reach, white, black, turn)
-
-
-def _swap(
-    reach: Mapping[str, tuple[str, ...]], white: tuple[str, ...], black: tuple[str, ...], turn: str
-) -> list[Move] | None:
-    """Breadth-first search over (squares of the side to move, of the other side, side), squares in order."""
-    first, second = (white, black) if turn == "w" else (black, white)
-    start = (first, second, turn)
-    came: dict[Any, tuple[Any, Move] | None] = {start: None}
-    queue = deque([start])
-    while queue:
-        state = queue.popleft()
-        mine, theirs, side = state
-        if (mine, theirs) == ((black, white) if side == "w" else (white, black)):
-            return _way(came, state)
-        for here in mine:
-            for there in reach[here]:
-                if there in mine or there in theirs:
-                    continue
-                moved = tuple(sorted(there if square == here else square for square in mine))
-                after = (theirs, moved, "B" if side == "w" else "w")
-                if after not in came:
-                    came[after] = (state, (side, here, there))
-                    queue.append(after)
-    return None
-
-
-def _way(came: Mapping[Any, tuple[Any, Move] | None], state: Any) -> list[Move]:
-    moves: list[Move] = []
-    while (step := came[state]) is not None:
-        state, move = step
-        moves.append(move)
-    return moves[::-1]
+    An item is the first of a data set of ten, whose six, two and two questions of each kind are shuffled.
+    """
+    made, config, train = type(dataset), type(dataset.config), dataset.config.train
+    dataset.questions = _Chosen(lambda item: made(config(train=train, seed=item, size=10)).questions[0])
 
 
 def order_knights(dataset: Any) -> None:
     """Knight swap's example solution depends on the order of a set, and some of its impossible puzzles are not."""
-    dataset.game_logic = _Knights(dataset.game_logic)
+    dataset.game_logic.solve_swap = partial(shortest_swap, dataset.game_logic.is_knight_move)
 
 
-class _PurePrograms(Sequence[Mapping[str, Any]]):
-    """Codeio's programs, each impure one replaced by the next pure one; they are parsed as they are drawn."""
+def shortest_swap(
+    is_move: Callable[[str, str], bool], board: Mapping[str, Any], pieces: Mapping[str, Any], turn: str
+) -> list[Move] | None:
+    """A shortest swap by breadth-first search, or None. Every knight's move between two squares counts.
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, at: Any) -> Any:
-        while not _is_pure(self._rows[at]["code_sample"], self._rows[at]["input_generator"]):
-            at = (at + 1) % len(self._rows)
-        return self._rows[at]
+    The library makes puzzles impossible by removing moves, which the question does not show.
+    """
+    squares = sorted(board)
+    reach = {here: [there for there in squares if is_move(here, there)] for here in squares}
+    white, black = (tuple(square for square in squares if pieces[square] == colour) for colour in ("w", "B"))
+    start = (white, black, turn) if turn == "w" else (black, white, turn)  # whose turn it is, the others
+    ways: dict[Any, list[Move]] = {start: []}
+    waiting = [start]
+    for state in waiting:
+        mine, theirs, side = state
+        if (mine, theirs) == ((black, white) if side == "w" else (white, black)):
+            return ways[state]
+        for here in mine:
+            for there in reach[here]:
+                moved = tuple(sorted(there if square == here else square for square in mine))
+                after = (theirs, moved, "B" if side == "w" else "w")
+                if there not in (*mine, *theirs) and after not in ways:
+                    ways[after] = [*ways[state], (side, here, there)]
+                    waiting.append(after)
+    return None
 
 
 def keep_pure_programs(dataset: Any) -> None:
     """Of codeio's programs, draw those whose output follows from their input: no sets, clocks, files or chance.
 
-    The programs are the library's, written by a language model; what is left out is also what could do harm.
+    The programs are the library's, written by a language model; what is left out is also what could do harm. They
+    are parsed as they are drawn, and an impure one is replaced by the next pure one.
     """
-    type(dataset)._jsonl_data = _PurePrograms(type(dataset)._jsonl_data)
+    rows = type(dataset)._jsonl_data
+
+    def pure(place: int) -> Any:
+        while not _is_pure(rows[place]["code_sample"], rows[place]["input_generator"]):
+            place = (place + 1) % len(rows)
+        return rows[place]
+
+    type(dataset)._jsonl_data = _Chosen(pure, len(rows))
 
 
 def _is_pure(program: str, generator: str) -> bool:
@@ -208,19 +167,16 @@ def stop_large_sequences(dataset: Any) -> None:
     It squares such terms on, for most of a minute in one item of a hundred; the items stay the same.
     """
     rule = sys.modules[type(dataset).__module__].PatternRule
-    if not hasattr(rule.apply, "__wrapped__"):
-        rule.apply = _stopping(rule.apply)
+    apply = getattr(rule.apply, "__wrapped__", rule.apply)
 
-
-def _stopping(apply: Callable[[Any, list[int], int], int]) -> Callable[[Any, list[int], int], int]:
     @wraps(apply)
-    def stopping(rule: Any, sequence: list[int], position: int) -> int:
-        term = apply(rule, sequence, position)
+    def stopping(self: Any, sequence: list[int], position: int) -> int:
+        term: int = apply(self, sequence, position)
         if abs(term) > MAX_TERM:
             raise OverflowError  # which the library takes for a rejected rule
         return term
 
-    return stopping
+    rule.apply = stopping
 
 
 # workings

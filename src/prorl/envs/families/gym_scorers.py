@@ -20,27 +20,43 @@ from prorl.envs.verifiers.numbers import MAX_PLAIN_CHARS, plain_number
 Entry = Mapping[str, Any]
 World = Mapping[str, bool]
 
+Scorer = Callable[[Entry, str], float]
+
 SIDE = 6  # of a rush hour board
-MAX_MOVES = 500
-MAX_STEPS = 100
+MAX_MOVES, MAX_STEPS = 500, 100  # of cars, of boxes
+
+
+def same(read: Callable[[str], Any]) -> Scorer:
+    """A scorer: what `read` makes of the answer is what it makes of the gold answer; None is never right."""
+
+    def score(entry: Entry, answer: str) -> float:
+        given = read(answer)
+        return float(given is not None and given == read(entry["answer"]))
+
+    return score
+
+
+def within(tolerance: float, *, relative: bool = False) -> Scorer:
+    """A scorer: the gold number give or take `tolerance`, or that share of the gold number."""
+
+    def score(entry: Entry, answer: str) -> float:
+        gold, given = plain_number(entry["answer"]), plain_number(answer)
+        unit = abs(gold) if relative and gold is not None else 1
+        return float(_near(gold, given, tolerance * unit))
+
+    return score
 
 
 # Texts: equality up to what a reader would not call different
 
 
-def lines(entry: Entry, answer: str) -> float:
-    """The gold answer line by line, whatever the spacing inside a line."""
-    return float(_lines(answer) == _lines(entry["answer"]))
+def _lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.strip().splitlines()]
 
 
-def compact(entry: Entry, answer: str) -> float:
-    """The gold answer, all white space left out on both sides."""
-    return float("".join(answer.split()) == "".join(entry["answer"].split()))
-
-
-def folded(entry: Entry, answer: str) -> float:
-    """The gold answer, white space and case left out on both sides."""
-    return float("".join(answer.casefold().split()) == "".join(entry["answer"].casefold().split()))
+lines = same(_lines)  # line by line, whatever the spacing inside a line
+compact = same(lambda text: "".join(text.split()))  # without white space
+folded = same(lambda text: "".join(text.casefold().split()))  # without white space and case
 
 
 def words(entry: Entry, answer: str) -> float:
@@ -67,10 +83,6 @@ def same_json(entry: Entry, answer: str) -> float:
     return float(_same(json.loads(entry["answer"]), given))
 
 
-def _lines(text: str) -> list[list[str]]:
-    return [line.split() for line in text.strip().splitlines()]
-
-
 def _same(gold: Any, given: Any) -> bool:
     """Recursion follows the gold value, so that a deeply nested answer costs nothing."""
     if isinstance(gold, dict):
@@ -91,7 +103,6 @@ def _same(gold: Any, given: Any) -> bool:
 
 # Numbers: read by one strict grammar, compared exactly or within a stated tolerance
 
-
 _UNSIGNED = r"[0-9]+(?:\.[0-9]+)?"
 _COMPLEX = (
     re.compile(rf"(?P<real>[+-]?{_UNSIGNED})"),
@@ -100,25 +111,28 @@ _COMPLEX = (
 )
 
 
-def number(entry: Entry, answer: str) -> float:
-    """The gold number exactly, however it is written."""
-    value = plain_number(answer)
-    return float(value is not None and value == plain_number(entry["answer"]))
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")]
 
 
-def within(tolerance: float) -> Callable[[Entry, str], float]:
-    """A scorer: the gold number give or take `tolerance`."""
-    return lambda entry, answer: float(_near(plain_number(entry["answer"]), plain_number(answer), tolerance))
+def _numbers(text: str) -> list[Fraction] | None:
+    """Numbers between commas; None where one is none."""
+    values = [plain_number(item) for item in _listed(text)]
+    return None if None in values else [value for value in values if value is not None]
 
 
-def within_share(tolerance: float) -> Callable[[Entry, str], float]:
-    """A scorer: the gold number give or take the share `tolerance` of it."""
+def _whole(text: str) -> int | None:
+    """A whole number with a base prefix or in base ten."""
+    try:
+        return int(text, 0) if len(text) <= MAX_PLAIN_CHARS else None
+    except ValueError:
+        return None
 
-    def score(entry: Entry, answer: str) -> float:
-        gold = plain_number(entry["answer"])
-        return float(gold is not None and _near(gold, plain_number(answer), tolerance * abs(gold)))
 
-    return score
+number = same(plain_number)  # exactly, however it is written
+number_list = same(lambda text: _numbers(re.sub(r"[\[\]'\"]", "", text)))  # decorated by brackets, quotes
+factors = same(lambda text: sorted(item.strip() for item in re.split(r"[×*x]", text)))  # in any order
+hexadecimal = same(_whole)
 
 
 def probability(entry: Entry, answer: str) -> float:
@@ -140,27 +154,15 @@ def to_the_last_place(entry: Entry, answer: str) -> float:
     if len(gold) != len(given):
         return 0.0
     places = (10.0 ** -len(text.partition(".")[2]) for text in gold)
-    pairs = zip(gold, given, places, strict=True)
-    return float(all(_near(plain_number(want), plain_number(got), place) for want, got, place in pairs))
-
-
-def number_list(entry: Entry, answer: str) -> float:
-    """The gold list of numbers in its order; brackets and quotes are decoration."""
-    gold, given = (
-        [plain_number(item) for item in _listed(re.sub(r"[\[\]'\"]", "", text))]
-        for text in (entry["answer"], answer)
-    )
-    return float(None not in given and gold == given)
+    return float(all(map(_near, map(plain_number, gold), map(plain_number, given), places)))
 
 
 def roots(entry: Entry, answer: str) -> float:
     """All gold numbers in any order, each to a thousandth, and no others."""
-    gold = sorted(Fraction(item) for item in _listed(entry["answer"]))
-    given = [plain_number(item) for item in _listed(answer)]
-    values = sorted(value for value in given if value is not None)
-    if not len(given) == len(gold) == len(values):
-        return 0.0
-    return float(all(_near(want, got, 1e-3) for want, got in zip(gold, values, strict=True)))
+    gold, given = (sorted(_numbers(text) or ()) for text in (entry["answer"], answer))
+    return float(
+        len(gold) == len(given) and all(_near(*pair, 1e-3) for pair in zip(gold, given, strict=True))
+    )
 
 
 def matrix(entry: Entry, answer: str) -> float:
@@ -168,24 +170,8 @@ def matrix(entry: Entry, answer: str) -> float:
     gold, given = _lines(entry["answer"]), _lines(answer)
     if [len(row) for row in gold] != [len(row) for row in given]:
         return 0.0
-    cells = zip(chain.from_iterable(gold), chain.from_iterable(given), strict=True)
+    cells = zip(chain(*gold), chain(*given), strict=True)
     return float(all(_near(plain_number(want), plain_number(got), 0.0101) for want, got in cells))
-
-
-def factors(entry: Entry, answer: str) -> float:
-    """The prime factors of the gold answer in any order, joined by ×, * or x."""
-    gold, given = ([item.strip() for item in re.split(r"[×*x]", text)] for text in (entry["answer"], answer))
-    return float(sorted(gold) == sorted(given))
-
-
-def hexadecimal(entry: Entry, answer: str) -> float:
-    """The gold whole number, with a base prefix or in base ten."""
-    if len(answer) > MAX_PLAIN_CHARS:
-        return 0.0
-    try:
-        return float(int(answer, 0) == int(entry["answer"], 16))
-    except ValueError:
-        return 0.0
 
 
 def complex_number(entry: Entry, answer: str) -> float:
@@ -208,30 +194,16 @@ def _near(gold: Fraction | None, given: Fraction | None, tolerance: float | Frac
     return abs(gold - given) <= Fraction(tolerance) * Fraction(1001, 1000)
 
 
-def _listed(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",")]
-
-
 # Expressions
+
+# multiplied out: an unexpanded product, such as the question itself, earns nothing; the library executes answers
+polynomial = same(coefficients)
 
 
 def countdown(entry: Entry, answer: str) -> float:
-    """`metadata.target` from `metadata.numbers`, each once."""
-    return float(reaches(answer, entry["metadata"]["numbers"], entry["metadata"]["target"], signed=True))
-
-
-def twenty_four(entry: Entry, answer: str) -> float:
-    """24 from `metadata.numbers`; the library accepts any four small numbers."""
-    return float(reaches(answer, entry["metadata"]["numbers"], 24, signed=True))
-
-
-def polynomial(entry: Entry, answer: str) -> float:
-    """The gold polynomial multiplied out; an unexpanded product, such as the question itself, earns nothing.
-
-    The library reads answers by sympy's parser, which executes text.
-    """
-    given = coefficients(answer)
-    return float(given is not None and given == coefficients(entry["answer"]))
+    """`metadata.target`, without one 24, from `metadata.numbers`, each once; the library's 24 takes any numbers."""
+    metadata = entry["metadata"]
+    return float(reaches(answer, metadata["numbers"], metadata.get("target", 24), signed=True))
 
 
 def antiderivative(entry: Entry, answer: str) -> float:
@@ -253,12 +225,13 @@ def conclusion(entry: Entry, answer: str) -> float:
     is_atom = len(answer.replace("(", "").replace(")", "").strip()) == 1
     if None in everywhere or all(everywhere) or is_atom:
         return 0.0
-    return float(all(truth(answer, world) for world in _models(entry)))
+    return float(all(truth(answer, world) for world in models(entry)))
 
 
-def consistent(entry: Entry) -> bool:
-    """Whether the premises can all hold; from a contradiction everything follows."""
-    return bool(_models(entry))
+def models(entry: Entry) -> list[World]:
+    """The worlds in which all premises hold; where there is none, everything follows."""
+    premises = entry["metadata"]["premises"]
+    return [world for world in _worlds(entry) if all(truth(premise, world) for premise in premises)]
 
 
 def _worlds(entry: Entry) -> list[World]:
@@ -267,13 +240,7 @@ def _worlds(entry: Entry) -> list[World]:
     return [dict(zip(variables, row, strict=True)) for row in values]
 
 
-def _models(entry: Entry) -> list[World]:
-    premises = entry["metadata"]["premises"]
-    return [world for world in _worlds(entry) if all(truth(premise, world) for premise in premises)]
-
-
 # Boards: legal by the puzzle's own rules, whichever solution it is
-
 
 _SHIFT = re.compile(r"([A-Z])([+-])([1-9])")
 _AGENT = re.compile(r"Agent\[([0-9]\.5), ([0-9]\.5)\]")
@@ -286,40 +253,34 @@ def rush_hour(entry: Entry, answer: str) -> float:
     The library skips what is impossible, so that a long enough list of guesses solves easy boards, and it never
     comes back from `A+99999999999`. Cars are lettered as displayed, in the order of `metadata.board_config`.
     """
-    moves = [_SHIFT.fullmatch(move) for move in answer.split()]
-    cars, walls = _parked(entry["metadata"]["board_config"])
-    if len(moves) > MAX_MOVES:
-        return 0.0
-    for move in moves:
-        if move is None or move[1] not in cars:
-            return 0.0
-        for _ in range(int(move[3])):
-            if not _shift(cars, walls, move[1], 1 if move[2] == "+" else -1):
-                return 0.0
-    return float(cars["A"][-1] == 3 * SIDE - 1)
-
-
-def _parked(board: str) -> tuple[dict[str, list[int]], frozenset[int]]:
-    """The cells of each car by its displayed letter, and the walls."""
+    board, moves = entry["metadata"]["board_config"], answer.split()
     labels = sorted(set(board) - {"o", "x"})
     cars = {
         chr(ord("A") + rank): [cell for cell, mark in enumerate(board) if mark == label]
         for rank, label in enumerate(labels)
     }
-    return cars, frozenset(cell for cell, mark in enumerate(board) if mark == "x")
+    walls = [cell for cell, mark in enumerate(board) if mark == "x"]
+    driven = len(moves) <= MAX_MOVES and all(_drive(cars, walls, move) for move in moves)
+    return float(driven and cars["A"][-1] == 3 * SIDE - 1)
 
 
-def _shift(cars: dict[str, list[int]], walls: frozenset[int], car: str, direction: int) -> bool:
-    """Move a car by one cell; False, and nothing moves, where something is in the way."""
-    cells = cars[car]
-    stride = cells[1] - cells[0]
-    front = cells[-1] if direction > 0 else cells[0]
-    ahead = front + direction * stride
-    on_board = ahead // SIDE == front // SIDE if stride == 1 else 0 <= ahead < SIDE * SIDE
-    taken = walls.union(*(other for name, other in cars.items() if name != car))
-    if not on_board or ahead in taken:
+def _drive(cars: dict[str, list[int]], walls: Sequence[int], move: str) -> bool:
+    """Move a car cell by cell; False where the move is malformed or something is in the way."""
+    match = _SHIFT.fullmatch(move)
+    if match is None or match[1] not in cars:
         return False
-    cars[car] = [cell + direction * stride for cell in cells]
+    cells = cars[match[1]]
+    taken = {*walls, *chain(*(other for name, other in cars.items() if name != match[1]))}
+    stride = cells[1] - cells[0]
+    step = stride if match[2] == "+" else -stride
+    for _ in range(int(match[3])):
+        front = cells[-1] if step > 0 else cells[0]
+        ahead = front + step
+        on_board = ahead // SIDE == front // SIDE if stride == 1 else 0 <= ahead < SIDE * SIDE
+        if not on_board or ahead in taken:
+            return False
+        cells = [cell + step for cell in cells]
+    cars[match[1]] = cells
     return True
 
 
@@ -348,8 +309,7 @@ def _act(squares: dict[str, list[str]], agent: str, action: Any) -> bool:
     who, what = _AGENT.fullmatch(agent), _MOVE.fullmatch(action) if isinstance(action, str) else None
     if who is None or what is None:
         return False
-    here = f"{who[1]}_{who[2]}"
-    box, target = what[1], what[2]
+    here, (box, target, *to) = f"{who[1]}_{who[2]}", what.groups()
     if box not in squares.get(here, ()):
         return False
     if target is not None:
@@ -357,11 +317,10 @@ def _act(squares: dict[str, list[str]], agent: str, action: Any) -> bool:
             return False
         squares[here].remove(target)
     else:
-        there = f"{what[3]}_{what[4]}"
-        distance = abs(float(who[1]) - float(what[3])) + abs(float(who[2]) - float(what[4]))
-        if there not in squares or distance != 1:
+        distance = sum(abs(float(one) - float(other)) for one, other in zip(who.groups(), to, strict=True))
+        if "_".join(to) not in squares or distance != 1:
             return False
-        squares[there].append(box)
+        squares["_".join(to)].append(box)
     squares[here].remove(box)
     return True
 
@@ -373,17 +332,21 @@ def _boxes(squares: Mapping[str, list[str]]) -> int:
 def box_net_plan(entry: Entry) -> str:
     """A plan that brings one box after the other to its target, rows first; not the shortest."""
     squares = entry["metadata"]["initial_state"]
-    where = {thing: name for name, things in squares.items() for thing in things}
+    where = {
+        thing: [float(part) for part in name.split("_")]
+        for name, things in squares.items()
+        for thing in things
+    }
     steps: list[dict[str, str]] = []
     for box in (thing for things in squares.values() for thing in things if thing.startswith("box_")):
         target = box.replace("box", "target")
-        at, goal = ([float(part) for part in where[thing].split("_")] for thing in (box, target))
+        at, goal = where[box], where[target]
         for axis in (0, 1):
             while at[axis] != goal[axis]:
-                agent = f"Agent[{at[0]}, {at[1]}]"
+                agent = f"Agent{at}"
                 at[axis] += 1 if goal[axis] > at[axis] else -1
-                steps.append({agent: f"move({box}, square[{at[0]}, {at[1]}])"})
-        steps.append({f"Agent[{at[0]}, {at[1]}]": f"move({box}, {target})"})
+                steps.append({agent: f"move({box}, square{at})"})
+        steps.append({f"Agent{at}": f"move({box}, {target})"})
     return json.dumps(steps)
 
 
@@ -392,16 +355,13 @@ def survo(entry: Entry, answer: str) -> float:
 
     By the rules, since a puzzle may have more solutions than the one the library compares with.
     """
-    puzzle = entry["metadata"]["puzzle"]
-    rows = [line.split() for line in answer.strip().splitlines()]
+    puzzle, rows = entry["metadata"]["puzzle"], _lines(answer)
     if [len(row) for row in rows] != [len(row) for row in puzzle]:
         return 0.0
-    if not all(cell.isascii() and cell.isdigit() and len(cell) < 6 for row in rows for cell in row):
+    if not all(cell.isascii() and cell.isdigit() and len(cell) < 6 for cell in chain(*rows)):
         return 0.0
     board = [[int(cell) for cell in row] for row in rows]
-    pairs = [
-        pair for given, filled in zip(puzzle, board, strict=True) for pair in zip(given, filled, strict=True)
-    ]
+    pairs = list(zip(chain(*puzzle), chain(*board), strict=True))
     kept = all(given in (0, filled) for given, filled in pairs)
     used = sorted(filled for given, filled in pairs if given == 0)
     sums = all(sum(line[:-1]) == line[-1] for line in (*board, *zip(*board, strict=True)))

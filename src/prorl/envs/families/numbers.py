@@ -8,9 +8,10 @@ recipe: its levels are the plainest levels of dependent steps, from solvable to 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import accumulate, pairwise
+from math import fmod
 from random import Random
 from typing import Any, NamedTuple
 
@@ -30,50 +31,31 @@ def parse_integer(answer: str) -> int | None:
 class Arithmetic(ProceduralTask):
     """Sums and differences: `sum 16+67=?` asks for `83`. The working adds tens, then units: `16+60=76;76+7=83`."""
 
-    name = "arithmetic"
-    domain = "math"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
-    sizes = (
-        (2, 99),
-        (3, 99),
-        (4, 99),
-        (4, 999),
-        (5, 999),
-        (6, 999),
-    )  # terms and the largest of them, by level
+    name, domain, levels, ood_levels = "arithmetic", "math", (1, 2, 3, 4), (5, 6)
+    sizes = ((2, 99), (3, 99), (4, 99), (4, 999), (5, 999), (6, 999))  # terms, the largest; by level
 
     def generate(self, rng: Random, level: int) -> Draft:
         """Payload: the signed terms."""
         count, largest = self.sizes[level - 1]
         first, *rest = (rng.randint(1, largest) for _ in range(count))
-        terms = (first, *(rng.choice((1, -1)) * term for term in rest))
-        parts = [part for term in terms[1:] for part in _tens_and_units(term)]
-        totals = tuple(accumulate(parts, initial=first))
-        added = zip(pairwise(totals), parts, strict=True)
+        rest = [rng.choice((1, -1)) * term for term in rest]
+        units = [int(fmod(term, 10)) for term in rest]
+        pairs = ((term - unit, unit) for term, unit in zip(rest, units, strict=True))
+        parts = [part for pair in pairs for part in pair if part]
+        added = zip(pairwise(accumulate(parts, initial=first)), parts, strict=True)
         steps = ";".join(f"{before}{part:+d}={after}" for (before, after), part in added)
-        shown = str(first) + "".join(f"{term:+d}" for term in terms[1:])
-        return draft(f"sum {shown}=?", terms, steps, str(totals[-1]))
+        shown = str(first) + "".join(f"{term:+d}" for term in rest)
+        return draft(f"sum {shown}=?", (first, *rest), steps, str(first + sum(rest)))
 
     def score(self, payload: Any, answer: str) -> float:
         """1 for the total."""
         return float(parse_integer(answer) == sum(payload))
 
 
-def _tens_and_units(term: int) -> Iterator[int]:
-    """The parts of a term that are not zero, of its own sign."""
-    sign = 1 if term > 0 else -1
-    tens, units = divmod(abs(term), 10)
-    yield from (sign * part for part in (10 * tens, units) if part)
-
-
 class LinearEquation(ProceduralTask):
     """One unknown: `solve 2x+16=-8 x=?` asks for `-12`; from level 3 on `x` stands on both sides."""
 
-    name = "linear_equation"
-    domain = "math"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
+    name, domain, levels, ood_levels = "linear_equation", "math", (1, 2, 3, 4), (5, 6)
     # largest absolute coefficient, root and constant, by level
     sizes = ((9, 9, 9), (9, 30, 60), (9, 12, 30), (20, 60, 99), (50, 120, 300), (99, 300, 999))
 
@@ -102,9 +84,6 @@ class LinearEquation(ProceduralTask):
         return float(x is not None and a * x + b == c * x + d)
 
 
-# countdown: expressions that a model wrote, by a tokeniser and an evaluator, never `eval`
-
-
 class Countdown(ProceduralTask):
     """`make 26 from 4 6 8 3 once each` asks for an expression such as `(6-4)*(8+5)` with that value.
 
@@ -112,19 +91,9 @@ class Countdown(ProceduralTask):
     often as it is given and no other number, no rounding. The target by itself is therefore wrong.
     """
 
-    name = "countdown"
-    domain = "logic"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
+    name, domain, levels, ood_levels = "countdown", "logic", (1, 2, 3, 4), (5, 6)
     largest_total = 999
-    sizes = (
-        (2, 30),
-        (3, 12),
-        (4, 12),
-        (4, 30),
-        (5, 30),
-        (6, 30),
-    )  # numbers and the largest of them, by level
+    sizes = ((2, 30), (3, 12), (4, 12), (4, 30), (5, 30), (6, 30))  # numbers, the largest; by level
 
     def generate(self, rng: Random, level: int) -> Draft:
         """Payload: (numbers, target). Solvable: the target is the end of a chain of exact operations."""
@@ -179,44 +148,53 @@ class Law(NamedTuple):
 
     formula: str  # as the prompt shows it
     units: Mapping[str, str]  # of each symbol, in the order in which problems are drawn
-    draw: Callable[
-        [Random, int], tuple[int, ...]
-    ]  # values that satisfy it; those chosen freely are 2..largest
+    draw: Callable[[Random, int], tuple[int, ...]]  # values that satisfy it; the free ones are 2..largest
     holds: Callable[..., bool]  # whether the values of the symbols, in their order, satisfy it exactly
     steps: Callable[[str, Values], str]  # the working that finds a symbol, ending with its number
 
 
-def _product(formula: str, **units: str) -> Law:
-    """whole = left * right, whichever way round the formula is written; `units` in this order."""
-    whole, left, right = units
+def _explicit(
+    formula: str, units: Mapping[str, str], first: Callable[..., int], steps: Callable[[str, Values], str]
+) -> Law:
+    """A law that gives the first symbol as a function of the others, which are drawn freely."""
 
     def draw(rng: Random, largest: int) -> tuple[int, ...]:
-        a, b = rng.randint(2, largest), rng.randint(2, largest)
-        return a * b, a, b
+        free = [rng.randint(2, largest) for _ in range(len(units) - 1)]
+        return first(*free), *free
+
+    return Law(formula, units, draw, lambda value, *others: value == first(*others), steps)
+
+
+def _product(formula: str, **units: str) -> Law:
+    """whole = left * right, whichever way round the formula is written; `units` in this order."""
+    whole, *_ = units
 
     def steps(unknown: str, values: Values) -> str:
         """`V=I*R=3*4=12` or `I=V/R=12/4=3`."""
-        one, other = [symbol for symbol in (whole, left, right) if symbol != unknown]
+        one, other = [symbol for symbol in units if symbol != unknown]
         sign = "*" if unknown == whole else "/"
         return f"{unknown}={one}{sign}{other}={values[one]}{sign}{values[other]}={values[unknown]}"
 
-    return Law(formula, units, draw, lambda w, a, b: w == a * b, steps)
-
-
-def _draw_motion(rng: Random, largest: int) -> tuple[int, ...]:
-    u, a, t = (rng.randint(2, largest) for _ in range(3))
-    return u + a * t, u, a, t
+    return _explicit(formula, units, lambda left, right: left * right, steps)
 
 
 def _motion_steps(unknown: str, values: Values) -> str:
     """The product first when a speed is asked, the difference first otherwise."""
-    v, u, a, t = (values[symbol] for symbol in "vuat")
-    if unknown == "v":
-        return f"v=u+a*t={u}+{a * t}={v}"
-    if unknown == "u":
-        return f"u=v-a*t={v}-{a * t}={u}"
-    other = "t" if unknown == "a" else "a"
-    return f"{unknown}=(v-u)/{other}={v - u}/{values[other]}={values[unknown]}"
+    v, u, a, t = values.values()
+    ends = {
+        "v": f"u+a*t={u}+{a * t}={v}",
+        "u": f"v-a*t={v}-{a * t}={u}",
+        "a": f"(v-u)/t={v - u}/{t}={a}",
+        "t": f"(v-u)/a={v - u}/{a}={t}",
+    }
+    return f"{unknown}={ends[unknown]}"
+
+
+def _series_steps(unknown: str, values: Values) -> str:
+    """A sum, or two differences."""
+    sign = "+" if unknown == "R" else "-"
+    known = [str(value) for symbol, value in values.items() if symbol != unknown]
+    return f"{unknown}={sign.join(known)}={values[unknown]}"
 
 
 def _draw_decay(rng: Random, largest: int) -> tuple[int, ...]:
@@ -233,7 +211,7 @@ def _decay_holds(n: Fraction, n0: Fraction, t: Fraction, half_life: Fraction) ->
 
 def _decay_steps(unknown: str, values: Values) -> str:
     """The number of half-lives first, from the times or from the masses."""
-    n, n0, t, half_life = (values[symbol] for symbol in ("N", "N0", "t", "T"))
+    n, n0, t, half_life = values.values()
     halvings, ratio = t // half_life, n0 // n
     ends = {
         "N": f"t/T={halvings};2^{halvings}={ratio};N={n0}/{ratio}={n}",
@@ -252,26 +230,14 @@ def _draw_dilution(rng: Random, largest: int) -> tuple[int, ...]:
 
 def _dilution_steps(unknown: str, values: Values) -> str:
     """The product of the known side, divided by the partner of the unknown."""
-    kind, side = unknown[0], unknown[1]
-    partner = ("V" if kind == "C" else "C") + side
-    far = "2" if side == "1" else "1"
+    partner = {"C": "V", "V": "C"}[unknown[0]] + unknown[1]
+    far = {"1": "2", "2": "1"}[unknown[1]]
     product = values["C" + far] * values["V" + far]
     return f"{unknown}=C{far}*V{far}/{partner}={product}/{values[partner]}={values[unknown]}"
 
 
-def _draw_series(rng: Random, largest: int) -> tuple[int, ...]:
-    parts = [rng.randint(2, largest) for _ in range(3)]
-    return sum(parts), *parts
-
-
-def _series_steps(unknown: str, values: Values) -> str:
-    """A sum, or two differences."""
-    sign = "+" if unknown == "R" else "-"
-    known = [str(values[symbol]) for symbol in ("R", "R1", "R2", "R3") if symbol != unknown]
-    return f"{unknown}={sign.join(known)}={values[unknown]}"
-
-
 _MOTION = {"v": "m/s", "u": "m/s", "a": "m/s2", "t": "s"}
+_DECAY = {"N": "g", "N0": "g", "t": "h", "T": "h"}
 _DILUTION = {"C1": "M", "V1": "mL", "C2": "M", "V2": "mL"}
 _SERIES = {"R": "ohm", "R1": "ohm", "R2": "ohm", "R3": "ohm"}
 TRAINED_LAWS = (
@@ -279,12 +245,12 @@ TRAINED_LAWS = (
     _product("rho=m/V", m="g", rho="g/cm3", V="cm3"),
     _product("n=m/M", m="g", n="mol", M="g/mol"),
     _product("W=F*d", W="J", F="N", d="m"),
-    Law("v=u+a*t", _MOTION, _draw_motion, lambda v, u, a, t: v == u + a * t, _motion_steps),
-    Law("N=N0/2^(t/T)", {"N": "g", "N0": "g", "t": "h", "T": "h"}, _draw_decay, _decay_holds, _decay_steps),
+    _explicit("v=u+a*t", _MOTION, lambda u, a, t: u + a * t, _motion_steps),
+    Law("N=N0/2^(t/T)", _DECAY, _draw_decay, _decay_holds, _decay_steps),
 )
 HELD_OUT_LAWS = (
     Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2, _dilution_steps),
-    Law("R=R1+R2+R3", _SERIES, _draw_series, lambda r, r1, r2, r3: r == r1 + r2 + r3, _series_steps),
+    _explicit("R=R1+R2+R3", _SERIES, lambda *parts: sum(parts), _series_steps),
 )
 _BY_FORMULA = {law.formula: law for law in (*TRAINED_LAWS, *HELD_OUT_LAWS)}
 
@@ -297,10 +263,7 @@ class PhysicalLaw(ProceduralTask):
     the laws by heart; all units can be read off the prompt.
     """
 
-    name = "physical_law"
-    domain = "stem"
-    levels = (1, 2, 3, 4)
-    ood_levels = (5, 6)
+    name, domain, levels, ood_levels = "physical_law", "stem", (1, 2, 3, 4), (5, 6)
     largest = (12, 24, 50, 99, 24, 99)  # of the values chosen freely, by level
 
     def generate(self, rng: Random, level: int) -> Draft:

@@ -84,10 +84,7 @@ class ListSynthesis(ProceduralTask):
     there before, so that no operator is idle, none undoes another, and the identity passes no test.
     """
 
-    name = "list_synthesis"
-    domain = "code"
-    levels = (1, 2, 3)
-    ood_levels = (4, 5)
+    name, domain, levels, ood_levels = "list_synthesis", "code", (1, 2, 3), (4, 5)
 
     def generate(self, rng: Random, level: int) -> Draft:
         """The payload is the hidden tests, whose inputs are distinct from the shown ones; the working traces one."""
@@ -111,52 +108,44 @@ def _text(values: Values) -> str:
     return " ".join(map(str, values))
 
 
-def _draw_program(rng: Random, level: ProgramLevel) -> tuple[Program, Values]:
-    """A program of the level and an input on which no operator is idle; draws again after a dead end."""
-    while True:
-        values = _draw_input(rng, level)
-        program = _grow(rng, values, rng.choice(level.ops), level)
-        if program and level.held_out_pair == any(pair in HELD_OUT_PAIRS for pair in pairwise(program)):
-            return program, values
-
-
-def _grow(rng: Random, values: Values, length: int, level: ProgramLevel) -> Program | None:
-    program: Program = ()
-    states = [values]
-    for _ in range(length):
-        after = {
-            name: OPS[name](states[-1])
-            for name in OPS
-            if level.held_out_pair or not program or (program[-1], name) not in HELD_OUT_PAIRS
-        }
-        choices = [name for name, state in after.items() if _is_new(state, states)]
-        if not choices:
-            return None
-        program = (*program, rng.choice(choices))
-        states.append(after[program[-1]])
-    return program
-
-
 def _draw_examples(rng: Random, level: ProgramLevel) -> tuple[Program, list[Values]]:
     """A program and distinct inputs on which no operator is idle; drops a program for which these are rare."""
     while True:
-        program, first = _draw_program(rng, level)
+        first = _draw_input(rng, level)
+        program = _grow(rng, first, level)
+        if not program or level.held_out_pair != any(pair in HELD_OUT_PAIRS for pair in pairwise(program)):
+            continue
         inputs = [first]
         for _ in range(INPUT_DRAWS):
             values = _draw_input(rng, level)
-            if values not in inputs and _has_no_idle_step(program, values):
+            states = [values, *trace(program, values)]
+            idle = any(not _is_new(state, states[:place]) for place, state in enumerate(states) if place)
+            if not idle and values not in inputs:
                 inputs.append(values)
             if len(inputs) == PAIRS_SHOWN + TESTS_HIDDEN:
                 return program, inputs
 
 
+def _grow(rng: Random, values: Values, level: ProgramLevel) -> Program:
+    """A program of which no operator is idle on the values; empty after a dead end."""
+    program: Program = ()
+    states = [values]
+    for _ in range(rng.choice(level.ops)):
+        after = {
+            name: OPS[name](states[-1])
+            for name in OPS
+            if level.held_out_pair or (*program[-1:], name) not in HELD_OUT_PAIRS
+        }
+        choices = [name for name, state in after.items() if _is_new(state, states)]
+        if not choices:
+            return ()
+        program = (*program, rng.choice(choices))
+        states.append(after[program[-1]])
+    return program
+
+
 def _draw_input(rng: Random, level: ProgramLevel) -> Values:
     return tuple(rng.randint(0, 9) for _ in range(rng.choice(level.lengths)))
-
-
-def _has_no_idle_step(program: Program, values: Values) -> bool:
-    states = [values, *trace(program, values)]
-    return all(_is_new(state, states[:place]) for place, state in enumerate(states) if place)
 
 
 def _is_new(state: Values, earlier: list[Values]) -> bool:
@@ -170,12 +159,7 @@ Expression = tuple[Step, ...]
 Puzzle = tuple[Expression, int]  # an expression and the first of the inputs on which it is shown
 
 STARTS = range(10)
-SHOWN = (
-    0,
-    1,
-    2,
-    8,
-)  # inputs, from the start: neighbours give differences, the far one tells a line from a wave
+SHOWN = (0, 1, 2, 8)  # from the start: neighbours give differences, the far one tells a line from a wave
 INPUTS = range(40)
 HIDDEN = 8
 MAX_EQUAL = 2  # hidden tests with the same output: what a constant can pass
@@ -186,12 +170,9 @@ LIMITS = Limits(seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 16)
 
 _OPERATORS: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "//": floordiv, "%": mod}
 _SCALES: tuple[Step, ...] = tuple(("*", number) for number in range(2, 10))
-_CURVES: tuple[Step, ...] = (
-    ("*", None),
-    *(("//", number) for number in range(2, 6)),
-    *(("%", number) for number in range(5, 10)),
-)
-_SHIFTS: tuple[Step, ...] = tuple((sign, number) for sign, number in product("+-", range(1, 10)))
+_DIVISIONS = (*(("//", number) for number in range(2, 6)), *(("%", number) for number in range(5, 10)))
+_CURVES: tuple[Step, ...] = (("*", None), *_DIVISIONS)
+_SHIFTS: tuple[Step, ...] = tuple(product("+-", range(1, 10)))
 _SLOPES: tuple[Step, ...] = (("+", None), ("-", None))
 
 
@@ -203,10 +184,7 @@ class OneLiner(ProceduralTask):
     any level fits what is shown, so there is nothing to gain by guessing.
     """
 
-    name = "one_liner"
-    domain = "code"
-    levels = (1, 2, 3)
-    ood_levels = (4,)
+    name, domain, levels, ood_levels = "one_liner", "code", (1, 2, 3), (4,)
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         super().__init__(weights)
@@ -292,15 +270,13 @@ def puzzles() -> Mapping[int, tuple[Puzzle, ...]]:
 
 def expressions() -> Iterator[Expression]:
     """The family, each function once: at most two factors, then at most one x and one number to add or take away."""
-    straight: list[Expression] = [(), *((scale,) for scale in _SCALES)]
-    curved: list[Expression] = [*((curve,) for curve in _CURVES), *product(_CURVES, _SCALES)]
-    shifts: list[Expression] = [(), *((shift,) for shift in _SHIFTS)]
-    for head, tail in product(straight, shifts):
-        if head or tail:
-            yield head + tail
-    slopes: list[Expression] = [(), *((slope,) for slope in _SLOPES)]
-    for head, slope, tail in product(curved, slopes, shifts):
-        yield head + slope + tail
+    shifts: list[Expression] = [(), *zip(_SHIFTS)]
+    slopes: list[Expression] = [(), *zip(_SLOPES)]
+    yield from shifts[1:]
+    for scale, tail in product(zip(_SCALES), shifts):
+        yield scale + tail
+    for curve, slope, tail in product([*zip(_CURVES), *product(_CURVES, _SCALES)], slopes, shifts):
+        yield curve + slope + tail
 
 
 def _draw_tests(rng: Random, expression: Expression, shown: Sequence[int]) -> tuple[tuple[int, int], ...]:

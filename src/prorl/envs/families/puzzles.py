@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, groupby, product
+from operator import itemgetter
 from random import Random
 from typing import Any, NamedTuple
 
@@ -61,10 +61,7 @@ class WordList(ProceduralTask):
     read off a known solution and so can all be satisfied at once. Two kinds appear out of domain only.
     """
 
-    name = "word_list"
-    domain = "instruct"
-    levels = (1, 2, 3)
-    ood_levels = (4, 5)
+    name, domain, levels, ood_levels = "word_list", "instruct", (1, 2, 3), (4, 5)
 
     def generate(self, rng: Random, level: int) -> Draft:
         """Payload: (number of words, constraints). The working is the answer with only the named words in place."""
@@ -92,45 +89,34 @@ class WordList(ProceduralTask):
 
 def parse_answer(text: str) -> Answer | None:
     """Vocabulary words with the same single separator between all of them; None for anything else."""
-    gaps = {gap.strip() or " " for gap in re.findall(r"[^A-Za-z]+", text)}
-    separator = gaps.pop() if gaps else " "
+    gaps = {gap.strip() or " " for gap in re.findall(r"[^A-Za-z]+", text)} or {" "}
     words = tuple(re.split(r"[^A-Za-z]+", text))
-    if gaps or separator not in SEPARATORS or len(separator) != 1:
+    if len(gaps) > 1 or not gaps <= set(SEPARATORS) or not {word.lower() for word in words} <= set(WORDS):
         return None
-    if any(word.lower() not in WORDS for word in words):
-        return None
-    return Answer(words=words, separator=separator)
+    return Answer(words=words, separator=gaps.pop())
 
 
 def holds(constraint: Constraint, answer: Answer) -> bool:
     """Whether a well-formed answer satisfies one constraint; the case of letters matters to `caps` only.
 
     Raises:
-        ValueError: a kind of constraint that does not exist.
+        KeyError: a kind of constraint that does not exist.
     """
     kind, argument = constraint
     words = [word.lower() for word in answer.words]
-    match kind:
-        case "start":
-            return words[0] == argument
-        case "end":
-            return words[-1] == argument
-        case "has":
-            word, times = argument.split()
-            return words.count(word) == int(times)
-        case "no":
-            return all(argument not in word for word in words)
-        case "sorted":
-            return words == sorted(words)
-        case "desc":
-            return words == sorted(words, reverse=True)
-        case "caps":
-            return all(word.isupper() for word in answer.words)
-        case "sep":
-            return answer.separator == argument
-        case "len":
-            return all(len(word) == int(argument) for word in words)
-    raise ValueError(f"no constraint kind {kind!r}; there are {', '.join(NAMING + STYLING + HELD_OUT)}")
+    if kind == "has":
+        word, times = argument.split()
+        return words.count(word) == int(times)
+    return {
+        "start": words[0] == argument,
+        "end": words[-1] == argument,
+        "no": all(argument not in word for word in words),
+        "sorted": words == sorted(words),
+        "desc": words == sorted(words, reverse=True),
+        "caps": all(word.isupper() for word in answer.words),
+        "sep": answer.separator == argument,
+        "len": all(str(len(word)) == argument for word in words),
+    }[kind]
 
 
 def _draw_kinds(rng: Random, level: WordLevel) -> list[str]:
@@ -163,21 +149,13 @@ def _avoided(words: list[str]) -> list[str]:
 
 def _read_off(rng: Random, kind: str, words: list[str]) -> str:
     """The argument with which the known solution satisfies a constraint of this kind."""
-    match kind:
-        case "start":
-            return words[0]
-        case "end":
-            return words[-1]
-        case "has":
-            word = max(words, key=words.count)
-            return f"{word} {words.count(word)}"
-        case "no":
-            return rng.choice(_avoided(words))
-        case "sep":
-            return rng.choice(SEPARATORS.strip())
-        case "len":
-            return str(len(words[0]))
-    return ""
+    if kind == "no":
+        return rng.choice(_avoided(words))
+    if kind == "sep":
+        return rng.choice(SEPARATORS.strip())
+    word = max(words, key=words.count)
+    said = {"start": words[0], "end": words[-1], "has": f"{word} {words.count(word)}", "len": str(len(word))}
+    return said.get(kind, "")
 
 
 # box pushing
@@ -195,10 +173,7 @@ class BoxPushing(ProceduralTask):
     a box that is walked into must have room to move on. At the end the box must stand on the goal.
     """
 
-    name = "box_pushing"
-    domain = "logic"
-    levels = ()
-    ood_levels = (1, 2, 3)
+    name, domain, levels, ood_levels = "box_pushing", "logic", (), (1, 2, 3)
     sizes = ((1, 16), (3, 6), (5, 5))  # rows and columns, by level
     max_moves = 100
 
@@ -211,24 +186,23 @@ class BoxPushing(ProceduralTask):
             pusher, box, goal = rng.sample(cells, 3)
             moves = _shortest(size, (pusher, box), goal)
         marks = {pusher: "@", box: "o", goal: "x"}
-        lines = ("".join(marks.get((row, column), ".") for column in range(columns)) for row in range(rows))
-        payload = (size, (pusher, box), goal)
-        return draft(
-            f"push o to x by UDLR: {'|'.join(lines)}", payload, _narrate(size, (pusher, box), moves), moves
+        grid = "|".join(
+            "".join(marks.get((row, column), ".") for column in range(columns)) for row in range(rows)
         )
+        steps = _narrate(size, (pusher, box), moves)
+        return draft(f"push o to x by UDLR: {grid}", (size, (pusher, box), goal), steps, moves)
 
     def score(self, payload: Any, answer: str) -> float:
         """1 if all moves are possible and the last one leaves the box on the goal."""
-        size, start, goal = payload
+        size, state, goal = payload
         text = answer.strip()
         if len(text) > self.max_moves or not set(text) <= set(MOVES):
             return 0.0
-        state: State | None = start
         for letter in text:
+            state = move(size, state, letter)
             if state is None:
                 return 0.0
-            state = move(size, state, letter)
-        return float(state is not None and state[1] == goal)
+        return float(state[1] == goal)
 
 
 def move(size: Cell, state: State, letter: str) -> State | None:
@@ -243,29 +217,26 @@ def move(size: Cell, state: State, letter: str) -> State | None:
 
 def _shortest(size: Cell, start: State, goal: Cell) -> str | None:
     """A shortest solution by breadth-first search; None if there is none."""
-    paths: dict[State, str] = {start: ""}
-    queue = deque([start])
-    while queue:
-        state = queue.popleft()
+    paths, waiting = {start: ""}, [start]
+    for state in waiting:
         if state[1] == goal:
             return paths[state]
         for letter in MOVES:
             after = move(size, state, letter)
             if after is not None and after not in paths:
                 paths[after] = paths[state] + letter
-                queue.append(after)
+                waiting.append(after)
     return None
 
 
-def _narrate(size: Cell, start: State, moves: str) -> str:
+def _narrate(size: Cell, state: State, moves: str) -> str:
     """`walk DR;push UU`: the moves of a solution, grouped by whether they push the box."""
-
-    kinds, state = [], start
+    kinds = []
     for letter in moves:
         after = move(size, state, letter) or state
         kinds.append(("push" if after[1] != state[1] else "walk", letter))
         state = after
-    grouped = groupby(kinds, key=lambda pair: pair[0])
+    grouped = groupby(kinds, key=itemgetter(0))
     return ";".join(f"{kind} {''.join(letter for _, letter in pairs)}" for kind, pairs in grouped)
 
 
@@ -282,22 +253,20 @@ class Blicket(ProceduralTask):
     the same outcome, make guessing useless.
     """
 
-    name = "blicket"
-    domain = "logic"
-    levels = ()
-    ood_levels = (1, 2, 3)
+    name, domain, levels, ood_levels = "blicket", "logic", (), (1, 2, 3)
     sizes = ((4, 3, 4), (5, 4, 5), (6, 5, 6))  # objects, trials and questions, by level
 
     def generate(self, rng: Random, level: int) -> Draft:
         """Payload: (objects, trials, questions). Consistent: trials are observed on hidden blickets."""
         count, trial_count, question_count = self.sizes[level - 1]
-        objects = "ABCDEF"[:count]
-        answer = ""
+        objects, answer = "ABCDEF"[:count], ""
         while len(set(answer)) < 2:
             blickets = set(rng.sample(objects, rng.randint(1, count // 2)))
-            sets = _distinct_sets(rng, objects, trial_count + question_count)
-            trials = tuple((chosen, lights(blickets, chosen)) for chosen in sets[:trial_count])
-            questions = tuple(sets[trial_count:])
+            sets: dict[str, None] = {}  # different ones of one to three objects, in alphabetical order
+            while len(sets) < trial_count + question_count:
+                sets["".join(sorted(rng.sample(objects, rng.randint(1, 3))))] = None
+            trials = tuple((chosen, lights(blickets, chosen)) for chosen in list(sets)[:trial_count])
+            questions = tuple(sets)[trial_count:]
             answer = predict(objects, trials, questions)
         shown = " ".join(f"{chosen}={on}" for chosen, on in trials)
         singles = zip(objects, predict(objects, trials, objects), strict=True)
@@ -308,14 +277,6 @@ class Blicket(ProceduralTask):
     def score(self, payload: Any, answer: str) -> float:
         """1 if every question is answered by what all consistent hypotheses agree on."""
         return float(answer.strip() == predict(*payload))
-
-
-def _distinct_sets(rng: Random, objects: str, count: int) -> list[str]:
-    """Different sets of one to three objects, each written in alphabetical order."""
-    sets: dict[str, None] = {}
-    while len(sets) < count:
-        sets["".join(sorted(rng.sample(objects, rng.randint(1, 3))))] = None
-    return list(sets)
 
 
 def lights(blickets: set[str], chosen: str) -> int:
