@@ -12,9 +12,7 @@ from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.families.numbers import LinearEquation
 from prorl.lab.evals.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
-from prorl.lab.report.boundary import boundary_sections, trained_levels
-from prorl.lab.report.drawing import RAMP, drawn
-from prorl.lab.report.moved import creativity_section, measured
+from prorl.lab.report.boundary import boundary_sections, measured, trained_levels
 from prorl.lab.report.page import section_json
 from prorl.rollout.validation import Kept
 from support.evaluations import evaluation, result, results, voted
@@ -95,9 +93,8 @@ def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
 def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_path):
     other = replace(LAST, model="Qwen", step=None)
     folder = shelve(tmp_path, "evaluation", BASE, other)
-    keys = by_key(boundary_sections(folder)).keys()
-    assert "boundary-evaluation-moved" in keys
-    assert "boundary-evaluation-patterns" not in keys
+    moved = by_key(boundary_sections(folder))["boundary-evaluation-moved"]
+    assert [table.title for table in moved.tables] == ["Who solves what, per task"]
     assert "Not measured" in measured(folder)
 
 
@@ -116,30 +113,12 @@ def test_the_curves_are_pass_at_k_of_every_model(sections):
     lines = [
         trace
         for trace in figures(sections)["boundary-evaluation-pass"].data
-        if "name" in trace and trace["xaxis"] == "x"
+        if trace["mode"] == "lines+markers" and trace["xaxis"] == "x"
     ]
     assert [line["name"] for line in lines] == ["base", "step 4", "step 8"]
     assert list(lines[0]["x"]) == [1, 2, 4, 8, 16]
     expected = [sum(pass_at_k(SAMPLES, c, k) for c in (8, 4, 0, 0, 3)) / 5 for k in lines[0]["x"]]
     assert list(lines[0]["y"]) == pytest.approx(expected)
-
-
-def test_the_bars_of_a_task_are_all_of_its_problems(sections):
-    bars = figures(sections)["boundary-evaluation-moved-bars"].data
-    for axis in ("x", "x2"):
-        shares = [trace["x"] for trace in bars if trace["xaxis"] == axis]
-        assert [sum(task) for task in zip(*shares, strict=True)] == pytest.approx([1.0])
-
-
-def test_bars_are_equally_high_however_many_tasks_a_part_has(tmp_path):
-    def solved(by):
-        return [result(by, task=f"t{place}", index=place) for place in range(40)] + [result(by, part="ood")]
-
-    models = evaluation("base", solved(1), step=0), evaluation("step_000008", solved(2), step=8)
-    layout = figures(boundary_sections(shelve(tmp_path, "evaluation", *models)))[
-        "boundary-evaluation-moved-bars"
-    ].layout
-    assert layout["yaxis"]["range"] == layout["yaxis2"]["range"] == [39.5, -0.5]
 
 
 def test_the_heat_map_has_the_bases_easiest_problem_first_in_every_row(tmp_path):
@@ -157,7 +136,9 @@ def test_the_heat_map_has_the_bases_easiest_problem_first_in_every_row(tmp_path)
 def test_the_trained_levels_of_a_levels_are_shaded(sections):
     (shade,) = figures(sections)["boundary-evaluation-levels-1"].layout["shapes"]
     assert (shade["x0"], shade["x1"]) == (0.5, 2.5)
-    lines = [trace for trace in figures(sections)["boundary-evaluation-levels-1"].data if "name" in trace]
+    lines = [
+        trace for trace in figures(sections)["boundary-evaluation-levels-1"].data if trace["mode"] != "none"
+    ]
     assert list(lines[-1]["y"]) == [1.0, 9 / 16, 5 / 16]
 
 
@@ -193,8 +174,11 @@ def test_format_failures_are_told_apart_from_wrong_answers(tmp_path):
     text = by_key(sections)["boundary-evaluation-answers"].html
     assert "responses of base 50.0% hold no answer" in text
     assert "pass@1 went from 50.0% to 50.0%" in text
-    passed, wrong, silent = figures(sections)["boundary-evaluation-answers-outcomes"].data
-    assert [list(one["x"]) for one in (passed, wrong, silent)] == [[0.25, 0.5], [0.25, 0.5], [0.5, 0.0]]
+    *_, outcomes = by_key(sections)["boundary-evaluation-answers"].tables
+    assert [[cell.value for cell in row[3:]] for row in outcomes.rows] == [
+        [0.25, 0.25, 0.5, 9.0],
+        [0.5, 0.5, 0.0, 9.0],
+    ]
 
 
 def test_the_measurement_gives_way_to_a_evaluation_that_compares(tmp_path):
@@ -290,51 +274,47 @@ def test_what_is_not_the_format_is_said_of_one_try_alone(tmp_path):
 
 # -- the creativity index
 
-MODELS = drawn([evaluation("base", results([1]), step=0), evaluation("step_000008", results([2]), step=8)])
 
+def creativity_section(folder, gain=1.0):
+    """The section of a run with the index of a base and a checkpoint."""
 
-def estimate(mean):
-    return Estimate(problems=9, mean=mean, low=mean - 0.5, high=mean + 1)
+    def estimate(mean):
+        return Estimate(problems=9, mean=mean, low=mean - 0.5, high=mean + 1)
 
-
-def stored(path, gain):
-    rows = [
-        Row(part="test", domain=domain, model=model, index=estimate(index), gain=change)
-        for domain in ("math", "mean")
-        for model, index, change in (("base", 2.0, None), ("step_000008", 3.0, estimate(gain)))
-    ]
-    responses = [
-        Responses(model=model, step=step, counted=18, short=0, words=40.0, floor=0.25)
-        for model, step in (("base", 0), ("step_000008", 8))
-    ]
+    models = ("base", 0, 2.0, None), ("step_000008", 8, 3.0, estimate(gain))
     found = Creativity(
         corpus="<b>pages",
         corpus_documents=3,
         corpus_words=12_000,
         lengths=Lengths(),
-        models=tuple(responses),
-        rows=tuple(rows),
+        models=tuple(
+            Responses(model=model, step=step, counted=18, short=0, words=40.0, floor=0.25)
+            for model, step, *_ in models
+        ),
+        rows=tuple(
+            Row(part="test", domain=domain, model=model, index=estimate(index), gain=change)
+            for domain in ("math", "mean")
+            for model, _, index, change in models
+        ),
     )
-    write_creativity(path, found)
-    return path
+    write_creativity(
+        shelve(folder, "evaluation", BASE, LAST) / "evals" / "evaluation" / "creativity.json", found
+    )
+    return by_key(boundary_sections(folder))["boundary-evaluation-creativity"]
 
 
-def test_the_gain_is_told_and_every_model_is_drawn_with_its_interval(tmp_path):
-    section = creativity_section(stored(tmp_path / "creativity.json", 1.0), MODELS, "key", "title")
-    html = section_json(section)["html"]
+def test_the_index_of_every_model_and_its_gain_are_told_with_their_intervals(tmp_path):
+    html = section_json(creativity_section(tmp_path))["html"]
     assert "2.00 (1.50 to 3.00)</td>" in html
+    assert "3.00 (2.50 to 4.00)</td>" in html
     assert "+1.00 (+0.50 to +2.00)</td>" in html
     assert "0.25</td>" in html  # the index if the corpus held all responses
     assert "corpus: &lt;b&gt;pages, 12,000 words" in html
-    _, last = section.figures[0].data
-    assert (last["x"], last["y"], last["marker"]["color"]) == (["math", "mean"], [3.0, 3.0], RAMP[-1])
-    assert (last["error_y"]["array"], last["error_y"]["arrayminus"]) == ([1.0, 1.0], [0.5, 0.5])
 
 
-def test_without_an_index_there_is_no_section(tmp_path):
-    assert creativity_section(tmp_path / "creativity.json", MODELS, "key", "title") is None
-
-
-def test_a_damaged_index_is_said(tmp_path):
-    (tmp_path / "creativity.json").write_text("{")
-    assert "cannot be read" in creativity_section(tmp_path / "creativity.json", MODELS, "key", "title").html
+def test_without_an_index_there_is_no_section_and_a_damaged_one_is_said(tmp_path):
+    shelve(tmp_path, "evaluation", BASE, LAST)
+    assert "boundary-evaluation-creativity" not in by_key(boundary_sections(tmp_path))
+    (tmp_path / "evals" / "evaluation" / "creativity.json").write_text("{")
+    damaged = by_key(boundary_sections(tmp_path))["boundary-evaluation-creativity"]
+    assert "cannot be read" in damaged.html

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from prorl.algo.t_interval import t_interval
-from prorl.lab.report.charts import repetitions
 from prorl.lab.report.compare import Compared, comparison
+from prorl.lab.report.curves import repetitions
 from prorl.lab.results import Pair, gains
 from prorl.lab.tables import Number, Several
 from support.events import blind, evaluated, intervened, order, reset, rollout_stats, stepped, update

@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.report.charts import MARK_COLORS, annotation_traces, groups, penalty_windows
-from prorl.lab.report.curves import POINTS, calm, curve_sections, over_seeds, short, thin
+from prorl.lab.report.curves import (
+    MARK_COLORS,
+    POINTS,
+    annotation_traces,
+    calm,
+    curve_sections,
+    groups,
+    over_seeds,
+    penalty_windows,
+    short,
+    thin,
+)
 from prorl.lab.report.drawing import PALETTE, label
 from prorl.lab.report.page import section_json
 from prorl.lab.report.sections import figures
@@ -139,7 +149,7 @@ def test_every_kind_of_mark_is_one_trace_with_its_reason(tmp_path):
         events.intervened(step=3, action="roll_back", from_step=9),
         events.order("note", step=8, text=HOSTILE),
     ]
-    marks = {trace["name"]: trace for trace in annotation_traces(groups([run(tmp_path / "one", happened)]))}
+    marks = {trace["name"]: trace for trace in annotation_traces([run(tmp_path / "one", happened)])}
     assert marks.keys() == {"length penalty", "reset", "intervention", "roll back", "order"}
     assert [x for x in marks["reset"]["x"] if x is not None] == [5, 5, 15, 15]
     assert "reference reset at step 15 (schedule)" in marks["reset"]["text"][4]
@@ -251,18 +261,17 @@ def test_calm_stays_within_the_curve(ys):
 
 
 def test_seeds_become_mean_and_t_interval_at_common_steps():
-    found = over_seeds([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 3.0, 2: 2.0}, {1: 5.0, 2: 2.0}])
-    assert found.steps == [1, 2]
-    assert found.mean == [3.0, 2.0]
+    steps, mean, low, high = over_seeds([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 3.0, 2: 2.0}, {1: 5.0, 2: 2.0}])
+    assert (steps, mean) == ([1, 2], [3.0, 2.0])
     half = 4.30265 * stdev([1.0, 3.0, 5.0]) / math.sqrt(3)
-    assert (found.low[0], found.high[0]) == pytest.approx((3 - half, 3 + half), abs=1e-4)
-    assert (found.low[1], found.high[1]) == (2.0, 2.0)
+    assert (low[0], high[0]) == pytest.approx((3 - half, 3 + half), abs=1e-4)
+    assert (low[1], high[1]) == (2.0, 2.0)
 
 
 def test_one_run_and_a_gap_have_no_interval():
-    alone = over_seeds([{1: 1.0}])
-    broken = over_seeds([{1: 1.0}, {1: math.inf}])
-    assert all(map(math.isnan, (*alone.low, *alone.high, *broken.mean, *broken.low)))
+    _, _, *alone = over_seeds([{1: 1.0}])
+    _, *broken = over_seeds([{1: 1.0}, {1: math.inf}])
+    assert all(math.isnan(end) for ends in (*alone, *broken) for end in ends)
 
 
 def test_numbers_travel_short_and_without_what_json_lacks():

@@ -3,8 +3,8 @@
 import pytest
 
 from prorl.control.events import Resumed, Started, Stopped
-from prorl.lab.report.lineage import lineage_section
 from prorl.lab.report.page import section_json
+from prorl.lab.report.summary import lineage_section
 from prorl.run.history import read_history
 from support.events import reset, stepped
 from support.journals import lines, run_with

@@ -1,25 +1,27 @@
 """Rollouts on the page: few of many, spread over the run and the domains, as text and never as markup."""
 
 import json
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.lab.evals.comparison import paired
 from prorl.lab.report.page import LONGEST
 from prorl.lab.report.rollouts import (
     EARLIER,
     LATEST,
     LINES,
     along,
-    by_domain,
     in_turn,
     rollout_section,
-    solvable_section,
+    solvable_html,
 )
 from prorl.rollout.validation import Kept
-from support.evaluations import evaluation, result
+from support.evaluations import result
 
 HOSTILE = "</pre></script><img src=x onerror=alert(1)>\ud800"
 
@@ -66,12 +68,16 @@ def test_the_newest_file_comes_first_and_the_others_are_spread_back_to_the_first
 
 
 def test_the_first_of_each_comes_before_the_second_of_any():
-    assert in_turn([["a1", "a2", "a3"], ["b1"], ["c1", "c2"]]) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+    items = ["a1", "a2", "a3", "b1", "c1", "c2"]
+    assert in_turn(items, itemgetter(0), 9) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+    assert in_turn(items, itemgetter(0), 4) == ["a1", "b1", "c1", "a2"]
 
 
-def test_domains_are_shown_alike():
-    records = [record(domain="math")] * 20 + [record(domain="code")] * 3
-    assert {domain: len(some) for domain, some in by_domain(records, 8).items()} == {"math": 5, "code": 3}
+def test_domains_are_shown_alike(tmp_path):
+    records = [record(domain="math", prompt=str(at)) for at in range(30)]
+    store(tmp_path, 1, [*records, *(record(domain="code", prompt=f"code {at}") for at in range(3))])
+    math, code = rollout_section(tmp_path).html.split("<h4>")[1:]
+    assert (math.count('class="rollout"'), code.count('class="rollout"')) == (LATEST - 3, 3)
 
 
 def test_only_a_few_files_are_opened_and_only_their_first_lines_parsed(tmp_path, monkeypatch):
@@ -154,11 +160,11 @@ def solvable():
         )
         for one in base
     ]
-    return evaluation("base", base, step=0), evaluation("step_000008", trained, step=8)
+    return paired(base, trained)
 
 
 def test_a_newly_solvable_problem_shows_the_wrong_and_the_right_response(solvable):
-    html = solvable_section(*solvable, "k", "t").html
+    html = solvable_html(solvable)
     assert html.count("<details>") == 12
     assert "12 of 40 problems" in html
     first = html.split("<details>")[1]
@@ -169,5 +175,4 @@ def test_a_newly_solvable_problem_shows_the_wrong_and_the_right_response(solvabl
 
 
 def test_where_nothing_became_solvable_it_says_so(solvable):
-    base, _ = solvable
-    assert "No problem" in solvable_section(base, base, "k", "t").html
+    assert "No problem" in solvable_html([replace(move, trained=move.base) for move in solvable])

@@ -6,7 +6,7 @@ import pytest
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.lab.evals.evaluation_store import Evaluation, write_evaluation
-from prorl.lab.report.moved import measured
+from prorl.lab.report.boundary import measured
 from prorl.lab.report.page import section_json
 from prorl.lab.report.summary import changes, findings, recipe_section, summary_section
 from prorl.rollout.validation import ProblemResult

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from prorl.envs.files import StorageError, decode_json
 from prorl.envs.registry import TASKS, make_task
-from prorl.lab.evals.comparison import Difference, differences, paired, patterns
+from prorl.lab.evals.comparison import Move, differences, patterns
+from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
 from prorl.lab.evals.statistics import (
     Curve,
     answered_only,
-    by_domain,
     by_level,
-    by_task,
     curve,
     grouped,
     majority_rates,
@@ -27,11 +25,9 @@ from prorl.lab.evals.statistics import (
 )
 from prorl.lab.report.drawing import (
     GREY,
-    PALETTE,
     Drawn,
     Trace,
     axis,
-    bar,
     curves_figure,
     drawn,
     faded,
@@ -40,11 +36,25 @@ from prorl.lab.report.drawing import (
     panels,
     share_axis,
 )
-from prorl.lab.report.moved import creativity_section, moved_section, pattern_section
-from prorl.lab.report.page import Section, bullets, paragraph, preformatted
-from prorl.lab.report.rollouts import solvable_section
-from prorl.lab.results import PARTS, Pair, answer_table, gain_sentence, level_table
-from prorl.lab.tables import Figure, Table, count, listing, percent, points
+from prorl.lab.report.page import Section, bullets, fold, paragraph, preformatted
+from prorl.lab.report.rollouts import solvable_html
+from prorl.lab.results import (
+    NAMES,
+    PARTS,
+    Pair,
+    answer_table,
+    creativity_tables,
+    gain_sentence,
+    gain_table,
+    gains,
+    level_table,
+    moved_table,
+    newest_pairs,
+    pattern_table,
+    problems_moved,
+    tasks_moved,
+)
+from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, percent, points, to_html
 from prorl.rollout.validation import Part, ProblemResult, unanswered_share
 from prorl.run.layout import CONFIG, EVALS
 
@@ -52,15 +62,71 @@ CREATIVITY = "creativity.json"  # beside the models of an evaluation
 HOW_TO_READ = (
     "The share of problems solved by at least one of k responses; bands are 95 % intervals over problems."
 )
-OUTCOMES = (
-    ("passed", PALETTE[2]),
-    ("wrong answer", faded(PALETTE[1], 0.5)),
-    ("no answer", faded(GREY, 0.55)),
+INDEX = (
+    "The index sums, over lengths of {shortest} to {longest} words, the share of words that lie in no sequence of "
+    "that length of the corpus: 0 where all of it is in the corpus. A gain whose interval includes 0 may be chance."
 )
-FRAME_PIXELS, ROW_PIXELS = 130, 24
+PATTERNS = (
+    "diminish: pass@1 surely up and pass@{k} surely down; plateau: pass@{k} up early and surely slower after; "
+    "sustained: still surely up in the second half; gain: surely up; unclear: the intervals do not decide. "
+    "{halves} Differences are in percentage points with 95 % intervals over problems."
+)
+HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
 Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One evaluation on a page: its models, the base first and the newest checkpoint last."""
+
+    key: str  # of its sections and figures, which add to it
+    suffix: str  # of their titles, where a page has several evaluations
+    models: Sequence[Drawn]
+    ks: Sequence[int]  # up to the most responses that all models have
+
+    @property
+    def pair(self) -> Pair:
+        """The first model and the last one, which may be the same."""
+        return Pair(evaluation="", base=self.models[0].evaluation, trained=self.models[-1].evaluation)
+
+    def moves(self, *parts: Part) -> list[Move]:
+        """The problems that the first and the last model were judged on; none where there is one model."""
+        return self.pair.moves(*parts) if len(self.models) > 1 else []
+
+    def section(self, key: str, title: str, html: str, **content: Any) -> Section:
+        """A section about it."""
+        return Section(key=f"{self.key}-{key}", title=f"{title}{self.suffix}", html=html, **content)
+
+    def curves(self, part: Part, **about: str) -> list[tuple[Drawn, Curve]]:
+        """pass@k of every model on its problems of a part, all or those of a domain."""
+        asked = ((model, model.of(part, **about)) for model in self.models)
+        return [(model, curve("", problems, self.ks)) for model, problems in asked if problems]
+
+
+def measured(folder: Path) -> str:
+    """Whether training worked, as safe HTML: the newest checkpoint against the base in the run's largest evaluation.
+
+    Its problems steer nothing in a run. It reads Parquet, which a dashboard does not do in its own process.
+    """
+    try:
+        pairs = newest_pairs(folder)
+    except StorageError as error:
+        return paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
+    if not pairs:
+        return paragraph(
+            f"Not measured against its base yet: `prorl eval {folder.name}` does it.", tone="soft"
+        )
+    pair = max(pairs, key=lambda pair: pair.base.samples)
+    html = ""
+    for found in gains(pair, parts=PARTS):
+        moves, title = pair.moves(found.part), f"{PARTS[found.part]} problems"
+        names = ("its base", f"the policy of step {found.step}")
+        gain = gain_sentence(moves, PARTS[found.part], pair.ks, names)
+        html += paragraph(gain, problems_moved(moves, pair.ks[-1]))
+        html += fold(f"By domain: {title}", to_html(gain_table(found, title)))
+    return html
 
 
 def boundary_sections(folder: Path) -> list[Section]:
@@ -69,7 +135,16 @@ def boundary_sections(folder: Path) -> list[Section]:
     The evaluation before and after training is a small one, and left out once another one compares models as well.
     What cannot be read, and a run without any evaluation, is said in a section.
     """
-    stored, trouble = _read(folder)
+    stored: dict[str, list[Evaluation]] = {}
+    trouble: list[str] = []
+    for name, paths in evaluations(folder):
+        try:
+            found = [evaluation for evaluation in map(read_evaluation, paths) if evaluation.problems]
+        except StorageError as error:
+            trouble.append(str(error))
+            continue
+        if found:
+            stored[name] = found
     compared = any(len(found) > 1 for name, found in stored.items() if name != MEASUREMENT)
     shown = [name for name in stored if name != MEASUREMENT or not compared]
     shown.sort(key=lambda name: -stored[name][0].samples)
@@ -81,132 +156,162 @@ def boundary_sections(folder: Path) -> list[Section]:
     if trouble:
         html = bullets(trouble, tone="bad")
         sections.append(Section(key="boundary-unread", title="Unread evaluations", html=html))
-    return sections or [_absent(folder)]
-
-
-def _read(folder: Path) -> tuple[dict[str, list[Evaluation]], list[str]]:
-    """The models of every evaluation that holds problems, and what is wrong with those that cannot be read."""
-    stored: dict[str, list[Evaluation]] = {}
-    trouble: list[str] = []
-    for name, paths in evaluations(folder):
-        try:
-            found = [evaluation for evaluation in map(read_evaluation, paths) if evaluation.problems]
-        except StorageError as error:
-            trouble.append(str(error))
-            continue
-        if found:
-            stored[name] = found
-    return stored, trouble
-
-
-def _absent(folder: Path) -> Section:
-    html = paragraph(
-        "No evaluation is stored, so nothing can be said of what the model solves now that its base could not. "
-        "This command makes one:"
-    ) + preformatted(f"prorl eval {folder} --k 256")
-    return Section(key="boundary", title="Reasoning boundary", html=html)
+    if not sections:
+        missing = "No evaluation is stored, so nothing can be said of what the model solves now and its base did not."
+        html = paragraph(missing, "This command makes one:") + preformatted(f"prorl eval {folder} --k 256")
+        sections.append(Section(key="boundary", title="Reasoning boundary", html=html))
+    return sections
 
 
 def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) -> list[Section]:
-    key, models = f"boundary-{name}", drawn(found)
-    ks = powers_up_to(min(model.evaluation.samples for model in models))
-    asked = [model for model in models if model.of(*PARTS)]
-    sections: list[Section | None] = []
-    if asked:
-        sections.append(_pass_section(asked, ks, f"{key}-pass", f"pass@k{suffix}"))
-        sections += _compared(asked, ks[-1], key, suffix)
-        sections.append(_answer_section(asked, ks, f"{key}-answers", f"Format, votes, lengths{suffix}"))
-    sections.append(_level_section(models, run, ks[-1], f"{key}-levels", f"Difficulty levels{suffix}"))
-    path = run / EVALS / name / CREATIVITY
-    sections.append(creativity_section(path, models, f"{key}-creativity", f"Creativity{suffix}"))
-    return [section for section in sections if section]
-
-
-def _compared(models: Sequence[Drawn], k: int, key: str, suffix: str) -> list[Section]:
-    """The last model against the base, problem by problem; nothing without a base or a problem that both have."""
-    base, trained = models[0], models[-1]
-    before, after = base.of(*PARTS), trained.of(*PARTS)
-    if not base.is_base or trained is base or not paired(before, after):
-        return []
-    last = trained.evaluation.step or 0
-    steps = {model.evaluation.step: model for model in models[1:-1] if model.evaluation.step is not None}
-    between = steps[min(steps, key=lambda step: abs(step - last / 2))] if steps else None
-    found = patterns(before, after, between=between.of(*PARTS) if between else None, k=k)
-    name = between.name if between else None
-    pattern = pattern_section(found, name, k, f"{key}-patterns", f"Patterns{suffix}")
+    models, ks = drawn(found), powers_up_to(min(evaluation.samples for evaluation in found))
+    shown = Shown(key=f"boundary-{name}", suffix=suffix, models=models, ks=ks)
+    asked = replace(shown, models=[model for model in models if model.of(*PARTS)])
     return [
-        moved_section(models, found, k, f"{key}-moved", f"New and lost problems{suffix}"),
-        # A model from elsewhere is not what this training made of the base.
-        *([] if trained.evaluation.step is None else [pattern]),
-        solvable_section(base.evaluation, trained.evaluation, f"{key}-solvable", f"Newly solvable{suffix}"),
+        *([_pass_section(asked), *_compared(asked), _answer_section(asked)] if asked.models else []),
+        *_level_section(shown, trained_levels(run)),
+        *_creativity_section(shown, run / EVALS / name / CREATIVITY),
     ]
 
 
-def _pair(models: Sequence[Drawn]) -> Pair:
-    return Pair(evaluation="", base=models[0].evaluation, trained=models[-1].evaluation)
-
-
-# -- pass@k
-
-
-def _pass_section(models: Sequence[Drawn], ks: Sequence[int], key: str, title: str) -> Section:
+def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
-    parts = [part for part in PARTS if models[0].of(part)]
-    base, trained = models[0], models[-1]
-    html = "".join(
-        paragraph(gain_sentence(moves, PARTS[part], (1, ks[-1]), (base.name, trained.name)))
-        for part in parts
-        if trained is not base and (moves := _pair(models).moves(part))
-    )
-    figures = [
-        curves_figure(
-            *(key, "pass@k, mean over domains", HOW_TO_READ, models),
-            {PARTS[part]: partial(_curve_of, part=part, ks=ks) for part in parts},
-            *(k_axis(ks), share_axis("pass@k")),
-        )
-    ]
+    first, last = shown.models[0], shown.models[-1]
+    parts = [part for part in PARTS if first.of(part)]
+    key, axes = f"{shown.key}-pass", (k_axis(shown.ks), share_axis("pass@k"))
+    mean = {PARTS[part]: shown.curves(part) for part in parts}
+    figures = [curves_figure((key, "pass@k, mean over domains", HOW_TO_READ), mean, *axes)]
     for part in parts:
-        domains = sorted(grouped(models[0].of(part), by_domain))
+        domains = sorted({problem.domain for problem in first.of(part)})
         if len(domains) > 1:
-            drawn_by = {domain: partial(_curve_of, part=part, ks=ks, domain=domain) for domain in domains}
-            name = f"pass@k per domain, {PARTS[part]}"
-            figures.append(
-                curves_figure(
-                    *(f"{key}-{part}", name, HOW_TO_READ, models),
-                    *(drawn_by, k_axis(ks), share_axis("pass@k")),
-                )
-            )
-    return Section(key=key, title=title, html=html, figures=tuple(figures))
+            by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
+            names = f"{key}-{part}", f"pass@k per domain, {PARTS[part]}", HOW_TO_READ
+            figures.append(curves_figure(names, by_domain, *axes))
+    told = (
+        paragraph(gain_sentence(moves, PARTS[part], (1, shown.ks[-1]), (first.name, last.name)))
+        for part in parts
+        if (moves := shown.moves(part))
+    )
+    return shown.section("pass", "pass@k", "".join(told), figures=tuple(figures))
 
 
-def _curve_of(model: Drawn, *, part: Part, ks: Sequence[int], domain: str | None = None) -> Curve | None:
-    problems = [one for one in model.of(part) if domain in (None, one.domain)]
-    return curve("", problems, ks) if problems else None
+# -- the last model against the base, problem by problem
+
+
+def _compared(shown: Shown) -> list[Section]:
+    """New and lost problems, patterns, newly solvable ones; nothing without a base or a problem that both have."""
+    base, *others, trained = (*shown.models[:1], *shown.models[1:-1], shown.models[-1])
+    moves, k = shown.moves(*PARTS), shown.ks[-1]
+    if not base.is_base or not moves:
+        return []
+    half = (trained.evaluation.step or 0) / 2
+    steps = {model.evaluation.step: model for model in others if model.evaluation.step is not None}
+    between = steps[min(steps, key=lambda step: abs(step - half))] if steps else None
+    middle = between.of(*PARTS) if between else None
+    found = patterns(base.of(*PARTS), trained.of(*PARTS), between=middle, k=k)
+    html = paragraph(tasks_moved(found, k), problems_moved(moves, k))
+    tables = [moved_table(moves, "Who solves what, per task")]
+    if trained.evaluation.step is not None:  # else nothing that this training did
+        halves = (
+            f"The halves are before and after {between.name}."
+            if between
+            else "No checkpoint between was evaluated, so nothing says when."
+        )
+        notes = (PATTERNS.format(k=k, halves=halves),)
+        tables.append(replace(pattern_table(found, k, "Pattern of each task"), notes=notes))
+    figures = (_heat_map(shown),)
+    asked_of_both = shown.moves(*NAMES)
+    return [
+        shown.section("moved", "New and lost problems", html, tables=tuple(tables), figures=figures),
+        shown.section("solvable", "Newly solvable", solvable_html(asked_of_both)),
+    ]
+
+
+def _heat_map(shown: Shown) -> Figure:
+    """A column per problem, the easiest for the base first; a row per model; colours on a binary scale of rates."""
+    samples = max(model.evaluation.samples for model in shown.models)
+    parts = [part for part in PARTS if shown.moves(part)]
+    x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
+    y = {"type": "category", "autorange": "reversed", "showgrid": False}
+    layout = panels([PARTS[part] for part in parts], x, y, columns=2)
+    height = FRAME_PIXELS + HEAT_ROW_PIXELS * len(shown.models)
+    rates = [4.0**-power for power in range(round(math.log(samples, 4)))]
+    bar = {
+        "thickness": 12,
+        "outlinewidth": 0,
+        "tickvals": [_depth(rate, samples) for rate in (0, *rates)],
+        "ticktext": ["never", *(f"1/{round(1 / rate)}" if rate < 1 else "always" for rate in rates)],
+    }
+    scale = {"cmin": _depth(0, samples), "cmax": 0, "colorscale": "Viridis", "colorbar": bar}
+    layout |= {"height": height, "margin": {"t": 30}, "hovermode": "closest", "coloraxis": scale}
+    return Figure(
+        key=f"{shown.key}-moved-map",
+        title="How often each problem is solved",
+        data=tuple(_heat(shown.models, part, panel, samples) for panel, part in enumerate(parts)),
+        layout=layout,
+        note="One column is one problem; the scale is logarithmic and its lowest colour means never.",
+    )
+
+
+def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trace:
+    by_key = [{problem.key: problem for problem in model.of(part)} for model in models]
+    common = [key for key in by_key[0] if all(key in other for other in by_key)]
+    common.sort(key=lambda key: [-_rate(results[key]) for results in (by_key[0], by_key[-1])])
+    rows = [[found[key] for key in common] for found in by_key]
+    return {
+        "type": "heatmap",
+        "z": [[_depth(_rate(problem), samples) for problem in row] for row in rows],
+        "y": [model.label for model in models],
+        "text": [
+            [
+                f"{label(one.task)} {one.index}, level {one.level}: {one.solved} of {one.samples}"
+                for one in row
+            ]
+            for row in rows
+        ],
+        "hovertemplate": "%{text}<extra>%{y}</extra>",
+        "coloraxis": "coloraxis",
+        "ygap": 3,
+        "xaxis": axis("x", panel),
+        "yaxis": axis("y", panel),
+    }
+
+
+def _rate(problem: ProblemResult) -> float:
+    return problem.solved / problem.samples
+
+
+def _depth(rate: float, samples: int) -> float:
+    """Solve rate on a binary scale; never solved is one step below once."""
+    return round(math.log2(max(rate, 0.5 / samples)), 3)
 
 
 # -- answers
 
 
-def _answer_section(models: Sequence[Drawn], ks: Sequence[int], key: str, title: str) -> Section:
+def _answer_section(shown: Shown) -> Section:
     """Format failures apart from wrong answers, majority votes and response lengths.
 
     A base that does not know the format fails for another reason than one that does not know the answer.
     """
-    base, trained = models[0], models[-1]
-    pair = [base] if base is trained else [base, trained]
-    tables: list[Table] = []
-    if base is not trained:
-        for part in PARTS:
-            if moves := _pair(models).moves(part):
-                title_of = f"Answers: {PARTS[part]} problems"
-                tables.append(answer_table(_pair(models), moves, ks[-1], title_of))
-    figures = (_outcomes(pair, f"{key}-outcomes"), _majority_figure(pair, ks, f"{key}-majority"))
-    return Section(
-        key=key,
-        title=title,
-        html=paragraph(*map(_formed, pair), _format_free(base, trained)),
-        tables=tuple(tables),
-        figures=(*(figure for figure in figures if figure), _lengths(models, f"{key}-length")),
+    told = [_formed(model) for model in (shown.models[0], *shown.models[1:][-1:])]
+    tables = [
+        answer_table(shown.pair, moves, shown.ks[-1], f"Answers: {PARTS[part]} problems")
+        for part in PARTS
+        if (moves := shown.moves(part))
+    ]
+    voters = [model.of(*PARTS) for model in shown.models]
+    curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS}
+    found = {name: of_models for name, of_models in curves.items() if of_models}
+    note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
+    names = f"{shown.key}-answers-majority", "maj@k, mean over domains", note
+    figures = [curves_figure(names, found, k_axis(shown.ks), share_axis("maj@k"))] if found else []
+    return shown.section(
+        "answers",
+        "Format, votes, lengths",
+        paragraph(*told, _format_free(shown)),
+        tables=(*tables, _outcome_table(shown.models)),
+        figures=tuple(figures),
     )
 
 
@@ -219,14 +324,14 @@ def _formed(model: Drawn) -> str:
     )
 
 
-def _format_free(base: Drawn, trained: Drawn) -> str:
+def _format_free(shown: Shown) -> str:
     """pass@1 without the responses that hold no answer, on problems that both models answered at all.
 
     Of pass@k there is no such number: a model that answers less often has fewer of the k tries.
     """
-    before, after = base.of(*PARTS), trained.of(*PARTS)
+    before, after = shown.models[0].of(*PARTS), shown.models[-1].of(*PARTS)
     first, last = answered_only(before, after), answered_only(after, before)
-    if base is trained or not first:
+    if len(shown.models) < 2 or not first:
         return ""
     rates = [curve("", problems, (1,)).at(1) for problems in (first, last)]
     return (
@@ -235,101 +340,34 @@ def _format_free(base: Drawn, trained: Drawn) -> str:
     )
 
 
-def _outcomes(models: Sequence[Drawn], key: str) -> Figure:
-    """A bar per domain and model, of all its responses."""
-    parts = [part for part in PARTS if models[0].of(part)]
-    traces: list[Trace] = []
-    for panel, part in enumerate(parts):
-        bars = [
-            (label(domain), model.label, problems)
-            for domain in sorted(grouped(models[0].of(part), by_domain))
-            for model in models
-            if (problems := [problem for problem in model.of(part) if problem.domain == domain])
-        ]
-        y = [[domain for domain, _, _ in bars], [model for _, model, _ in bars]]
-        for place, (name, color) in enumerate(OUTCOMES):
-            x = [_shares(problems)[place] for _, _, problems in bars]
-            traces.append(bar(name, color, panel, orientation="h", x=x, y=y, hovertemplate="%{x:.1%}"))
-    layout = panels(
-        [PARTS[part] for part in parts],
-        {"tickformat": ".0%", "range": [0, 1], "title": {"text": "responses"}},
-        {"type": "multicategory", "autorange": "reversed", "showgrid": False, "showdividers": False},
-        columns=2,
-        own_y=True,  # a part may lack a domain
-    )
-    rows = len(models) * len(grouped(models[0].of(*PARTS), by_domain))
-    layout |= {"barmode": "stack", "bargap": 0.25, "hovermode": "y unified"}
-    layout |= {"height": FRAME_PIXELS + ROW_PIXELS * rows}
-    layout["grid"]["xgap"] = 0.3
-    note = "A response without an answer fails by its format: the verifier found nothing to judge."
-    title = "Passed, wrong, without an answer"
-    return Figure(key=key, title=title, data=tuple(traces), layout=layout, note=note)
+def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) -> list[tuple[Drawn, Curve]]:
+    """maj@k of every model on the problems on which all of them can vote."""
+    votes = ((model, voting(model.of(part), *voters)) for model in shown.models)
+    return [
+        (model, curve("", problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
+        for model, problems in votes
+        if problems
+    ]
 
 
-def _shares(problems: Sequence[ProblemResult]) -> tuple[float, float, float]:
-    """Of all responses: passed, answered wrongly, without an answer."""
-    samples = sum(problem.samples for problem in problems)
-    passed = sum(problem.solved for problem in problems) / samples
-    silent = unanswered_share(problems)
-    return passed, max(0.0, 1 - passed - silent), silent
-
-
-def _majority_figure(models: Sequence[Drawn], ks: Sequence[int], key: str) -> Figure | None:
-    """maj@k, mean over domains; None where no problem can be voted on."""
-    everybody = [model.of(*PARTS) for model in models]
-
-    def voted(model: Drawn, part: Part) -> Curve | None:
-        problems = voting(model.of(part), *everybody)
-        return curve("", problems, ks, rates_PK=majority_rates(problems, ks)) if problems else None
-
-    parts = [part for part in PARTS if voting(models[0].of(part), *everybody)]
-    if not parts:
-        return None
-    note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
-    return curves_figure(
-        *(key, "maj@k, mean over domains", note, models),
-        {PARTS[part]: partial(voted, part=part) for part in parts},
-        *(k_axis(ks), share_axis("maj@k")),
-    )
-
-
-def _lengths(models: Sequence[Drawn], key: str) -> Figure:
-    parts = [part for part in PARTS if models[0].of(part)]
-    traces: list[Trace] = []
-    for panel, part in enumerate(parts):
-        for model in models:
-            domains = sorted(grouped(model.of(part), by_domain).items())
-            x = [label(domain) for domain, _ in domains]
-            y = [fmean(problem.length for problem in problems) for _, problems in domains]
-            traces.append(bar(model.label, model.color, panel, x=x, y=y, hovertemplate="%{y:.1f}"))
-    tokens = {"rangemode": "tozero", "title": {"text": "tokens"}}
-    layout = panels([PARTS[part] for part in parts], {"type": "category"}, tokens, columns=2) | {
-        "bargap": 0.3
-    }
-    return Figure(key=key, title="Mean response length", data=tuple(traces), layout=layout)
+def _outcome_table(models: Sequence[Drawn]) -> Table:
+    """What became of all responses, per domain and model."""
+    rows: list[tuple[Cell, ...]] = []
+    for part in PARTS:
+        for domain in sorted({problem.domain for problem in models[0].of(part)}):
+            for model in models:
+                if problems := model.of(part, domain=domain):
+                    passed = sum(one.solved for one in problems) / sum(one.samples for one in problems)
+                    silent = unanswered_share(problems)
+                    shares = (passed, max(0.0, 1 - passed - silent), silent)
+                    cells = (Number(value=share, form=".1%") for share in shares)
+                    length = sum(one.length for one in problems) / len(problems)
+                    rows.append((domain, NAMES[part], model.name, *cells, Number(value=length, form=".1f")))
+    columns = ("domain", "part", "model", "passed", "wrong", "no answer", "tokens")
+    return Table(title="Responses per domain", columns=columns, rows=tuple(rows), folded=True)
 
 
 # -- difficulty levels
-
-
-def _level_section(models: Sequence[Drawn], run: Path, k: int, key: str, title: str) -> Section | None:
-    """pass@1 and pass@k by level, a panel per task, all models; None where none was asked by level."""
-    tasks = sorted(grouped(models[0].of("levels"), by_task))
-    if not tasks:
-        return None
-    trained, moves = trained_levels(run), _pair(models).moves("levels")
-    ends = (1, k) if k > 1 else (1,)
-    compared = models[0] is not models[-1] and moves
-    return Section(
-        key=key,
-        title=title,
-        html=paragraph(
-            _beyond(models[0], models[-1], tasks, trained, (1, k)),
-            "Shaded are the levels that the run trains.",
-        ),
-        tables=(level_table(moves, ends, "Numbers per level", folded=True),) if compared else (),
-        figures=tuple(_level_figure(models, tasks, trained, size, f"{key}-{size}") for size in (1, k)),
-    )
 
 
 def trained_levels(folder: Path) -> Levels:
@@ -347,31 +385,44 @@ def trained_levels(folder: Path) -> Levels:
         return {}
 
 
-def _level_figure(models: Sequence[Drawn], tasks: Sequence[str], trained: Levels, k: int, key: str) -> Figure:
-    def by_task_of(model: Drawn, task: str) -> Curve | None:
-        problems = [one for one in model.of("levels") if one.task == task]
-        return _by_level(problems, k) if problems else None
+def _level_section(shown: Shown, trained: Levels) -> list[Section]:
+    """pass@1 and pass@k by level, a panel per task, all models; nothing where no model was asked by level."""
+    tasks = sorted({problem.task for problem in shown.models[0].of("levels")})
+    if not tasks:
+        return []
+    ends, moves = dict.fromkeys((1, shown.ks[-1])), shown.moves("levels")
+    html = paragraph(_beyond(shown, trained, tuple(ends)), "Shaded are the levels that the run trains.")
+    tables = (level_table(moves, tuple(ends), "Numbers per level", folded=True),) if moves else ()
+    figures = tuple(_level_figure(shown, tasks, trained, k) for k in ends)
+    return [shown.section("levels", "Difficulty levels", html, tables=tables, figures=figures)]
 
+
+def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -> Figure:
+    note = f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained."
+    by_task = {
+        task: [
+            (model, _by_level(problems, k))
+            for model in shown.models
+            if (problems := model.of("levels", task=task))
+        ]
+        for task in tasks
+    }
     figure = curves_figure(
-        *(key, f"Difficulty levels, pass@{k}"),
-        f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained.",
-        models,
-        {task: partial(by_task_of, task=task) for task in tasks},
+        (f"{shown.key}-levels-{k}", f"Difficulty levels, pass@{k}", note),
+        by_task,
         {"dtick": 1, "title": {"text": "level"}, "unifiedhovertitle": {"text": "level %{x}"}},
         share_axis(f"pass@{k}"),
     )
+    look = {"type": "rect", "layer": "below", "fillcolor": faded(GREY, 0.14), "line": {"width": 0}}
     shades = [
         {
-            "type": "rect",
-            "layer": "below",
+            **look,
             "xref": axis("x", panel),
             "yref": f"{axis('y', panel)} domain",
             "x0": min(levels) - 0.5,
             "x1": max(levels) + 0.5,
             "y0": 0,
             "y1": 1,
-            "fillcolor": faded(GREY, 0.14),
-            "line": {"width": 0},
         }
         for panel, task in enumerate(tasks)
         if (levels := trained.get(task))
@@ -393,22 +444,35 @@ def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
     )
 
 
-def _beyond(base: Drawn, last: Drawn, tasks: Sequence[str], trained: Levels, ks: Sequence[int]) -> str:
+def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
     """For which tasks pass@k surely rose above the trained levels."""
-    found: dict[str, tuple[Difference, ...]] = {}
-    moves = paired(base.of("levels"), last.of("levels"))
-    for task in tasks:
-        highest = max(trained.get(task, ()), default=-1)
-        above = [move for move in moves if move.base.task == task and move.base.level > highest]
-        if above:
-            found[task] = differences(above, ks)
-    if base is last or not found:
-        return ""
+    above = [
+        move
+        for move in shown.moves("levels")
+        if move.base.level > max(trained.get(move.base.task, ()), default=-1)
+    ]
+    by_task = sorted(grouped(above, lambda move: move.base.task).items())
+    found = {task: differences(moves, ks) for task, moves in by_task}
     told = []
     for place, k in enumerate(ks):
-        up = [
-            f"{task} ({points(gains[place].gain)} points)" for task, gains in found.items() if gains[place].up
-        ]
+        up = [f"{task} ({points(of[place].gain)} points)" for task, of in found.items() if of[place].up]
         where = f"pass@{k} surely rose on {len(up) or 'none'} of {count(len(found), 'task')}"
         told.append(f"{where}, {listing(up)}" if up else where)
-    return f"Above the trained levels, {last.name} against {base.name}: {'; '.join(told)}."
+    against = f"{shown.models[-1].name} against {shown.models[0].name}"
+    return f"Above the trained levels, {against}: {'; '.join(told)}." if found else ""
+
+
+# -- creativity
+
+
+def _creativity_section(shown: Shown, path: Path) -> list[Section]:
+    """The creativity index per domain of every model that has one, with intervals; nothing where none has."""
+    if not path.exists():
+        return []
+    try:
+        found = read_creativity(path)
+    except StorageError as error:
+        return [shown.section("creativity", "Creativity", paragraph(str(error), tone="bad"))]
+    lengths = found.lengths
+    html = paragraph(INDEX.format(shortest=lengths.shortest, longest=lengths.longest))
+    return [shown.section("creativity", "Creativity", html, tables=tuple(creativity_tables(found)))]

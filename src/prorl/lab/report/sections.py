@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from prorl.envs.files import write_atomic
-from prorl.lab.report.boundary import boundary_sections
+from prorl.lab.report.boundary import boundary_sections, measured
 from prorl.lab.report.curves import curve_sections
-from prorl.lab.report.lineage import lineage_section
-from prorl.lab.report.moved import measured
 from prorl.lab.report.page import Section, page
 from prorl.lab.report.rollouts import rollout_section
-from prorl.lab.report.summary import recipe_section, summary_section
+from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
 from prorl.lab.results import gain_table, gains, newest_pairs
 from prorl.lab.tables import Figure, Table
 from prorl.run.history import RunHistory, read_history

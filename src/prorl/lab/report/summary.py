@@ -1,4 +1,4 @@
-"""The first section of a report (what was trained, whether it worked, what happened) and the last (the recipe)."""
+"""What a run's own files tell: what was trained and what happened (first on a page), its references, its recipe."""
 
 from __future__ import annotations
 
@@ -9,43 +9,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from pydantic import BaseModel
-
 from prorl.algo.t_interval import t_interval
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
-from prorl.lab.report.charts import groups
+from prorl.lab.report.curves import groups
+from prorl.lab.report.drawing import GREY, PALETTE, Trace, label
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
-from prorl.lab.tables import Cell, Number, Table, count, duration, escape, points
-from prorl.run.history import RECENT, RunHistory
+from prorl.lab.tables import Cell, Figure, Number, Table, count, duration, escape, points
+from prorl.run.history import RECENT, Born, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
 TASKS_NAMED = 20
 SPAN = 20  # steps at either end that are compared
 DEEP = 9  # levels of nesting; no recipe has more
+LINEAGE = "Reference lineage"
+ROW_PIXELS, FRAME_PIXELS = 26, 130
 
 
 def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
     """The first part of a page; `measured` is what evaluations say, as safe HTML per run, where they were read."""
-    return _single(runs[0], "".join(measured)) if len(runs) == 1 else _overlay(runs, measured)
-
-
-def _single(run: RunHistory, measured: str) -> Section:
-    marks = [mark.text for mark in run.marks]
-    found = findings(run)
+    if len(runs) > 1:
+        return _overlay(runs, measured)
+    (run,) = runs
+    marks = [mark.text for mark in reversed(run.marks)]
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
     happened = ", ".join(count(number, kind) for kind, number in counts.items())
+    decided = fold(f"Everything that was decided ({len(marks)})", bullets(marks[:MARKS_SHOWN]))
+    worked = "".join(measured)
     parts = [
         paragraph(_trained(run)),
         _cards(run),
-        heading("Did it work?") + measured if measured else "",
+        heading("Did it work?") + worked if worked else "",
         heading("What happened"),
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no order."),
-        fold(f"Everything that was decided ({len(marks)})", bullets(reversed(marks[-MARKS_SHOWN:])))
-        if marks
-        else "",
+        decided if marks else "",
         heading("Worth a look"),
-        bullets(found, tone="warn") or paragraph("Nothing stands out.", tone="good"),
+        bullets(findings(run), tone="warn") or paragraph("Nothing stands out.", tone="good"),
     ]
     return Section(key="summary", title="Summary", html="".join(parts))
 
@@ -82,36 +81,24 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     for metric in STEP:
         if "table" in metric.shown and len(run.steps):
             recent = run.steps.recent(metric.key)
-            about = (
-                f"{metric.unit}, last {RECENT} steps" if metric.unit else f"mean of the last {RECENT} steps"
-            )
+            about = f"{metric.unit or 'mean'}, last {RECENT} steps"
             yield metric.title, text(metric, fmean(recent) if recent else None), about
 
 
 def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> Section:
     seeds = (_seeds(group.label, group.runs) for group in groups(runs) if len(group.runs) > 1)
-    found = [f"{run.name}: {text}" for run in runs for text in findings(run)]
+    against = zip(runs, measured, strict=False)
+    found = bullets((f"{run.name}: {text}" for run in runs for text in findings(run)), tone="warn")
+    colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
     columns = ("run", "seed", "health", "steps", "time", "resets", "validation first", "last", "best")
-    return Section(
-        key="summary",
-        title="Summary",
-        html="".join(
-            [
-                bullets(filter(None, seeds)),
-                *(
-                    fold(f"{run.name} against its base", text)
-                    for run, text in zip(runs, measured, strict=False)
-                ),
-                heading("Worth a look") if found else "",
-                bullets(found, tone="warn"),
-                paragraph(
-                    "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval.",
-                    tone="soft",
-                ),
-            ]
-        ),
-        tables=(Table(title="", columns=columns, rows=tuple(map(_row, runs))),),
-    )
+    parts = [
+        bullets(filter(None, seeds)),
+        *(fold(f"{run.name} against its base", worked) for run, worked in against),
+        heading("Worth a look") + found if found else "",
+        paragraph(colours, tone="soft"),
+    ]
+    table = Table(title="", columns=columns, rows=tuple(map(_row, runs)))
+    return Section(key="summary", title="Summary", html="".join(parts), tables=(table,))
 
 
 def _row(run: RunHistory) -> tuple[Cell, ...]:
@@ -128,7 +115,7 @@ def _row(run: RunHistory) -> tuple[Cell, ...]:
     )
 
 
-def _seeds(label: str, runs: Sequence[RunHistory]) -> str:
+def _seeds(name: str, runs: Sequence[RunHistory]) -> str:
     """The gain in the validation over seeds, and that it may be chance where the interval includes zero."""
     gains = [scores[-1][1] - scores[0][1] for scores in map(_validation, runs) if len(scores) > 1]
     if len(gains) < 2:
@@ -136,7 +123,7 @@ def _seeds(label: str, runs: Sequence[RunHistory]) -> str:
     low, high = t_interval(gains)
     doubt = "; the interval includes zero, so this may be chance" if low <= 0 <= high else ""
     return (
-        f"{label}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
+        f"{name}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
         f"{len(gains)} seeds {points(low)} to {points(high)}{doubt}."
     )
 
@@ -214,52 +201,136 @@ def _domains(run: RunHistory) -> Iterator[str]:
             yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
 
 
+# -- references
+
+
+def lineage_section(run: RunHistory) -> Section:
+    """Every reference the run ever held: born when, why, of which policy; and the runs this one branched from."""
+    born, parents = run.references, run.branches
+    origin = f"This run is a branch of {', itself of '.join(reversed(parents))}." if parents else ""
+    if not born:
+        text = paragraph(f"No reference was ever held: the run pays no KL penalty. {origin}")
+        return Section(key="lineage", title=LINEAGE, html=text)
+    times = {1: "never reset", 2: "reset once", 3: "reset twice"}
+    text = paragraph(
+        f"The reference was {times.get(len(born), f'reset {len(born) - 1} times')}; {born[-1].name} of step "
+        f"{born[-1].step} is in use. A reset takes the policy of a step as the new reference, so that the KL penalty "
+        f"no longer pulls back to an older one. {origin}"
+    )
+    last = ("hash", "on disk", "born at step", "policy of step")
+    rows = tuple(
+        (
+            *(one.name, _reason(one), one.parent or "the base", one.optimizer),
+            *(one.hash[:12], run.condition(one), one.step, one.source_step),
+        )
+        for one in born
+    )
+    table = Table(title="", columns=("reference", "reason", "parent", "optimizer", *last), rows=rows)
+    end = max(born[-1].step, run.step, *(mark.step for mark in run.marks[-1:]))
+    return Section(key="lineage", title=LINEAGE, html=text, tables=(table,), figures=(_timeline(born, end),))
+
+
+def _timeline(born: Sequence[Born], last: int) -> Figure:
+    """A bar per reference from its birth to that of the next one, coloured by the reason of its birth."""
+    lives = list(zip(born, [*(one.step for one in born[1:]), last], strict=True))
+    traces: list[Trace] = []
+    for place, reason in enumerate(dict.fromkeys(map(_reason, born))):
+        bars = [(one, end) for one, end in lives if _reason(one) == reason]
+        hover = [
+            f"{label(one.name)}, steps {one.step} to {end}<br>parent {label(one.parent or 'the base')}, "
+            f"policy of step {one.source_step}<br>optimizer {label(one.optimizer)}"
+            for one, end in bars
+        ]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": label(reason),
+                "y": [label(one.name) for one, _ in bars],
+                "base": [one.step for one, _ in bars],
+                "x": [end - one.step for one, end in bars],
+                "marker": {"color": PALETTE[place % len(PALETTE)]},
+                "hovertext": hover,
+                "hoverinfo": "text",
+            }
+        )
+    if moved := [one for one in born if one.source_step != one.step]:
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "taken from an earlier step",
+                "x": [one.source_step for one in moved],
+                "y": [label(one.name) for one in moved],
+                "marker": {"symbol": "diamond-open", "size": 11, "color": GREY, "line": {"width": 2}},
+                "hovertext": [f"{label(one.name)} is the policy of step {one.source_step}" for one in moved],
+                "hoverinfo": "text",
+            }
+        )
+    names = [label(one.name) for one in reversed(born)]
+    y = {"type": "category", "categoryorder": "array", "categoryarray": names, "automargin": True}
+    return Figure(
+        key="lineage",
+        title="Which reference held the policy, and when",
+        data=tuple(traces),
+        layout={
+            "barmode": "overlay",
+            "bargap": 0.35,
+            "height": FRAME_PIXELS + ROW_PIXELS * len(born),
+            "xaxis": {"title": {"text": "step"}, "range": [0, max(last, 1)]},
+            "yaxis": y,
+            "hovermode": "closest",
+            "meta": {"wide": True},
+        },
+        note="A bar is the time in which a reference was in use; its colour is the reason why it was born.",
+    )
+
+
+def _reason(born: Born) -> str:
+    return born.reason.replace("_", " ")
+
+
 # -- the recipe
 
 
 def recipe_section(runs: Sequence[RunHistory]) -> Section:
     """Every run's recipe: what differs from the defaults, and all of it."""
-    whole, tables = "", []
+    whole, tables, single = "", [], len(runs) == 1
     for run in runs:
-        title = "What differs from the defaults" if len(runs) == 1 else run.name
-        name = "The whole recipe" if len(runs) == 1 else f"{run.name}: the whole recipe"
         if not run.config:
             whole += paragraph(f"The recipe of {run.name} cannot be read.", tone="warn")
             continue
-        changed = tuple(changes(run.config))
-        columns = ("setting", "here", "default")
-        tables.append(Table(title=title, columns=columns, rows=changed, folded=len(runs) > 1))
+        title = "What differs from the defaults" if single else run.name
+        name = "The whole recipe" if single else f"{run.name}: the whole recipe"
+        rows, columns = tuple(changes(run.config)), ("setting", "here", "default")
+        tables.append(Table(title=title, columns=columns, rows=rows, folded=not single))
         whole += fold(name, preformatted(json.dumps(run.config, indent=2, ensure_ascii=False)))
     return Section(key="recipe", title="Recipe", html=whole, tables=tuple(tables))
 
 
 def changes(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Dotted key, value and default of every setting that is not at its default; no default reads as empty."""
-    fields = {name: field for name, field in RunConfig.model_fields.items() if not field.is_required()}
-    defaults = {
-        name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-        for name, field in fields.items()
-        for value in [field.get_default()]
-    }
+    defaults = RunConfig.model_construct().model_dump(mode="json")
     found = []
     for section, settings in config.items():
         # What every recipe must say (its model, its tasks) has no default to go through key by key.
         depth = DEEP if section in defaults else 1
-        default = dict(_flat({section: defaults[section]}, depth)) if section in defaults else {}
-        for key, value in _flat({section: settings}, depth):
+        default = dict(flat({section: defaults[section]})) if section in defaults else {}
+        for key, value in flat({section: settings}, depth):
             if value != default.get(key):
-                found.append((key, _text(value), _text(default[key]) if key in default else ""))
+                found.append((key, as_text(value), as_text(default[key]) if key in default else ""))
     return found
 
 
-def _flat(settings: Mapping[str, Any], depth: int, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(settings: Mapping[str, Any], depth: int = DEEP, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Settings by dotted key, as far down as `depth` says."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value and depth:
-            yield from _flat(value, depth - 1, f"{prefix}{key}.")
+            yield from flat(value, depth - 1, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+            yield f"{prefix}{key}", value
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A setting as it is shown."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
