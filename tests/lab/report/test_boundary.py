@@ -83,11 +83,15 @@ def test_without_a_evaluation_it_says_so_and_gives_the_command(tmp_path):
 
 
 def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
-    text = by_key(sections)["boundary-evaluation-moved"].html
+    text = by_key(sections)["boundary-evaluation-pass"].html
     assert (
-        "Never solved by the base in 16 tries and solved now: 1 of 7 problems (1 surely); lost: 1 (0 surely)."
-        in text
+        "Never solved by the base in 16 tries and solved now: 1 of 5 problems (1 surely); lost: 1 (0" in text
     )
+    table, _ = by_key(sections)["boundary-evaluation-moved"].tables
+    assert [row[:6] for row in table.rows if row[0] == "all"] == [
+        ("all", "held-out", 5, 2, 1, 1),
+        ("all", "out of domain", 2, 1, 0, 0),
+    ]
 
 
 def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_path):
@@ -104,7 +108,7 @@ def test_a_model_that_did_not_change_has_not_moved_the_boundary(tmp_path):
     text = sections["boundary-evaluation-moved"].html
     assert "surely rose on none of 1 held-out task " in text
     assert "surely rose on none of 1 out of domain task " in text
-    assert "solved now: 0 of 7 problems" in sections["boundary-evaluation-moved"].html
+    assert "solved now: 0 of 5 problems" in sections["boundary-evaluation-pass"].html
     assert sections["boundary-evaluation-pass"].html.count("which may be chance") == 4
     assert "No problem that the base never solved" in sections["boundary-evaluation-solvable"].html
 
@@ -171,13 +175,13 @@ def test_format_failures_are_told_apart_from_wrong_answers(tmp_path):
     base = evaluation("base", [voted({"7": (4, True), "8": (4, False)}, silent=8)], step=0)
     last = evaluation("step_000008", [voted({"7": (8, True), "8": (8, False)})], step=8)
     sections = boundary_sections(shelve(tmp_path, "evaluation", base, last))
-    text = by_key(sections)["boundary-evaluation-answers"].html
-    assert "responses of base 50.0% hold no answer" in text
-    assert "pass@1 went from 50.0% to 50.0%" in text
-    *_, outcomes = by_key(sections)["boundary-evaluation-answers"].tables
+    answers, outcomes = by_key(sections)["boundary-evaluation-answers"].tables
+    shares = [dict(zip(answers.columns, row, strict=True)) for row in answers.rows]
+    assert [row["no answer"].value for row in shares] == [0.5, 0.0]
+    assert [row["pass@1 of answered"].value for row in shares] == [0.5, 0.5]
     assert [[cell.value for cell in row[3:]] for row in outcomes.rows] == [
-        [0.25, 0.25, 0.5, 9.0],
-        [0.5, 0.5, 0.0, 9.0],
+        [0.25, 0.25, 0.5, 0.0, 9.0],
+        [0.5, 0.5, 0.0, 0.0, 9.0],
     ]
 
 
@@ -261,15 +265,12 @@ def test_the_interval_of_a_gain_is_the_same_all_over_the_page(sections, tmp_path
     assert all(interval in whole for interval in found)
 
 
-def test_what_is_not_the_format_is_said_of_one_try_alone(tmp_path):
-    """At k tries a model that often holds no answer has fewer of them."""
+def test_what_is_not_the_format_is_told_on_problems_that_both_answered(tmp_path):
     base = evaluation("base", [result(4, unanswered=8), result(0, unanswered=16, index=1)], step=0)
     last = evaluation("step_000008", [result(12), result(16, index=1)], step=8)
-    html = by_key(boundary_sections(shelve(tmp_path, "evaluation", base, last)))[
-        "boundary-evaluation-answers"
-    ].html
-    assert "pass@1 went from 50.0% to 75.0% on the 1 problem that both answered" in html
-    assert "pass@16" not in html
+    sections = by_key(boundary_sections(shelve(tmp_path, "evaluation", base, last)))
+    answers, _ = sections["boundary-evaluation-answers"].tables
+    assert [row[answers.columns.index("pass@1 of answered")].value for row in answers.rows] == [0.5, 0.75]
 
 
 # -- the creativity index

@@ -17,7 +17,6 @@ from prorl.lab.report.curves import (
     curve_sections,
     groups,
     over_seeds,
-    penalty_windows,
     short,
     thin,
 )
@@ -32,7 +31,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def run(folder: Path, happened=(), *, steps=30, **config):
-    made = [events.stepped(step, length_weight=0.1 * (step in range(10, 15))) for step in range(1, steps + 1)]
+    made = [events.stepped(step) for step in range(1, steps + 1)]
     validations = [events.evaluated(step, 0.2 + step / 100) for step in (0, 10, 20)]
     return read_history(run_with(folder, [*made, *validations, *happened], **config))
 
@@ -150,7 +149,7 @@ def test_every_kind_of_mark_is_one_trace_with_its_reason(tmp_path):
         events.order("note", step=8, text=HOSTILE),
     ]
     marks = {trace["name"]: trace for trace in annotation_traces([run(tmp_path / "one", happened)])}
-    assert marks.keys() == {"length penalty", "reset", "intervention", "roll back", "order"}
+    assert marks.keys() == {"reset", "intervention", "roll back", "order"}
     assert [x for x in marks["reset"]["x"] if x is not None] == [5, 5, 15, 15]
     assert "reference reset at step 15 (schedule)" in marks["reset"]["text"][4]
     assert "&lt;/script&gt;" in "".join(marks["order"]["text"])
@@ -160,18 +159,6 @@ def test_every_kind_of_mark_is_one_trace_with_its_reason(tmp_path):
 def test_all_kinds_that_a_reader_tells_have_a_colour(tmp_path):
     told = {mark.kind for mark in read_history(run_with(tmp_path / "one", events.one_of_each())).marks}
     assert told - {"stop"} <= MARK_COLORS.keys()
-
-
-def test_penalty_windows_are_the_steps_under_a_penalty(tmp_path):
-    assert penalty_windows([run(tmp_path / "one")]) == [(10, 14)]
-    everywhere = [events.stepped(step, length_weight=0.1) for step in range(1, 9)]
-    assert penalty_windows([read_history(run_with(tmp_path / "all", everywhere))]) == []
-
-
-def test_windows_that_runs_do_not_share_are_not_shown(tmp_path):
-    other = read_history(run_with(tmp_path / "other", [events.stepped(step) for step in range(1, 30)]))
-    assert penalty_windows([run(tmp_path / "one"), other]) == []
-    assert penalty_windows([run(tmp_path / "one"), run(tmp_path / "short", steps=12)]) == [(10, 14)]
 
 
 def test_hostile_names_are_text_in_figures(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.control.events import Resumed, Started, Stopped
+from prorl.control.events import Resumed, Started
 from prorl.lab.report.page import section_json
 from prorl.lab.report.summary import lineage_section
 from prorl.run.history import read_history
@@ -41,23 +41,6 @@ def test_every_reference_is_in_the_table_with_its_birth_reason_parent_and_optimi
     assert "kl ceiling" in html
 
 
-def test_a_bar_is_the_time_in_which_a_reference_was_in_use(tmp_path):
-    (figure,) = lineage_section(journal(tmp_path, EVENTS)).figures
-    bars = [trace for trace in figure.data if trace["type"] == "bar"]
-    assert [(bar["name"], bar["base"], bar["x"]) for bar in bars] == [
-        ("start", [0], [2]),
-        ("kl ceiling", [2], [4]),
-        ("order", [6], [3]),
-    ]
-
-
-def test_a_reference_taken_from_an_earlier_step_is_marked_there(tmp_path):
-    (figure,) = lineage_section(journal(tmp_path, EVENTS)).figures
-    assert [(trace["x"], trace["y"]) for trace in figure.data if trace["type"] == "scatter"] == [
-        ([4], ["ref_002"])
-    ]
-
-
 def test_the_run_it_branched_from_is_told_and_escaped(tmp_path):
     assert "a branch of &lt;b&gt;nano@2" in lineage_section(journal(tmp_path, EVENTS)).html
 
@@ -65,7 +48,6 @@ def test_the_run_it_branched_from_is_told_and_escaped(tmp_path):
 def test_a_run_without_penalty_held_none(tmp_path):
     section = lineage_section(journal(tmp_path, [Started(config_hash="c", reference_hash=None), stepped(1)]))
     assert "No reference was ever held" in section.html
-    assert section.figures == ()
 
 
 @pytest.mark.parametrize(
@@ -82,8 +64,3 @@ def test_what_cannot_be_read_is_passed_over(tmp_path, tail):
     whole = lineage_section(journal(tmp_path / "run", EVENTS))
     torn = lineage_section(journal(tmp_path / "run", EVENTS, tail))
     assert torn.html == whole.html
-
-
-def test_the_last_bar_ends_where_the_run_does(tmp_path):
-    (figure,) = lineage_section(journal(tmp_path, [*EVENTS, Stopped(step=20, reason="done")])).figures
-    assert figure.data[2]["x"] == [14]

@@ -6,16 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from prorl.envs.files import StorageError, decode_json
 from prorl.envs.registry import TASKS, make_task
+from prorl.lab import results
 from prorl.lab.evals.comparison import Move, differences, patterns
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
 from prorl.lab.evals.statistics import (
     Curve,
-    answered_only,
     by_level,
     curve,
     grouped,
@@ -23,38 +24,12 @@ from prorl.lab.evals.statistics import (
     powers_up_to,
     voting,
 )
-from prorl.lab.report.drawing import (
-    GREY,
-    Drawn,
-    Trace,
-    axis,
-    curves_figure,
-    drawn,
-    faded,
-    k_axis,
-    label,
-    panels,
-    share_axis,
-)
-from prorl.lab.report.page import Section, bullets, fold, paragraph, preformatted
+from prorl.lab.report import drawing
+from prorl.lab.report.drawing import Drawn, Trace
+from prorl.lab.report.page import Section, bullets, paragraph, preformatted, tables_html
 from prorl.lab.report.rollouts import solvable_html
-from prorl.lab.results import (
-    NAMES,
-    PARTS,
-    Pair,
-    answer_table,
-    creativity_tables,
-    gain_sentence,
-    gain_table,
-    gains,
-    level_table,
-    moved_table,
-    newest_pairs,
-    pattern_table,
-    problems_moved,
-    tasks_moved,
-)
-from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, percent, points, to_html
+from prorl.lab.results import NAMES, PARTS, Pair
+from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
 from prorl.rollout.validation import Part, ProblemResult, unanswered_share
 from prorl.run.layout import CONFIG, EVALS
 
@@ -70,6 +45,11 @@ PATTERNS = (
     "diminish: pass@1 surely up and pass@{k} surely down; plateau: pass@{k} up early and surely slower after; "
     "sustained: still surely up in the second half; gain: surely up; unclear: the intervals do not decide. "
     "{halves} Differences are in percentage points with 95 % intervals over problems."
+)
+ANSWERED = (
+    "A response without an answer fails by its format: the verifier found nothing to judge. What a model gains in "
+    "pass@1 of answered, on the problems that both answered, is not the format; of more tries there is no such "
+    "number, as a model that answers less often has fewer of them."
 )
 HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
@@ -111,22 +91,26 @@ def measured(folder: Path) -> str:
     Its problems steer nothing in a run. It reads Parquet, which a dashboard does not do in its own process.
     """
     try:
-        pairs = newest_pairs(folder)
+        pairs = results.newest_pairs(folder)
     except StorageError as error:
         return paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
     if not pairs:
-        return paragraph(
-            f"Not measured against its base yet: `prorl eval {folder.name}` does it.", tone="soft"
-        )
+        missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
+        return paragraph(missing, tone="soft")
     pair = max(pairs, key=lambda pair: pair.base.samples)
-    html = ""
-    for found in gains(pair, parts=PARTS):
-        moves, title = pair.moves(found.part), f"{PARTS[found.part]} problems"
-        names = ("its base", f"the policy of step {found.step}")
-        gain = gain_sentence(moves, PARTS[found.part], pair.ks, names)
-        html += paragraph(gain, problems_moved(moves, pair.ks[-1]))
-        html += fold(f"By domain: {title}", to_html(gain_table(found, title)))
-    return html
+    text, tables = _verdict(pair, "its base", f"the policy of step {pair.trained.step}")
+    return text + tables_html(tables)
+
+
+def _verdict(pair: Pair, *names: str) -> tuple[str, list[Table]]:
+    """What a pair of models gained in every part: sentences, and a folded table of the domains."""
+    html, tables = "", []
+    for found in results.gains(pair, parts=PARTS):
+        moves, title = pair.moves(found.part), PARTS[found.part]
+        gain = results.gain_sentence(moves, title, pair.ks, names)
+        html += paragraph(gain, results.problems_moved(moves, pair.ks[-1]))
+        tables.append(results.gain_table(found, f"By domain: {title} problems", folded=True))
+    return html, tables
 
 
 def boundary_sections(folder: Path) -> list[Section]:
@@ -164,7 +148,7 @@ def boundary_sections(folder: Path) -> list[Section]:
 
 
 def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) -> list[Section]:
-    models, ks = drawn(found), powers_up_to(min(evaluation.samples for evaluation in found))
+    models, ks = drawing.drawn(found), powers_up_to(min(evaluation.samples for evaluation in found))
     shown = Shown(key=f"boundary-{name}", suffix=suffix, models=models, ks=ks)
     asked = replace(shown, models=[model for model in models if model.of(*PARTS)])
     return [
@@ -178,21 +162,17 @@ def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
     first, last = shown.models[0], shown.models[-1]
     parts = [part for part in PARTS if first.of(part)]
-    key, axes = f"{shown.key}-pass", (k_axis(shown.ks), share_axis("pass@k"))
+    key, axes = f"{shown.key}-pass", (drawing.k_axis(shown.ks), drawing.share_axis("pass@k"))
     mean = {PARTS[part]: shown.curves(part) for part in parts}
-    figures = [curves_figure((key, "pass@k, mean over domains", HOW_TO_READ), mean, *axes)]
+    figures = [drawing.curves_figure((key, "pass@k, mean over domains", HOW_TO_READ), mean, *axes)]
     for part in parts:
         domains = sorted({problem.domain for problem in first.of(part)})
         if len(domains) > 1:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
             names = f"{key}-{part}", f"pass@k per domain, {PARTS[part]}", HOW_TO_READ
-            figures.append(curves_figure(names, by_domain, *axes))
-    told = (
-        paragraph(gain_sentence(moves, PARTS[part], (1, shown.ks[-1]), (first.name, last.name)))
-        for part in parts
-        if (moves := shown.moves(part))
-    )
-    return shown.section("pass", "pass@k", "".join(told), figures=tuple(figures))
+            figures.append(drawing.curves_figure(names, by_domain, *axes))
+    html, tables = _verdict(shown.pair, first.name, last.name) if last is not first else ("", [])
+    return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
 
 # -- the last model against the base, problem by problem
@@ -209,8 +189,8 @@ def _compared(shown: Shown) -> list[Section]:
     between = steps[min(steps, key=lambda step: abs(step - half))] if steps else None
     middle = between.of(*PARTS) if between else None
     found = patterns(base.of(*PARTS), trained.of(*PARTS), between=middle, k=k)
-    html = paragraph(tasks_moved(found, k), problems_moved(moves, k))
-    tables = [moved_table(moves, "Who solves what, per task")]
+    html = paragraph(results.tasks_moved(found, k))
+    tables = [results.moved_table(moves, "Who solves what, per task")]
     if trained.evaluation.step is not None:  # else nothing that this training did
         halves = (
             f"The halves are before and after {between.name}."
@@ -218,7 +198,7 @@ def _compared(shown: Shown) -> list[Section]:
             else "No checkpoint between was evaluated, so nothing says when."
         )
         notes = (PATTERNS.format(k=k, halves=halves),)
-        tables.append(replace(pattern_table(found, k, "Pattern of each task"), notes=notes))
+        tables.append(replace(results.pattern_table(found, k, "Pattern of each task"), notes=notes))
     figures = (_heat_map(shown),)
     asked_of_both = shown.moves(*NAMES)
     return [
@@ -233,7 +213,7 @@ def _heat_map(shown: Shown) -> Figure:
     parts = [part for part in PARTS if shown.moves(part)]
     x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
     y = {"type": "category", "autorange": "reversed", "showgrid": False}
-    layout = panels([PARTS[part] for part in parts], x, y, columns=2)
+    layout = drawing.panels([PARTS[part] for part in parts], x, y, columns=2)
     height = FRAME_PIXELS + HEAT_ROW_PIXELS * len(shown.models)
     rates = [4.0**-power for power in range(round(math.log(samples, 4)))]
     bar = {
@@ -264,7 +244,7 @@ def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trac
         "y": [model.label for model in models],
         "text": [
             [
-                f"{label(one.task)} {one.index}, level {one.level}: {one.solved} of {one.samples}"
+                f"{drawing.label(one.task)} {one.index}, level {one.level}: {one.solved} of {one.samples}"
                 for one in row
             ]
             for row in rows
@@ -272,8 +252,8 @@ def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trac
         "hovertemplate": "%{text}<extra>%{y}</extra>",
         "coloraxis": "coloraxis",
         "ygap": 3,
-        "xaxis": axis("x", panel),
-        "yaxis": axis("y", panel),
+        "xaxis": drawing.axis("x", panel),
+        "yaxis": drawing.axis("y", panel),
     }
 
 
@@ -290,13 +270,9 @@ def _depth(rate: float, samples: int) -> float:
 
 
 def _answer_section(shown: Shown) -> Section:
-    """Format failures apart from wrong answers, majority votes and response lengths.
-
-    A base that does not know the format fails for another reason than one that does not know the answer.
-    """
-    told = [_formed(model) for model in (shown.models[0], *shown.models[1:][-1:])]
+    """Format failures apart from wrong answers, majority votes and response lengths."""
     tables = [
-        answer_table(shown.pair, moves, shown.ks[-1], f"Answers: {PARTS[part]} problems")
+        results.answer_table(shown.pair, moves, shown.ks[-1], f"Answers: {PARTS[part]} problems")
         for part in PARTS
         if (moves := shown.moves(part))
     ]
@@ -305,38 +281,17 @@ def _answer_section(shown: Shown) -> Section:
     found = {name: of_models for name, of_models in curves.items() if of_models}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
     names = f"{shown.key}-answers-majority", "maj@k, mean over domains", note
-    figures = [curves_figure(names, found, k_axis(shown.ks), share_axis("maj@k"))] if found else []
+    figures = (
+        [drawing.curves_figure(names, found, drawing.k_axis(shown.ks), drawing.share_axis("maj@k"))]
+        if found
+        else []
+    )
     return shown.section(
         "answers",
         "Format, votes, lengths",
-        paragraph(*told, _format_free(shown)),
+        paragraph(ANSWERED),
         tables=(*tables, _outcome_table(shown.models)),
         figures=tuple(figures),
-    )
-
-
-def _formed(model: Drawn) -> str:
-    problems = model.of(*PARTS)
-    truncated = sum(problem.truncated for problem in problems) / sum(problem.samples for problem in problems)
-    return (
-        f"Of the responses of {model.name} {percent(unanswered_share(problems))} hold no answer and "
-        f"{percent(truncated)} were cut off at the length limit."
-    )
-
-
-def _format_free(shown: Shown) -> str:
-    """pass@1 without the responses that hold no answer, on problems that both models answered at all.
-
-    Of pass@k there is no such number: a model that answers less often has fewer of the k tries.
-    """
-    before, after = shown.models[0].of(*PARTS), shown.models[-1].of(*PARTS)
-    first, last = answered_only(before, after), answered_only(after, before)
-    if len(shown.models) < 2 or not first:
-        return ""
-    rates = [curve("", problems, (1,)).at(1) for problems in (first, last)]
-    return (
-        f"Among responses that do hold one, pass@1 went from {percent(rates[0])} to {percent(rates[1])} on the "
-        f"{count(len(first), 'problem')} that both answered: this part of the gain is not the format."
     )
 
 
@@ -357,13 +312,15 @@ def _outcome_table(models: Sequence[Drawn]) -> Table:
         for domain in sorted({problem.domain for problem in models[0].of(part)}):
             for model in models:
                 if problems := model.of(part, domain=domain):
-                    passed = sum(one.solved for one in problems) / sum(one.samples for one in problems)
+                    samples = sum(one.samples for one in problems)
+                    passed = sum(one.solved for one in problems) / samples
+                    cut = sum(one.truncated for one in problems) / samples
                     silent = unanswered_share(problems)
-                    shares = (passed, max(0.0, 1 - passed - silent), silent)
+                    shares = (passed, max(0.0, 1 - passed - silent), silent, cut)
+                    length = Number(value=fmean(one.length for one in problems), form=".1f")
                     cells = (Number(value=share, form=".1%") for share in shares)
-                    length = sum(one.length for one in problems) / len(problems)
-                    rows.append((domain, NAMES[part], model.name, *cells, Number(value=length, form=".1f")))
-    columns = ("domain", "part", "model", "passed", "wrong", "no answer", "tokens")
+                    rows.append((domain, NAMES[part], model.name, *cells, length))
+    columns = ("domain", "part", "model", "passed", "wrong", "no answer", "cut off", "tokens")
     return Table(title="Responses per domain", columns=columns, rows=tuple(rows), folded=True)
 
 
@@ -392,7 +349,7 @@ def _level_section(shown: Shown, trained: Levels) -> list[Section]:
         return []
     ends, moves = dict.fromkeys((1, shown.ks[-1])), shown.moves("levels")
     html = paragraph(_beyond(shown, trained, tuple(ends)), "Shaded are the levels that the run trains.")
-    tables = (level_table(moves, tuple(ends), "Numbers per level", folded=True),) if moves else ()
+    tables = (results.level_table(moves, tuple(ends), "Numbers per level", folded=True),) if moves else ()
     figures = tuple(_level_figure(shown, tasks, trained, k) for k in ends)
     return [shown.section("levels", "Difficulty levels", html, tables=tables, figures=figures)]
 
@@ -407,18 +364,23 @@ def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -
         ]
         for task in tasks
     }
-    figure = curves_figure(
+    figure = drawing.curves_figure(
         (f"{shown.key}-levels-{k}", f"Difficulty levels, pass@{k}", note),
         by_task,
         {"dtick": 1, "title": {"text": "level"}, "unifiedhovertitle": {"text": "level %{x}"}},
-        share_axis(f"pass@{k}"),
+        drawing.share_axis(f"pass@{k}"),
     )
-    look = {"type": "rect", "layer": "below", "fillcolor": faded(GREY, 0.14), "line": {"width": 0}}
+    look = {
+        "type": "rect",
+        "layer": "below",
+        "fillcolor": drawing.faded(drawing.GREY, 0.14),
+        "line": {"width": 0},
+    }
     shades = [
         {
             **look,
-            "xref": axis("x", panel),
-            "yref": f"{axis('y', panel)} domain",
+            "xref": drawing.axis("x", panel),
+            "yref": f"{drawing.axis('y', panel)} domain",
             "x0": min(levels) - 0.5,
             "x1": max(levels) + 0.5,
             "y0": 0,
@@ -475,4 +437,4 @@ def _creativity_section(shown: Shown, path: Path) -> list[Section]:
         return [shown.section("creativity", "Creativity", paragraph(str(error), tone="bad"))]
     lengths = found.lengths
     html = paragraph(INDEX.format(shortest=lengths.shortest, longest=lengths.longest))
-    return [shown.section("creativity", "Creativity", html, tables=tuple(creativity_tables(found)))]
+    return [shown.section("creativity", "Creativity", html, tables=tuple(results.creativity_tables(found)))]

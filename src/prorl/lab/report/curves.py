@@ -10,15 +10,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, cycle, groupby, pairwise
+from itertools import accumulate, cycle, pairwise
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Literal
 
 from prorl.algo.t_interval import t_interval
 from prorl.config.schema import RUNTIME_SECTIONS
-from prorl.control.metrics import STEP, VALIDATION, Metric
-from prorl.lab.report.drawing import PALETTE, Trace, band, faded, label
+from prorl.control.metrics import STEP, VALIDATION
+from prorl.lab.report.drawing import GREY, PALETTE, Trace, band, faded, label
 from prorl.lab.report.page import Section
 from prorl.lab.tables import Figure
 from prorl.run.history import RunHistory
@@ -28,7 +28,6 @@ CALM = 40  # the calm line is a mean over one in so many of all steps
 CALM_POINTS = 300
 FEW = 20  # points up to which each one is drawn
 RAW_LINES = 2  # curves in a figure up to which the raw ones are drawn too
-NEUTRAL = "#7d858f"
 LONGEST_LABEL = 40  # characters
 HOVER_WIDTH = 70  # characters of a line of hover text
 
@@ -40,21 +39,12 @@ Curve = tuple[Sequence[int], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One curve: a column of the runs."""
-
-    label: str
-    column: str
-    kind: Literal["part", "whole", "bound"]  # whole: what the parts make up; bound: what they may reach
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """Curves that belong in one picture of one run; of several runs each curve has its own."""
 
     key: str
     title: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()  # label of each curve, and the column of the runs that it is
     source: Literal["steps", "validations"] = "steps"
     shape: Literal["curve", "stack", "stairs", "points"] = "curve"
     unit: str = ""
@@ -98,7 +88,10 @@ NOTES: Mapping[str, str] = MappingProxyType(
         "tokens_per_second": "All sampled tokens over the whole time of the step.",
     }
 )
-KINDS: Mapping[str, Literal["whole", "bound"]] = MappingProxyType({"score": "whole", "pass_at_n": "bound"})
+WHOLE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"score": {"width": 3.0, "dash": "solid"}, "pass_at_n": {"width": 1.8, "dash": "dot"}}
+)
+"""Lines of what the other curves of a chart make up, and of what they may reach; grey where these have colours."""
 
 
 def chapters(runs: Sequence[RunHistory]) -> dict[str, list[Chart]]:
@@ -111,17 +104,12 @@ def chapters(runs: Sequence[RunHistory]) -> dict[str, list[Chart]]:
             shape: Any = "stairs" if metric.chapter == "schedule" else "curve"
             own = Chart(key=key, title=metric.title, unit=metric.unit, shape=shape)
             chart = charts.get(key) or SHARED.get(key) or own
-            charts[key] = replace(chart, lines=(*chart.lines, *_lines(metric, chart.source, runs)))
+            lines, family = [(metric.label, metric.key)], metric.key.removesuffix(".*")
+            if family != metric.key:
+                names = {name for run in runs for name in getattr(run, chart.source).below(family)}
+                lines = [(name, f"{family}.{name}") for name in sorted(names - {"total"})]
+            charts[key] = replace(chart, lines=(*chart.lines, *lines))
     return {name: list(charts.values()) for name, charts in made.items()}
-
-
-def _lines(metric: Metric, source: str, runs: Sequence[RunHistory]) -> Iterator[Line]:
-    if not metric.key.endswith(".*"):
-        yield Line(label=metric.label, column=metric.key, kind=KINDS.get(metric.key, "part"))
-        return
-    family = metric.key[:-2]
-    for name in sorted({name for run in runs for name in getattr(run, source).below(family)} - {"total"}):
-        yield Line(label=name, column=f"{family}.{name}", kind="part")
 
 
 # -- runs that are one experiment
@@ -192,22 +180,20 @@ def _figures(chart: Chart, found: Sequence[Group], marks: Sequence[Trace]) -> It
     for at, lines in enumerate([chart.lines] if alone else [(line,) for line in chart.lines]):
         colors = cycle(PALETTE)
         traces: list[Trace] = []
-        for line in lines:
+        for name, column in lines:
             for group in found:
-                own = next(colors) if line.kind == "part" else NEUTRAL
-                name, color = (line.label, own) if alone else (group.label, group.color)
-                main = _main(chart, line, label(name), color, alone=alone)
+                own = GREY if column in WHOLE else next(colors)
+                shown = (name, own) if alone else (group.label, group.color)
                 raw = alone and chart.shape == "curve" and len(lines) <= RAW_LINES
-                traces += _traces(chart, line, group.runs, main, raw=raw)
+                main = _main(chart, column, *shown, alone=alone)
+                traces += _traces(chart, column, group.runs, main, raw=raw)
         if traces:
-            key = chart.key if alone else f"{chart.key}-{at}"
-            title = chart.title if len(lines) == len(chart.lines) else f"{chart.title}: {lines[0].label}"
-            wide = alone and chart.key == "validation" and len(lines) > 1
+            title = chart.title if len(lines) == len(chart.lines) else f"{chart.title}: {lines[0][0]}"
             yield Figure(
-                key=key,
+                key=chart.key if alone else f"{chart.key}-{at}",
                 title=title,
                 data=(*marks, *traces),
-                layout=_layout(chart, traces, wide=wide),
+                layout=_layout(chart, traces, wide=alone and chart.key == "validation"),
                 note=NOTES.get(chart.key, ""),
             )
 
@@ -224,32 +210,28 @@ def _layout(chart: Chart, traces: Sequence[Trace], *, wide: bool) -> dict[str, A
     return {"xaxis": step, "yaxis": vertical, "yaxis2": over, "meta": {"wide": wide}}
 
 
-def _main(chart: Chart, line: Line, name: str, color: str, *, alone: bool) -> Trace:
-    """The trace of a curve without its points."""
-    stacked = alone and chart.shape == "stack"
-    width = 0.8 if stacked else 3.0 if line.kind == "whole" else 1.8
-    style: dict[str, Any] = {
-        "color": color,
-        "width": width,
-        "dash": "dot" if line.kind == "bound" else "solid",
-    }
-    return {
+def _main(chart: Chart, column: str, name: str, color: str, *, alone: bool) -> Trace:
+    """The trace of a curve without its points; `alone`: of one recipe, whose curves share a figure."""
+    line = {"color": color, "width": 1.8, "dash": "solid", **WHOLE.get(column, {})}
+    trace: Trace = {
         "type": "scatter",
-        "name": name,
-        "legendgroup": name,
+        "name": label(name),
+        "legendgroup": label(name),
         "showlegend": not alone or len(chart.lines) > 1,
         "mode": "lines+markers" if chart.shape == "points" else "lines",
-        "line": style | ({"shape": "hv"} if chart.shape == "stairs" else {}),
+        "line": line | ({"shape": "hv"} if chart.shape == "stairs" else {}),
         "marker": {"color": color, "size": 6},
         "hovertemplate": "%{y:.1%}" if chart.percent else "%{y:.4g}",
-        **({"stackgroup": "all", "fillcolor": faded(color, 0.45)} if stacked else {}),
     }
+    if not alone or chart.shape != "stack":
+        return trace
+    return trace | {"stackgroup": "all", "fillcolor": faded(color, 0.45), "line": line | {"width": 0.8}}
 
 
-def _traces(chart: Chart, line: Line, runs: Sequence[RunHistory], main: Trace, *, raw: bool) -> list[Trace]:
-    """One curve of runs that differ in their seed, nothing without numbers; `raw`: over the light raw one."""
-    columns = [getattr(run, chart.source) for run in runs]
-    read = [(found.steps, found.get(line.column)) for found in columns]
+def _traces(chart: Chart, column: str, runs: Sequence[RunHistory], main: Trace, *, raw: bool) -> list[Trace]:
+    """One curve of runs that differ in their seed; nothing where they have no numbers for it."""
+    found = [getattr(run, chart.source) for run in runs]
+    read = [(columns.steps, columns.get(column)) for columns in found]
     curves = [(steps, values) for steps, values in read if any(map(math.isfinite, values))]
     exact = chart.shape in ("points", "stairs")
     if len(curves) > 1:
@@ -349,64 +331,34 @@ MARK_COLORS: Mapping[str, str] = MappingProxyType(
 )
 """Kind of annotation → colour of its thin line; the end of a run needs none."""
 
-SHADE = "#a5821a"
 TICK = 0.06  # of the height
 
 
 def annotation_traces(runs: Sequence[RunHistory]) -> list[Trace]:
-    """Penalty windows and events of all runs: lines for a single run, short ones that name the run where there are
-    several.
+    """Events of all runs: lines for a single run, short ones that name the run where there are several.
 
     Every kind is one entry of the legend, which hides and shows it.
     """
-    traces = []
-    if windows := penalty_windows(runs):
-        ends = [(first - 0.5, last + 0.5) for first, last in windows]
-        traces.append(
-            _over(
-                "length penalty",
-                x=[x for first, last in ends for x in (first, first, last, last, None)],
-                y=[0, 1, 1, 0, None] * len(windows),
-                mode="none",
-                fill="toself",
-                fillcolor=faded(SHADE, 0.12),
-                hoverinfo="skip",
-            )
-        )
+    traces: list[Trace] = []
     for kind, color in MARK_COLORS.items():
         marks = [(run, mark) for run in runs for mark in run.marks if mark.kind == kind]
         told = [mark.text if len(runs) == 1 else f"{run.name}: {mark.text}" for run, mark in marks]
         if marks:
             sizes = [0, 8, 0] * len(marks)
             traces.append(
-                _over(
-                    kind,
-                    x=[x for _, mark in marks for x in (mark.step, mark.step, None)],
-                    y=[0, 1 if len(runs) == 1 else TICK, None] * len(marks),
-                    text=[hover for text in told for hover in ("", label(text, width=HOVER_WIDTH), "")],
-                    hoverinfo=["skip", "text", "skip"] * len(marks),
-                    mode="lines+markers",
-                    line={"color": faded(color, 0.55), "width": 1},
-                    marker={"color": color, "symbol": "triangle-down", "size": sizes, "opacity": 1},
-                )
+                {
+                    "type": "scatter",
+                    "name": kind,
+                    "legendgroup": kind,
+                    "legendrank": 2000,
+                    "yaxis": "y2",
+                    "x": [x for _, mark in marks for x in (mark.step, mark.step, None)],
+                    "y": [0, 1 if len(runs) == 1 else TICK, None] * len(marks),
+                    "text": [hover for text in told for hover in ("", label(text, width=HOVER_WIDTH), "")],
+                    "hoverinfo": ["skip", "text", "skip"] * len(marks),
+                    "mode": "lines+markers",
+                    "line": {"color": faded(color, 0.55), "width": 1},
+                    "marker": {"color": color, "symbol": "triangle-down", "size": sizes, "opacity": 1},
+                }
             )
     return traces
-
-
-def penalty_windows(runs: Sequence[RunHistory]) -> list[tuple[int, int]]:
-    """First and last step of every stretch under a length penalty, if it comes and goes and all runs agree on it."""
-    penalised: dict[int, bool] = {}
-    for run in runs:
-        for step, weight in zip(run.steps.steps, run.steps.get("length_weight"), strict=True):
-            if penalised.setdefault(step, weight > 0) != (weight > 0):
-                return []
-    if all(penalised.values()):
-        return []
-    stretches = (
-        list(part) for on, part in groupby(sorted(penalised.items()), key=lambda item: item[1]) if on
-    )
-    return [(stretch[0][0], stretch[-1][0]) for stretch in stretches]
-
-
-def _over(name: str, **trace: Any) -> Trace:
-    return {"type": "scatter", "name": name, "yaxis": "y2", "legendgroup": name, "legendrank": 2000, **trace}

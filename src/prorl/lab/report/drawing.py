@@ -80,7 +80,7 @@ def label(text: str, *, width: int = 0) -> str:
 
 def faded(color: str, share: float) -> str:
     """A `#rrggbb` colour that covers only a share of what is below it."""
-    return "rgba({},{},{},{:g})".format(*_channels(color), share)
+    return f"{color}{round(255 * share):02x}"
 
 
 def band(name: str, color: str, xs: Sequence[float], ys: Sequence[float | None]) -> Trace:
@@ -139,12 +139,10 @@ def _on_ramp(place: float) -> str:
     """The colour at `place` in [0, 1] of the ramp."""
     below = min(int(place * (len(RAMP) - 1)), len(RAMP) - 2)
     share = place * (len(RAMP) - 1) - below
-    ends = zip(_channels(RAMP[below]), _channels(RAMP[below + 1]), strict=True)
-    return "#" + "".join(f"{round(first + share * (second - first)):02x}" for first, second in ends)
-
-
-def _channels(color: str) -> tuple[int, int, int]:
-    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+    ends = ([int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in RAMP[below : below + 2])
+    return "#" + "".join(
+        f"{round(one + share * (other - one)):02x}" for one, other in zip(*ends, strict=True)
+    )
 
 
 # -- panels

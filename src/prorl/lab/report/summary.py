@@ -13,17 +13,15 @@ from prorl.algo.t_interval import t_interval
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
 from prorl.lab.report.curves import groups
-from prorl.lab.report.drawing import GREY, PALETTE, Trace, label
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
-from prorl.lab.tables import Cell, Figure, Number, Table, count, duration, escape, points
-from prorl.run.history import RECENT, Born, RunHistory
+from prorl.lab.tables import Cell, Number, Table, count, duration, escape, points
+from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
 TASKS_NAMED = 20
 SPAN = 20  # steps at either end that are compared
 DEEP = 9  # levels of nesting; no recipe has more
 LINEAGE = "Reference lineage"
-ROW_PIXELS, FRAME_PIXELS = 26, 130
 
 
 def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
@@ -220,74 +218,13 @@ def lineage_section(run: RunHistory) -> Section:
     last = ("hash", "on disk", "born at step", "policy of step")
     rows = tuple(
         (
-            *(one.name, _reason(one), one.parent or "the base", one.optimizer),
+            *(one.name, one.reason.replace("_", " "), one.parent or "the base", one.optimizer),
             *(one.hash[:12], run.condition(one), one.step, one.source_step),
         )
         for one in born
     )
     table = Table(title="", columns=("reference", "reason", "parent", "optimizer", *last), rows=rows)
-    end = max(born[-1].step, run.step, *(mark.step for mark in run.marks[-1:]))
-    return Section(key="lineage", title=LINEAGE, html=text, tables=(table,), figures=(_timeline(born, end),))
-
-
-def _timeline(born: Sequence[Born], last: int) -> Figure:
-    """A bar per reference from its birth to that of the next one, coloured by the reason of its birth."""
-    lives = list(zip(born, [*(one.step for one in born[1:]), last], strict=True))
-    traces: list[Trace] = []
-    for place, reason in enumerate(dict.fromkeys(map(_reason, born))):
-        bars = [(one, end) for one, end in lives if _reason(one) == reason]
-        hover = [
-            f"{label(one.name)}, steps {one.step} to {end}<br>parent {label(one.parent or 'the base')}, "
-            f"policy of step {one.source_step}<br>optimizer {label(one.optimizer)}"
-            for one, end in bars
-        ]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": label(reason),
-                "y": [label(one.name) for one, _ in bars],
-                "base": [one.step for one, _ in bars],
-                "x": [end - one.step for one, end in bars],
-                "marker": {"color": PALETTE[place % len(PALETTE)]},
-                "hovertext": hover,
-                "hoverinfo": "text",
-            }
-        )
-    if moved := [one for one in born if one.source_step != one.step]:
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "taken from an earlier step",
-                "x": [one.source_step for one in moved],
-                "y": [label(one.name) for one in moved],
-                "marker": {"symbol": "diamond-open", "size": 11, "color": GREY, "line": {"width": 2}},
-                "hovertext": [f"{label(one.name)} is the policy of step {one.source_step}" for one in moved],
-                "hoverinfo": "text",
-            }
-        )
-    names = [label(one.name) for one in reversed(born)]
-    y = {"type": "category", "categoryorder": "array", "categoryarray": names, "automargin": True}
-    return Figure(
-        key="lineage",
-        title="Which reference held the policy, and when",
-        data=tuple(traces),
-        layout={
-            "barmode": "overlay",
-            "bargap": 0.35,
-            "height": FRAME_PIXELS + ROW_PIXELS * len(born),
-            "xaxis": {"title": {"text": "step"}, "range": [0, max(last, 1)]},
-            "yaxis": y,
-            "hovermode": "closest",
-            "meta": {"wide": True},
-        },
-        note="A bar is the time in which a reference was in use; its colour is the reason why it was born.",
-    )
-
-
-def _reason(born: Born) -> str:
-    return born.reason.replace("_", " ")
+    return Section(key="lineage", title=LINEAGE, html=text, tables=(table,))
 
 
 # -- the recipe
