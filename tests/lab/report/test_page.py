@@ -161,7 +161,7 @@ def test_a_single_checkpoint_has_the_colour_that_the_last_one_always_has():
 
 
 def test_a_name_is_safe_in_a_figure():
-    assert drawn([FAR])[0].label == "Qwen/&lt;b&gt;"
+    assert label(drawn([FAR])[0].name) == "Qwen/&lt;b&gt;"
 
 
 def test_a_band_goes_along_the_upper_ends_and_back_along_the_lower_ones():

@@ -71,7 +71,7 @@ def test_a_run_that_has_only_begun_has_a_summary(tmp_path):
             steps(rollout_stats=events.rollout_stats(accepted=1)),
             "Only 10% of the problems drawn lately are informative",
         ),
-        ([events.intervened(step=3, action="roll_back", from_step=9)], "rolled back once"),
+        ([events.intervened(step=3, action="roll_back", from_step=9)], "rolled back 1 time;"),
         (
             [*steps(30), *(events.stepped(s, update=events.update(entropy=0.1)) for s in range(31, 61))],
             "Entropy fell",

@@ -240,13 +240,7 @@ def test_a_row_says_what_there_is_to_say(tmp_path):
 
 
 def test_a_run_that_has_not_begun_is_a_row_too(tmp_path):
-    assert rows(RunHistory(tmp_path / "new"))[0] == [
-        "new",
-        "0",
-        "0",
-        *"––––",
-        "not begun",
-    ]
+    assert rows(RunHistory(tmp_path / "new"))[0] == ["new", "0", "0", *"––––", "not begun"]
 
 
 def test_the_last_decisions_are_a_table_of_their_own(tmp_path):

@@ -15,15 +15,7 @@ from prorl.lab import results
 from prorl.lab.evals.comparison import Move, differences, patterns
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
-from prorl.lab.evals.statistics import (
-    Curve,
-    by_level,
-    curve,
-    grouped,
-    majority_rates,
-    powers_up_to,
-    voting,
-)
+from prorl.lab.evals.statistics import Curve, by_level, curve, grouped, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
 from prorl.lab.report.drawing import Drawn, Trace
 from prorl.lab.report.page import Section, bullets, paragraph, preformatted, tables_html
@@ -53,6 +45,7 @@ ANSWERED = (
 )
 HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
+Curves = Sequence[tuple[Drawn, Curve]]
 Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
 
@@ -79,10 +72,15 @@ class Shown:
         """A section about it."""
         return Section(key=f"{self.key}-{key}", title=f"{title}{self.suffix}", html=html, **content)
 
-    def curves(self, part: Part, **about: str) -> list[tuple[Drawn, Curve]]:
+    def curves(self, part: Part, **about: str) -> Curves:
         """pass@k of every model on its problems of a part, all or those of a domain."""
         asked = ((model, model.of(part, **about)) for model in self.models)
         return [(model, curve("", problems, self.ks)) for model, problems in asked if problems]
+
+    def figure(self, key: str, what: str, note: str, curves: Mapping[str, Curves]) -> Figure:
+        """Curves of what depends on k, as `pass@k`, in panels by their names."""
+        axes = drawing.k_axis(self.ks), drawing.share_axis(what.partition(" ")[0].rstrip(","))
+        return drawing.curves_figure((f"{self.key}-{key}", what, note), curves, *axes)
 
 
 def measured(folder: Path) -> str:
@@ -161,16 +159,14 @@ def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) 
 def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
     first, last = shown.models[0], shown.models[-1]
-    parts = [part for part in PARTS if first.of(part)]
-    key, axes = f"{shown.key}-pass", (drawing.k_axis(shown.ks), drawing.share_axis("pass@k"))
-    mean = {PARTS[part]: shown.curves(part) for part in parts}
-    figures = [drawing.curves_figure((key, "pass@k, mean over domains", HOW_TO_READ), mean, *axes)]
-    for part in parts:
+    mean = {PARTS[part]: shown.curves(part) for part in PARTS if first.of(part)}
+    figures = [shown.figure("pass", "pass@k, mean over domains", HOW_TO_READ, mean)]
+    for part in PARTS:
         domains = sorted({problem.domain for problem in first.of(part)})
         if len(domains) > 1:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
-            names = f"{key}-{part}", f"pass@k per domain, {PARTS[part]}", HOW_TO_READ
-            figures.append(drawing.curves_figure(names, by_domain, *axes))
+            title = f"pass@k per domain, {PARTS[part]}"
+            figures.append(shown.figure(f"pass-{part}", title, HOW_TO_READ, by_domain))
     html, tables = _verdict(shown.pair, first.name, last.name) if last is not first else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
@@ -180,12 +176,14 @@ def _pass_section(shown: Shown) -> Section:
 
 def _compared(shown: Shown) -> list[Section]:
     """New and lost problems, patterns, newly solvable ones; nothing without a base or a problem that both have."""
-    base, *others, trained = (*shown.models[:1], *shown.models[1:-1], shown.models[-1])
+    base, trained = shown.models[0], shown.models[-1]
     moves, k = shown.moves(*PARTS), shown.ks[-1]
     if not base.is_base or not moves:
         return []
     half = (trained.evaluation.step or 0) / 2
-    steps = {model.evaluation.step: model for model in others if model.evaluation.step is not None}
+    steps = {
+        model.evaluation.step: model for model in shown.models[1:-1] if model.evaluation.step is not None
+    }
     between = steps[min(steps, key=lambda step: abs(step - half))] if steps else None
     middle = between.of(*PARTS) if between else None
     found = patterns(base.of(*PARTS), trained.of(*PARTS), between=middle, k=k)
@@ -199,11 +197,10 @@ def _compared(shown: Shown) -> list[Section]:
         )
         notes = (PATTERNS.format(k=k, halves=halves),)
         tables.append(replace(results.pattern_table(found, k, "Pattern of each task"), notes=notes))
-    figures = (_heat_map(shown),)
-    asked_of_both = shown.moves(*NAMES)
+    seen = {"tables": tuple(tables), "figures": (_heat_map(shown),)}
     return [
-        shown.section("moved", "New and lost problems", html, tables=tuple(tables), figures=figures),
-        shown.section("solvable", "Newly solvable", solvable_html(asked_of_both)),
+        shown.section("moved", "New and lost problems", html, **seen),
+        shown.section("solvable", "Newly solvable", solvable_html(shown.moves(*NAMES))),
     ]
 
 
@@ -213,8 +210,7 @@ def _heat_map(shown: Shown) -> Figure:
     parts = [part for part in PARTS if shown.moves(part)]
     x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
     y = {"type": "category", "autorange": "reversed", "showgrid": False}
-    layout = drawing.panels([PARTS[part] for part in parts], x, y, columns=2)
-    height = FRAME_PIXELS + HEAT_ROW_PIXELS * len(shown.models)
+    layout = drawing.panels([PARTS[part] for part in parts], x, y)
     rates = [4.0**-power for power in range(round(math.log(samples, 4)))]
     bar = {
         "thickness": 12,
@@ -223,7 +219,8 @@ def _heat_map(shown: Shown) -> Figure:
         "ticktext": ["never", *(f"1/{round(1 / rate)}" if rate < 1 else "always" for rate in rates)],
     }
     scale = {"cmin": _depth(0, samples), "cmax": 0, "colorscale": "Viridis", "colorbar": bar}
-    layout |= {"height": height, "margin": {"t": 30}, "hovermode": "closest", "coloraxis": scale}
+    layout["height"] = FRAME_PIXELS + HEAT_ROW_PIXELS * len(shown.models)
+    layout |= {"margin": {"t": 30}, "hovermode": "closest", "coloraxis": scale}
     return Figure(
         key=f"{shown.key}-moved-map",
         title="How often each problem is solved",
@@ -235,20 +232,14 @@ def _heat_map(shown: Shown) -> Figure:
 
 def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trace:
     by_key = [{problem.key: problem for problem in model.of(part)} for model in models]
-    common = [key for key in by_key[0] if all(key in other for other in by_key)]
-    common.sort(key=lambda key: [-_rate(results[key]) for results in (by_key[0], by_key[-1])])
-    rows = [[found[key] for key in common] for found in by_key]
+    columns = [[found[key] for found in by_key] for key in by_key[0] if all(key in other for other in by_key)]
+    columns.sort(key=lambda column: [-one.solved / one.samples for one in (column[0], column[-1])])
+    rows = list(zip(*columns, strict=True))
     return {
         "type": "heatmap",
-        "z": [[_depth(_rate(problem), samples) for problem in row] for row in rows],
-        "y": [model.label for model in models],
-        "text": [
-            [
-                f"{drawing.label(one.task)} {one.index}, level {one.level}: {one.solved} of {one.samples}"
-                for one in row
-            ]
-            for row in rows
-        ],
+        "z": [[_depth(one.solved / one.samples, samples) for one in row] for row in rows],
+        "y": [drawing.label(model.name) for model in models],
+        "text": [[_hover(one) for one in row] for row in rows],
         "hovertemplate": "%{text}<extra>%{y}</extra>",
         "coloraxis": "coloraxis",
         "ygap": 3,
@@ -257,8 +248,8 @@ def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trac
     }
 
 
-def _rate(problem: ProblemResult) -> float:
-    return problem.solved / problem.samples
+def _hover(one: ProblemResult) -> str:
+    return f"{drawing.label(one.task)} {one.index}, level {one.level}: {one.solved} of {one.samples}"
 
 
 def _depth(rate: float, samples: int) -> float:
@@ -280,22 +271,12 @@ def _answer_section(shown: Shown) -> Section:
     curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS}
     found = {name: of_models for name, of_models in curves.items() if of_models}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
-    names = f"{shown.key}-answers-majority", "maj@k, mean over domains", note
-    figures = (
-        [drawing.curves_figure(names, found, drawing.k_axis(shown.ks), drawing.share_axis("maj@k"))]
-        if found
-        else []
-    )
-    return shown.section(
-        "answers",
-        "Format, votes, lengths",
-        paragraph(ANSWERED),
-        tables=(*tables, _outcome_table(shown.models)),
-        figures=tuple(figures),
-    )
+    figures = (shown.figure("answers-majority", "maj@k, mean over domains", note, found),) if found else ()
+    seen = {"tables": (*tables, _outcome_table(shown.models)), "figures": figures}
+    return shown.section("answers", "Format, votes, lengths", paragraph(ANSWERED), **seen)
 
 
-def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) -> list[tuple[Drawn, Curve]]:
+def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) -> Curves:
     """maj@k of every model on the problems on which all of them can vote."""
     votes = ((model, voting(model.of(part), *voters)) for model in shown.models)
     return [

@@ -101,11 +101,6 @@ class Drawn:
     evaluation: Evaluation
 
     @property
-    def label(self) -> str:
-        """The name, safe in a figure."""
-        return label(self.name)
-
-    @property
     def is_base(self) -> bool:
         """Whether the others are compared with it."""
         return self.evaluation.model == BASE
@@ -168,13 +163,13 @@ def curves_figure(
 
 def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
     """A line with its interval as a band, in a panel counted from 0; the first panel's lines are the legend's."""
-    axes = {"xaxis": axis("x", panel), "yaxis": axis("y", panel)}
+    name, axes = label(model.name), {"xaxis": axis("x", panel), "yaxis": axis("y", panel)}
     xs, ys = [*curve.ks, *reversed(curve.ks)], [*curve.high, *reversed(curve.low)]
     line = {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": model.label,
-        "legendgroup": model.label,
+        "name": name,
+        "legendgroup": name,
         "x": curve.ks,
         "y": curve.rates,
         "customdata": list(zip(curve.low, curve.high, strict=True)),
@@ -183,7 +178,7 @@ def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
         "marker": {"color": model.color, "size": 5},
         "showlegend": panel == 0,
     }
-    return [band(model.label, model.color, xs, ys) | axes, line | axes]
+    return [band(name, model.color, xs, ys) | axes, line | axes]
 
 
 def k_axis(ks: Sequence[int]) -> dict[str, Any]:
@@ -203,11 +198,9 @@ def share_axis(what: str) -> dict[str, Any]:
     return {"tickformat": ".0%", "rangemode": "tozero", "title": {"text": what}}
 
 
-def panels(
-    titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], *, columns: int = COLUMNS
-) -> dict[str, Any]:
+def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
     """The layout of equal panels in rows, each below its title, all on the scale of the first one."""
-    columns = min(columns, len(titles))
+    columns = min(COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
     gaps = {"xgap": 0.07, "ygap": 0.32 if rows > 1 else 0}
     layout: dict[str, Any] = {

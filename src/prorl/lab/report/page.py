@@ -58,12 +58,11 @@ class Section:
 # -- safe HTML
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
-    """The text, without its middle if it is too long; says how much was left out."""
-    if len(text) <= longest:
+def shortened(text: str) -> str:
+    """The text, without its middle if it is longer than `LONGEST`; says how much was left out."""
+    head, left_out = LONGEST // 2, len(text) - LONGEST
+    if left_out <= 0:
         return text
-    head = longest // 2
-    left_out = len(text) - longest
     return f"{text[:head]}\n[… {left_out:,} characters left out …]\n{text[head + left_out :]}"
 
 

@@ -46,10 +46,10 @@ def rollout_section(folder: Path) -> Section:
     return Section(key="rollouts", title=TITLE, html=text + heading(title) + body + folds)
 
 
-def along(files: Sequence[Path], earlier: int = EARLIER_FILES) -> list[Path]:
+def along(files: Sequence[Path]) -> list[Path]:
     """The newest file, then some spread evenly over the run back to its first one."""
     last = len(files) - 1
-    places = {round(last * share / earlier) for share in range(earlier)} - {last}
+    places = {round(last * share / EARLIER_FILES) for share in range(EARLIER_FILES)} - {last}
     return [files[last], *(files[place] for place in sorted(places, reverse=True))]
 
 

@@ -140,7 +140,7 @@ def _progress(run: RunHistory) -> str:
 
 def findings(run: RunHistory) -> list[str]:
     """What in a run deserves a look, as sentences with the numbers, the gravest first; none is good news."""
-    return [*run.notes, *_broken(run), *_drifts(run), *_shares(run), *_domains(run)]
+    return [*run.notes, *_broken(run), *_drifts(run), *_lately(run)]
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
@@ -150,16 +150,15 @@ def _ends(run: RunHistory, name: str) -> tuple[float, float]:
 
 
 def _broken(run: RunHistory) -> Iterator[str]:
-    skipped = int(run.steps.total("update.skipped"))
+    names = ("update.skipped", "rollout_stats.errors", "rollout_stats.draws")
+    skipped, errors, draws = map(run.steps.total, names)
     if skipped:
-        yield f"{skipped} updates were skipped because loss or gradient was not finite."
-    errors, draws = (run.steps.total(name) for name in ("rollout_stats.errors", "rollout_stats.draws"))
+        yield f"{skipped:.0f} updates were skipped because loss or gradient was not finite."
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
-    grave = [mark for mark in run.marks if mark.kind == "roll back"]
+    grave = [mark.text for mark in run.marks if mark.kind == "roll back"]
     if grave:
-        times = "once" if len(grave) == 1 else f"{len(grave)} times"
-        yield f"The run was rolled back {times}; the last time: {grave[-1].text}."
+        yield f"The run was rolled back {count(len(grave), 'time')}; the last time: {grave[-1]}."
 
 
 def _drifts(run: RunHistory) -> Iterator[str]:
@@ -176,7 +175,7 @@ def _drifts(run: RunHistory) -> Iterator[str]:
         yield f"A step takes {after:.3g} s now and took {before:.3g} s at first."
 
 
-def _shares(run: RunHistory) -> Iterator[str]:
+def _lately(run: RunHistory) -> Iterator[str]:
     truncated, unanswered, accepted, drawn = (
         _ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered", "accepted", "draws")
     )
@@ -185,15 +184,9 @@ def _shares(run: RunHistory) -> Iterator[str]:
     if unanswered > 0.2:
         yield f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?"
     if drawn and accepted / drawn < 0.2:
-        yield (
-            f"Only {accepted / drawn:.0%} of the problems drawn lately are informative: the others are too easy or "
-            "too hard for this policy."
-        )
-
-
-def _domains(run: RunHistory) -> Iterator[str]:
-    """Domains whose validation is no better than at the beginning, while several validations could have shown it."""
-    for name in run.validations.below("domains") if len(run.validations) > 2 else ():
+        informative = f"Only {accepted / drawn:.0%} of the problems drawn lately are informative"
+        yield f"{informative}: the others are too easy or too hard for this policy."
+    for name in run.validations.below("domains"):
         scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
         if len(scores) > 2 and max(scores[1:]) <= scores[0]:
             yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
