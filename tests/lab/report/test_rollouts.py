@@ -54,7 +54,7 @@ def test_the_first_of_each_comes_before_the_second_of_any():
 
 def test_domains_are_shown_alike(tmp_path):
     code = [{"domain": "code", "prompt": f"code {at}"} for at in range(3)]
-    math, code = shown(tmp_path, 1, [*({"prompt": str(at)} for at in range(30)), *code]).split("<h4>")[1:]
+    code, math = shown(tmp_path, 1, [*({"prompt": str(at)} for at in range(30)), *code]).split("<h4>")[1:]
     assert (math.count('class="rollout"'), code.count('class="rollout"')) == (LATEST - 3, 3)
 
 

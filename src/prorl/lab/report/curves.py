@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, pairwise
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any, Literal
 
 from prorl.algo.t_interval import t_interval
@@ -51,46 +50,43 @@ class Chart:
     percent: bool = False
 
 
-SHARED: Mapping[str, Chart] = MappingProxyType(
-    {
-        chart.key: chart
-        for chart in (
-            Chart(key="validation", title="Validation", source="validations", shape="points", percent=True),
-            Chart(key="reward", title="Score and reward"),
-            Chart(key="domains", title="Score per domain"),
-            Chart(key="clip", title="Tokens held back", percent=True),
-            Chart(key="truncated", title="Cut off and unanswered", percent=True),
-            Chart(key="informative", title="Informative share", percent=True, shape="stack"),
-            Chart(key="seconds", title="Step time by phase", unit="seconds", shape="stack"),
-        )
-    }
-)
+SHARED: Mapping[str, Chart] = {
+    chart.key: chart
+    for chart in (
+        Chart(key="validation", title="Validation", source="validations", shape="points", percent=True),
+        Chart(key="reward", title="Score and reward"),
+        Chart(key="domains", title="Score per domain"),
+        Chart(key="clip", title="Tokens held back", percent=True),
+        Chart(key="truncated", title="Cut off and unanswered", percent=True),
+        Chart(key="informative", title="Informative share", percent=True, shape="stack"),
+        Chart(key="seconds", title="Step time by phase", unit="seconds", shape="stack"),
+    )
+}
 """Charts of several metrics; any other metric has a chart of its own, from its row in the table."""
 
-NOTES: Mapping[str, str] = MappingProxyType(
-    {
-        "validation": "Problems held out of training. Validations may steer resets, so that an evaluation on test "
-        "problems says more.",
-        "reward": "Score: of all judged groups. Reward: what was trained on, after filtering and shaping.",
-        "domains": "Mean score of all judged groups, rejected ones included: those without a verifier error.",
-        "clip": "Share of tokens whose ratio was clipped, or whose weight left the mismatch bounds.",
-        "truncated": "Share of judged responses that hit the length limit, and of those without an answer.",
-        "informative": "What became of the drawn problems: trained on, or dropped because all scores were equal.",
-        "seconds": "Wall clock of a training step; validations and checkpoints come on top.",
-        "entropy": "Near zero the policy no longer explores; a surge means that it falls apart.",
-        "kl": "Falls to zero at a reset and climbs as the policy moves on.",
-        "grad_norm": "Before clipping.",
-        "mismatch": "Should stay small: both compute the same policy.",
-        "length": "Mean over the responses of all groups without a verifier error.",
-        "learning_rate": "As used, with the changes by detectors and the operator.",
-        "kl_coef": "Weight of the KL penalty that keeps the policy near the reference.",
-        "length_weight": "Weight of the cosine length penalty; zero outside its windows.",
-        "tokens_per_second": "All sampled tokens over the whole time of the step.",
-    }
-)
-WHOLE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {"score": {"width": 3.0, "dash": "solid"}, "pass_at_n": {"width": 1.8, "dash": "dot"}}
-)
+NOTES: Mapping[str, str] = {
+    "validation": "Problems held out of training. Validations may steer resets, so that an evaluation on test "
+    "problems says more.",
+    "reward": "Score: of all judged groups. Reward: what was trained on, after filtering and shaping.",
+    "domains": "Mean score of all judged groups, rejected ones included: those without a verifier error.",
+    "clip": "Share of tokens whose ratio was clipped, or whose weight left the mismatch bounds.",
+    "truncated": "Share of judged responses that hit the length limit, and of those without an answer.",
+    "informative": "What became of the drawn problems: trained on, or dropped because all scores were equal.",
+    "seconds": "Wall clock of a training step; validations and checkpoints come on top.",
+    "entropy": "Near zero the policy no longer explores; a surge means that it falls apart.",
+    "kl": "Falls to zero at a reset and climbs as the policy moves on.",
+    "grad_norm": "Before clipping.",
+    "mismatch": "Should stay small: both compute the same policy.",
+    "length": "Mean over the responses of all groups without a verifier error.",
+    "learning_rate": "As used, with the changes by detectors and the operator.",
+    "kl_coef": "Weight of the KL penalty that keeps the policy near the reference.",
+    "length_weight": "Weight of the cosine length penalty; zero outside its windows.",
+    "tokens_per_second": "All sampled tokens over the whole time of the step.",
+}
+WHOLE: Mapping[str, Mapping[str, Any]] = {
+    "score": {"width": 3.0, "dash": "solid"},
+    "pass_at_n": {"width": 1.8, "dash": "dot"},
+}
 """Lines of what the other curves of a chart make up, and of what they may reach; grey where these have colours."""
 
 
@@ -318,17 +314,15 @@ def short(values: Sequence[float]) -> list[float | None]:
 
 # -- annotations: what happened, drawn over every curve
 
-MARK_COLORS: Mapping[str, str] = MappingProxyType(
-    {
-        "reset": "#b8508f",
-        "stage": "#1f9a85",
-        "intervention": "#d9622b",
-        "roll back": "#c8323c",
-        "order": "#6a63c6",
-        "resume": "#7d858f",
-        "warning": "#a5821a",
-    }
-)
+MARK_COLORS: Mapping[str, str] = {
+    "reset": "#b8508f",
+    "stage": "#1f9a85",
+    "intervention": "#d9622b",
+    "roll back": "#c8323c",
+    "order": "#6a63c6",
+    "resume": "#7d858f",
+    "warning": "#a5821a",
+}
 """Kind of annotation → colour of its thin line; the end of a run needs none."""
 
 TICK = 0.06  # of the height

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,10 +56,8 @@ def along(files: Sequence[Path]) -> list[Path]:
 def _step(path: Path, most: int) -> tuple[str, str]:
     """A title and the rollouts of one file as HTML: at most so many, as equally many of each domain as there are."""
     chosen = in_turn(_records(path), _domain, most)
-    by_domain: dict[str, str] = {}
-    for record in chosen:
-        by_domain[_domain(record)] = by_domain.get(_domain(record), "") + _card(record)
-    body = "".join(f"<h4>{escape(domain)}</h4>{cards}" for domain, cards in by_domain.items())
+    by_domain = groupby(sorted(chosen, key=_domain), key=_domain)
+    body = "".join(f"<h4>{escape(name)}</h4>{''.join(map(_card, records))}" for name, records in by_domain)
     step = path.stem.removeprefix("step_").lstrip("0") or "0"
     return f"Step {step}: {count(len(chosen), 'rollout')}", body
 

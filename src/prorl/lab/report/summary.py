@@ -6,15 +6,16 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from statistics import fmean
 from typing import Any
 
 from prorl.algo.t_interval import t_interval
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
-from prorl.lab.report.curves import groups
+from prorl.lab.report.curves import Group, groups
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
-from prorl.lab.tables import Cell, Number, Table, count, duration, escape, points
+from prorl.lab.tables import Table, count, duration, escape, points
 from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
@@ -26,14 +27,32 @@ LINEAGE = "Reference lineage"
 
 def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
     """The first part of a page; `measured` is what evaluations say, as safe HTML per run, where they were read."""
-    if len(runs) > 1:
-        return _overlay(runs, measured)
-    (run,) = runs
+    told = [_one(run, worked) for run, worked in zip_longest(runs, measured, fillvalue="")]
+    if len(runs) == 1:
+        return Section(key="summary", title="Summary", html=told[0])
+    seeds = bullets(filter(None, (_seeds(group) for group in groups(runs))))
+    colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
+    folds = (
+        fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", html)
+        for run, html in zip(runs, told, strict=True)
+    )
+    facts = [{name: value for name, value, _ in _facts(run)} for run in runs]
+    names = tuple(dict.fromkeys(name for of_run in facts for name in of_run))
+    rows = tuple(
+        (run.name, str(run.config.get("seed", "")), run.health, *map(of_run.get, names))
+        for run, of_run in zip(runs, facts, strict=True)
+    )
+    table = Table(title="", columns=("run", "seed", "health", *names), rows=rows)
+    html = seeds + "".join(folds) + paragraph(colours, tone="soft")
+    return Section(key="summary", title="Summary", html=html, tables=(table,))
+
+
+def _one(run: RunHistory, worked: str) -> str:
+    """One run in a minute."""
     marks = [mark.text for mark in reversed(run.marks)]
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
     happened = ", ".join(count(number, kind) for kind, number in counts.items())
     decided = fold(f"Everything that was decided ({len(marks)})", bullets(marks[:MARKS_SHOWN]))
-    worked = "".join(measured)
     parts = [
         paragraph(_trained(run)),
         _cards(run),
@@ -44,7 +63,7 @@ def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ())
         heading("Worth a look"),
         bullets(findings(run), tone="warn") or paragraph("Nothing stands out.", tone="good"),
     ]
-    return Section(key="summary", title="Summary", html="".join(parts))
+    return "".join(parts)
 
 
 def _trained(run: RunHistory) -> str:
@@ -83,45 +102,15 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
             yield metric.title, text(metric, fmean(recent) if recent else None), about
 
 
-def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> Section:
-    seeds = (_seeds(group.label, group.runs) for group in groups(runs) if len(group.runs) > 1)
-    against = zip(runs, measured, strict=False)
-    found = bullets((f"{run.name}: {text}" for run in runs for text in findings(run)), tone="warn")
-    colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
-    columns = ("run", "seed", "health", "steps", "time", "resets", "validation first", "last", "best")
-    parts = [
-        bullets(filter(None, seeds)),
-        *(fold(f"{run.name} against its base", worked) for run, worked in against),
-        heading("Worth a look") + found if found else "",
-        paragraph(colours, tone="soft"),
-    ]
-    table = Table(title="", columns=columns, rows=tuple(map(_row, runs)))
-    return Section(key="summary", title="Summary", html="".join(parts), tables=(table,))
-
-
-def _row(run: RunHistory) -> tuple[Cell, ...]:
-    scores = [score for _, score in _validation(run)]
-    shown = (scores[0], scores[-1], max(scores)) if scores else (None, None, None)
-    return (
-        run.name,
-        str(run.config.get("seed", "")),
-        run.health,
-        _progress(run),
-        duration(run.steps.total("seconds.total")),
-        sum(mark.kind == "reset" for mark in run.marks),
-        *(Number(value=score, form=".1%") for score in shown),
-    )
-
-
-def _seeds(name: str, runs: Sequence[RunHistory]) -> str:
+def _seeds(group: Group) -> str:
     """The gain in the validation over seeds, and that it may be chance where the interval includes zero."""
-    gains = [scores[-1][1] - scores[0][1] for scores in map(_validation, runs) if len(scores) > 1]
+    gains = [scores[-1][1] - scores[0][1] for scores in map(_validation, group.runs) if len(scores) > 1]
     if len(gains) < 2:
         return ""
     low, high = t_interval(gains)
     doubt = "; the interval includes zero, so this may be chance" if low <= 0 <= high else ""
     return (
-        f"{name}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
+        f"{group.label}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
         f"{len(gains)} seeds {points(low)} to {points(high)}{doubt}."
     )
 
