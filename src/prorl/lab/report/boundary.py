@@ -96,11 +96,11 @@ def measured(folder: Path) -> str:
         missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
         return paragraph(missing, tone="soft")
     pair = max(pairs, key=lambda pair: pair.base.samples)
-    text, tables = _verdict(pair, "its base", f"the policy of step {pair.trained.step}")
+    text, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     return text + tables_html(tables)
 
 
-def _verdict(pair: Pair, *names: str) -> tuple[str, list[Table]]:
+def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
     """What a pair of models gained in every part: sentences, and a folded table of the domains."""
     html, tables = "", []
     for found in results.gains(pair, parts=PARTS):
@@ -167,7 +167,7 @@ def _pass_section(shown: Shown) -> Section:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
             title = f"pass@k per domain, {PARTS[part]}"
             figures.append(shown.figure(f"pass-{part}", title, HOW_TO_READ, by_domain))
-    html, tables = _verdict(shown.pair, first.name, last.name) if last is not first else ("", [])
+    html, tables = _verdict(shown.pair, (first.name, last.name)) if last is not first else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
 

@@ -123,7 +123,7 @@ def _validation(found: Sequence[Validated | None]) -> Rows:
     yield "after step", _numbers(COUNT, found, lambda one: one.step)
     yield "pass@1", _numbers(SHARE, found, lambda one: one.score)
     for domain in dict.fromkeys(domain for one in found if one for domain in one.domains):
-        yield domain, _numbers(SHARE, [one and one.domains.get(domain) for one in found], float)
+        yield domain, [_number(SHARE, one.domains.get(domain) if one else None) for one in found]
 
 
 def _decisions(runs: Sequence[RunHistory]) -> Rows:
@@ -152,9 +152,9 @@ def _measured(runs: Sequence[Gains | None]) -> Rows:
     yield "after step", _numbers(COUNT, runs, lambda found: found.step)
     for k in dict.fromkeys(k for found in runs if found for k in found.rows[-1].base.ks):
         means = [found.rows[-1] if found and k in found.rows[-1].base.ks else None for found in runs]
-        gains = [row and next(one for one in row.differences if one.k == k) for row in means]
-        yield f"pass@{k}, base", [_number(SHARE, row and row.base.at(k)) for row in means]
-        yield f"pass@{k}, trained", [_number(SHARE, row and row.trained.at(k)) for row in means]
+        gains = [next(one for one in row.differences if one.k == k) if row else None for row in means]
+        yield f"pass@{k}, base", [_number(SHARE, row.base.at(k) if row else None) for row in means]
+        yield f"pass@{k}, trained", [_number(SHARE, row.trained.at(k) if row else None) for row in means]
         yield f"pass@{k}, gain", [difference_cell(gain) for gain in gains]
 
 

@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
 from statistics import fmean
 from typing import Any
 
@@ -27,7 +26,7 @@ LINEAGE = "Reference lineage"
 
 def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
     """The first part of a page; `measured` is what evaluations say, as safe HTML per run, where they were read."""
-    told = [_one(run, worked) for run, worked in zip_longest(runs, measured, fillvalue="")]
+    told = [_one(run, worked) for run, worked in zip(runs, measured or [""] * len(runs), strict=True)]
     if len(runs) == 1:
         return Section(key="summary", title="Summary", html=told[0])
     seeds = bullets(filter(None, (_seeds(group) for group in groups(runs))))
@@ -229,10 +228,10 @@ def recipe_section(runs: Sequence[RunHistory]) -> Section:
 
 def changes(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Dotted key, value and default of every setting that is not at its default; no default reads as empty."""
-    defaults = RunConfig.model_construct().model_dump(mode="json")
+    # Built without the fields that every recipe must say: these have no default.
+    defaults = RunConfig.model_construct().model_dump(mode="json")  # type: ignore[call-arg]
     found = []
     for section, settings in config.items():
-        # What every recipe must say (its model, its tasks) has no default to go through key by key.
         depth = DEEP if section in defaults else 1
         default = dict(flat({section: defaults[section]})) if section in defaults else {}
         for key, value in flat({section: settings}, depth):
