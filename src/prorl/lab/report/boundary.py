@@ -337,26 +337,18 @@ def _level_section(shown: Shown, trained: Levels) -> list[Section]:
 
 def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -> Figure:
     note = f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained."
-    by_task = {
-        task: [
-            (model, _by_level(problems, k))
-            for model in shown.models
-            if (problems := model.of("levels", task=task))
-        ]
-        for task in tasks
-    }
+    by_task: dict[str, Curves] = {}
+    for task in tasks:
+        asked = ((model, model.of("levels", task=task)) for model in shown.models)
+        by_task[task] = [(model, _by_level(problems, k)) for model, problems in asked if problems]
     figure = drawing.curves_figure(
         (f"{shown.key}-levels-{k}", f"Difficulty levels, pass@{k}", note),
         by_task,
         {"dtick": 1, "title": {"text": "level"}, "unifiedhovertitle": {"text": "level %{x}"}},
         drawing.share_axis(f"pass@{k}"),
     )
-    look = {
-        "type": "rect",
-        "layer": "below",
-        "fillcolor": drawing.faded(drawing.GREY, 0.14),
-        "line": {"width": 0},
-    }
+    grey = drawing.faded(drawing.GREY, 0.14)
+    look = {"type": "rect", "layer": "below", "fillcolor": grey, "line": {"width": 0}, "y0": 0, "y1": 1}
     shades = [
         {
             **look,
@@ -364,8 +356,6 @@ def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -
             "yref": f"{drawing.axis('y', panel)} domain",
             "x0": min(levels) - 0.5,
             "x1": max(levels) + 0.5,
-            "y0": 0,
-            "y1": 1,
         }
         for panel, task in enumerate(tasks)
         if (levels := trained.get(task))
@@ -375,16 +365,10 @@ def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -
 
 def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
     """The rate at every level, as a curve over levels instead of k's."""
-    levels = sorted(grouped(problems, by_level).items())
-    rates = [curve("", members, (k,)) for _, members in levels]
-    return Curve(
-        label="",
-        problems=len(problems),
-        ks=tuple(level for level, _ in levels),
-        rates=tuple(rate.rates[0] for rate in rates),
-        low=tuple(rate.low[0] for rate in rates),
-        high=tuple(rate.high[0] for rate in rates),
-    )
+    levels, members = zip(*sorted(grouped(problems, by_level).items()), strict=True)
+    found = [curve("", of_level, (k,)) for of_level in members]
+    rates, low, high = zip(*((one.rates[0], one.low[0], one.high[0]) for one in found), strict=True)
+    return Curve(label="", problems=len(problems), ks=levels, rates=rates, low=low, high=high)
 
 
 def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
