@@ -77,10 +77,10 @@ class Shown:
         asked = ((model, model.of(part, **about)) for model in self.models)
         return [(model, curve("", problems, self.ks)) for model, problems in asked if problems]
 
-    def figure(self, key: str, what: str, note: str, curves: Mapping[str, Curves]) -> Figure:
-        """Curves of what depends on k, as `pass@k`, in panels by their names."""
-        axes = drawing.k_axis(self.ks), drawing.share_axis(what.partition(" ")[0].rstrip(","))
-        return drawing.curves_figure((f"{self.key}-{key}", what, note), curves, *axes)
+    def figure(self, key: str, rate: str, about: str, note: str, curves: Mapping[str, Curves]) -> Figure:
+        """Curves of a rate by k (`pass@k`, `maj@k`), in panels by their names."""
+        axes = drawing.k_axis(self.ks), drawing.share_axis(rate)
+        return drawing.curves_figure((f"{self.key}-{key}", f"{rate}, {about}", note), curves, *axes)
 
 
 def measured(folder: Path) -> str:
@@ -160,13 +160,13 @@ def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
     first, last = shown.models[0], shown.models[-1]
     mean = {PARTS[part]: shown.curves(part) for part in PARTS if first.of(part)}
-    figures = [shown.figure("pass", "pass@k, mean over domains", HOW_TO_READ, mean)]
+    figures = [shown.figure("pass", "pass@k", "mean over domains", HOW_TO_READ, mean)]
     for part in PARTS:
         domains = sorted({problem.domain for problem in first.of(part)})
         if len(domains) > 1:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
-            title = f"pass@k per domain, {PARTS[part]}"
-            figures.append(shown.figure(f"pass-{part}", title, HOW_TO_READ, by_domain))
+            about = f"{PARTS[part]} problems per domain"
+            figures.append(shown.figure(f"pass-{part}", "pass@k", about, HOW_TO_READ, by_domain))
     html, tables = _verdict(shown.pair, (first.name, last.name)) if last is not first else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
@@ -271,7 +271,7 @@ def _answer_section(shown: Shown) -> Section:
     curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS}
     found = {name: of_models for name, of_models in curves.items() if of_models}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
-    figures = (shown.figure("answers-majority", "maj@k, mean over domains", note, found),) if found else ()
+    figures = (shown.figure("answers-majority", "maj@k", "mean over domains", note, found),) if found else ()
     seen = {"tables": (*tables, _outcome_table(shown.models)), "figures": figures}
     return shown.section("answers", "Format, votes, lengths", paragraph(ANSWERED), **seen)
 

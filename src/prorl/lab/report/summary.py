@@ -52,9 +52,13 @@ def _one(run: RunHistory, worked: str) -> str:
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
     happened = ", ".join(count(number, kind) for kind, number in counts.items())
     decided = fold(f"Everything that was decided ({len(marks)})", bullets(marks[:MARKS_SHOWN]))
+    cards = (
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(about)}</small></dd></div>"
+        for name, value, about in _facts(run)
+    )
     parts = [
         paragraph(_trained(run)),
-        _cards(run),
+        f'<dl class="facts">{"".join(cards)}</dl>',
         heading("Did it work?") + worked if worked else "",
         heading("What happened"),
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no order."),
@@ -77,16 +81,8 @@ def _trained(run: RunHistory) -> str:
     )
 
 
-def _cards(run: RunHistory) -> str:
-    """Numbers that are seen first: what it is, the number, a remark below it."""
-    cards = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(about)}</small></dd></div>"
-        for name, value, about in _facts(run)
-    )
-    return f'<dl class="facts">{cards}</dl>'
-
-
 def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
+    """Numbers that are seen first: what it is, the number, a remark below it."""
     yield "Steps", _progress(run), run.health
     scores = _validation(run)
     if scores:
