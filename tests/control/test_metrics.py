@@ -13,7 +13,7 @@ from prorl.control import detectors, metrics
 from prorl.control.events import RolloutStats, Stepped, Validated
 from prorl.control.metrics import STEP, VALIDATION, WATCHED, Metric, overhead, step_line, text
 from prorl.control.state import RunState, evolve
-from prorl.lab.report import charts, compare, summary
+from prorl.lab.report import compare, curves, summary
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.sections import figures
 from prorl.lab.watch import console, scalars
@@ -33,7 +33,7 @@ NEW = Metric(
 
 
 def test_a_metric_added_to_the_table_is_seen_everywhere(tmp_path, monkeypatch):
-    for module in (metrics, console, charts, compare, summary):
+    for module in (metrics, console, curves, compare, summary):
         monkeypatch.setattr(module, "STEP", (*STEP, NEW))
     monkeypatch.setattr(detectors, "WATCHED", (*WATCHED, ("surplus_share", replace(NEW, usual=0.1))))
     event = stepped(1)

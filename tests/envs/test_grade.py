@@ -7,10 +7,9 @@ import time
 import pytest
 
 import prorl.envs
-from prorl.envs import task, tasks
+from prorl.envs import grade, task, tasks
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import respond
-from prorl.envs.grading import grade
 from prorl.envs.sandbox.jobs import CaseResult
 from prorl.envs.types import Problem, Task, Verdict
 

@@ -230,19 +230,20 @@ def report(
     """
     from prorl.lab.report.page import export_figures
     from prorl.lab.report.sections import figures as figures_of
-    from prorl.lab.report.sections import read_runs, sections, tables, write_report
+    from prorl.lab.report.sections import sections, tables, write_report
+    from prorl.run.history import read_history
 
     folders = list(dict.fromkeys(map(run_folder, runs)))
     with RichConsole(stderr=True).status("report") as status:
         if as_json:
             if out is not None or figures is not None:
                 raise ProrlError("--json writes no file: leave out --out and --figures, or --json")
-            show(tables(sections(read_runs(folders)), folders), as_json)
+            show(tables(sections([read_history(folder) for folder in folders])), as_json)
             return
-        path, parts = write_report(folders, out, progress=lambda what: status.update(f"report: {what}"))
+        path, parts = write_report(folders, out)
         echo(path)
         if figures is not None:
-            status.update("report: drawing pictures")
+            status.update("drawing pictures")
             found = export_figures(figures_of(parts), figures, format)
             echo(f"{len(found)} pictures in {figures}")
 

@@ -1,6 +1,6 @@
 """Verifiable problems and verdicts: tasks that make problems, and graders for answers of your own. Useful without RL.
 
-    from prorl.envs import task, tasks
+    from prorl.envs import grade, task, tasks
 
     grade("math", r"\\frac{1}{2}", r"so it is \\boxed{0.5}").score      # 1.0
     countdown = task("countdown")

@@ -12,9 +12,7 @@ from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.families.numbers import LinearEquation
 from prorl.lab.evals.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
-from prorl.lab.report.boundary import boundary_sections, trained_levels
-from prorl.lab.report.drawing import RAMP, drawn
-from prorl.lab.report.moved import creativity_section, measured
+from prorl.lab.report.boundary import boundary_sections, measured, trained_levels
 from prorl.lab.report.page import section_json
 from prorl.rollout.validation import Kept
 from support.evaluations import evaluation, result, results, voted
@@ -35,47 +33,40 @@ def shelve(folder, name, *models):
     return folder
 
 
-def by_key(sections):
-    return {section.key: section for section in sections}
+def shown(folder, *models):
+    """The sections about a run's evaluation of these models, without the part of the keys that is its name."""
+    if models:
+        shelve(folder, "evaluation", *models)
+    return {one.key.removeprefix("boundary-evaluation-"): one for one in boundary_sections(folder)}
 
 
-def figures(sections):
-    return {figure.key: figure for section in sections for figure in section.figures}
+def lines(figure, axis="x"):
+    return [one for one in figure.data if one["mode"] == "lines+markers" and one["xaxis"] == axis]
 
 
 def strings(value):
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        yield from chain(value, *map(strings, value.values()))
-    elif isinstance(value, list):
-        yield from chain.from_iterable(map(strings, value))
+    elif isinstance(value, (dict, list)):
+        keys = value if isinstance(value, dict) else ()
+        yield from chain(keys, *map(strings, value.values() if keys else value))
 
 
-def by_level(rates):
-    return [result(solved, level=level, index=level, part="levels") for level, solved in enumerate(rates, 1)]
+def model(step, solved, far, levels):
+    """A model by how many responses pass of held-out problems, those out of domain, and one problem per level."""
+    by_level = [result(one, level=at, index=at, part="levels") for at, one in enumerate(levels, 1)]
+    problems = [*results(solved), *results(far, part="ood", task="far"), *by_level]
+    return evaluation(f"step_{step:06d}" if step else "base", problems, step=step)
 
 
-BASE = evaluation(
-    "base",
-    [*results([8, 4, 0, 0, 3]), *results([0, 1], part="ood", task="far"), *by_level([8, 2, 0])],
-    step=0,
-)
-HALF = evaluation(
-    "step_000004",
-    [*results([9, 4, 0, 6, 2]), *results([0, 1], part="ood", task="far"), *by_level([9, 4, 1])],
-    step=4,
-)
-LAST = evaluation(
-    "step_000008",
-    [*results([9, 9, 0, 16, 0]), *results([0, 2], part="ood", task="far"), *by_level([16, 9, 5])],
-    step=8,
-)
+BASE = model(0, [8, 4, 0, 0, 3], [0, 1], [8, 2, 0])
+HALF = model(4, [9, 4, 0, 6, 2], [0, 1], [9, 4, 1])
+LAST = model(8, [9, 9, 0, 16, 0], [0, 2], [16, 9, 5])
 
 
 @pytest.fixture
 def sections(tmp_path):
-    return boundary_sections(shelve(tmp_path, "evaluation", BASE, HALF, LAST))
+    return shown(tmp_path, BASE, HALF, LAST)
 
 
 def test_without_a_evaluation_it_says_so_and_gives_the_command(tmp_path):
@@ -85,67 +76,44 @@ def test_without_a_evaluation_it_says_so_and_gives_the_command(tmp_path):
 
 
 def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
-    text = by_key(sections)["boundary-evaluation-moved"].html
-    assert (
-        "Never solved by the base in 16 tries and solved now: 1 of 7 problems (1 surely); lost: 1 (0 surely)."
-        in text
+    told = (
+        "Never solved by the base in 16 tries and solved now: 1 of 5 problems (1 surely); lost: 1 (0 surely)."
     )
+    assert told in sections["pass"].html
+    table, patterns = sections["moved"].tables
+    assert [row[:6] for row in table.rows if row[0] == "all"] == [
+        ("all", "held-out", 5, 2, 1, 1),
+        ("all", "out of domain", 2, 1, 0, 0),
+    ]
+    assert "before and after step 4" in patterns.notes[0]
 
 
 def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_path):
-    other = replace(LAST, model="Qwen", step=None)
-    folder = shelve(tmp_path, "evaluation", BASE, other)
-    keys = by_key(boundary_sections(folder)).keys()
-    assert "boundary-evaluation-moved" in keys
-    assert "boundary-evaluation-patterns" not in keys
-    assert "Not measured" in measured(folder)
+    moved = shown(tmp_path, BASE, replace(LAST, model="Qwen", step=None))["moved"]
+    assert [table.title for table in moved.tables] == ["Who solves what, per task"]
+    assert "Not measured" in measured(tmp_path)
 
 
 def test_a_model_that_did_not_change_has_not_moved_the_boundary(tmp_path):
-    twin = replace(BASE, model="step_000008", step=8)
-    sections = by_key(boundary_sections(shelve(tmp_path, "evaluation", BASE, twin)))
-    text = sections["boundary-evaluation-moved"].html
-    assert "surely rose on none of 1 held-out task " in text
-    assert "surely rose on none of 1 out of domain task " in text
-    assert "solved now: 0 of 7 problems" in sections["boundary-evaluation-moved"].html
-    assert sections["boundary-evaluation-pass"].html.count("which may be chance") == 4
-    assert "No problem that the base never solved" in sections["boundary-evaluation-solvable"].html
+    sections = shown(tmp_path, BASE, replace(BASE, model="step_000008", step=8))
+    assert "surely rose on none of 1 held-out task " in sections["moved"].html
+    assert "surely rose on none of 1 out of domain task " in sections["moved"].html
+    assert "solved now: 0 of 5 problems" in sections["pass"].html
+    assert sections["pass"].html.count("which may be chance") == 4
+    assert "No problem that the base never solved" in sections["solvable"].html
 
 
 def test_the_curves_are_pass_at_k_of_every_model(sections):
-    lines = [
-        trace
-        for trace in figures(sections)["boundary-evaluation-pass"].data
-        if "name" in trace and trace["xaxis"] == "x"
-    ]
-    assert [line["name"] for line in lines] == ["base", "step 4", "step 8"]
-    assert list(lines[0]["x"]) == [1, 2, 4, 8, 16]
-    expected = [sum(pass_at_k(SAMPLES, c, k) for c in (8, 4, 0, 0, 3)) / 5 for k in lines[0]["x"]]
-    assert list(lines[0]["y"]) == pytest.approx(expected)
-
-
-def test_the_bars_of_a_task_are_all_of_its_problems(sections):
-    bars = figures(sections)["boundary-evaluation-moved-bars"].data
-    for axis in ("x", "x2"):
-        shares = [trace["x"] for trace in bars if trace["xaxis"] == axis]
-        assert [sum(task) for task in zip(*shares, strict=True)] == pytest.approx([1.0])
-
-
-def test_bars_are_equally_high_however_many_tasks_a_part_has(tmp_path):
-    def solved(by):
-        return [result(by, task=f"t{place}", index=place) for place in range(40)] + [result(by, part="ood")]
-
-    models = evaluation("base", solved(1), step=0), evaluation("step_000008", solved(2), step=8)
-    layout = figures(boundary_sections(shelve(tmp_path, "evaluation", *models)))[
-        "boundary-evaluation-moved-bars"
-    ].layout
-    assert layout["yaxis"]["range"] == layout["yaxis2"]["range"] == [39.5, -0.5]
+    found = lines(sections["pass"].figures[0])
+    assert [line["name"] for line in found] == ["base", "step 4", "step 8"]
+    assert list(found[0]["x"]) == [1, 2, 4, 8, 16]
+    expected = [sum(pass_at_k(SAMPLES, c, k) for c in (8, 4, 0, 0, 3)) / 5 for k in found[0]["x"]]
+    assert list(found[0]["y"]) == pytest.approx(expected)
 
 
 def test_the_heat_map_has_the_bases_easiest_problem_first_in_every_row(tmp_path):
-    shuffled = replace(LAST, problems=LAST.problems[::-1])
-    sections = boundary_sections(shelve(tmp_path, "evaluation", BASE, shuffled))
-    heat = figures(sections)["boundary-evaluation-moved-map"].data[0]
+    sections = shown(tmp_path, BASE, replace(LAST, problems=LAST.problems[::-1]))
+    heat = sections["moved"].figures[0].data[0]
     assert heat["y"] == ["base", "step 8"]
     base, last = heat["z"]
     assert base == sorted(base, reverse=True)
@@ -154,11 +122,11 @@ def test_the_heat_map_has_the_bases_easiest_problem_first_in_every_row(tmp_path)
     assert base[3] == last[4] == min(base)  # never
 
 
-def test_the_trained_levels_of_a_levels_are_shaded(sections):
-    (shade,) = figures(sections)["boundary-evaluation-levels-1"].layout["shapes"]
+def test_levels_are_curves_and_those_that_are_trained_are_shaded(sections):
+    figure, _ = sections["levels"].figures
+    (shade,) = figure.layout["shapes"]
     assert (shade["x0"], shade["x1"]) == (0.5, 2.5)
-    lines = [trace for trace in figures(sections)["boundary-evaluation-levels-1"].data if "name" in trace]
-    assert list(lines[-1]["y"]) == [1.0, 9 / 16, 5 / 16]
+    assert list(lines(figure)[-1]["y"]) == [1.0, 9 / 16, 5 / 16]
 
 
 def test_a_task_without_weights_trains_all_its_own_levels(tmp_path):
@@ -166,79 +134,70 @@ def test_a_task_without_weights_trains_all_its_own_levels(tmp_path):
     assert trained_levels(tmp_path) == {"t": (2, 1), "linear_equation": LinearEquation.levels}
 
 
-def test_a_rise_above_the_trained_levels_is_told_with_its_levels(tmp_path):
+@pytest.mark.parametrize(
+    ("beyond", "told"),
+    [
+        (4, "pass@1 surely rose on 1 of 1 task, t (+25.0 points)"),
+        (0, "pass@16 surely rose on none of 1 task."),
+    ],
+)
+def test_a_rise_above_the_trained_levels_is_told(tmp_path, beyond, told):
     def climbed(model, step, beyond):
-        levels = [
-            *results([9] * 8),
-            *results([9] * 8, part="levels"),
-            *results([beyond] * 8, part="levels", level=5),
-        ]
-        return evaluation(model, levels, step=step)
+        above = results([beyond] * 8, part="levels", level=5)
+        return evaluation(model, [*results([9] * 8), *results([9] * 8, part="levels"), *above], step=step)
 
-    base = climbed("base", 0, 0)
-    higher = by_key(
-        boundary_sections(shelve(tmp_path / "up", "evaluation", base, climbed("step_000008", 8, 4)))
-    )
-    same = by_key(
-        boundary_sections(shelve(tmp_path / "same", "evaluation", base, climbed("step_000008", 8, 0)))
-    )
-    assert "pass@1 surely rose on 1 of 1 task, t (+25.0 points)" in higher["boundary-evaluation-levels"].html
-    assert "pass@16 surely rose on none of 1 task." in same["boundary-evaluation-levels"].html
+    sections = shown(tmp_path, climbed("base", 0, 0), climbed("step_000008", 8, beyond))
+    assert told in sections["levels"].html
 
 
 def test_format_failures_are_told_apart_from_wrong_answers(tmp_path):
     base = evaluation("base", [voted({"7": (4, True), "8": (4, False)}, silent=8)], step=0)
     last = evaluation("step_000008", [voted({"7": (8, True), "8": (8, False)})], step=8)
-    sections = boundary_sections(shelve(tmp_path, "evaluation", base, last))
-    text = by_key(sections)["boundary-evaluation-answers"].html
-    assert "responses of base 50.0% hold no answer" in text
-    assert "pass@1 went from 50.0% to 50.0%" in text
-    passed, wrong, silent = figures(sections)["boundary-evaluation-answers-outcomes"].data
-    assert [list(one["x"]) for one in (passed, wrong, silent)] == [[0.25, 0.5], [0.25, 0.5], [0.5, 0.0]]
+    answers, outcomes = shown(tmp_path, base, last)["answers"].tables
+    shares = [dict(zip(answers.columns, row, strict=True)) for row in answers.rows]
+    assert [row["no answer"].value for row in shares] == [0.5, 0.0]
+    assert [row["pass@1 of answered"].value for row in shares] == [0.5, 0.5]
+    passed_wrong_silent_cut_tokens = [[0.25, 0.25, 0.5, 0.0, 9.0], [0.5, 0.5, 0.0, 0.0, 9.0]]
+    assert [[cell.value for cell in row[3:]] for row in outcomes.rows] == passed_wrong_silent_cut_tokens
+
+
+def test_what_is_not_the_format_is_told_on_problems_that_both_answered(tmp_path):
+    base = evaluation("base", [result(4, unanswered=8), result(0, unanswered=16, index=1)], step=0)
+    last = evaluation("step_000008", [result(12), result(16, index=1)], step=8)
+    answers, _ = shown(tmp_path, base, last)["answers"].tables
+    assert [row[answers.columns.index("pass@1 of answered")].value for row in answers.rows] == [0.5, 0.75]
 
 
 def test_the_measurement_gives_way_to_a_evaluation_that_compares(tmp_path):
-    shelve(tmp_path, "measurement", BASE, LAST)
-    assert "boundary-measurement-pass" in by_key(boundary_sections(tmp_path))
-    shelve(tmp_path, "evaluation", BASE)
-    assert "boundary-measurement-pass" in by_key(boundary_sections(tmp_path))
-    shelve(tmp_path, "other", BASE, LAST)
-    assert "boundary-measurement-pass" not in by_key(boundary_sections(tmp_path))
+    for name, models, there in (
+        ("measurement", (BASE, LAST), True),
+        ("evaluation", (BASE,), True),
+        ("other", (BASE, LAST), False),
+    ):
+        shelve(tmp_path, name, *models)
+        assert ("boundary-measurement-pass" in shown(tmp_path)) is there
 
 
 def test_keys_are_unique_among_several_evaluations(tmp_path):
     shelve(tmp_path, "evaluation", BASE, LAST)
     sections = boundary_sections(shelve(tmp_path, "other", BASE, HALF, LAST))
-    keys = [section.key for section in sections] + [
-        figure.key for section in sections for figure in section.figures
-    ]
-    anchors = [section.key for section in sections]
-    assert len(set(anchors)) == len(anchors)
-    assert len(set(figures(sections))) == len(keys) - len(anchors)
+    for keys in ([one.key for one in sections], [figure.key for one in sections for figure in one.figures]):
+        assert len(set(keys)) == len(keys)
 
 
-def test_a_base_alone_is_drawn_and_compared_with_nothing(tmp_path):
-    keys = by_key(boundary_sections(shelve(tmp_path, "evaluation", BASE)))
-    assert list(keys) == [
-        "boundary-evaluation-pass",
-        "boundary-evaluation-answers",
-        "boundary-evaluation-levels",
-    ]
-
-
-def test_checkpoints_without_a_base_are_not_called_new_or_lost(tmp_path):
-    keys = by_key(boundary_sections(shelve(tmp_path, "evaluation", HALF, LAST)))
-    assert "boundary-evaluation-moved" not in keys
-    assert "and step 4 " in keys["boundary-evaluation-pass"].html
+def test_a_base_alone_is_compared_with_nothing_and_checkpoints_alone_are_not_new_or_lost(tmp_path):
+    assert list(shown(tmp_path / "base", BASE)) == ["pass", "answers", "levels"]
+    sections = shown(tmp_path / "steps", HALF, LAST)
+    assert "moved" not in sections
+    assert "and step 4 " in sections["pass"].html
 
 
 def test_a_damaged_evaluation_is_said_and_the_others_are_shown(tmp_path):
-    shelve(tmp_path, "evaluation", BASE, LAST)
     shelve(tmp_path, "broken")
     (tmp_path / "evals" / "broken" / "base.parquet").write_bytes(b"PAR1")
-    sections = by_key(boundary_sections(tmp_path))
+    sections = shown(tmp_path, BASE, LAST)
     assert "measure again" in sections["boundary-unread"].html
-    assert "boundary-evaluation-moved" in sections
+    assert "moved" in sections
 
 
 def test_nothing_of_a_model_or_a_task_reaches_the_page_as_markup(tmp_path):
@@ -252,89 +211,54 @@ def test_nothing_of_a_model_or_a_task_reaches_the_page_as_markup(tmp_path):
         return replace(one, model=model, problems=tuple(problems))
 
     shelve(tmp_path, "evaluation", poisoned(BASE, "base"))
-    place = tmp_path / "evals" / "evaluation"
-    write_evaluation(place / "alien.parquet", replace(poisoned(LAST, HOSTILE), step=None))
-    sections = boundary_sections(tmp_path)
-    assert by_key(sections)["boundary-evaluation-solvable"].html.count("&lt;img") >= 3
-    for section in sections:
-        assert "<img" not in section.html
-        assert "<a " not in section.html
-        assert "<script" not in section.html
-        for figure in section_json(section)["figures"]:
+    alien = replace(poisoned(LAST, HOSTILE), step=None)
+    write_evaluation(tmp_path / "evals" / "evaluation" / "alien.parquet", alien)
+    sections = shown(tmp_path)
+    assert sections["solvable"].html.count("&lt;img") >= 3
+    for section in map(section_json, sections.values()):
+        assert not re.search("<(img|a |script)", section["html"])
+        for figure in section["figures"]:
             for text in chain(strings(figure["data"]), strings(figure["layout"])):
                 assert "<" not in OURS.sub("", text), text
 
 
 def test_every_section_is_plain_json(sections):
-    for section in sections:
-        json.dumps(section_json(section), allow_nan=False)
+    json.dumps([section_json(section) for section in sections.values()], allow_nan=False)
 
 
 def test_the_interval_of_a_gain_is_the_same_all_over_the_page(sections, tmp_path):
-    whole = measured(tmp_path)
-    found = re.findall("95 % interval ([^ ]+ to [^ ,;.]+)", by_key(sections)["boundary-evaluation-pass"].html)
+    found = re.findall("95 % interval ([^ ]+ to [^ ,;.]+)", sections["pass"].html)
     assert len(found) == 4
-    assert all(interval in whole for interval in found)
-
-
-def test_what_is_not_the_format_is_said_of_one_try_alone(tmp_path):
-    """At k tries a model that often holds no answer has fewer of them."""
-    base = evaluation("base", [result(4, unanswered=8), result(0, unanswered=16, index=1)], step=0)
-    last = evaluation("step_000008", [result(12), result(16, index=1)], step=8)
-    html = by_key(boundary_sections(shelve(tmp_path, "evaluation", base, last)))[
-        "boundary-evaluation-answers"
-    ].html
-    assert "pass@1 went from 50.0% to 75.0% on the 1 problem that both answered" in html
-    assert "pass@16" not in html
+    assert all(interval in measured(tmp_path) for interval in found)
 
 
 # -- the creativity index
 
-MODELS = drawn([evaluation("base", results([1]), step=0), evaluation("step_000008", results([2]), step=8)])
 
+def test_the_index_of_every_model_and_its_gain_are_told_with_their_intervals(tmp_path):
+    def estimate(mean):
+        return Estimate(problems=9, mean=mean, low=mean - 0.5, high=mean + 1)
 
-def estimate(mean):
-    return Estimate(problems=9, mean=mean, low=mean - 0.5, high=mean + 1)
-
-
-def stored(path, gain):
-    rows = [
-        Row(part="test", domain=domain, model=model, index=estimate(index), gain=change)
-        for domain in ("math", "mean")
-        for model, index, change in (("base", 2.0, None), ("step_000008", 3.0, estimate(gain)))
-    ]
-    responses = [
-        Responses(model=model, step=step, counted=18, short=0, words=40.0, floor=0.25)
-        for model, step in (("base", 0), ("step_000008", 8))
-    ]
+    models = ("base", 0, 2.0, None), ("step_000008", 8, 3.0, estimate(1.0))
+    asked = {"counted": 18, "short": 0, "words": 40.0, "floor": 0.25}
     found = Creativity(
         corpus="<b>pages",
         corpus_documents=3,
         corpus_words=12_000,
         lengths=Lengths(),
-        models=tuple(responses),
-        rows=tuple(rows),
+        models=tuple(Responses(model=model, step=step, **asked) for model, step, *_ in models),
+        rows=tuple(
+            Row(part="test", domain=domain, model=model, index=estimate(index), gain=change)
+            for domain in ("math", "mean")
+            for model, _, index, change in models
+        ),
     )
+    assert "creativity" not in shown(tmp_path, BASE, LAST)
+    path = tmp_path / "evals" / "evaluation" / "creativity.json"
     write_creativity(path, found)
-    return path
-
-
-def test_the_gain_is_told_and_every_model_is_drawn_with_its_interval(tmp_path):
-    section = creativity_section(stored(tmp_path / "creativity.json", 1.0), MODELS, "key", "title")
-    html = section_json(section)["html"]
-    assert "2.00 (1.50 to 3.00)</td>" in html
-    assert "+1.00 (+0.50 to +2.00)</td>" in html
-    assert "0.25</td>" in html  # the index if the corpus held all responses
+    html = section_json(shown(tmp_path)["creativity"])["html"]
+    for cell in ("2.00 (1.50 to 3.00)", "3.00 (2.50 to 4.00)", "+1.00 (+0.50 to +2.00)", "0.25"):
+        assert f"{cell}</td>" in html
     assert "corpus: &lt;b&gt;pages, 12,000 words" in html
-    _, last = section.figures[0].data
-    assert (last["x"], last["y"], last["marker"]["color"]) == (["math", "mean"], [3.0, 3.0], RAMP[-1])
-    assert (last["error_y"]["array"], last["error_y"]["arrayminus"]) == ([1.0, 1.0], [0.5, 0.5])
-
-
-def test_without_an_index_there_is_no_section(tmp_path):
-    assert creativity_section(tmp_path / "creativity.json", MODELS, "key", "title") is None
-
-
-def test_a_damaged_index_is_said(tmp_path):
-    (tmp_path / "creativity.json").write_text("{")
-    assert "cannot be read" in creativity_section(tmp_path / "creativity.json", MODELS, "key", "title").html
+    path.write_text("{")
+    assert "cannot be read" in shown(tmp_path)["creativity"].html

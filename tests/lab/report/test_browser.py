@@ -15,21 +15,7 @@ from support.journals import run_with
 pytestmark = needs_chromium
 
 HOSTILE = '</script><script>window.hurt = 1</script><img src=x onerror="window.hurt = 1; alert(1)">'
-SAMPLE = {
-    "step": 10,
-    "draw": 1,
-    "task": HOSTILE,
-    "domain": HOSTILE,
-    "level": 1,
-    "trained": True,
-    "prompt": HOSTILE,
-    "response": HOSTILE,
-    "score": 1.0,
-    "status": "ok",
-    "note": HOSTILE,
-    "tokens": 9,
-    "finish": "stop",
-}
+SAMPLE = dict.fromkeys(("task", "domain", "prompt", "response", "note"), HOSTILE) | {"status": "ok"}
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +24,7 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "hostile"
     rollout_stats = events.rollout_stats(domain_scores={HOSTILE: 0.5, "math": 0.25})
     happened = [
-        *(
-            events.stepped(step, rollout_stats=rollout_stats, length_weight=0.1 * (step > 20))
-            for step in range(1, 41)
-        ),
+        *(events.stepped(step, rollout_stats=rollout_stats) for step in range(1, 41)),
         events.evaluated(0, 0.25, domains={HOSTILE: 0.25}),
         events.evaluated(40, 0.5, domains={HOSTILE: 0.5}),
         events.reset(20),
@@ -63,8 +46,10 @@ def scrolled(tab):
     tab.wait_for_function("() => [...document.querySelectorAll('.plot')].every((plot) => plot.dataset.drawn)")
 
 
-def test_all_figures_are_drawn_and_nothing_is_fetched_or_run(report):
+def test_figures_are_drawn_when_they_are_looked_at_and_nothing_is_fetched_or_run(report):
     with opened(report) as (tab, trouble):
+        tab.wait_for_selector("[data-drawn]")
+        assert 0 < len(tab.query_selector_all("[data-drawn]")) < len(tab.query_selector_all(".plot"))
         scrolled(tab)
         assert len(tab.query_selector_all(".plot .main-svg")) >= 16
         assert tab.evaluate("window.hurt") is None
@@ -72,13 +57,6 @@ def test_all_figures_are_drawn_and_nothing_is_fetched_or_run(report):
         assert HOSTILE in tab.inner_text("main")
         assert HOSTILE in tab.text_content("#plot-validation .legend")
         assert trouble == []
-
-
-def test_figures_below_the_screen_wait(report):
-    with opened(report) as (tab, _):
-        tab.wait_for_selector("[data-drawn]")
-        drawn = len(tab.query_selector_all("[data-drawn]"))
-        assert 0 < drawn < len(tab.query_selector_all(".plot"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -99,50 +77,36 @@ def brightness(color):
     return sum(map(int, color.removeprefix("rgb(").removesuffix(")").split(","))) / 3
 
 
-def test_apply_renews_what_changed_and_keeps_what_a_reader_unfolded(tmp_path):
+def test_apply_renews_what_changed_and_moves_nothing_that_a_reader_unfolded_scrolled_or_focused(tmp_path):
     def section(text, y, *more):
-        line = {"type": "scatter", "x": [1, 2], "y": y}
-        html = f"<p>{text}</p><details><summary>more</summary>text</details>"
-        return Section(
-            key="one",
-            title="One",
-            html=html,
-            figures=(Figure(key="f", title="F", data=(line,), layout={}), *more),
-        )
+        rows = "".join(f"<tr><td><a href='#{row}'>{row}</a></td><td>{text}</td></tr>" for row in range(99))
+        fold = "<details><summary>more</summary>text</details>"
+        html = f'<p>{text}</p>{fold}<div class="scroll"><table>{rows}</table></div>'
+        figure = Figure(key="f", title="F", data=({"type": "scatter", "x": [1, 2], "y": y},), layout={})
+        return Section(key="one", title="One", html=html, figures=(figure, *more))
+
+    def apply(*sections):
+        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(one) for one in sections])
 
     file = tmp_path / "page.html"
     file.write_text(page("live", [section("old", [1, 2])]), encoding="utf-8")
     second = Figure(key="g", title="G", data=({"x": [1], "y": [1]},), layout={}, note="new")
-    with opened(file) as (tab, trouble):
+    with opened(file, viewport={"width": 1280, "height": 6000}) as (tab, trouble):
         tab.wait_for_selector("#plot-f[data-drawn]")
         tab.evaluate("document.querySelector('details').open = true")
-        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(section("new", [1, 9], second))])
+        tab.focus("[href='#50']")
+        place = tab.evaluate("document.querySelector('.scroll').scrollTop")
+        apply(section("new", [1, 9], second))
         tab.wait_for_selector("#plot-g[data-drawn]")
         tab.wait_for_function("() => document.getElementById('plot-f').data[0].y[1] === 9")
         assert tab.inner_text(".body p") == "new"
+        assert "new" in tab.inner_text("tr")
         assert tab.evaluate("document.querySelector('details').open")
-        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(section("new", [1, 9]))])
-        assert tab.query_selector("#figure-g") is None
-        assert len(tab.query_selector_all("#contents a")) == 1
-        assert trouble == []
-
-
-def test_apply_moves_neither_focus_nor_what_a_reader_scrolled(tmp_path):
-    def section(age):
-        rows = "".join(
-            f"<tr><td><a href='#{row}'>{row}</a></td><td>{age} s ago</td></tr>" for row in range(99)
-        )
-        return Section(key="one", title="One", html=f'<div class="scroll"><table>{rows}</table></div>')
-
-    file = tmp_path / "page.html"
-    file.write_text(page("live", [section(1)]), encoding="utf-8")
-    with opened(file) as (tab, trouble):
-        tab.focus("[href='#50']")
-        place = tab.evaluate("document.querySelector('.scroll').scrollTop")
-        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(section(2))])
-        assert "2 s ago" in tab.inner_text("tr")
         assert tab.evaluate("document.activeElement.hash") == "#50"
         assert tab.evaluate("document.querySelector('.scroll').scrollTop") == place > 0
+        apply(section("new", [1, 9]))
+        assert tab.query_selector("#figure-g") is None
+        assert len(tab.query_selector_all("#contents a")) == 1
         assert trouble == []
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from prorl.algo.t_interval import t_interval
-from prorl.lab.report.charts import repetitions
 from prorl.lab.report.compare import Compared, comparison
+from prorl.lab.report.curves import repetitions
 from prorl.lab.results import Pair, gains
 from prorl.lab.tables import Number, Several
 from support.events import blind, command, evaluated, intervened, reset, rollout_stats, stepped, update
@@ -43,21 +43,18 @@ def mean(*scores):
 # -- what belongs together
 
 
-def test_seeds_of_one_recipe_are_a_group_whatever_it_is_called():
-    runs = [story(seed=1), story(seed=2, steps=99), story(seed=3, name="other"), story(seed=4, steps=99)]
-    assert repetitions([run.config for run in runs]) == [(0, 2), (1, 3)]
-
-
-def test_the_care_for_a_process_makes_no_other_experiment():
-    care = recipe()["save"] | {"keep_last": 99}
-    assert repetitions([run.config for run in (story(seed=1), story(seed=2, save=care))]) == [(0, 1)]
-
-
-def test_the_same_seed_again_is_no_repetition():
-    assert repetitions([run.config for run in (story(seed=1), story(seed=1), story(seed=2))]) == [
-        (0, 2),
-        (1,),
-    ]
+@pytest.mark.parametrize(
+    ("settings", "together"),
+    [
+        ([{}, {"steps": 99}, {"name": "other"}, {"steps": 99}], [(0, 2), (1, 3)]),
+        ([{}, {"save": recipe()["save"] | {"keep_last": 99}}], [(0, 1)]),
+        ([{"seed": 1}, {"seed": 1}, {"seed": 2}], [(0, 2), (1,)]),
+    ],
+    ids=["whatever it is called", "care for the process changes no result", "one seed is no repetition"],
+)
+def test_seeds_of_one_recipe_are_a_group(settings, together):
+    runs = [story(**{"seed": seed} | changes) for seed, changes in enumerate(settings)]
+    assert repetitions([run.config for run in runs]) == together
 
 
 def test_seeds_have_a_mean_with_students_interval():
@@ -71,9 +68,6 @@ def test_there_is_no_mean_where_a_run_has_no_number(odd):
     assert mean(0.5, odd) is None
 
 
-# -- recipes
-
-
 def test_only_keys_that_differ_are_shown_side_by_side():
     kl = recipe()["kl"] | {"coef": 0.01}
     table = compared(story(seed=1), story(seed=2, kl=kl, format=None))
@@ -81,16 +75,10 @@ def test_only_keys_that_differ_are_shown_side_by_side():
     assert shown == {"seed": ("1", "2"), "kl.coef": ("0.001", "0.01"), "format": ("lenient", None)}
 
 
-# -- numbers
-
-
 def test_cost_is_summed_over_the_steps():
-    seconds = {"generate": 6.0, "learn": 3.0, "total": 10.0}
-    steps = [
-        stepped(step, rollout_stats=rollout_stats(sampled_tokens=400 * step), seconds=seconds)
-        for step in (1, 2, 3)
-    ]
-    table = compared(story(steps))
+    seconds = {"seconds": {"generate": 6.0, "learn": 3.0, "total": 10.0}}
+    stats = (rollout_stats(sampled_tokens=400 * step) for step in (1, 2, 3))
+    table = compared(story([stepped(at, rollout_stats=of, **seconds) for at, of in enumerate(stats, 1)]))
     assert table["run", "steps"] == (3,)
     assert table["run", "hours in steps"] == (pytest.approx(30 / 3600),)
     assert table["run", "tokens sampled"] == (2400,)
@@ -98,12 +86,9 @@ def test_cost_is_summed_over_the_steps():
     assert table["run", "overhead"] == (pytest.approx(0.1),)
 
 
-def test_the_end_is_a_mean_over_the_last_twenty_steps():
+def test_the_end_is_a_mean_over_what_the_last_twenty_steps_measured():
     steps = [stepped(step, update=update(kl=100.0 if step <= 5 else float(step))) for step in range(1, 26)]
     assert compared(story(steps))["mean of the last 20 steps", "KL, nats per token"] == (15.5,)
-
-
-def test_the_end_is_a_mean_over_what_was_measured():
     half = story([*map(stepped, range(1, 11)), *map(blind, range(11, 21))])
     table = compared(half, story(map(blind, range(1, 21))))
     end = {title: values for (topic, title), values in table.items() if topic == "mean of the last 20 steps"}
@@ -121,22 +106,13 @@ def test_validations_first_last_best_and_in_common():
     assert table["last validation in common", "after step"] == (50, 50)
     assert table["last validation in common", "pass@1"] == (0.6, 0.3)
     assert table["last validation", "code"] == (None, 0.3)
-
-
-def test_the_last_validation_is_not_told_twice_where_it_is_in_common():
     assert ("last validation in common", "pass@1") not in compared(story(history()), story(history()))
 
 
-def test_decisions_are_counted_by_reason_and_refused_commands_are_none():
-    events = [
-        reset(1),
-        reset(2),
-        reset(3, reason="kl_ceiling"),
-        intervened(),
-        command("pause"),
-        command("set", refused="no such hyperparameter"),
-    ]
-    table = compared(story(events), story())
+def test_decisions_are_counted_by_reason_and_refused_orders_are_none():
+    commands = command("pause"), command("set", refused="no such hyperparameter")
+    resets = reset(1), reset(2), reset(3, reason="kl_ceiling")
+    table = compared(story([*resets, intervened(), *commands]), story())
     assert table["decisions", "reference resets"] == ("schedule ×2, kl_ceiling", "none")
     assert table["decisions", "interventions"] == ("kl_spike: warn", "none")
     assert table["decisions", "commands"] == ("pause", "none")

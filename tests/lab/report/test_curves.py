@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.report.charts import MARK_COLORS, annotation_traces, groups, penalty_windows
-from prorl.lab.report.curves import POINTS, calm, curve_sections, over_seeds, short, thin
+from prorl.lab.report import curves
+from prorl.lab.report.curves import annotation_traces, calm, curve_sections, groups, over_seeds, short, thin
 from prorl.lab.report.drawing import PALETTE, label
 from prorl.lab.report.page import section_json
 from prorl.lab.report.sections import figures
@@ -22,9 +22,17 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def run(folder: Path, happened=(), *, steps=30, **config):
-    made = [events.stepped(step, length_weight=0.1 * (step in range(10, 15))) for step in range(1, steps + 1)]
+    made = [events.stepped(step) for step in range(1, steps + 1)]
     validations = [events.evaluated(step, 0.2 + step / 100) for step in (0, 10, 20)]
     return read_history(run_with(folder, [*made, *validations, *happened], **config))
+
+
+def validated(folder: Path, *scores):
+    """Runs that differ in their seed, with a validation each."""
+    return [
+        read_history(run_with(folder / f"{scores}{seed}", [events.evaluated(5, score)], seed=seed))
+        for seed, score in enumerate(scores)
+    ]
 
 
 def drawn(runs):
@@ -33,32 +41,14 @@ def drawn(runs):
 
 def test_every_number_that_the_method_speaks_of_has_a_curve(tmp_path):
     found = drawn([run(tmp_path / "one")])
-    wanted = {
-        "validation",
-        "reward",
-        "domains",
-        "entropy",
-        "kl",
-        "grad_norm",
-        "mismatch",
-        "clip",
-        "length",
-        "truncated",
-    }
-    assert found.keys() == wanted | {
-        "informative",
-        "learning_rate",
-        "kl_coef",
-        "length_weight",
-        "seconds",
-        "tokens_per_second",
-    }
-    assert {trace["name"] for trace in found["validation"].data} >= {
-        "mean pass@1",
-        "mean pass@n",
-        "math",
-        "code",
-    }
+    assert (
+        " ".join(found)
+        == "validation reward domains entropy kl grad_norm mismatch clip length truncated informative "
+        "learning_rate kl_coef length_weight seconds tokens_per_second"
+    )
+    names = {trace["name"] for trace in found["validation"].data}
+    assert names == {"mean pass@1", "mean pass@n", "math", "code"}
+    assert curves.NOTES.keys() <= found.keys()
 
 
 def test_a_run_that_has_not_begun_has_no_curves(tmp_path):
@@ -73,50 +63,32 @@ def test_one_run_is_a_calm_line_over_a_raw_one_and_ends_at_its_last_step(tmp_pat
 
 
 def test_no_series_has_more_points_than_a_screen(tmp_path):
-    long = run(tmp_path / "long", steps=4000)
-    for figure in figures(curve_sections([long])):
+    for figure in figures(curve_sections([run(tmp_path / "long", steps=4000)])):
         for trace in figure.data:
-            assert len(trace["x"]) <= POINTS
-            assert len(trace["x"]) == len(trace["y"])
+            assert len(trace["x"]) == len(trace["y"]) <= curves.POINTS
 
 
-def test_runs_that_differ_only_in_seed_are_one_colour(tmp_path):
-    seeds = [run(tmp_path / f"seed{seed}", seed=seed, name=f"n{seed}") for seed in range(3)]
-    other = run(tmp_path / "other", steps=31, sampling={"temperature": 0.5})
+def test_runs_that_differ_only_in_seed_are_one_colour_and_no_recipe_is_nobodys(tmp_path):
+    seeds = [run(tmp_path / f"seed{seed}", seed=seed, save={"every": 5 + seed}) for seed in range(3)]
+    other = run(tmp_path / "other", sampling={"temperature": 0.5})
     found = groups([seeds[0], other, *seeds[1:]])
     assert [[one.name for one in group.runs] for group in found] == [["seed0", "seed1", "seed2"], ["other"]]
     assert [group.color for group in found] == list(PALETTE[:2])
-
-
-def test_care_for_the_process_makes_no_other_recipe_and_no_recipe_is_nobodys(tmp_path):
-    one, two = (run(tmp_path / str(seed), seed=seed, save={"every": 5 + seed}) for seed in (0, 1))
-    assert len(groups([one, two])) == 1
-    for each in (one, two):
+    for each in seeds:
         (each.folder / "config.json").write_text("{")
-    assert len(groups([read_history(one.folder), read_history(two.folder)])) == 2
+    assert len(groups([read_history(each.folder) for each in seeds])) == 3
 
 
 def test_seeds_are_drawn_as_mean_in_its_interval(tmp_path):
-    scores = (0.1, 0.2, 0.6)
-    runs = [
-        read_history(run_with(tmp_path / f"s{seed}", [events.evaluated(5, score)], seed=seed))
-        for seed, score in enumerate(scores)
-    ]
-    band, mean = [trace for trace in drawn(runs)["validation"].data if trace["name"] == "mean pass@1"]
+    found = drawn(validated(tmp_path, 0.1, 0.2, 0.6))["validation"]
+    band, mean = [trace for trace in found.data if trace["name"] == "mean pass@1"]
     assert mean["y"] == [0.3]
     half = 4.303 * 0.2645751 / math.sqrt(3)
     assert sorted(band["y"]) == pytest.approx([0.3 - half, 0.3 + half], abs=1e-4)
 
 
 def test_an_interval_below_zero_does_not_take_the_axis_with_it(tmp_path):
-    def figure(*scores):
-        runs = [
-            read_history(run_with(tmp_path / f"{scores}{seed}", [events.evaluated(5, score)], seed=seed))
-            for seed, score in enumerate(scores)
-        ]
-        return drawn(runs)["validation"]
-
-    clipped, free = figure(0.0, 0.5), figure(-0.5, 0.0)
+    clipped, free = (drawn(validated(tmp_path, *of))["validation"] for of in ((0.0, 0.5), (-0.5, 0.0)))
     assert min(min(trace["y"]) for trace in clipped.data) < 0
     assert clipped.layout["yaxis"]["autorangeoptions"] == {"clipmin": 0}
     assert "autorangeoptions" not in free.layout["yaxis"]
@@ -126,58 +98,49 @@ def test_an_overlay_has_a_figure_per_curve_and_a_colour_per_run(tmp_path):
     runs = [run(tmp_path / "a"), run(tmp_path / "b", steps=20, sampling={"temperature": 0.5})]
     validation = drawn(runs)["validation-0"]
     assert validation.title == "Validation: mean pass@1"
-    assert {t["name"]: t["line"]["color"] for t in validation.data if t["name"] in "ab"} == dict(
-        zip("ab", PALETTE, strict=False)
-    )
+    assert [(trace["name"], trace["line"]["color"]) for trace in validation.data] == [
+        *zip("ab", PALETTE, strict=False)
+    ]
+
+
+def test_layers_of_several_seeds_are_means_without_bands(tmp_path):
+    runs = [run(tmp_path / f"s{seed}", seed=seed) for seed in range(3)]
+    (layer,) = [trace for trace in drawn(runs)["seconds"].data if trace["name"] == "generate"]
+    assert layer["stackgroup"]
+    assert set(layer["y"]) == {6.0}
 
 
 def test_every_kind_of_mark_is_one_trace_with_its_reason(tmp_path):
     happened = [
-        events.reset(5),
-        events.reset(15),
+        *(events.reset(5), events.reset(15)),
         events.intervened(step=7),
         events.intervened(step=3, action="roll_back", from_step=9),
         events.command("note", step=8, text=HOSTILE),
     ]
-    marks = {trace["name"]: trace for trace in annotation_traces(groups([run(tmp_path / "one", happened)]))}
-    assert marks.keys() == {"length penalty", "reset", "intervention", "roll back", "command"}
+    one = run(tmp_path / "one", happened)
+    marks = {trace["name"]: trace for trace in annotation_traces([one])}
+    assert marks.keys() == {"reset", "intervention", "roll back", "command"}
     assert [x for x in marks["reset"]["x"] if x is not None] == [5, 5, 15, 15]
     assert "reference reset at step 15 (schedule)" in marks["reset"]["text"][4]
     assert "&lt;/script&gt;" in "".join(marks["command"]["text"])
-    assert marks["reset"]["line"]["width"] == 1
+    (both,) = annotation_traces([run(tmp_path / "two"), run(tmp_path / "three", [events.reset(5)])])
+    assert both["text"][1].startswith("three: reference reset")
+    assert max(both["y"][:2]) < max(marks["reset"]["y"][:2]) == 1
 
 
 def test_all_kinds_that_a_reader_tells_have_a_colour(tmp_path):
     told = {mark.kind for mark in read_history(run_with(tmp_path / "one", events.one_of_each())).marks}
-    assert told - {"stop"} <= MARK_COLORS.keys()
-
-
-def test_penalty_windows_are_the_steps_under_a_penalty(tmp_path):
-    assert penalty_windows([run(tmp_path / "one")]) == [(10, 14)]
-    everywhere = [events.stepped(step, length_weight=0.1) for step in range(1, 9)]
-    assert penalty_windows([read_history(run_with(tmp_path / "all", everywhere))]) == []
-
-
-def test_windows_that_runs_do_not_share_are_not_shown(tmp_path):
-    other = read_history(run_with(tmp_path / "other", [events.stepped(step) for step in range(1, 30)]))
-    assert penalty_windows([run(tmp_path / "one"), other]) == []
-    assert penalty_windows([run(tmp_path / "one"), run(tmp_path / "short", steps=12)]) == [(10, 14)]
+    assert told - {"stop"} <= curves.MARK_COLORS.keys()
 
 
 def test_hostile_names_are_text_in_figures(tmp_path):
     rollout_stats = events.rollout_stats(domain_scores={HOSTILE: 0.5})
-    hostile = read_history(
-        run_with(
-            tmp_path / "x",
-            [
-                events.stepped(1, rollout_stats=rollout_stats),
-                events.evaluated(1, 0.5, domains={HOSTILE: 1.0}),
-            ],
-        )
-    )
-    for figure in figures(curve_sections([hostile])):
-        for trace in figure.data:
-            assert "<" not in trace["name"]
+    happened = [
+        events.stepped(1, rollout_stats=rollout_stats),
+        events.evaluated(1, 0.5, domains={HOSTILE: 1.0}),
+    ]
+    found = figures(curve_sections([read_history(run_with(tmp_path / "x", happened))]))
+    assert not any("<" in trace["name"] for figure in found for trace in figure.data)
 
 
 def test_numbers_that_are_not_finite_are_gaps_in_valid_json(tmp_path):
@@ -189,20 +152,13 @@ def test_numbers_that_are_not_finite_are_gaps_in_valid_json(tmp_path):
     text = json.dumps([section_json(section) for section in found], allow_nan=False)
     assert "[0.5,null,null,0.25]" in text.replace(" ", "")
     assert "entropy" not in drawn([read_history(tmp_path / "one")])
+    assert short([1 / 3, math.nan, -math.inf, 2e-7]) == [0.333333, None, None, 2e-7]
 
 
 def test_labels_are_wrapped_and_never_markup():
     assert label("a < b & c") == "a &lt; b &amp; c"
     assert label("word " * 40, width=20).count("<br>") == 7
     assert "\ud800" not in label("half \ud800")
-
-
-def test_layers_of_several_seeds_are_means_without_bands(tmp_path):
-    runs = [run(tmp_path / f"s{seed}", seed=seed) for seed in range(3)]
-    layers = [trace for trace in drawn(runs)["seconds"].data if trace["name"] == "generate"]
-    assert len(layers) == 1
-    assert layers[0]["stackgroup"]
-    assert set(layers[0]["y"]) == {6.0}
 
 
 CURVES = st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=400)
@@ -220,10 +176,8 @@ def test_thinning_keeps_ends_extremes_and_order(ys, limit):
     if finite:
         drawn = [y for y in kept_y if math.isfinite(y)]
         assert (min(drawn), max(drawn)) == (min(finite), max(finite))
-
-
-def test_a_short_curve_is_left_alone():
-    assert thin([1, 2, 3], [5.0, 6.0, 7.0]) == ([1, 2, 3], [5.0, 6.0, 7.0])
+    if len(ys) <= limit:
+        assert kept_x == xs
 
 
 def test_a_stretch_without_numbers_is_a_gap():
@@ -232,38 +186,31 @@ def test_a_stretch_without_numbers_is_a_gap():
     assert any(math.isnan(y) for x, y in zip(xs, kept, strict=True) if 100 <= x < 200)
 
 
-def test_calm_is_the_mean_of_the_neighbours():
-    assert calm([0.0, 3.0, 6.0, 9.0], window=3) == [1.5, 3.0, 6.0, 7.5]
-
-
-def test_calm_leaves_out_what_is_missing():
-    smooth = calm([1.0, math.inf, 3.0, math.nan, 5.0], window=3)
-    assert smooth[0] == 1.0
-    assert math.isnan(smooth[1])
-    assert smooth[2] == 3.0
-    assert smooth[4] == 5.0
+@pytest.mark.parametrize(
+    ("ys", "smooth"),
+    [
+        ([0.0, 3.0, 6.0, 9.0], [1.5, 3.0, 6.0, 7.5]),
+        ([1.0, math.inf, 3.0, math.nan, 5.0], [1.0, math.nan, 3.0, math.nan, 5.0]),
+    ],
+)
+def test_calm_is_the_mean_of_the_neighbours_without_what_is_missing(ys, smooth):
+    assert calm(ys, window=3) == pytest.approx(smooth, nan_ok=True)
 
 
 @given(ys=st.lists(st.floats(-100, 100), min_size=1, max_size=200))
 def test_calm_stays_within_the_curve(ys):
-    smooth = calm(ys)
-    assert all(min(ys) - 1e-9 <= y <= max(ys) + 1e-9 for y in smooth)
+    assert all(min(ys) - 1e-9 <= y <= max(ys) + 1e-9 for y in calm(ys))
 
 
 def test_seeds_become_mean_and_t_interval_at_common_steps():
-    found = over_seeds([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 3.0, 2: 2.0}, {1: 5.0, 2: 2.0}])
-    assert found.steps == [1, 2]
-    assert found.mean == [3.0, 2.0]
+    steps, mean, low, high = over_seeds([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 3.0, 2: 2.0}, {1: 5.0, 2: 2.0}])
+    assert (steps, mean) == ([1, 2], [3.0, 2.0])
     half = 4.30265 * stdev([1.0, 3.0, 5.0]) / math.sqrt(3)
-    assert (found.low[0], found.high[0]) == pytest.approx((3 - half, 3 + half), abs=1e-4)
-    assert (found.low[1], found.high[1]) == (2.0, 2.0)
+    assert (low[0], high[0]) == pytest.approx((3 - half, 3 + half), abs=1e-4)
+    assert (low[1], high[1]) == (2.0, 2.0)
 
 
 def test_one_run_and_a_gap_have_no_interval():
-    alone = over_seeds([{1: 1.0}])
-    broken = over_seeds([{1: 1.0}, {1: math.inf}])
-    assert all(map(math.isnan, (*alone.low, *alone.high, *broken.mean, *broken.low)))
-
-
-def test_numbers_travel_short_and_without_what_json_lacks():
-    assert short([1 / 3, math.nan, -math.inf, 2e-7]) == [0.333333, None, None, 2e-7]
+    _, _, *alone = over_seeds([{1: 1.0}])
+    _, *broken = over_seeds([{1: 1.0}, {1: math.inf}])
+    assert all(math.isnan(end) for ends in (*alone, *broken) for end in ends)

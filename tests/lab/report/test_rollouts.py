@@ -1,58 +1,39 @@
 """Rollouts on the page: few of many, spread over the run and the domains, as text and never as markup."""
 
 import json
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.lab.evals.comparison import paired
 from prorl.lab.report.page import LONGEST
-from prorl.lab.report.rollouts import (
-    EARLIER,
-    LATEST,
-    LINES,
-    along,
-    by_domain,
-    in_turn,
-    rollout_section,
-    solvable_section,
-)
+from prorl.lab.report.rollouts import EARLIER, LATEST, LINES, along, in_turn, rollout_section, solvable_html
 from prorl.rollout.validation import Kept
-from support.evaluations import evaluation, result
+from support.evaluations import result
 
 HOSTILE = "</pre></script><img src=x onerror=alert(1)>\ud800"
+RECORD = {
+    "task": "t",
+    "domain": "math",
+    "level": 1,
+    "prompt": "p",
+    "response": "r",
+    "status": "ok",
+    "note": "",
+}
 
 
-def record(**about):
-    plain = {
-        "step": 1,
-        "draw": 1,
-        "task": "t",
-        "domain": "math",
-        "level": 1,
-        "trained": True,
-        "prompt": "p",
-        "response": "r",
-        "score": 1.0,
-        "status": "ok",
-        "note": "",
-        "tokens": 3,
-        "finish": "stop",
-    }
-    return {**plain, **about}
-
-
-def store(folder, step, records):
+def shown(folder, step, records):
+    """The rollouts of a run that stored these, too."""
     path = folder / "samples" / f"step_{step:06d}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in records))
-    return path
-
-
-def kept(text, score, sample=0):
-    status = "ok" if score == 1 else "wrong"
-    return Kept(sample=sample, text=text, tokens=5, finish="stop", score=score, status=status, note="")
+    lines = (one if isinstance(one, str) else json.dumps(RECORD | one) for one in records)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return rollout_section(folder).html
 
 
 @given(st.integers(1, 500))
@@ -66,17 +47,20 @@ def test_the_newest_file_comes_first_and_the_others_are_spread_back_to_the_first
 
 
 def test_the_first_of_each_comes_before_the_second_of_any():
-    assert in_turn([["a1", "a2", "a3"], ["b1"], ["c1", "c2"]]) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+    items = ["a1", "a2", "a3", "b1", "c1", "c2"]
+    assert in_turn(items, itemgetter(0), 9) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+    assert in_turn(items, itemgetter(0), 4) == ["a1", "b1", "c1", "a2"]
 
 
-def test_domains_are_shown_alike():
-    records = [record(domain="math")] * 20 + [record(domain="code")] * 3
-    assert {domain: len(some) for domain, some in by_domain(records, 8).items()} == {"math": 5, "code": 3}
+def test_domains_are_shown_alike(tmp_path):
+    code = [{"domain": "code", "prompt": f"code {at}"} for at in range(3)]
+    code, math = shown(tmp_path, 1, [*({"prompt": str(at)} for at in range(30)), *code]).split("<h4>")[1:]
+    assert (math.count('class="rollout"'), code.count('class="rollout"')) == (LATEST - 3, 3)
 
 
 def test_only_a_few_files_are_opened_and_only_their_first_lines_parsed(tmp_path, monkeypatch):
     for step in range(50):
-        store(tmp_path, step, [record(prompt=f"step {step} line {line}") for line in range(LINES + 20)])
+        shown(tmp_path, step, [{"prompt": f"step {step} line {line}"} for line in range(LINES + 20)])
     opened = []
     plain = Path.open
     monkeypatch.setattr(Path, "open", lambda path, *rest: opened.append(path.name) or plain(path, *rest))
@@ -87,78 +71,48 @@ def test_only_a_few_files_are_opened_and_only_their_first_lines_parsed(tmp_path,
 
 
 def test_a_verdict_is_a_word_and_a_colour(tmp_path):
-    store(
-        tmp_path,
-        3,
-        [record(response=status, status=status) for status in ("ok", "wrong", "error", "unheard of")],
-    )
-    html = rollout_section(tmp_path).html
-    for kind, word in (
-        ("ok", "passed"),
-        ("wrong", "failed"),
-        ("error", "not judged"),
-        ("error", "unheard of"),
-    ):
+    statuses = {"ok": "passed", "wrong": "failed", "error": "not judged", "unheard of": "unheard of"}
+    html = shown(tmp_path, 3, [{"response": status, "status": status} for status in statuses])
+    for status, word in statuses.items():
+        kind = "error" if word == status else status
         assert f'<div class="response {kind}"><p><span class="verdict">{word}</span>' in html
 
 
-def test_what_a_model_wrote_stays_text(tmp_path):
-    store(
-        tmp_path,
-        3,
-        [record(**dict.fromkeys(("prompt", "response", "note", "task", "domain", "status"), HOSTILE))],
-    )
-    html = rollout_section(tmp_path).html
+def test_what_a_model_wrote_stays_text_and_a_long_text_loses_its_middle(tmp_path):
+    fields = ("prompt", "response", "note", "task", "domain", "status")
+    html = shown(tmp_path, 3, [dict.fromkeys(fields, HOSTILE)])
     assert "<img" not in html
     assert html.count("&lt;img") == 6
     html.encode()
-
-
-def test_lines_that_are_no_record_are_passed_over(tmp_path):
-    path = store(tmp_path, 3, [record()])
-    path.write_text(path.read_text() + '{"prompt": "no response"}\n[]\n{"torn')
-    assert rollout_section(tmp_path).html.count('class="rollout"') == 1
-
-
-def test_an_empty_last_file_is_not_the_latest(tmp_path):
-    store(tmp_path, 3, [record()])
-    store(tmp_path, 4, [])
-    assert "Step 3: 1 rollout<" in rollout_section(tmp_path).html
-
-
-def test_a_run_without_rollouts_says_so(tmp_path):
-    assert "No rollout" in rollout_section(tmp_path).html
-
-
-def test_a_long_text_loses_its_middle(tmp_path):
-    store(tmp_path, 3, [record(response=f"begin{'x' * 3 * LONGEST}end")])
-    html = rollout_section(tmp_path).html
+    html = shown(tmp_path, 4, [{"response": f"begin{'x' * 3 * LONGEST}end"}]).split("<details>")[0]
     assert len(html) < 2 * LONGEST
-    assert "begin" in html
-    assert "xend<" in html
-    assert "characters left out" in html
+    assert all(part in html for part in ("begin", "xend<", "characters left out"))
+
+
+def test_lines_that_are_no_record_are_passed_over_and_so_is_an_empty_file(tmp_path):
+    assert "No rollout" in rollout_section(tmp_path).html
+    html = shown(tmp_path, 3, [{}, '{"prompt": "no response"}', "[]", '{"torn'])
+    assert html.count('class="rollout"') == 1
+    assert "Step 3: 1 rollout<" in html
+    assert shown(tmp_path, 4, []) == html
 
 
 @pytest.fixture
 def solvable():
-    base = [
-        result(0, index=index, domain=domain, kept=(kept(f"wrong {index}", 0.0),))
-        for index, domain in enumerate("ab" * 20)
-    ]
-    trained = [
-        result(
-            1 + one.index % 9,
-            index=one.index,
-            domain=one.domain,
-            kept=(kept("no", 0.0), kept(f"right {one.index}", 1.0, 3)),
-        )
-        for one in base
-    ]
-    return evaluation("base", base, step=0), evaluation("step_000008", trained, step=8)
+    def kept(text, score, sample=0):
+        status = "ok" if score == 1 else "wrong"
+        return Kept(sample=sample, text=text, tokens=5, finish="stop", score=score, status=status, note="")
+
+    base, trained = [], []
+    for index, domain in enumerate("ab" * 20):
+        base.append(result(0, index=index, domain=domain, kept=(kept(f"wrong {index}", 0.0),)))
+        right = kept("no", 0.0), kept(f"right {index}", 1.0, 3)
+        trained.append(result(1 + index % 9, index=index, domain=domain, kept=right))
+    return paired(base, trained)
 
 
 def test_a_newly_solvable_problem_shows_the_wrong_and_the_right_response(solvable):
-    html = solvable_section(*solvable, "k", "t").html
+    html = solvable_html(solvable)
     assert html.count("<details>") == 12
     assert "12 of 40 problems" in html
     first = html.split("<details>")[1]
@@ -169,5 +123,4 @@ def test_a_newly_solvable_problem_shows_the_wrong_and_the_right_response(solvabl
 
 
 def test_where_nothing_became_solvable_it_says_so(solvable):
-    base, _ = solvable
-    assert "No problem" in solvable_section(base, base, "k", "t").html
+    assert "No problem" in solvable_html([replace(move, trained=move.base) for move in solvable])

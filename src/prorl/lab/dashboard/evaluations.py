@@ -81,8 +81,7 @@ class Evaluations:
 
 def main(folder: Path) -> None:
     """The child process: print the sections about a run's evaluations as JSON."""
-    from prorl.lab.report.boundary import boundary_sections
-    from prorl.lab.report.moved import measured
+    from prorl.lab.report.boundary import boundary_sections, measured
 
     os.nice(NICENESS)
     sections = [section_json(section) for section in boundary_sections(folder)]

@@ -18,10 +18,9 @@ from prorl.commands import WORDS
 from prorl.config.schema import HPARAMS
 from prorl.lab.dashboard.evaluations import Evaluations
 from prorl.lab.report.curves import curve_sections
-from prorl.lab.report.lineage import lineage_section
 from prorl.lab.report.page import Section, bullets, heading, paragraph
 from prorl.lab.report.rollouts import rollout_section
-from prorl.lab.report.summary import recipe_section, summary_section
+from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
 from prorl.lab.tables import count, duration, escape
 from prorl.run.history import RunHistory, health
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES, runs_below

@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from prorl.envs.files import StorageError, decode_json
 from prorl.envs.registry import TASKS, make_task
-from prorl.lab.evals.comparison import Difference, differences, paired, patterns
+from prorl.lab import results
+from prorl.lab.evals.comparison import Move, differences, patterns
+from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
-from prorl.lab.evals.statistics import (
-    Curve,
-    answered_only,
-    by_domain,
-    by_level,
-    by_task,
-    curve,
-    grouped,
-    majority_rates,
-    powers_up_to,
-    voting,
-)
-from prorl.lab.report.drawing import (
-    GREY,
-    PALETTE,
-    Drawn,
-    Trace,
-    axis,
-    bar,
-    curves_figure,
-    drawn,
-    faded,
-    k_axis,
-    label,
-    panels,
-    share_axis,
-)
-from prorl.lab.report.moved import creativity_section, moved_section, pattern_section
-from prorl.lab.report.page import Section, bullets, paragraph, preformatted
-from prorl.lab.report.rollouts import solvable_section
-from prorl.lab.results import PARTS, Pair, answer_table, gain_sentence, level_table
-from prorl.lab.tables import Figure, Table, count, listing, percent, points
+from prorl.lab.evals.statistics import Curve, by_level, curve, grouped, majority_rates, powers_up_to, voting
+from prorl.lab.report import drawing
+from prorl.lab.report.drawing import Drawn, Trace
+from prorl.lab.report.page import Section, bullets, paragraph, preformatted, tables_html
+from prorl.lab.report.rollouts import solvable_html
+from prorl.lab.results import NAMES, PARTS, Pair
+from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
 from prorl.rollout.validation import Part, ProblemResult, unanswered_share
 from prorl.run.layout import CONFIG, EVALS
 
@@ -52,15 +29,86 @@ CREATIVITY = "creativity.json"  # beside the models of an evaluation
 HOW_TO_READ = (
     "The share of problems solved by at least one of k responses; bands are 95 % intervals over problems."
 )
-OUTCOMES = (
-    ("passed", PALETTE[2]),
-    ("wrong answer", faded(PALETTE[1], 0.5)),
-    ("no answer", faded(GREY, 0.55)),
+INDEX = (
+    "The index sums, over lengths of {shortest} to {longest} words, the share of words that lie in no sequence of "
+    "that length of the corpus: 0 where all of it is in the corpus. A gain whose interval includes 0 may be chance."
 )
-FRAME_PIXELS, ROW_PIXELS = 130, 24
+PATTERNS = (
+    "diminish: pass@1 surely up and pass@{k} surely down; plateau: pass@{k} up early and surely slower after; "
+    "sustained: still surely up in the second half; gain: surely up; unclear: the intervals do not decide. "
+    "{halves} Differences are in percentage points with 95 % intervals over problems."
+)
+ANSWERED = (
+    "A response without an answer fails by its format: the verifier found nothing to judge. What a model gains in "
+    "pass@1 of answered, on the problems that both answered, is not the format; of more tries there is no such "
+    "number, as a model that answers less often has fewer of them."
+)
+HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
+Curves = Sequence[tuple[Drawn, Curve]]
 Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One evaluation on a page: its models, the base first and the newest checkpoint last."""
+
+    key: str  # of its sections and figures, which add to it
+    suffix: str  # of their titles, where a page has several evaluations
+    models: Sequence[Drawn]
+    ks: Sequence[int]  # up to the most responses that all models have
+
+    @property
+    def pair(self) -> Pair:
+        """The first model and the last one, which may be the same."""
+        return Pair(evaluation="", base=self.models[0].evaluation, trained=self.models[-1].evaluation)
+
+    def moves(self, *parts: Part) -> list[Move]:
+        """The problems that the first and the last model were judged on; none where there is one model."""
+        return self.pair.moves(*parts) if len(self.models) > 1 else []
+
+    def section(self, key: str, title: str, html: str, **content: Any) -> Section:
+        """A section about it."""
+        return Section(key=f"{self.key}-{key}", title=f"{title}{self.suffix}", html=html, **content)
+
+    def curves(self, part: Part, **about: str) -> Curves:
+        """pass@k of every model on its problems of a part, all or those of a domain."""
+        asked = ((model, model.of(part, **about)) for model in self.models)
+        return [(model, curve("", problems, self.ks)) for model, problems in asked if problems]
+
+    def figure(self, key: str, rate: str, about: str, note: str, curves: Mapping[str, Curves]) -> Figure:
+        """Curves of a rate by k (`pass@k`, `maj@k`), in panels by their names."""
+        axes = drawing.k_axis(self.ks), drawing.share_axis(rate)
+        return drawing.curves_figure((f"{self.key}-{key}", f"{rate}, {about}", note), curves, *axes)
+
+
+def measured(folder: Path) -> str:
+    """Whether training worked, as safe HTML: the newest checkpoint against the base in the run's largest evaluation.
+
+    Its problems steer nothing in a run. It reads Parquet, which a dashboard does not do in its own process.
+    """
+    try:
+        pairs = results.newest_pairs(folder)
+    except StorageError as error:
+        return paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
+    if not pairs:
+        missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
+        return paragraph(missing, tone="soft")
+    pair = max(pairs, key=lambda pair: pair.base.samples)
+    text, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
+    return text + tables_html(tables)
+
+
+def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
+    """What a pair of models gained in every part: sentences, and a folded table of the domains."""
+    html, tables = "", []
+    for found in results.gains(pair, parts=PARTS):
+        moves, title = pair.moves(found.part), PARTS[found.part]
+        gain = results.gain_sentence(moves, title, pair.ks, names)
+        html += paragraph(gain, results.problems_moved(moves, pair.ks[-1]))
+        tables.append(results.gain_table(found, f"By domain: {title} problems", folded=True))
+    return html, tables
 
 
 def boundary_sections(folder: Path) -> list[Section]:
@@ -69,7 +117,16 @@ def boundary_sections(folder: Path) -> list[Section]:
     The evaluation before and after training is a small one, and left out once another one compares models as well.
     What cannot be read, and a run without any evaluation, is said in a section.
     """
-    stored, trouble = _read(folder)
+    stored: dict[str, list[Evaluation]] = {}
+    trouble: list[str] = []
+    for name, paths in evaluations(folder):
+        try:
+            found = [evaluation for evaluation in map(read_evaluation, paths) if evaluation.problems]
+        except StorageError as error:
+            trouble.append(str(error))
+            continue
+        if found:
+            stored[name] = found
     compared = any(len(found) > 1 for name, found in stored.items() if name != MEASUREMENT)
     shown = [name for name in stored if name != MEASUREMENT or not compared]
     shown.sort(key=lambda name: -stored[name][0].samples)
@@ -81,255 +138,174 @@ def boundary_sections(folder: Path) -> list[Section]:
     if trouble:
         html = bullets(trouble, tone="bad")
         sections.append(Section(key="boundary-unread", title="Unread evaluations", html=html))
-    return sections or [_absent(folder)]
-
-
-def _read(folder: Path) -> tuple[dict[str, list[Evaluation]], list[str]]:
-    """The models of every evaluation that holds problems, and what is wrong with those that cannot be read."""
-    stored: dict[str, list[Evaluation]] = {}
-    trouble: list[str] = []
-    for name, paths in evaluations(folder):
-        try:
-            found = [evaluation for evaluation in map(read_evaluation, paths) if evaluation.problems]
-        except StorageError as error:
-            trouble.append(str(error))
-            continue
-        if found:
-            stored[name] = found
-    return stored, trouble
-
-
-def _absent(folder: Path) -> Section:
-    html = paragraph(
-        "No evaluation is stored, so nothing can be said of what the model solves now that its base could not. "
-        "This command makes one:"
-    ) + preformatted(f"prorl eval {folder} --k 256")
-    return Section(key="boundary", title="Reasoning boundary", html=html)
+    if not sections:
+        missing = "No evaluation is stored, so nothing can be said of what the model solves now and its base did not."
+        html = paragraph(missing, "This command makes one:") + preformatted(f"prorl eval {folder} --k 256")
+        sections.append(Section(key="boundary", title="Reasoning boundary", html=html))
+    return sections
 
 
 def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) -> list[Section]:
-    key, models = f"boundary-{name}", drawn(found)
-    ks = powers_up_to(min(model.evaluation.samples for model in models))
-    asked = [model for model in models if model.of(*PARTS)]
-    sections: list[Section | None] = []
-    if asked:
-        sections.append(_pass_section(asked, ks, f"{key}-pass", f"pass@k{suffix}"))
-        sections += _compared(asked, ks[-1], key, suffix)
-        sections.append(_answer_section(asked, ks, f"{key}-answers", f"Format, votes, lengths{suffix}"))
-    sections.append(_level_section(models, run, ks[-1], f"{key}-levels", f"Difficulty levels{suffix}"))
-    path = run / EVALS / name / CREATIVITY
-    sections.append(creativity_section(path, models, f"{key}-creativity", f"Creativity{suffix}"))
-    return [section for section in sections if section]
-
-
-def _compared(models: Sequence[Drawn], k: int, key: str, suffix: str) -> list[Section]:
-    """The last model against the base, problem by problem; nothing without a base or a problem that both have."""
-    base, trained = models[0], models[-1]
-    before, after = base.of(*PARTS), trained.of(*PARTS)
-    if not base.is_base or trained is base or not paired(before, after):
-        return []
-    last = trained.evaluation.step or 0
-    steps = {model.evaluation.step: model for model in models[1:-1] if model.evaluation.step is not None}
-    between = steps[min(steps, key=lambda step: abs(step - last / 2))] if steps else None
-    found = patterns(before, after, between=between.of(*PARTS) if between else None, k=k)
-    name = between.name if between else None
-    pattern = pattern_section(found, name, k, f"{key}-patterns", f"Patterns{suffix}")
+    models, ks = drawing.drawn(found), powers_up_to(min(evaluation.samples for evaluation in found))
+    shown = Shown(key=f"boundary-{name}", suffix=suffix, models=models, ks=ks)
+    asked = replace(shown, models=[model for model in models if model.of(*PARTS)])
     return [
-        moved_section(models, found, k, f"{key}-moved", f"New and lost problems{suffix}"),
-        # A model from elsewhere is not what this training made of the base.
-        *([] if trained.evaluation.step is None else [pattern]),
-        solvable_section(base.evaluation, trained.evaluation, f"{key}-solvable", f"Newly solvable{suffix}"),
+        *([_pass_section(asked), *_compared(asked), _answer_section(asked)] if asked.models else []),
+        *_level_section(shown, trained_levels(run)),
+        *_creativity_section(shown, run / EVALS / name / CREATIVITY),
     ]
 
 
-def _pair(models: Sequence[Drawn]) -> Pair:
-    return Pair(evaluation="", base=models[0].evaluation, trained=models[-1].evaluation)
-
-
-# -- pass@k
-
-
-def _pass_section(models: Sequence[Drawn], ks: Sequence[int], key: str, title: str) -> Section:
+def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
-    parts = [part for part in PARTS if models[0].of(part)]
-    base, trained = models[0], models[-1]
-    html = "".join(
-        paragraph(gain_sentence(moves, PARTS[part], (1, ks[-1]), (base.name, trained.name)))
-        for part in parts
-        if trained is not base and (moves := _pair(models).moves(part))
-    )
-    figures = [
-        curves_figure(
-            *(key, "pass@k, mean over domains", HOW_TO_READ, models),
-            {PARTS[part]: partial(_curve_of, part=part, ks=ks) for part in parts},
-            *(k_axis(ks), share_axis("pass@k")),
-        )
-    ]
-    for part in parts:
-        domains = sorted(grouped(models[0].of(part), by_domain))
+    first, last = shown.models[0], shown.models[-1]
+    mean = {PARTS[part]: shown.curves(part) for part in PARTS if first.of(part)}
+    figures = [shown.figure("pass", "pass@k", "mean over domains", HOW_TO_READ, mean)]
+    for part in PARTS:
+        domains = sorted({problem.domain for problem in first.of(part)})
         if len(domains) > 1:
-            drawn_by = {domain: partial(_curve_of, part=part, ks=ks, domain=domain) for domain in domains}
-            name = f"pass@k per domain, {PARTS[part]}"
-            figures.append(
-                curves_figure(
-                    *(f"{key}-{part}", name, HOW_TO_READ, models),
-                    *(drawn_by, k_axis(ks), share_axis("pass@k")),
-                )
-            )
-    return Section(key=key, title=title, html=html, figures=tuple(figures))
+            by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
+            about = f"{PARTS[part]} problems per domain"
+            figures.append(shown.figure(f"pass-{part}", "pass@k", about, HOW_TO_READ, by_domain))
+    html, tables = _verdict(shown.pair, (first.name, last.name)) if last is not first else ("", [])
+    return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
 
-def _curve_of(model: Drawn, *, part: Part, ks: Sequence[int], domain: str | None = None) -> Curve | None:
-    problems = [one for one in model.of(part) if domain in (None, one.domain)]
-    return curve("", problems, ks) if problems else None
+# -- the last model against the base, problem by problem
+
+
+def _compared(shown: Shown) -> list[Section]:
+    """New and lost problems, patterns, newly solvable ones; nothing without a base or a problem that both have."""
+    base, trained = shown.models[0], shown.models[-1]
+    moves, k = shown.moves(*PARTS), shown.ks[-1]
+    if not base.is_base or not moves:
+        return []
+    half = (trained.evaluation.step or 0) / 2
+    steps = {
+        model.evaluation.step: model for model in shown.models[1:-1] if model.evaluation.step is not None
+    }
+    between = steps[min(steps, key=lambda step: abs(step - half))] if steps else None
+    middle = between.of(*PARTS) if between else None
+    found = patterns(base.of(*PARTS), trained.of(*PARTS), between=middle, k=k)
+    html = paragraph(results.tasks_moved(found, k))
+    tables = [results.moved_table(moves, "Who solves what, per task")]
+    if trained.evaluation.step is not None:  # else nothing that this training did
+        halves = (
+            f"The halves are before and after {between.name}."
+            if between
+            else "No checkpoint between was evaluated, so nothing says when."
+        )
+        notes = (PATTERNS.format(k=k, halves=halves),)
+        tables.append(replace(results.pattern_table(found, k, "Pattern of each task"), notes=notes))
+    seen = {"tables": tuple(tables), "figures": (_heat_map(shown),)}
+    return [
+        shown.section("moved", "New and lost problems", html, **seen),
+        shown.section("solvable", "Newly solvable", solvable_html(shown.moves(*NAMES))),
+    ]
+
+
+def _heat_map(shown: Shown) -> Figure:
+    """A column per problem, the easiest for the base first; a row per model; colours on a binary scale of rates."""
+    samples = max(model.evaluation.samples for model in shown.models)
+    parts = [part for part in PARTS if shown.moves(part)]
+    x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
+    y = {"type": "category", "autorange": "reversed", "showgrid": False}
+    layout = drawing.panels([PARTS[part] for part in parts], x, y)
+    rates = [4.0**-power for power in range(round(math.log(samples, 4)))]
+    bar = {
+        "thickness": 12,
+        "outlinewidth": 0,
+        "tickvals": [_depth(rate, samples) for rate in (0, *rates)],
+        "ticktext": ["never", *(f"1/{round(1 / rate)}" if rate < 1 else "always" for rate in rates)],
+    }
+    scale = {"cmin": _depth(0, samples), "cmax": 0, "colorscale": "Viridis", "colorbar": bar}
+    layout["height"] = FRAME_PIXELS + HEAT_ROW_PIXELS * len(shown.models)
+    layout |= {"margin": {"t": 30}, "hovermode": "closest", "coloraxis": scale}
+    return Figure(
+        key=f"{shown.key}-moved-map",
+        title="How often each problem is solved",
+        data=tuple(_heat(shown.models, part, panel, samples) for panel, part in enumerate(parts)),
+        layout=layout,
+        note="One column is one problem; the scale is logarithmic and its lowest colour means never.",
+    )
+
+
+def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trace:
+    by_key = [{problem.key: problem for problem in model.of(part)} for model in models]
+    columns = [[found[key] for found in by_key] for key in by_key[0] if all(key in other for other in by_key)]
+    columns.sort(key=lambda column: [-one.solved / one.samples for one in (column[0], column[-1])])
+    rows = list(zip(*columns, strict=True))
+    return {
+        "type": "heatmap",
+        "z": [[_depth(one.solved / one.samples, samples) for one in row] for row in rows],
+        "y": [drawing.label(model.name) for model in models],
+        "text": [[_hover(one) for one in row] for row in rows],
+        "hovertemplate": "%{text}<extra>%{y}</extra>",
+        "coloraxis": "coloraxis",
+        "ygap": 3,
+        "xaxis": drawing.axis("x", panel),
+        "yaxis": drawing.axis("y", panel),
+    }
+
+
+def _hover(one: ProblemResult) -> str:
+    return f"{drawing.label(one.task)} {one.index}, level {one.level}: {one.solved} of {one.samples}"
+
+
+def _depth(rate: float, samples: int) -> float:
+    """Solve rate on a binary scale; never solved is one step below once."""
+    return round(math.log2(max(rate, 0.5 / samples)), 3)
 
 
 # -- answers
 
 
-def _answer_section(models: Sequence[Drawn], ks: Sequence[int], key: str, title: str) -> Section:
-    """Format failures apart from wrong answers, majority votes and response lengths.
-
-    A base that does not know the format fails for another reason than one that does not know the answer.
-    """
-    base, trained = models[0], models[-1]
-    pair = [base] if base is trained else [base, trained]
-    tables: list[Table] = []
-    if base is not trained:
-        for part in PARTS:
-            if moves := _pair(models).moves(part):
-                title_of = f"Answers: {PARTS[part]} problems"
-                tables.append(answer_table(_pair(models), moves, ks[-1], title_of))
-    figures = (_outcomes(pair, f"{key}-outcomes"), _majority_figure(pair, ks, f"{key}-majority"))
-    return Section(
-        key=key,
-        title=title,
-        html=paragraph(*map(_formed, pair), _format_free(base, trained)),
-        tables=tuple(tables),
-        figures=(*(figure for figure in figures if figure), _lengths(models, f"{key}-length")),
-    )
-
-
-def _formed(model: Drawn) -> str:
-    problems = model.of(*PARTS)
-    truncated = sum(problem.truncated for problem in problems) / sum(problem.samples for problem in problems)
-    return (
-        f"Of the responses of {model.name} {percent(unanswered_share(problems))} hold no answer and "
-        f"{percent(truncated)} were cut off at the length limit."
-    )
-
-
-def _format_free(base: Drawn, trained: Drawn) -> str:
-    """pass@1 without the responses that hold no answer, on problems that both models answered at all.
-
-    Of pass@k there is no such number: a model that answers less often has fewer of the k tries.
-    """
-    before, after = base.of(*PARTS), trained.of(*PARTS)
-    first, last = answered_only(before, after), answered_only(after, before)
-    if base is trained or not first:
-        return ""
-    rates = [curve("", problems, (1,)).at(1) for problems in (first, last)]
-    return (
-        f"Among responses that do hold one, pass@1 went from {percent(rates[0])} to {percent(rates[1])} on the "
-        f"{count(len(first), 'problem')} that both answered: this part of the gain is not the format."
-    )
-
-
-def _outcomes(models: Sequence[Drawn], key: str) -> Figure:
-    """A bar per domain and model, of all its responses."""
-    parts = [part for part in PARTS if models[0].of(part)]
-    traces: list[Trace] = []
-    for panel, part in enumerate(parts):
-        bars = [
-            (label(domain), model.label, problems)
-            for domain in sorted(grouped(models[0].of(part), by_domain))
-            for model in models
-            if (problems := [problem for problem in model.of(part) if problem.domain == domain])
-        ]
-        y = [[domain for domain, _, _ in bars], [model for _, model, _ in bars]]
-        for place, (name, color) in enumerate(OUTCOMES):
-            x = [_shares(problems)[place] for _, _, problems in bars]
-            traces.append(bar(name, color, panel, orientation="h", x=x, y=y, hovertemplate="%{x:.1%}"))
-    layout = panels(
-        [PARTS[part] for part in parts],
-        {"tickformat": ".0%", "range": [0, 1], "title": {"text": "responses"}},
-        {"type": "multicategory", "autorange": "reversed", "showgrid": False, "showdividers": False},
-        columns=2,
-        own_y=True,  # a part may lack a domain
-    )
-    rows = len(models) * len(grouped(models[0].of(*PARTS), by_domain))
-    layout |= {"barmode": "stack", "bargap": 0.25, "hovermode": "y unified"}
-    layout |= {"height": FRAME_PIXELS + ROW_PIXELS * rows}
-    layout["grid"]["xgap"] = 0.3
-    note = "A response without an answer fails by its format: the verifier found nothing to judge."
-    title = "Passed, wrong, without an answer"
-    return Figure(key=key, title=title, data=tuple(traces), layout=layout, note=note)
-
-
-def _shares(problems: Sequence[ProblemResult]) -> tuple[float, float, float]:
-    """Of all responses: passed, answered wrongly, without an answer."""
-    samples = sum(problem.samples for problem in problems)
-    passed = sum(problem.solved for problem in problems) / samples
-    silent = unanswered_share(problems)
-    return passed, max(0.0, 1 - passed - silent), silent
-
-
-def _majority_figure(models: Sequence[Drawn], ks: Sequence[int], key: str) -> Figure | None:
-    """maj@k, mean over domains; None where no problem can be voted on."""
-    everybody = [model.of(*PARTS) for model in models]
-
-    def voted(model: Drawn, part: Part) -> Curve | None:
-        problems = voting(model.of(part), *everybody)
-        return curve("", problems, ks, rates_PK=majority_rates(problems, ks)) if problems else None
-
-    parts = [part for part in PARTS if voting(models[0].of(part), *everybody)]
-    if not parts:
-        return None
+def _answer_section(shown: Shown) -> Section:
+    """Format failures apart from wrong answers, majority votes and response lengths."""
+    tables = [
+        results.answer_table(shown.pair, moves, shown.ks[-1], f"Answers: {PARTS[part]} problems")
+        for part in PARTS
+        if (moves := shown.moves(part))
+    ]
+    voters = [model.of(*PARTS) for model in shown.models]
+    curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS}
+    found = {name: of_models for name, of_models in curves.items() if of_models}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
-    return curves_figure(
-        *(key, "maj@k, mean over domains", note, models),
-        {PARTS[part]: partial(voted, part=part) for part in parts},
-        *(k_axis(ks), share_axis("maj@k")),
-    )
+    figures = (shown.figure("answers-majority", "maj@k", "mean over domains", note, found),) if found else ()
+    seen = {"tables": (*tables, _outcome_table(shown.models)), "figures": figures}
+    return shown.section("answers", "Format, votes, lengths", paragraph(ANSWERED), **seen)
 
 
-def _lengths(models: Sequence[Drawn], key: str) -> Figure:
-    parts = [part for part in PARTS if models[0].of(part)]
-    traces: list[Trace] = []
-    for panel, part in enumerate(parts):
-        for model in models:
-            domains = sorted(grouped(model.of(part), by_domain).items())
-            x = [label(domain) for domain, _ in domains]
-            y = [fmean(problem.length for problem in problems) for _, problems in domains]
-            traces.append(bar(model.label, model.color, panel, x=x, y=y, hovertemplate="%{y:.1f}"))
-    tokens = {"rangemode": "tozero", "title": {"text": "tokens"}}
-    layout = panels([PARTS[part] for part in parts], {"type": "category"}, tokens, columns=2) | {
-        "bargap": 0.3
-    }
-    return Figure(key=key, title="Mean response length", data=tuple(traces), layout=layout)
+def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) -> Curves:
+    """maj@k of every model on the problems on which all of them can vote."""
+    votes = ((model, voting(model.of(part), *voters)) for model in shown.models)
+    return [
+        (model, curve("", problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
+        for model, problems in votes
+        if problems
+    ]
+
+
+def _outcome_table(models: Sequence[Drawn]) -> Table:
+    """What became of all responses, per domain and model."""
+    rows: list[tuple[Cell, ...]] = []
+    for part in PARTS:
+        for domain in sorted({problem.domain for problem in models[0].of(part)}):
+            for model in models:
+                if problems := model.of(part, domain=domain):
+                    samples = sum(one.samples for one in problems)
+                    passed = sum(one.solved for one in problems) / samples
+                    cut = sum(one.truncated for one in problems) / samples
+                    silent = unanswered_share(problems)
+                    shares = (passed, max(0.0, 1 - passed - silent), silent, cut)
+                    length = Number(value=fmean(one.length for one in problems), form=".1f")
+                    cells = (Number(value=share, form=".1%") for share in shares)
+                    rows.append((domain, NAMES[part], model.name, *cells, length))
+    columns = ("domain", "part", "model", "passed", "wrong", "no answer", "cut off", "tokens")
+    return Table(title="Responses per domain", columns=columns, rows=tuple(rows), folded=True)
 
 
 # -- difficulty levels
-
-
-def _level_section(models: Sequence[Drawn], run: Path, k: int, key: str, title: str) -> Section | None:
-    """pass@1 and pass@k by level, a panel per task, all models; None where none was asked by level."""
-    tasks = sorted(grouped(models[0].of("levels"), by_task))
-    if not tasks:
-        return None
-    trained, moves = trained_levels(run), _pair(models).moves("levels")
-    ends = (1, k) if k > 1 else (1,)
-    compared = models[0] is not models[-1] and moves
-    return Section(
-        key=key,
-        title=title,
-        html=paragraph(
-            _beyond(models[0], models[-1], tasks, trained, (1, k)),
-            "Shaded are the levels that the run trains.",
-        ),
-        tables=(level_table(moves, ends, "Numbers per level", folded=True),) if compared else (),
-        figures=tuple(_level_figure(models, tasks, trained, size, f"{key}-{size}") for size in (1, k)),
-    )
 
 
 def trained_levels(folder: Path) -> Levels:
@@ -347,31 +323,39 @@ def trained_levels(folder: Path) -> Levels:
         return {}
 
 
-def _level_figure(models: Sequence[Drawn], tasks: Sequence[str], trained: Levels, k: int, key: str) -> Figure:
-    def by_task_of(model: Drawn, task: str) -> Curve | None:
-        problems = [one for one in model.of("levels") if one.task == task]
-        return _by_level(problems, k) if problems else None
+def _level_section(shown: Shown, trained: Levels) -> list[Section]:
+    """pass@1 and pass@k by level, a panel per task, all models; nothing where no model was asked by level."""
+    tasks = sorted({problem.task for problem in shown.models[0].of("levels")})
+    if not tasks:
+        return []
+    ends, moves = dict.fromkeys((1, shown.ks[-1])), shown.moves("levels")
+    html = paragraph(_beyond(shown, trained, tuple(ends)), "Shaded are the levels that the run trains.")
+    tables = (results.level_table(moves, tuple(ends), "Numbers per level", folded=True),) if moves else ()
+    figures = tuple(_level_figure(shown, tasks, trained, k) for k in ends)
+    return [shown.section("levels", "Difficulty levels", html, tables=tables, figures=figures)]
 
-    figure = curves_figure(
-        *(key, f"Difficulty levels, pass@{k}"),
-        f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained.",
-        models,
-        {task: partial(by_task_of, task=task) for task in tasks},
+
+def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -> Figure:
+    note = f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained."
+    by_task: dict[str, Curves] = {}
+    for task in tasks:
+        asked = ((model, model.of("levels", task=task)) for model in shown.models)
+        by_task[task] = [(model, _by_level(problems, k)) for model, problems in asked if problems]
+    figure = drawing.curves_figure(
+        (f"{shown.key}-levels-{k}", f"Difficulty levels, pass@{k}", note),
+        by_task,
         {"dtick": 1, "title": {"text": "level"}, "unifiedhovertitle": {"text": "level %{x}"}},
-        share_axis(f"pass@{k}"),
+        drawing.share_axis(f"pass@{k}"),
     )
+    grey = drawing.faded(drawing.GREY, 0.14)
+    look = {"type": "rect", "layer": "below", "fillcolor": grey, "line": {"width": 0}, "y0": 0, "y1": 1}
     shades = [
         {
-            "type": "rect",
-            "layer": "below",
-            "xref": axis("x", panel),
-            "yref": f"{axis('y', panel)} domain",
+            **look,
+            "xref": drawing.axis("x", panel),
+            "yref": f"{drawing.axis('y', panel)} domain",
             "x0": min(levels) - 0.5,
             "x1": max(levels) + 0.5,
-            "y0": 0,
-            "y1": 1,
-            "fillcolor": faded(GREY, 0.14),
-            "line": {"width": 0},
         }
         for panel, task in enumerate(tasks)
         if (levels := trained.get(task))
@@ -381,34 +365,41 @@ def _level_figure(models: Sequence[Drawn], tasks: Sequence[str], trained: Levels
 
 def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
     """The rate at every level, as a curve over levels instead of k's."""
-    levels = sorted(grouped(problems, by_level).items())
-    rates = [curve("", members, (k,)) for _, members in levels]
-    return Curve(
-        label="",
-        problems=len(problems),
-        ks=tuple(level for level, _ in levels),
-        rates=tuple(rate.rates[0] for rate in rates),
-        low=tuple(rate.low[0] for rate in rates),
-        high=tuple(rate.high[0] for rate in rates),
-    )
+    levels, members = zip(*sorted(grouped(problems, by_level).items()), strict=True)
+    found = [curve("", of_level, (k,)) for of_level in members]
+    rates, low, high = zip(*((one.rates[0], one.low[0], one.high[0]) for one in found), strict=True)
+    return Curve(label="", problems=len(problems), ks=levels, rates=rates, low=low, high=high)
 
 
-def _beyond(base: Drawn, last: Drawn, tasks: Sequence[str], trained: Levels, ks: Sequence[int]) -> str:
+def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
     """For which tasks pass@k surely rose above the trained levels."""
-    found: dict[str, tuple[Difference, ...]] = {}
-    moves = paired(base.of("levels"), last.of("levels"))
-    for task in tasks:
-        highest = max(trained.get(task, ()), default=-1)
-        above = [move for move in moves if move.base.task == task and move.base.level > highest]
-        if above:
-            found[task] = differences(above, ks)
-    if base is last or not found:
-        return ""
+    above = [
+        move
+        for move in shown.moves("levels")
+        if move.base.level > max(trained.get(move.base.task, ()), default=-1)
+    ]
+    by_task = sorted(grouped(above, lambda move: move.base.task).items())
+    found = {task: differences(moves, ks) for task, moves in by_task}
     told = []
     for place, k in enumerate(ks):
-        up = [
-            f"{task} ({points(gains[place].gain)} points)" for task, gains in found.items() if gains[place].up
-        ]
+        up = [f"{task} ({points(of[place].gain)} points)" for task, of in found.items() if of[place].up]
         where = f"pass@{k} surely rose on {len(up) or 'none'} of {count(len(found), 'task')}"
         told.append(f"{where}, {listing(up)}" if up else where)
-    return f"Above the trained levels, {last.name} against {base.name}: {'; '.join(told)}."
+    against = f"{shown.models[-1].name} against {shown.models[0].name}"
+    return f"Above the trained levels, {against}: {'; '.join(told)}." if found else ""
+
+
+# -- creativity
+
+
+def _creativity_section(shown: Shown, path: Path) -> list[Section]:
+    """The creativity index per domain of every model that has one, with intervals; nothing where none has."""
+    if not path.exists():
+        return []
+    try:
+        found = read_creativity(path)
+    except StorageError as error:
+        return [shown.section("creativity", "Creativity", paragraph(str(error), tone="bad"))]
+    lengths = found.lengths
+    html = paragraph(INDEX.format(shortest=lengths.shortest, longest=lengths.longest))
+    return [shown.section("creativity", "Creativity", html, tables=tuple(results.creativity_tables(found)))]

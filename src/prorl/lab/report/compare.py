@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import TypeVar
 
 from prorl.algo.t_interval import t_interval
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Validated
 from prorl.control.metrics import STEP, ratio
-from prorl.lab.report.charts import experiment, repetitions
+from prorl.lab.report.curves import experiment, repetitions
+from prorl.lab.report.summary import as_text, flat
 from prorl.lab.results import Gains, difference_cell
 from prorl.lab.tables import Cell, Number, Several, Table
 from prorl.run.history import RECENT, RunHistory
 
 SHARE, COUNT, REAL = ".1%", ",.0f", ".3g"
+T = TypeVar("T")
 
 Rows = Iterator[tuple[str, Sequence[Cell]]]
 """What is compared, and a cell for every run."""
@@ -39,17 +40,18 @@ def comparison(runs: Sequence[Compared]) -> list[Table]:
     Runs that differ only in their seed share a column: a mean with Student's interval over the seeds, and each value.
     """
     groups = repetitions([one.run.config for one in runs])
-    columns = ["", *(", ".join(runs[at].name for at in group) for group in groups)]
+    columns = ("", *(", ".join(runs[at].name for at in group) for group in groups))
     tables = []
-    for title, rows in _topics(runs):
-        shown = tuple(
-            (name, *(_together([cells[at] for at in group]) for group in groups)) for name, cells in rows
+    for title, found in _topics(runs):
+        rows = tuple(
+            (name, *(_together([cells[at] for at in group]) for group in groups)) for name, cells in found
         )
-        if shown:
-            tables.append(Table(title=title, columns=tuple(columns), rows=shown))
-    seeds = "of several runs: mean ± half of its 95 % interval over seeds, then each run"
-    notes = (seeds,) if len(groups) < len(runs) else ()
-    return [*tables[:-1], *(replace(last, notes=notes) for last in tables[-1:])]
+        if rows:
+            tables.append(Table(title=title, columns=columns, rows=rows))
+    if len(groups) < len(runs):
+        notes = ("of several runs: mean ± half of its 95 % interval over seeds, then each run",)
+        tables[-1:] = [replace(last, notes=notes) for last in tables[-1:]]
+    return tables
 
 
 def _together(cells: Sequence[Cell]) -> Cell:
@@ -67,23 +69,17 @@ def _together(cells: Sequence[Cell]) -> Cell:
 
 def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
     runs = [one.run for one in compared]
-    validations = [run.of(Validated) for run in runs]
     yield "recipe", _recipes(runs)
     yield "run", _work(runs)
+    validations = [run.of(Validated) for run in runs]
     last = [of_run[-1] if of_run else None for of_run in validations]
     yield "first validation", _validation([of_run[0] if of_run else None for of_run in validations])
     yield "last validation", _validation(last)
     yield "best validation", _validation([run.best for run in runs])
-    common = max(
-        set.intersection(*({validation.step for validation in of_run} for of_run in validations)),
-        default=None,
-    )
+    steps = [{validation.step: validation for validation in of_run} for of_run in validations]
+    common = max(set.intersection(*map(set, steps)), default=None)
     if common is not None and any(validation and validation.step != common for validation in last):
-        at = [
-            next(validation for validation in reversed(of_run) if validation.step == common)
-            for of_run in validations
-        ]
-        yield "last validation in common", _validation(at)
+        yield "last validation in common", _validation([of_run[common] for of_run in steps])
     yield "decisions", _decisions(runs)
     yield f"mean of the last {RECENT} steps", _end(runs)
     found = [{gain.title: gain for gain in one.gains} for one in compared]
@@ -93,30 +89,27 @@ def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
 
 def _recipes(runs: Sequence[RunHistory]) -> Rows:
     """The keys in which the recipes differ, the seed among them."""
-    recipes = [{"seed": run.config.get("seed")} | _flat(experiment(run.config)) for run in runs]
+    recipes = [{"seed": run.config.get("seed")} | dict(flat(experiment(run.config))) for run in runs]
     for key in dict.fromkeys(key for recipe in recipes for key in recipe):
         values = [recipe.get(key) for recipe in recipes]
         if any(value != values[0] for value in values):
-            yield key, [None if value is None else _text(value) for value in values]
+            yield key, [None if value is None else as_text(value) for value in values]
 
 
 def _work(runs: Sequence[RunHistory]) -> Rows:
-    measures: Mapping[str, tuple[str, Callable[[RunHistory], float | None]]] = {
-        "steps": (COUNT, lambda run: run.step),
-        "hours in steps": (REAL, lambda run: run.steps.total("seconds.total") / 3600),
-        "responses sampled": (COUNT, lambda run: run.steps.total("rollout_stats.rollouts")),
-        "tokens sampled": (COUNT, lambda run: run.steps.total("rollout_stats.sampled_tokens")),
-        "tokens sampled per second": (
-            COUNT,
-            lambda run: ratio(
-                run.steps.total("rollout_stats.sampled_tokens"), run.steps.total("seconds.total")
-            ),
-        ),
-        "overhead": (SHARE, _overhead),
-    }
     yield "state", [run.state for run in runs]
-    for title, (form, measure) in measures.items():
-        yield title, _numbers(form, (measure(run) if len(run.steps) else None for run in runs))
+    begun = [run if len(run.steps) else None for run in runs]
+
+    def total(name: str) -> Callable[[RunHistory], float]:
+        return lambda run: run.steps.total(name)
+
+    seconds, tokens = total("seconds.total"), total("rollout_stats.sampled_tokens")
+    yield "steps", _numbers(COUNT, begun, lambda run: run.step)
+    yield "hours in steps", _numbers(REAL, begun, lambda run: seconds(run) / 3600)
+    yield "responses sampled", _numbers(COUNT, begun, total("rollout_stats.rollouts"))
+    yield "tokens sampled", _numbers(COUNT, begun, tokens)
+    yield "tokens sampled per second", _numbers(COUNT, begun, lambda run: ratio(tokens(run), seconds(run)))
+    yield "overhead", _numbers(SHARE, begun, _overhead)
 
 
 def _overhead(run: RunHistory) -> float | None:
@@ -126,74 +119,49 @@ def _overhead(run: RunHistory) -> float | None:
     return None if share is None else 1 - share
 
 
-def _validation(validations: Sequence[Validated | None]) -> Rows:
-    yield (
-        "after step",
-        _numbers(COUNT, (validation.step if validation else None for validation in validations)),
-    )
-    yield "pass@1", _numbers(SHARE, (validation.score if validation else None for validation in validations))
-    for domain in dict.fromkeys(
-        domain for validation in validations if validation for domain in validation.domains
-    ):
-        yield (
-            domain,
-            _numbers(
-                SHARE, (validation.domains.get(domain) if validation else None for validation in validations)
-            ),
-        )
+def _validation(found: Sequence[Validated | None]) -> Rows:
+    yield "after step", _numbers(COUNT, found, lambda one: one.step)
+    yield "pass@1", _numbers(SHARE, found, lambda one: one.score)
+    for domain in dict.fromkeys(domain for one in found if one for domain in one.domains):
+        yield domain, [_number(SHARE, one.domains.get(domain) if one else None) for one in found]
 
 
 def _decisions(runs: Sequence[RunHistory]) -> Rows:
-    reasons: Mapping[str, Callable[[RunHistory], Iterable[str]]] = {
-        "reference resets": lambda run: (event.reason for event in run.of(ReferenceReset)),
-        "interventions": lambda run: (f"{event.detector}: {event.action}" for event in run.of(Intervened)),
-        "commands": lambda run: (event.name for event in run.of(CommandGiven) if event.refused is None),
+    reasons: Mapping[str, Callable[[RunHistory], list[str]]] = {
+        "reference resets": lambda run: [event.reason for event in run.of(ReferenceReset)],
+        "interventions": lambda run: [f"{event.detector}: {event.action}" for event in run.of(Intervened)],
+        "commands": lambda run: [event.name for event in run.of(CommandGiven) if event.refused is None],
     }
     for title, reason in reasons.items():
-        counts = (Counter(reason(run)) for run in runs)
-        yield (
-            title,
-            [
-                ", ".join(name if n == 1 else f"{name} ×{n}" for name, n in of.items()) or "none"
-                for of in counts
-            ],
-        )
+        counts = [Counter(reason(run)).items() for run in runs]
+        told = [", ".join(name if n == 1 else f"{name} ×{n}" for name, n in of) for of in counts]
+        yield title, [text or "none" for text in told]
 
 
 def _end(runs: Sequence[RunHistory]) -> Rows:
     for metric in STEP:
         if "table" in metric.shown:
-            found = (run.steps.recent(metric.key) for run in runs)
             share = metric.key == "rollout_stats.score" or metric.form.endswith("%")
             title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
-            yield (
-                title,
-                _numbers(SHARE if share else REAL, (fmean(values) if values else None for values in found)),
-            )
+            recent = [run.steps.recent(metric.key) or None for run in runs]
+            yield title, _numbers(SHARE if share else REAL, recent, fmean)
 
 
 def _measured(runs: Sequence[Gains | None]) -> Rows:
     """Base → trained, means over domains."""
-    ks = dict.fromkeys(k for found in runs if found for k in found.rows[-1].base.ks)
-    yield "after step", _numbers(COUNT, (found.step if found else None for found in runs))
-    for k in ks:
+    yield "after step", _numbers(COUNT, runs, lambda found: found.step)
+    for k in dict.fromkeys(k for found in runs if found for k in found.rows[-1].base.ks):
         means = [found.rows[-1] if found and k in found.rows[-1].base.ks else None for found in runs]
-        yield f"pass@{k}, base", _numbers(SHARE, (row.base.at(k) if row else None for row in means))
-        yield f"pass@{k}, trained", _numbers(SHARE, (row.trained.at(k) if row else None for row in means))
-        found = [None if row is None else next(one for one in row.differences if one.k == k) for row in means]
-        yield f"pass@{k}, gain", [difference_cell(one) for one in found]
+        gains = [next(one for one in row.differences if one.k == k) if row else None for row in means]
+        yield f"pass@{k}, base", [_number(SHARE, row.base.at(k) if row else None) for row in means]
+        yield f"pass@{k}, trained", [_number(SHARE, row.trained.at(k) if row else None) for row in means]
+        yield f"pass@{k}, gain", [difference_cell(gain) for gain in gains]
 
 
-def _numbers(form: str, values: Iterable[float | None]) -> list[Number]:
-    return [Number(value=value, form=form) for value in values]
+def _numbers(form: str, items: Sequence[T | None], read: Callable[[T], float | None]) -> list[Number]:
+    """What is read from every item; blank where there is none."""
+    return [_number(form, None if one is None else read(one)) for one in items]
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _number(form: str, value: float | None) -> Number:
+    return Number(value=value, form=form)

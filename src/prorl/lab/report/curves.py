@@ -1,4 +1,4 @@
-"""The curves of one run or an overlay of several, as figures.
+"""The curves of one run or an overlay of several, as figures; what happened meanwhile, drawn over them.
 
 One run: every chart is one figure, a calm line over the light raw one. Several: a figure per curve, a colour per
 recipe, and where runs differ only in their seed the mean over seeds in its 95 % interval.
@@ -6,203 +6,259 @@ recipe, and where runs differ only in their seed the mean over seeds in its 95 %
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, pairwise
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from prorl.algo.t_interval import t_interval
-from prorl.lab.report.charts import LAYOUT, Chart, Group, Line, annotation_traces, chapters, groups
-from prorl.lab.report.drawing import PALETTE, faded, label
+from prorl.config.schema import RUNTIME_SECTIONS
+from prorl.control.metrics import STEP, VALIDATION
+from prorl.lab.report.drawing import GREY, PALETTE, Trace, band, faded, label
 from prorl.lab.report.page import Section
 from prorl.lab.tables import Figure
 from prorl.run.history import RunHistory
 
 POINTS = 600  # drawn per series at most
 CALM = 40  # the calm line is a mean over one in so many of all steps
-NEUTRAL = "#7d858f"
 CALM_POINTS = 300
 FEW = 20  # points up to which each one is drawn
 RAW_LINES = 2  # curves in a figure up to which the raw ones are drawn too
+LONGEST_LABEL = 40  # characters
+HOVER_WIDTH = 70  # characters of a line of hover text
 
 Curve = tuple[Sequence[int], Sequence[float]]
 """Steps and values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pen:
-    """How one curve is drawn."""
+# -- which figures of a run are drawn together, from the table of metrics
 
-    name: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Curves that belong in one picture of one run; of several runs each curve has its own."""
+
+    key: str
+    title: str
+    lines: tuple[tuple[str, str], ...] = ()  # label of each curve, and the column of the runs that it is
+    source: Literal["steps", "validations"] = "steps"
+    shape: Literal["curve", "stack", "stairs", "points"] = "curve"
+    unit: str = ""
+    percent: bool = False
+
+
+SHARED: Mapping[str, Chart] = {
+    chart.key: chart
+    for chart in (
+        Chart(key="validation", title="Validation", source="validations", shape="points", percent=True),
+        Chart(key="reward", title="Score and reward"),
+        Chart(key="domains", title="Score per domain"),
+        Chart(key="clip", title="Tokens held back", percent=True),
+        Chart(key="truncated", title="Cut off and unanswered", percent=True),
+        Chart(key="informative", title="Informative share", percent=True, shape="stack"),
+        Chart(key="seconds", title="Step time by phase", unit="seconds", shape="stack"),
+    )
+}
+"""Charts of several metrics; any other metric has a chart of its own, from its row in the table."""
+
+NOTES: Mapping[str, str] = {
+    "validation": "Problems held out of training. Validations may steer resets, so that an evaluation on test "
+    "problems says more.",
+    "reward": "Score: of all judged groups. Reward: what was trained on, after filtering and shaping.",
+    "domains": "Mean score of all judged groups, rejected ones included: those without a verifier error.",
+    "clip": "Share of tokens whose ratio was clipped, or whose weight left the mismatch bounds.",
+    "truncated": "Share of judged responses that hit the length limit, and of those without an answer.",
+    "informative": "What became of the drawn problems: trained on, or dropped because all scores were equal.",
+    "seconds": "Wall clock of a training step; validations and checkpoints come on top.",
+    "entropy": "Near zero the policy no longer explores; a surge means that it falls apart.",
+    "kl": "Falls to zero at a reset and climbs as the policy moves on.",
+    "grad_norm": "Before clipping.",
+    "mismatch": "Should stay small: both compute the same policy.",
+    "length": "Mean over the responses of all groups without a verifier error.",
+    "learning_rate": "As used, with the changes by detectors and the operator.",
+    "kl_coef": "Weight of the KL penalty that keeps the policy near the reference.",
+    "length_weight": "Weight of the cosine length penalty; zero outside its windows.",
+    "tokens_per_second": "All sampled tokens over the whole time of the step.",
+}
+WHOLE: Mapping[str, Mapping[str, Any]] = {
+    "score": {"width": 3.0, "dash": "solid"},
+    "pass_at_n": {"width": 1.8, "dash": "dot"},
+}
+"""Lines of what the other curves of a chart make up, and of what they may reach; grey where these have colours."""
+
+
+def chapters(runs: Sequence[RunHistory]) -> dict[str, list[Chart]]:
+    """All charts, by what they tell; domains and phases are those of the runs."""
+    made: dict[str, dict[str, Chart]] = {}
+    for metric in (*VALIDATION, *STEP):
+        if metric.chart is not None:
+            key = metric.chart or metric.name
+            charts = made.setdefault(metric.chapter, {})
+            shape: Any = "stairs" if metric.chapter == "schedule" else "curve"
+            own = Chart(key=key, title=metric.title, unit=metric.unit, shape=shape)
+            chart = charts.get(key) or SHARED.get(key) or own
+            lines, family = [(metric.label, metric.key)], metric.key.removesuffix(".*")
+            if family != metric.key:
+                names = {name for run in runs for name in getattr(run, chart.source).below(family)}
+                lines = [(name, f"{family}.{name}") for name in sorted(names - {"total"})]
+            charts[key] = replace(chart, lines=(*chart.lines, *lines))
+    return {name: list(charts.values()) for name, charts in made.items()}
+
+
+# -- runs that are one experiment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Runs whose recipes differ in nothing but the seed: one colour of an overlay."""
+
+    label: str
     color: str
-    width: float = 2.0
-    dash: str = "solid"
-    stacked: bool = False  # on the curves before it
-    raw: bool = False  # with the light raw line below it
-    legend: bool = True
+    runs: tuple[RunHistory, ...]
+
+
+def groups(runs: Sequence[RunHistory]) -> list[Group]:
+    """The runs by recipe, in the order given."""
+    found = []
+    for at, positions in enumerate(repetitions([run.config for run in runs])):
+        alike = tuple(runs[position] for position in positions)
+        names = ", ".join(run.name for run in alike)
+        if len(names) > LONGEST_LABEL:
+            names = f"{alike[0].name} … {alike[-1].name} ({len(alike)} seeds)"
+        found.append(Group(label=names, color=PALETTE[at % len(PALETTE)], runs=alike))
+    return found
+
+
+def repetitions(recipes: Sequence[Mapping[str, Any]]) -> list[tuple[int, ...]]:
+    """Positions of the recipes that differ only in their seed, in order of first appearance.
+
+    Runs of one recipe and one seed are no independent repetitions, so they are never in one group; nor is a run whose
+    recipe could not be read.
+    """
+    found: list[tuple[str, dict[Any, int]]] = []
+    for position, recipe in enumerate(recipes):
+        key, seed = json.dumps(experiment(recipe), sort_keys=True), recipe.get("seed")
+        alike = (seeds for other, seeds in found if other == key and seed not in seeds)
+        group = next(alike, None) if recipe else None
+        if group is None:
+            found.append((key, {seed: position}))
+        else:
+            group[seed] = position
+    return [tuple(seeds.values()) for _, seeds in found]
+
+
+def experiment(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes an experiment: a recipe without its name, its seed and the settings that change no result."""
+    return {key: value for key, value in recipe.items() if key not in ("seed", "name", *RUNTIME_SECTIONS)}
+
+
+# -- figures
 
 
 def curve_sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Every curve that any of the runs has numbers for, under a few headings."""
     found = groups(runs)
-    marks = annotation_traces(found)
-    made = [
-        Section(
-            key=chapter.key,
-            title=chapter.title,
-            figures=tuple(figure for chart in chapter.charts for figure in _figures(chart, found, marks)),
-        )
-        for chapter in chapters(runs)
-    ]
-    return [section for section in made if section.figures]
+    marks = annotation_traces(runs)
+    made = []
+    for name, charts in chapters(runs).items():
+        figures = tuple(figure for chart in charts for figure in _figures(chart, found, marks))
+        if figures:
+            made.append(Section(key=name, title=name.capitalize(), figures=figures))
+    return made
 
 
-def _figures(chart: Chart, found: Sequence[Group], marks: Sequence[dict[str, Any]]) -> Iterator[Figure]:
+def _figures(chart: Chart, found: Sequence[Group], marks: Sequence[Trace]) -> Iterator[Figure]:
     """The chart as one figure, or one per curve where runs are compared; none without a number."""
-    if len(found) == 1:
-        pens = _pens(chart)
-        traces = [
-            trace
-            for line, pen in zip(chart.lines, pens, strict=True)
-            for trace in _traces(chart, line, found[0], pen)
-        ]
+    alone = len(found) == 1
+    for at, lines in enumerate([chart.lines] if alone else [(line,) for line in chart.lines]):
+        colors = cycle(PALETTE)
+        traces: list[Trace] = []
+        for name, column in lines:
+            for group in found:
+                own = GREY if column in WHOLE else next(colors)
+                shown = (name, own) if alone else (group.label, group.color)
+                raw = alone and chart.shape == "curve" and len(lines) <= RAW_LINES
+                main = _main(chart, column, *shown, alone=alone)
+                traces += _traces(chart, column, group.runs, main, raw=raw)
         if traces:
-            yield _figure(chart, chart.key, chart.title, traces, marks)
-        return
-    for at, line in enumerate(chart.lines):
-        pens = [Pen(name=group.label, color=group.color) for group in found]
-        traces = [
-            trace
-            for group, pen in zip(found, pens, strict=True)
-            for trace in _traces(chart, line, group, pen)
-        ]
-        title = chart.title if len(chart.lines) == 1 else f"{chart.title}: {line.label}"
-        if traces:
-            yield _figure(chart, f"{chart.key}-{at}", title, traces, marks)
+            title = chart.title if len(lines) == len(chart.lines) else f"{chart.title}: {lines[0][0]}"
+            yield Figure(
+                key=chart.key if alone else f"{chart.key}-{at}",
+                title=title,
+                data=(*marks, *traces),
+                layout=_layout(chart, traces, wide=alone and chart.key == "validation"),
+                note=NOTES.get(chart.key, ""),
+            )
 
 
-def _pens(chart: Chart) -> list[Pen]:
-    """A pen for each curve of one run."""
-    colors = cycle(PALETTE)
-    return [
-        Pen(
-            name=line.label,
-            color=next(colors) if line.kind == "part" else NEUTRAL,
-            width=3.0 if line.kind == "whole" else 1.8,
-            dash="dot" if line.kind == "bound" else "solid",
-            stacked=chart.shape == "stack",
-            raw=chart.shape == "curve" and len(chart.lines) <= RAW_LINES,
-            legend=len(chart.lines) > 1,
-        )
-        for line in chart.lines
-    ]
-
-
-def _figure(
-    chart: Chart, key: str, title: str, traces: Sequence[dict[str, Any]], marks: Sequence[dict[str, Any]]
-) -> Figure:
+def _layout(chart: Chart, traces: Sequence[Trace], *, wide: bool) -> dict[str, Any]:
     vertical: dict[str, Any] = {"title": {"text": label(chart.unit)}, "rangemode": "tozero"}
     if all(y is None or y >= 0 for trace in traces if trace["mode"] != "none" for y in trace["y"]):
         vertical["autorangeoptions"] = {"clipmin": 0}  # an interval may reach below what can be
     if chart.percent:
-        vertical |= {"tickformat": "~%"}
-    return Figure(
-        key=key,
-        title=title,
-        data=(*marks, *traces),
-        layout={
-            "xaxis": {"title": {"text": "step"}},
-            "yaxis": vertical,
-            "meta": {"wide": chart.wide and len(chart.lines) > 1 and key == chart.key},
-            **LAYOUT,
-        },
-        note=chart.note,
-    )
+        vertical["tickformat"] = "~%"
+    # Annotations have an axis of their own, from bottom to top whatever the curve does.
+    over = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+    step = {"title": {"text": "step"}}
+    return {"xaxis": step, "yaxis": vertical, "yaxis2": over, "meta": {"wide": wide}}
 
 
-def _traces(chart: Chart, line: Line, group: Group, pen: Pen) -> list[dict[str, Any]]:
-    """One curve of one group, which may have no numbers for it."""
-    read = [
-        (getattr(run, chart.source).steps, getattr(run, chart.source).get(line.column)) for run in group.runs
-    ]
-    curves = [(steps, values) for steps, values in read if any(map(math.isfinite, values))]
-    if not curves:
-        return []
-    return _one(chart, curves[0], pen) if len(curves) == 1 else _several(chart, curves, pen)
-
-
-def _one(chart: Chart, curve: Curve, pen: Pen) -> list[dict[str, Any]]:
-    steps, values = curve
-    main = _main(chart, pen)
-    if chart.shape in ("points", "stairs") or len(steps) <= FEW:
-        return [main | _xy(*thin(steps, values))]
-    smooth = main | _xy(*thin(steps, calm(values), CALM_POINTS))
-    raw = _below(pen) | {
-        "mode": "lines",
-        "line": {"color": faded(pen.color, 0.28), "width": 1},
-        **_xy(*thin(steps, values)),
-    }
-    return [raw, smooth] if pen.raw else [smooth]
-
-
-def _several(chart: Chart, curves: Sequence[Curve], pen: Pen) -> list[dict[str, Any]]:
-    exact = chart.shape in ("points", "stairs")
-    found = over_seeds(
-        [dict(zip(steps, values if exact else calm(values), strict=True)) for steps, values in curves]
-    )
-    middle = _main(chart, pen) | _xy(*thin(found.steps, found.mean, CALM_POINTS))
-    if pen.stacked:
-        return [middle]  # an interval of one layer has no place among layers
-    known = [at for at, low in enumerate(found.low) if math.isfinite(low)]
-    xs = [found.steps[at] for at in known]
-    top_x, top = thin(xs, [found.high[at] for at in known], CALM_POINTS)
-    low_x, low = thin(xs, [found.low[at] for at in known], CALM_POINTS)
-    band = _below(pen) | {
-        "mode": "none",
-        "fill": "toself",
-        "fillcolor": faded(pen.color, 0.18),
-        **_xy([*top_x, *reversed(low_x)], [*top, *reversed(low)]),
-    }
-    return [band, middle]
-
-
-def _main(chart: Chart, pen: Pen) -> dict[str, Any]:
-    """The trace of a curve without its points."""
-    name = label(pen.name)
-    line = {"color": pen.color, "width": 0.8 if pen.stacked else pen.width, "dash": pen.dash}
-    return {
+def _main(chart: Chart, column: str, name: str, color: str, *, alone: bool) -> Trace:
+    """The trace of a curve without its points; `alone`: of one recipe, whose curves share a figure."""
+    line = {"color": color, "width": 1.8, "dash": "solid", **WHOLE.get(column, {})}
+    trace: Trace = {
         "type": "scatter",
-        "name": name,
-        "legendgroup": name,
-        "showlegend": pen.legend,
+        "name": label(name),
+        "legendgroup": label(name),
+        "showlegend": not alone or len(chart.lines) > 1,
         "mode": "lines+markers" if chart.shape == "points" else "lines",
         "line": line | ({"shape": "hv"} if chart.shape == "stairs" else {}),
-        "marker": {"color": pen.color, "size": 6},
+        "marker": {"color": color, "size": 6},
         "hovertemplate": "%{y:.1%}" if chart.percent else "%{y:.4g}",
-        **({"stackgroup": "all", "fillcolor": faded(pen.color, 0.45)} if pen.stacked else {}),
     }
+    if not alone or chart.shape != "stack":
+        return trace
+    return trace | {"stackgroup": "all", "fillcolor": faded(color, 0.45), "line": line | {"width": 0.8}}
 
 
-def _below(pen: Pen) -> dict[str, Any]:
-    """What lies below a curve goes with it: no legend entry, no hover text of its own."""
-    name = label(pen.name)
-    return {"type": "scatter", "name": name, "legendgroup": name, "showlegend": False, "hoverinfo": "skip"}
+def _traces(chart: Chart, column: str, runs: Sequence[RunHistory], main: Trace, *, raw: bool) -> list[Trace]:
+    """One curve of runs that differ in their seed; nothing where they have no numbers for it."""
+    found = [getattr(run, chart.source) for run in runs]
+    read = [(columns.steps, columns.get(column)) for columns in found]
+    curves = [(steps, values) for steps, values in read if any(map(math.isfinite, values))]
+    exact = chart.shape in ("points", "stairs")
+    if len(curves) > 1:
+        return _several(curves if exact else [(steps, calm(values)) for steps, values in curves], main)
+    if not curves:
+        return []
+    ((steps, values),) = curves
+    if exact or len(steps) <= FEW:
+        return [main | _xy(*thin(steps, values))]
+    smooth = main | _xy(*thin(steps, calm(values), CALM_POINTS))
+    light = {"color": faded(main["marker"]["color"], 0.28), "width": 1}
+    below = main | {"showlegend": False, "hoverinfo": "skip", "line": light} | _xy(*thin(steps, values))
+    return [below, smooth] if raw else [smooth]
 
 
-def _xy(xs: Sequence[float], ys: Sequence[float]) -> dict[str, Any]:
+def _several(curves: Sequence[Curve], main: Trace) -> list[Trace]:
+    """Mean and 95 % interval of runs that differ in their seed."""
+    steps, mean, low, high = over_seeds([dict(zip(*curve, strict=True)) for curve in curves])
+    middle = main | _xy(*thin(steps, mean, CALM_POINTS))
+    if "stackgroup" in main:
+        return [middle]  # an interval of one layer has no place among layers
+    known = [at for at, end in enumerate(low) if math.isfinite(end)]
+    xs = [steps[at] for at in known]
+    top_x, top = thin(xs, [high[at] for at in known], CALM_POINTS)
+    low_x, bottom = thin(xs, [low[at] for at in known], CALM_POINTS)
+    outline = [*top_x, *reversed(low_x)], short([*top, *reversed(bottom)])
+    return [band(main["name"], main["marker"]["color"], *outline), middle]
+
+
+def _xy(xs: Sequence[float], ys: Sequence[float]) -> Trace:
     return {"x": list(xs), "y": short(ys)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A mean over seeds at some steps, and the 95 % interval of it."""
-
-    steps: Sequence[float]
-    mean: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
 
 
 def thin(xs: Sequence[float], ys: Sequence[float], limit: int = POINTS) -> tuple[list[float], list[float]]:
@@ -217,11 +273,8 @@ def thin(xs: Sequence[float], ys: Sequence[float], limit: int = POINTS) -> tuple
     edges = [1 + (count - 2) * i // stretches for i in range(stretches + 1)]
     kept = [0]
     for start, end in pairwise(edges):
-        finite = [at for at in range(start, end) if math.isfinite(ys[at])]
-        low, high = (
-            (min(finite, key=ys.__getitem__), max(finite, key=ys.__getitem__)) if finite else (start, start)
-        )
-        kept += sorted({low, high})
+        finite = [at for at in range(start, end) if math.isfinite(ys[at])] or [start]
+        kept += sorted({min(finite, key=ys.__getitem__), max(finite, key=ys.__getitem__)})
     kept.append(count - 1)
     return [xs[at] for at in kept], [ys[at] for at in kept]
 
@@ -240,21 +293,66 @@ def calm(ys: Sequence[float], window: int | None = None) -> list[float]:
     return smooth
 
 
-def over_seeds(curves: Sequence[Mapping[int, float]]) -> Interval:
-    """Mean and 95 % t-interval of several curves (step → value) at the steps that all of them have."""
-    steps = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
-    rows = [[curve[step] for curve in curves] for step in steps]
-    means = [fmean(row) if all(map(math.isfinite, row)) else math.nan for row in rows]
-    bands = [_band(row) for row in rows]
-    return Interval(steps=steps, mean=means, low=[low for low, _ in bands], high=[high for _, high in bands])
-
-
-def _band(values: Sequence[float]) -> tuple[float, float]:
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return math.nan, math.nan
-    return t_interval(values)
+def over_seeds(
+    curves: Sequence[Mapping[int, float]],
+) -> tuple[list[int], list[float], list[float], list[float]]:
+    """The steps that all curves (step → value) have; there the mean and both ends of its 95 % t-interval."""
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    means, bands = [], []
+    for step in steps:
+        row = [curve[step] for curve in curves]
+        finite = all(map(math.isfinite, row))
+        means.append(fmean(row) if finite else math.nan)
+        bands.append(t_interval(row) if finite and len(row) > 1 else (math.nan, math.nan))
+    return steps, means, [low for low, _ in bands], [high for _, high in bands]
 
 
 def short(values: Sequence[float]) -> list[float | None]:
     """Numbers as they travel to the page: six significant digits, and null for what is not finite."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
+
+
+# -- annotations: what happened, drawn over every curve
+
+MARK_COLORS: Mapping[str, str] = {
+    "reset": "#b8508f",
+    "stage": "#1f9a85",
+    "intervention": "#d9622b",
+    "roll back": "#c8323c",
+    "command": "#6a63c6",
+    "resume": "#7d858f",
+    "warning": "#a5821a",
+}
+"""Kind of annotation → colour of its thin line; the end of a run needs none."""
+
+TICK = 0.06  # of the height
+
+
+def annotation_traces(runs: Sequence[RunHistory]) -> list[Trace]:
+    """Events of all runs: lines for a single run, short ones that name the run where there are several.
+
+    Every kind is one entry of the legend, which hides and shows it.
+    """
+    traces: list[Trace] = []
+    for kind, color in MARK_COLORS.items():
+        marks = [(run, mark) for run in runs for mark in run.marks if mark.kind == kind]
+        told = [mark.text if len(runs) == 1 else f"{run.name}: {mark.text}" for run, mark in marks]
+        if marks:
+            sizes = [0, 8, 0] * len(marks)
+            traces.append(
+                {
+                    "type": "scatter",
+                    "name": kind,
+                    "legendgroup": kind,
+                    "legendrank": 2000,
+                    "yaxis": "y2",
+                    "x": [x for _, mark in marks for x in (mark.step, mark.step, None)],
+                    "y": [0, 1 if len(runs) == 1 else TICK, None] * len(marks),
+                    "text": [hover for text in told for hover in ("", label(text, width=HOVER_WIDTH), "")],
+                    "hoverinfo": ["skip", "text", "skip"] * len(marks),
+                    "mode": "lines+markers",
+                    "line": {"color": faded(color, 0.55), "width": 1},
+                    "marker": {"color": color, "symbol": "triangle-down", "size": sizes, "opacity": 1},
+                }
+            )
+    return traces

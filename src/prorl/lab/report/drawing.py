@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +26,13 @@ RAMP = ("#23a3b5", "#2f74c0", "#7a52c7")  # first to last checkpoint; as legible
 FOREIGN = (PALETTE[4], PALETTE[3], PALETTE[6])
 HEIGHT = 300  # pixels
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-INK, GRID, PAPER = (
-    {"light": "#3c4450", "dark": "#c3c9d2"},
-    {"light": "#e8ebef", "dark": "#2a3039"},
-    {"light": "#ffffff", "dark": "#161a20"},
-)
+INK = {"light": "#3c4450", "dark": "#c3c9d2"}
+GRID = {"light": "#e8ebef", "dark": "#2a3039"}
+PAPER = {"light": "#ffffff", "dark": "#161a20"}
 COLUMNS = 3
 PANEL_PIXELS, FRAME_PIXELS = 215, 95
 
-Trace = Mapping[str, Any]
+Trace = dict[str, Any]
 
 
 def template(theme: str = "light", *, size: int = 12, font: str = FONT) -> dict[str, Any]:
@@ -82,7 +80,13 @@ def label(text: str, *, width: int = 0) -> str:
 
 def faded(color: str, share: float) -> str:
     """A `#rrggbb` colour that covers only a share of what is below it."""
-    return "rgba({},{},{},{:g})".format(*_channels(color), share)
+    return f"{color}{round(255 * share):02x}"
+
+
+def band(name: str, color: str, xs: Sequence[float], ys: Sequence[float | None]) -> Trace:
+    """An interval as an area with this outline; it comes and goes with the curve of the same name."""
+    below = {"type": "scatter", "mode": "none", "name": name, "legendgroup": name, "showlegend": False}
+    return below | {"hoverinfo": "skip", "fill": "toself", "fillcolor": faded(color, 0.17), "x": xs, "y": ys}
 
 
 # -- the models of an evaluation
@@ -97,40 +101,31 @@ class Drawn:
     evaluation: Evaluation
 
     @property
-    def label(self) -> str:
-        """The name, safe in a figure."""
-        return label(self.name)
-
-    @property
     def is_base(self) -> bool:
         """Whether the others are compared with it."""
         return self.evaluation.model == BASE
 
-    def of(self, *parts: Part) -> list[ProblemResult]:
-        """Its problems of these parts."""
-        return [problem for problem in self.evaluation.problems if problem.part in parts]
+    def of(self, *parts: Part, domain: str = "", task: str = "") -> list[ProblemResult]:
+        """Its problems of these parts, all or those of a domain or task."""
+        return [
+            one
+            for one in self.evaluation.problems
+            if one.part in parts and domain in ("", one.domain) and task in ("", one.task)
+        ]
 
 
 def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
     """The base first and in grey, models from elsewhere, then checkpoints by step on a scale of colours."""
-    base = [evaluation for evaluation in evaluations if evaluation.model == BASE]
-    foreign = [
-        evaluation for evaluation in evaluations if evaluation.model != BASE and evaluation.step is None
-    ]
-    steps = [
-        evaluation for evaluation in evaluations if evaluation.model != BASE and evaluation.step is not None
-    ]
+    base = [one for one in evaluations if one.model == BASE]
+    foreign = [one for one in evaluations if one.model != BASE and one.step is None]
+    steps = [one for one in evaluations if one.model != BASE and one.step is not None]
+    others = enumerate(foreign)
     return [
-        *(Drawn(name=BASE, color=GREY, evaluation=evaluation) for evaluation in base),
+        *(Drawn(name=BASE, color=GREY, evaluation=one) for one in base),
+        *(Drawn(name=one.model, color=FOREIGN[at % len(FOREIGN)], evaluation=one) for at, one in others),
         *(
-            Drawn(name=evaluation.model, color=FOREIGN[at % len(FOREIGN)], evaluation=evaluation)
-            for at, evaluation in enumerate(foreign)
-        ),
-        *(
-            Drawn(
-                name=f"step {evaluation.step}", color=_on_ramp((at + 1) / len(steps)), evaluation=evaluation
-            )
-            for at, evaluation in enumerate(steps)
+            Drawn(name=f"step {one.step}", color=_on_ramp(at / len(steps)), evaluation=one)
+            for at, one in enumerate(steps, 1)
         ),
     ]
 
@@ -139,77 +134,51 @@ def _on_ramp(place: float) -> str:
     """The colour at `place` in [0, 1] of the ramp."""
     below = min(int(place * (len(RAMP) - 1)), len(RAMP) - 2)
     share = place * (len(RAMP) - 1) - below
-    ends = zip(_channels(RAMP[below]), _channels(RAMP[below + 1]), strict=True)
-    return "#" + "".join(f"{round(first + share * (second - first)):02x}" for first, second in ends)
-
-
-def _channels(color: str) -> tuple[int, int, int]:
-    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+    ends = ([int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in RAMP[below : below + 2])
+    return "#" + "".join(
+        f"{round(one + share * (other - one)):02x}" for one, other in zip(*ends, strict=True)
+    )
 
 
 # -- panels
 
 
 def curves_figure(
-    key: str,
-    title: str,
-    note: str,
-    models: Sequence[Drawn],
-    curves: Mapping[str, Callable[[Drawn], Curve | None]],
+    names: tuple[str, str, str],
+    curves: Mapping[str, Sequence[tuple[Drawn, Curve]]],
     x: Mapping[str, Any],
     y: Mapping[str, Any],
 ) -> Figure:
-    """A panel per entry of `curves`, below its name, with the curve of every model that has one."""
-    traces: list[Trace] = []
-    for panel, draw in enumerate(curves.values()):
-        for model in models:
-            if (curve := draw(model)) is not None:
-                traces += curve_traces(model, curve, panel, legend=panel == 0)
-    names = [label(name) for name in curves]
-    return Figure(key=key, title=title, data=tuple(traces), layout=panels(names, x, y), note=note)
+    """A panel per entry of `curves`, below its name, with the curves of models; `names` are key, title and note."""
+    traces = [
+        trace
+        for panel, of_models in enumerate(curves.values())
+        for model, curve in of_models
+        for trace in curve_traces(model, curve, panel)
+    ]
+    key, title, note = names
+    layout = panels([label(name) for name in curves], x, y)
+    return Figure(key=key, title=title, data=tuple(traces), layout=layout, note=note)
 
 
-def curve_traces(model: Drawn, curve: Curve, panel: int, *, legend: bool) -> list[Trace]:
-    """A line with its interval as a band, in a panel counted from 0."""
-    axes = {"xaxis": axis("x", panel), "yaxis": axis("y", panel), "legendgroup": model.label}
-    band = {
-        "type": "scatter",
-        "x": [*curve.ks, *reversed(curve.ks)],
-        "y": [*curve.high, *reversed(curve.low)],
-        "fill": "toself",
-        "fillcolor": faded(model.color, 0.16),
-        "line": {"width": 0},
-        "mode": "lines",
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
+    """A line with its interval as a band, in a panel counted from 0; the first panel's lines are the legend's."""
+    name, axes = label(model.name), {"xaxis": axis("x", panel), "yaxis": axis("y", panel)}
+    xs, ys = [*curve.ks, *reversed(curve.ks)], [*curve.high, *reversed(curve.low)]
     line = {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": model.label,
+        "name": name,
+        "legendgroup": name,
         "x": curve.ks,
         "y": curve.rates,
         "customdata": list(zip(curve.low, curve.high, strict=True)),
         "hovertemplate": "%{y:.1%} (%{customdata[0]:.1%} to %{customdata[1]:.1%})",
         "line": {"color": model.color, "width": 2.2, "dash": "dot" if model.is_base else "solid"},
         "marker": {"color": model.color, "size": 5},
-        "showlegend": legend,
-    }
-    return [{**band, **axes}, {**line, **axes}]
-
-
-def bar(name: str, color: str, panel: int, **trace: Any) -> Trace:
-    """Bars of one name in a panel; the first panel's are the legend's."""
-    return {
-        "type": "bar",
-        "name": name,
-        "legendgroup": name,
         "showlegend": panel == 0,
-        "marker": {"color": color, "line": {"width": 0}},
-        "xaxis": axis("x", panel),
-        "yaxis": axis("y", panel),
-        **trace,
     }
+    return [band(name, model.color, xs, ys) | axes, line | axes]
 
 
 def k_axis(ks: Sequence[int]) -> dict[str, Any]:
@@ -229,25 +198,13 @@ def share_axis(what: str) -> dict[str, Any]:
     return {"tickformat": ".0%", "rangemode": "tozero", "title": {"text": what}}
 
 
-def panels(
-    titles: Sequence[str],
-    x: Mapping[str, Any],
-    y: Mapping[str, Any],
-    *,
-    columns: int = COLUMNS,
-    own_y: bool = False,
-) -> dict[str, Any]:
-    """The layout of equal panels in rows, each below its title; all on the scale of the first one unless `own_y`."""
-    columns = min(columns, len(titles))
+def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
+    """The layout of equal panels in rows, each below its title, all on the scale of the first one."""
+    columns = min(COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
+    gaps = {"xgap": 0.07, "ygap": 0.32 if rows > 1 else 0}
     layout: dict[str, Any] = {
-        "grid": {
-            "rows": rows,
-            "columns": columns,
-            "pattern": "independent",
-            "xgap": 0.07,
-            "ygap": 0.32 if rows > 1 else 0,
-        },
+        "grid": {"rows": rows, "columns": columns, "pattern": "independent", **gaps},
         "height": FRAME_PIXELS + rows * PANEL_PIXELS + (60 if rows == 1 else 0),
         "annotations": [_title(title, panel) for panel, title in enumerate(titles)],
         "margin": {"t": 64},
@@ -255,14 +212,11 @@ def panels(
         "legend": {"y": 1, "yref": "container", "yanchor": "top", "tracegroupgap": 0},
     }
     for panel in range(len(titles)):
-        lowest, leftmost = panel >= len(titles) - columns, panel % columns == 0
         number = "" if panel == 0 else str(panel + 1)
+        lowest, leftmost = panel >= len(titles) - columns, panel % columns == 0
         layout[f"xaxis{number}"] = {**x, **({} if lowest else {"title": {"text": ""}})}
-        layout[f"yaxis{number}"] = {
-            **y,
-            **({} if leftmost or own_y else {"title": {"text": ""}, "showticklabels": False}),
-            **({"matches": "y"} if panel and not own_y else {}),
-        }
+        right = {} if leftmost else {"title": {"text": ""}, "showticklabels": False}
+        layout[f"yaxis{number}"] = {**y, **right, **({"matches": "y"} if panel else {})}
     return layout
 
 
@@ -272,14 +226,6 @@ def axis(letter: str, panel: int) -> str:
 
 
 def _title(text: str, panel: int) -> dict[str, Any]:
-    return {
-        "text": f"<b>{text}</b>",
-        "xref": f"{axis('x', panel)} domain",
-        "yref": f"{axis('y', panel)} domain",
-        "x": 0,
-        "y": 1,
-        "yshift": 4,
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "showarrow": False,
-    }
+    place = {"x": 0, "y": 1, "yshift": 4, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+    refs = {"xref": f"{axis('x', panel)} domain", "yref": f"{axis('y', panel)} domain"}
+    return {"text": f"<b>{text}</b>", **refs, **place}

@@ -12,8 +12,7 @@ import base64
 import json
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -34,11 +33,8 @@ ASSETS = Path(__file__).parent / "assets"
 PLOTLY = "plotly.js"
 LONGEST = 4_000  # characters of a text that a page shows; of a longer one the middle is left out
 
-WIDTH, HEIGHT, SCALE = (
-    900,
-    500,
-    2,
-)  # of a picture; a layout's own height is kept, PNG has SCALE pixels per unit
+WIDTH, HEIGHT = 900, 500  # of a picture; a layout's own height is kept
+SCALE = 2  # pixels of a PNG per unit
 PICTURE_FONT = "Helvetica, Arial, sans-serif"  # the same on every machine that opens an SVG
 DRAW = "(asked) => { const { figure, options } = JSON.parse(asked); return Plotly.toImage(figure, options); }"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -62,12 +58,11 @@ class Section:
 # -- safe HTML
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
-    """The text, without its middle if it is too long; says how much was left out."""
-    if len(text) <= longest:
+def shortened(text: str) -> str:
+    """The text, without its middle if it is longer than `LONGEST`; says how much was left out."""
+    head, left_out = LONGEST // 2, len(text) - LONGEST
+    if left_out <= 0:
         return text
-    head = longest // 2
-    left_out = len(text) - longest
     return f"{text[:head]}\n[… {left_out:,} characters left out …]\n{text[head + left_out :]}"
 
 
@@ -121,14 +116,20 @@ def page(title: str, sections: Sequence[Section], *, live: bool = False) -> str:
     """
     if live:
         head = '<link rel="stylesheet" href="/assets/page.css">'
-        scripts = "".join(
-            f'<script src="/assets/{name}"></script>' for name in (PLOTLY, "page.js", "live.js")
-        )
+        scripts = [f'<script src="/assets/{name}"></script>' for name in (PLOTLY, "page.js", "live.js")]
     else:
-        head, scripts = _inlined()
+        # A script element ends at the first `</script`, also one in a string.
+        texts = [asset(name).replace("</script", "<\\/script") for name in (PLOTLY, "page.js")]
+        hashes = (base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts)
+        own = " ".join(
+            f"'sha256-{one}'" for one in hashes
+        )  # a browser runs no other script and fetches nothing
+        policy = f"default-src 'none'; script-src {own}; style-src 'unsafe-inline'; img-src data: blob:"
+        head = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{asset("page.css")}</style>'
+        scripts = [f"<script>{text}</script>" for text in texts]
     themes = {theme: template(theme) for theme in ("light", "dark")}
-    data = {"templates": themes, "sections": [section_json(section) for section in sections]}
-    values = {"title": escape(title), "head": head, "scripts": scripts, "data": to_script_json(data)}
+    data = to_script_json({"templates": themes, "sections": [section_json(section) for section in sections]})
+    values = {"title": escape(title), "head": head, "scripts": "".join(scripts), "data": data}
     return Template(asset("page.html")).substitute(values)
 
 
@@ -149,11 +150,7 @@ def to_script_json(value: Any) -> str:
 
 
 def asset(name: str) -> str:
-    """The text of an asset.
-
-    Raises:
-        ReportError: plotly is not installed completely.
-    """
+    """The text of an asset."""
     return asset_path(name).read_text(encoding="utf-8")
 
 
@@ -173,18 +170,6 @@ def asset_path(name: str) -> Path:
     raise ReportError(
         "plotly.js, which draws the figures, is missing: `pip install --force-reinstall plotly`"
     )
-
-
-def _inlined() -> tuple[str, str]:
-    """What the file needs in its head and at its end; a browser fetches nothing and runs no other script."""
-    # A script element ends at the first `</script`, also one in a string.
-    scripts = [asset(name).replace("</script", "<\\/script") for name in (PLOTLY, "page.js")]
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts
-    )
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{asset("page.css")}</style>'
-    return head, "".join(f"<script>{text}</script>" for text in scripts)
 
 
 def _plain(value: Any) -> Any:
@@ -212,35 +197,13 @@ def export_figures(
         ReportError: Playwright or a Chromium is missing, or the browser fails.
         StorageError: there is no room.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with _drawing_page() as page:
-        for figure in figures:
-            paths.append(folder / f"{figure.key}.{format}")
-            write_atomic(paths[-1], _draw(page, figure, format))
-    return paths
-
-
-def _draw(page: Page, figure: Figure, format: str) -> bytes:
-    look = template("light", size=15, font=PICTURE_FONT)
-    layout = {"height": HEIGHT, **figure.layout, "width": WIDTH, "template": look}
-    options = {"format": format, "width": WIDTH, "height": layout["height"]}
-    options |= {"scale": SCALE} if format == "png" else {}
-    asked = to_script_json({"figure": {"data": figure.data, "layout": layout}, "options": options})
-    url: str = page.evaluate(DRAW, asked)
-    kind, _, content = url.partition(",")
-    return base64.b64decode(content) if kind.endswith("base64") else unquote_to_bytes(content)
-
-
-@contextmanager
-def _drawing_page() -> Iterator[Page]:
-    """An empty page that holds plotly.js, in a browser of its own."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
-        raise ReportError(
-            "drawing pictures needs Playwright: install it with `pip install 'prorl[figures]'`"
-        ) from error
+        missing = "drawing pictures needs Playwright: install it with `pip install 'prorl[figures]'`"
+        raise ReportError(missing) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
     with sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(executable_path=browser_path())
@@ -250,13 +213,27 @@ def _drawing_page() -> Iterator[Page]:
                 f"the system's packages ({str(error).splitlines()[0]})"
             ) from error
         try:
-            page = browser.new_page()
-            page.add_script_tag(content=asset(PLOTLY))
-            yield page
+            tab = browser.new_page()
+            tab.add_script_tag(content=asset(PLOTLY))
+            for figure in figures:
+                paths.append(folder / f"{figure.key}.{format}")
+                write_atomic(paths[-1], _draw(tab, figure, format))
         except Error as error:
             raise ReportError(f"the browser could not draw: {str(error).splitlines()[0]}") from error
         finally:
             browser.close()
+    return paths
+
+
+def _draw(tab: Page, figure: Figure, format: str) -> bytes:
+    look = template("light", size=15, font=PICTURE_FONT)
+    layout = {"height": HEIGHT, **figure.layout, "width": WIDTH, "template": look}
+    options = {"format": format, "width": WIDTH, "height": layout["height"]}
+    options |= {"scale": SCALE} if format == "png" else {}
+    asked = to_script_json({"figure": {"data": figure.data, "layout": layout}, "options": options})
+    url: str = tab.evaluate(DRAW, asked)
+    kind, _, content = url.partition(",")
+    return base64.b64decode(content) if kind.endswith("base64") else unquote_to_bytes(content)
 
 
 def browser_path() -> str | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prorl.lab.evals.evaluation_store import Evaluation
 from prorl.lab.report.page import Section, fold, heading, paragraph, shortened
 from prorl.lab.tables import count, escape
 from prorl.rollout.validation import Kept
@@ -27,6 +26,7 @@ LATEST, EARLIER = 16, 6  # rollouts that are shown of the newest file, and of ea
 EARLIER_FILES = 3
 PAIRS = 12
 
+CUT = "cut off at the limit"
 WORDS = {"ok": "passed", "wrong": "failed", "error": "not judged"}
 
 
@@ -46,22 +46,20 @@ def rollout_section(folder: Path) -> Section:
     return Section(key="rollouts", title=TITLE, html=text + heading(title) + body + folds)
 
 
-def along(files: Sequence[Path], earlier: int = EARLIER_FILES) -> list[Path]:
+def along(files: Sequence[Path]) -> list[Path]:
     """The newest file, then some spread evenly over the run back to its first one."""
     last = len(files) - 1
-    places = {round(last * share / earlier) for share in range(earlier)} - {last}
+    places = {round(last * share / EARLIER_FILES) for share in range(EARLIER_FILES)} - {last}
     return [files[last], *(files[place] for place in sorted(places, reverse=True))]
 
 
 def _step(path: Path, most: int) -> tuple[str, str]:
-    """A title and the rollouts of one file as HTML."""
-    domains = by_domain(_records(path), most)
+    """A title and the rollouts of one file as HTML: at most so many, as equally many of each domain as there are."""
+    chosen = in_turn(_records(path), _domain, most)
+    by_domain = groupby(sorted(chosen, key=_domain), key=_domain)
+    body = "".join(f"<h4>{escape(name)}</h4>{''.join(map(_card, records))}" for name, records in by_domain)
     step = path.stem.removeprefix("step_").lstrip("0") or "0"
-    body = "".join(
-        f"<h4>{escape(domain)}</h4>{''.join(map(_card, records))}" for domain, records in domains.items()
-    )
-    shown = sum(map(len, domains.values()))
-    return f"Step {step}: {count(shown, 'rollout')}", body
+    return f"Step {step}: {count(len(chosen), 'rollout')}", body
 
 
 def _records(path: Path) -> list[Mapping[str, Any]]:
@@ -77,26 +75,18 @@ def _records(path: Path) -> list[Mapping[str, Any]]:
     return list(found.values())
 
 
-def by_domain(records: Iterable[Mapping[str, Any]], most: int) -> dict[str, list[Mapping[str, Any]]]:
-    """At most so many records, as equally many of each domain as there are."""
-    return _grouped(in_turn(_grouped(records, _domain).values())[:most], _domain)
-
-
 def _domain(record: Mapping[str, Any]) -> str:
     return str(record.get("domain", ""))
 
 
-def _grouped(items: Iterable[T], by: Callable[[T], str]) -> dict[str, list[T]]:
-    groups: dict[str, list[T]] = defaultdict(list)
+def in_turn(items: Iterable[T], group: Callable[[T], str], most: int) -> list[T]:
+    """At most so many items: the first of each group, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    ranked = []
     for item in items:
-        groups[by(item)].append(item)
-    return groups
-
-
-def in_turn(lists: Iterable[Sequence[T]]) -> list[T]:
-    """The first of each list, then the second of each, and so on."""
-    ranked = [(place, item) for items in lists for place, item in enumerate(items)]
-    return [item for _, item in sorted(ranked, key=itemgetter(0))]
+        ranked.append((seen[group(item)], item))
+        seen[group(item)] += 1
+    return [item for _, item in sorted(ranked, key=itemgetter(0))[:most]]
 
 
 def _card(record: Mapping[str, Any]) -> str:
@@ -105,11 +95,11 @@ def _card(record: Mapping[str, Any]) -> str:
         f"level {record.get('level')}",
         f"score {record.get('score')}",
         f"{record.get('tokens')} tokens",
-        "cut off at the limit" if record.get("finish") == "length" else "",
+        CUT * (record.get("finish") == "length"),
         "trained on" if record.get("trained") else "not trained on",
         record.get("note", ""),
     )
-    answer = response(str(record["response"]), str(record.get("status")), facts)
+    answer = _response(str(record["response"]), str(record.get("status")), facts)
     return f'<article class="rollout">{_prompt(str(record["prompt"]))}{answer}</article>'
 
 
@@ -117,7 +107,7 @@ def _prompt(text: str) -> str:
     return f'<pre class="prompt">{escape(shortened(text))}</pre>'
 
 
-def response(text: str, status: str, facts: Iterable[object]) -> str:
+def _response(text: str, status: str, facts: Iterable[object]) -> str:
     """One response with its verdict as a word and a colour (`status` as the verifier gave it), and facts about it."""
     word = WORDS.get(status, status)
     about = " · ".join(str(fact) for fact in facts if fact not in ("", None))
@@ -127,23 +117,18 @@ def response(text: str, status: str, facts: Iterable[object]) -> str:
     return f'<div class="response {kind}"><p>{verdict}</p><pre>{body}</pre></div>'
 
 
-def solvable_section(base: Evaluation, trained: Evaluation, key: str, title: str) -> Section:
+def solvable_html(moves: Sequence[Move]) -> str:
     """Problems that the base never solved and the trained model did: a response of each side by side."""
-    from prorl.lab.evals.comparison import paired  # imports numpy, which the dashboard does without
-
-    moves = [
-        move for move in paired(base.problems, trained.problems) if move.fate == "new" and move.trained.kept
-    ]
-    if not moves:
-        text = paragraph("No problem that the base never solved is solved now.")
-        return Section(key=key, title=title, html=text)
-    moves.sort(key=lambda move: (not move.sure, -move.trained.solved))
-    shown = in_turn(_grouped(moves, lambda move: move.base.domain).values())[:PAIRS]
+    found = [move for move in moves if move.fate == "new" and move.trained.kept]
+    if not found:
+        return paragraph("No problem that the base never solved is solved now.")
+    found.sort(key=lambda move: (not move.sure, -move.trained.solved))
+    shown = in_turn(found, lambda move: move.base.domain, PAIRS)
     text = paragraph(
-        f"{len(shown)} of {count(len(moves), 'problem')}, that the base never solved and the trained "
+        f"{len(shown)} of {count(len(found), 'problem')}, that the base never solved and the trained "
         "model did, those it solves most often first: the base's first response, and the first that passed."
     )
-    return Section(key=key, title=title, html=text + "".join(map(_pair, shown)))
+    return text + "".join(map(_pair, shown))
 
 
 def _pair(move: Move) -> str:
@@ -158,5 +143,5 @@ def _pair(move: Move) -> str:
 
 
 def _kept(who: str, kept: Kept) -> str:
-    cut = "cut off at the limit" if kept.finish == "length" else ""
-    return response(kept.text, kept.status, (who, f"{kept.tokens} tokens", cut, kept.note))
+    facts = (who, f"{kept.tokens} tokens", CUT * (kept.finish == "length"), kept.note)
+    return _response(kept.text, kept.status, facts)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from prorl.envs.files import write_atomic
-from prorl.lab.report.boundary import boundary_sections
+from prorl.lab.report.boundary import boundary_sections, measured
 from prorl.lab.report.curves import curve_sections
-from prorl.lab.report.lineage import lineage_section
-from prorl.lab.report.moved import measured
 from prorl.lab.report.page import Section, page
 from prorl.lab.report.rollouts import rollout_section
-from prorl.lab.report.summary import recipe_section, summary_section
-from prorl.lab.results import gain_table, gains, newest_pairs
+from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
 from prorl.lab.tables import Figure, Table
 from prorl.run.history import RunHistory, read_history
-from prorl.run.layout import require_run
 
 REPORT = "report.html"
 
@@ -44,45 +40,17 @@ def figures(parts: Sequence[Section]) -> list[Figure]:
     return [figure for part in parts for figure in part.figures]
 
 
-def tables(parts: Sequence[Section], folders: Sequence[Path]) -> list[Table]:
-    """All tables of a page, titled by their sections, and each run's newest checkpoint against its base.
-
-    Raises:
-        StorageError: an evaluation cannot be read.
-    """
-    against_base = [
-        gain_table(found, f"{folder.name}, step {found.step} against the base: {found.title}")
-        for folder in folders
-        for pair in newest_pairs(folder)
-        for found in gains(pair)
-    ]
-    named = (
+def tables(parts: Sequence[Section]) -> list[Table]:
+    """All tables of a page, titled by their sections."""
+    return [
         replace(table, title=": ".join(filter(None, (part.title, table.title))))
         for part in parts
         for table in part.tables
-    )
-    return [*against_base, *named]
+    ]
 
 
-def read_runs(folders: Sequence[Path], progress: Callable[[str], None] = lambda _: None) -> list[RunHistory]:
-    """The runs in these folders, which may be training meanwhile.
-
-    Raises:
-        StorageError: a folder holds no run.
-    """
-    for folder in folders:
-        require_run(folder)
-    runs = []
-    for folder in folders:
-        progress(f"reading {folder.name}")
-        runs.append(read_history(folder))
-    return runs
-
-
-def write_report(
-    folders: Sequence[Path], out: Path | None = None, *, progress: Callable[[str], None] = lambda _: None
-) -> tuple[Path, list[Section]]:
-    """Write the page about these runs; returns its path and what it says.
+def write_report(folders: Sequence[Path], out: Path | None = None) -> tuple[Path, list[Section]]:
+    """Write the page about these runs, which may be training meanwhile; returns its path and what it says.
 
     It lies in the run's own directory, or for several runs in the working directory, unless `out` says otherwise.
 
@@ -91,10 +59,8 @@ def write_report(
         ReportError: plotly is not installed completely.
     """
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
-    runs = read_runs(folders, progress)
-    progress("drawing")
+    runs = [read_history(folder) for folder in folders]
     parts = sections(runs)
-    progress(f"writing {path}")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, page(", ".join(run.name for run in runs), parts))
     return path, parts

@@ -1,4 +1,4 @@
-"""The first section of a report (what was trained, whether it worked, what happened) and the last (the recipe)."""
+"""What a run's own files tell: what was trained and what happened (first on a page), its references, its recipe."""
 
 from __future__ import annotations
 
@@ -9,45 +9,64 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from pydantic import BaseModel
-
 from prorl.algo.t_interval import t_interval
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
-from prorl.lab.report.charts import groups
+from prorl.lab.report.curves import Group, groups
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
-from prorl.lab.tables import Cell, Number, Table, count, duration, escape, points
+from prorl.lab.tables import Table, count, duration, escape, points
 from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
 TASKS_NAMED = 20
 SPAN = 20  # steps at either end that are compared
 DEEP = 9  # levels of nesting; no recipe has more
+LINEAGE = "Reference lineage"
 
 
 def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
     """The first part of a page; `measured` is what evaluations say, as safe HTML per run, where they were read."""
-    return _single(runs[0], "".join(measured)) if len(runs) == 1 else _overlay(runs, measured)
+    told = [_one(run, worked) for run, worked in zip(runs, measured or [""] * len(runs), strict=True)]
+    if len(runs) == 1:
+        return Section(key="summary", title="Summary", html=told[0])
+    seeds = bullets(filter(None, (_seeds(group) for group in groups(runs))))
+    colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
+    folds = (
+        fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", html)
+        for run, html in zip(runs, told, strict=True)
+    )
+    facts = [{name: value for name, value, _ in _facts(run)} for run in runs]
+    names = tuple(dict.fromkeys(name for of_run in facts for name in of_run))
+    rows = tuple(
+        (run.name, str(run.config.get("seed", "")), run.health, *map(of_run.get, names))
+        for run, of_run in zip(runs, facts, strict=True)
+    )
+    table = Table(title="", columns=("run", "seed", "health", *names), rows=rows)
+    html = seeds + "".join(folds) + paragraph(colours, tone="soft")
+    return Section(key="summary", title="Summary", html=html, tables=(table,))
 
 
-def _single(run: RunHistory, measured: str) -> Section:
-    marks = [mark.text for mark in run.marks]
-    found = findings(run)
+def _one(run: RunHistory, worked: str) -> str:
+    """One run in a minute."""
+    marks = [mark.text for mark in reversed(run.marks)]
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
     happened = ", ".join(count(number, kind) for kind, number in counts.items())
+    decided = fold(f"Everything that was decided ({len(marks)})", bullets(marks[:MARKS_SHOWN]))
+    cards = (
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(about)}</small></dd></div>"
+        for name, value, about in _facts(run)
+    )
     parts = [
         paragraph(_trained(run)),
-        _cards(run),
-        heading("Did it work?") + measured if measured else "",
+        f'<dl class="facts">{"".join(cards)}</dl>',
+        heading("Did it work?") + worked if worked else "",
         heading("What happened"),
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no command."),
-        fold(f"Everything that was decided ({len(marks)})", bullets(reversed(marks[-MARKS_SHOWN:])))
-        if marks
-        else "",
+        decided if marks else "",
         heading("Worth a look"),
-        bullets(found, tone="warn") or paragraph("Nothing stands out.", tone="good"),
+        bullets(findings(run), tone="warn") or paragraph("Nothing stands out.", tone="good"),
     ]
-    return Section(key="summary", title="Summary", html="".join(parts))
+    return "".join(parts)
 
 
 def _trained(run: RunHistory) -> str:
@@ -62,16 +81,8 @@ def _trained(run: RunHistory) -> str:
     )
 
 
-def _cards(run: RunHistory) -> str:
-    """Numbers that are seen first: what it is, the number, a remark below it."""
-    cards = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(about)}</small></dd></div>"
-        for name, value, about in _facts(run)
-    )
-    return f'<dl class="facts">{cards}</dl>'
-
-
 def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
+    """Numbers that are seen first: what it is, the number, a remark below it."""
     yield "Steps", _progress(run), run.health
     scores = _validation(run)
     if scores:
@@ -82,61 +93,19 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     for metric in STEP:
         if "table" in metric.shown and len(run.steps):
             recent = run.steps.recent(metric.key)
-            about = (
-                f"{metric.unit}, last {RECENT} steps" if metric.unit else f"mean of the last {RECENT} steps"
-            )
+            about = f"{metric.unit or 'mean'}, last {RECENT} steps"
             yield metric.title, text(metric, fmean(recent) if recent else None), about
 
 
-def _overlay(runs: Sequence[RunHistory], measured: Sequence[str]) -> Section:
-    seeds = (_seeds(group.label, group.runs) for group in groups(runs) if len(group.runs) > 1)
-    found = [f"{run.name}: {text}" for run in runs for text in findings(run)]
-    columns = ("run", "seed", "health", "steps", "time", "resets", "validation first", "last", "best")
-    return Section(
-        key="summary",
-        title="Summary",
-        html="".join(
-            [
-                bullets(filter(None, seeds)),
-                *(
-                    fold(f"{run.name} against its base", text)
-                    for run, text in zip(runs, measured, strict=False)
-                ),
-                heading("Worth a look") if found else "",
-                bullets(found, tone="warn"),
-                paragraph(
-                    "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval.",
-                    tone="soft",
-                ),
-            ]
-        ),
-        tables=(Table(title="", columns=columns, rows=tuple(map(_row, runs))),),
-    )
-
-
-def _row(run: RunHistory) -> tuple[Cell, ...]:
-    scores = [score for _, score in _validation(run)]
-    shown = (scores[0], scores[-1], max(scores)) if scores else (None, None, None)
-    return (
-        run.name,
-        str(run.config.get("seed", "")),
-        run.health,
-        _progress(run),
-        duration(run.steps.total("seconds.total")),
-        sum(mark.kind == "reset" for mark in run.marks),
-        *(Number(value=score, form=".1%") for score in shown),
-    )
-
-
-def _seeds(label: str, runs: Sequence[RunHistory]) -> str:
+def _seeds(group: Group) -> str:
     """The gain in the validation over seeds, and that it may be chance where the interval includes zero."""
-    gains = [scores[-1][1] - scores[0][1] for scores in map(_validation, runs) if len(scores) > 1]
+    gains = [scores[-1][1] - scores[0][1] for scores in map(_validation, group.runs) if len(scores) > 1]
     if len(gains) < 2:
         return ""
     low, high = t_interval(gains)
     doubt = "; the interval includes zero, so this may be chance" if low <= 0 <= high else ""
     return (
-        f"{label}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
+        f"{group.label}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
         f"{len(gains)} seeds {points(low)} to {points(high)}{doubt}."
     )
 
@@ -155,7 +124,7 @@ def _progress(run: RunHistory) -> str:
 
 def findings(run: RunHistory) -> list[str]:
     """What in a run deserves a look, as sentences with the numbers, the gravest first; none is good news."""
-    return [*run.notes, *_broken(run), *_drifts(run), *_shares(run), *_domains(run)]
+    return [*run.notes, *_broken(run), *_drifts(run), *_lately(run)]
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
@@ -165,16 +134,15 @@ def _ends(run: RunHistory, name: str) -> tuple[float, float]:
 
 
 def _broken(run: RunHistory) -> Iterator[str]:
-    skipped = int(run.steps.total("update.skipped"))
+    names = ("update.skipped", "rollout_stats.errors", "rollout_stats.draws")
+    skipped, errors, draws = map(run.steps.total, names)
     if skipped:
-        yield f"{skipped} updates were skipped because loss or gradient was not finite."
-    errors, draws = (run.steps.total(name) for name in ("rollout_stats.errors", "rollout_stats.draws"))
+        yield f"{skipped:.0f} updates were skipped because loss or gradient was not finite."
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
-    grave = [mark for mark in run.marks if mark.kind == "roll back"]
+    grave = [mark.text for mark in run.marks if mark.kind == "roll back"]
     if grave:
-        times = "once" if len(grave) == 1 else f"{len(grave)} times"
-        yield f"The run was rolled back {times}; the last time: {grave[-1].text}."
+        yield f"The run was rolled back {count(len(grave), 'time')}; the last time: {grave[-1]}."
 
 
 def _drifts(run: RunHistory) -> Iterator[str]:
@@ -191,7 +159,7 @@ def _drifts(run: RunHistory) -> Iterator[str]:
         yield f"A step takes {after:.3g} s now and took {before:.3g} s at first."
 
 
-def _shares(run: RunHistory) -> Iterator[str]:
+def _lately(run: RunHistory) -> Iterator[str]:
     truncated, unanswered, accepted, drawn = (
         _ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered", "accepted", "draws")
     )
@@ -200,18 +168,40 @@ def _shares(run: RunHistory) -> Iterator[str]:
     if unanswered > 0.2:
         yield f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?"
     if drawn and accepted / drawn < 0.2:
-        yield (
-            f"Only {accepted / drawn:.0%} of the problems drawn lately are informative: the others are too easy or "
-            "too hard for this policy."
-        )
-
-
-def _domains(run: RunHistory) -> Iterator[str]:
-    """Domains whose validation is no better than at the beginning, while several validations could have shown it."""
-    for name in run.validations.below("domains") if len(run.validations) > 2 else ():
+        informative = f"Only {accepted / drawn:.0%} of the problems drawn lately are informative"
+        yield f"{informative}: the others are too easy or too hard for this policy."
+    for name in run.validations.below("domains"):
         scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
         if len(scores) > 2 and max(scores[1:]) <= scores[0]:
             yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
+
+
+# -- references
+
+
+def lineage_section(run: RunHistory) -> Section:
+    """Every reference the run ever held: born when, why, of which policy; and the runs this one branched from."""
+    born, parents = run.references, run.branches
+    origin = f"This run is a branch of {', itself of '.join(reversed(parents))}." if parents else ""
+    if not born:
+        text = paragraph(f"No reference was ever held: the run pays no KL penalty. {origin}")
+        return Section(key="lineage", title=LINEAGE, html=text)
+    times = {1: "never reset", 2: "reset once", 3: "reset twice"}
+    text = paragraph(
+        f"The reference was {times.get(len(born), f'reset {len(born) - 1} times')}; {born[-1].name} of step "
+        f"{born[-1].step} is in use. A reset takes the policy of a step as the new reference, so that the KL penalty "
+        f"no longer pulls back to an older one. {origin}"
+    )
+    last = ("hash", "on disk", "born at step", "policy of step")
+    rows = tuple(
+        (
+            *(one.name, one.reason.replace("_", " "), one.parent or "the base", one.optimizer),
+            *(one.hash[:12], run.condition(one), one.step, one.source_step),
+        )
+        for one in born
+    )
+    table = Table(title="", columns=("reference", "reason", "parent", "optimizer", *last), rows=rows)
+    return Section(key="lineage", title=LINEAGE, html=text, tables=(table,))
 
 
 # -- the recipe
@@ -219,47 +209,42 @@ def _domains(run: RunHistory) -> Iterator[str]:
 
 def recipe_section(runs: Sequence[RunHistory]) -> Section:
     """Every run's recipe: what differs from the defaults, and all of it."""
-    whole, tables = "", []
+    whole, tables, single = "", [], len(runs) == 1
     for run in runs:
-        title = "What differs from the defaults" if len(runs) == 1 else run.name
-        name = "The whole recipe" if len(runs) == 1 else f"{run.name}: the whole recipe"
         if not run.config:
             whole += paragraph(f"The recipe of {run.name} cannot be read.", tone="warn")
             continue
-        changed = tuple(changes(run.config))
-        columns = ("setting", "here", "default")
-        tables.append(Table(title=title, columns=columns, rows=changed, folded=len(runs) > 1))
+        title = "What differs from the defaults" if single else run.name
+        name = "The whole recipe" if single else f"{run.name}: the whole recipe"
+        rows, columns = tuple(changes(run.config)), ("setting", "here", "default")
+        tables.append(Table(title=title, columns=columns, rows=rows, folded=not single))
         whole += fold(name, preformatted(json.dumps(run.config, indent=2, ensure_ascii=False)))
     return Section(key="recipe", title="Recipe", html=whole, tables=tuple(tables))
 
 
 def changes(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Dotted key, value and default of every setting that is not at its default; no default reads as empty."""
-    fields = {name: field for name, field in RunConfig.model_fields.items() if not field.is_required()}
-    defaults = {
-        name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-        for name, field in fields.items()
-        for value in [field.get_default()]
-    }
+    # Built without the fields that every recipe must say: these have no default.
+    defaults = RunConfig.model_construct().model_dump(mode="json")  # type: ignore[call-arg]
     found = []
     for section, settings in config.items():
-        # What every recipe must say (its model, its tasks) has no default to go through key by key.
         depth = DEEP if section in defaults else 1
-        default = dict(_flat({section: defaults[section]}, depth)) if section in defaults else {}
-        for key, value in _flat({section: settings}, depth):
+        default = dict(flat({section: defaults[section]})) if section in defaults else {}
+        for key, value in flat({section: settings}, depth):
             if value != default.get(key):
-                found.append((key, _text(value), _text(default[key]) if key in default else ""))
+                found.append((key, as_text(value), as_text(default[key]) if key in default else ""))
     return found
 
 
-def _flat(settings: Mapping[str, Any], depth: int, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(settings: Mapping[str, Any], depth: int = DEEP, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Settings by dotted key, as far down as `depth` says."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value and depth:
-            yield from _flat(value, depth - 1, f"{prefix}{key}.")
+            yield from flat(value, depth - 1, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+            yield f"{prefix}{key}", value
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A setting as it is shown."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

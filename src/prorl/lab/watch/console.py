@@ -6,15 +6,23 @@ Where there is no terminal, plain lines. Watching never changes a run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from rich.columns import Columns
 from rich.console import Console as RichConsole
 from rich.console import Group
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column, Table
 
 from prorl.control.events import Event, Stepped, Validated
 from prorl.control.metrics import STEP, text
@@ -24,7 +32,6 @@ from prorl.run.history import RunHistory, describe
 
 PLAIN_PROGRESS_EVERY = 0.1  # of the total, between two plain lines
 DECISIONS = 3  # shown of each run
-PER_ROW = 5  # figures in a row of the live panel
 
 
 class Console:
@@ -40,17 +47,19 @@ class Console:
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[int, int, str], None]]:
         """Progress of something long: call the yielded function with (done, total, note)."""
+        said = -1.0
+
+        def advance(done: int, total: int, note: str) -> None:
+            nonlocal said
+            if done == total or done / total >= said + PLAIN_PROGRESS_EVERY:
+                said = done / total
+                self.say(f"{title}: {done}/{total} {note}")
+
         if not self.rich.is_terminal:
-            yield self._plain_progress(title)
+            yield advance
             return
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=self.rich,
-        ) as bar:
+        note = TextColumn("{task.fields[note]}")
+        with Progress(TextColumn("{task.description}"), *_bar(), note, console=self.rich) as bar:
             task = bar.add_task(title, total=None, note="")
             yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
@@ -85,73 +94,44 @@ class Console:
 
             yield watch
 
-    def _plain_progress(self, title: str) -> Callable[[int, int, str], None]:
-        said = -1.0
 
-        def advance(done: int, total: int, note: str) -> None:
-            nonlocal said
-            if done == total or done / total >= said + PLAIN_PROGRESS_EVERY:
-                said = done / total
-                self.say(f"{title}: {done}/{total} {note}")
-
-        return advance
+def _bar(width: int | None = 40) -> tuple[ProgressColumn, ...]:
+    return BarColumn(bar_width=width), MofNCompleteColumn(), TimeRemainingColumn()
 
 
 class LivePanel:
-    """The panel of a running training: renders the last step, validation and progress."""
+    """The panel of a running training: the last step, the first validation and the last one, the progress."""
 
     def __init__(self, steps: int) -> None:
         self._step: Stepped | None = None
-        self._state = RunState()
+        self._reference = "none"
         self._validations: list[Validated] = []
-        self._bar = Progress(
-            TextColumn("step"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn()
-        )
-        self._task = self._bar.add_task("", total=steps)
+        self._progress = Progress(TextColumn("step"), *_bar(width=None))
+        self._task = self._progress.add_task("", total=steps)
 
     def update(self, event: Event, state: RunState) -> None:
         """Take in an event."""
-        self._state = state
+        self._reference = state.reference.name if state.reference else "none"
         if isinstance(event, Stepped):
             self._step = event
         if isinstance(event, Validated):
-            self._validations = [*self._validations[:1], event]  # the first one and the last one
-        self._bar.update(self._task, completed=state.step)
+            self._validations = [*self._validations[:1], event]
+        self._progress.update(self._task, completed=state.step)
 
     def __rich__(self) -> Panel:
         """What rich draws."""
-        return Panel(Group(self._numbers(), self._domains(), self._bar), title="prorl")
-
-    def _numbers(self) -> Table:
-        table = Table.grid(padding=(0, 2))
-        if self._step is not None:
-            shown = [
-                f"{one.label} {text(one, one.value(self._step))}" for one in STEP if "panel" in one.shown
-            ]
-            reference = self._state.reference.name if self._state.reference else "none"
-            shown.append(f"reference {reference}")
-            for at in range(0, len(shown), PER_ROW):
-                table.add_row(*shown[at : at + PER_ROW])
-        return table
-
-    def _domains(self) -> Table:
-        names = sorted(
-            {*(self._step.rollout_stats.domain_scores if self._step else ()), *self._validated_domains()}
-        )
-        table = Table(box=None, padding=(0, 2), show_header=True)
-        table.add_column("")
-        for name in names:
-            table.add_column(name, justify="right")
-        if self._step is not None:
-            scores = self._step.rollout_stats.domain_scores
-            table.add_row("score now", *(f"{scores[name]:.2f}" if name in scores else "" for name in names))
-        for event in self._validations:
-            cells = (f"{event.domains[name]:.0%}" if name in event.domains else "" for name in names)
-            table.add_row(f"validation, step {event.step}", *cells)
-        return table
-
-    def _validated_domains(self) -> set[str]:
-        return {name for event in self._validations for name in event.domains}
+        shown: list[str] = []
+        scores: list[tuple[str, Mapping[str, float]]] = []
+        if step := self._step:
+            shown = [f"{one.label} {text(one, one.value(step))}" for one in STEP if "panel" in one.shown]
+            shown.append(f"reference {self._reference}")
+            scores.append(("score now", step.rollout_stats.domain_scores))
+        scores += [(f"validation, step {event.step}", event.domains) for event in self._validations]
+        names = sorted({name for _, of_domains in scores for name in of_domains})
+        domains = Table("", *(Column(name, justify="right") for name in names), box=None, padding=(0, 2))
+        for title, found in scores:
+            domains.add_row(title, *(f"{found[name]:.0%}" if name in found else "" for name in names))
+        return Panel(Group(Columns(shown, padding=(0, 2)), domains, self._progress), title="prorl")
 
 
 def overview(runs: Sequence[RunHistory]) -> list[tables.Table]:
@@ -159,18 +139,12 @@ def overview(runs: Sequence[RunHistory]) -> list[tables.Table]:
     columns = ("run", "step", "of", "steps/h", "last event", "validation", "at step", "health")
     rows = []
     for run in runs:
-        validated = run.of(Validated)[-1] if run.of(Validated) else None
+        validated = next(reversed(run.of(Validated)), None)
         age = None if run.written is None else max(0.0, time.time() - run.written)
-        rows.append(
-            (
-                *(run.name, run.step, run.planned),
-                tables.Number(value=run.steps_per_hour),
-                tables.Number(value=age, form="ago"),
-                tables.Number(value=validated.score if validated else None, form=".1%"),
-                validated.step if validated else None,
-                run.state,
-            )
-        )
+        rate, ago = tables.Number(value=run.steps_per_hour), tables.Number(value=age, form="ago")
+        score = tables.Number(value=validated.score if validated else None, form=".1%")
+        at = validated.step if validated else None
+        rows.append((run.name, run.step, run.planned, rate, ago, score, at, run.state))
     found = [tables.Table(title="", columns=columns, rows=tuple(rows))]
     decided = tuple((run.name, mark.text) for run in runs for mark in run.marks[-DECISIONS:])
     if decided:
