@@ -14,9 +14,10 @@ from prorl.cli.outcome import AsJson, finish, show
 from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import TASKS, make_task
-from prorl.envs.types import Task
+from prorl.envs.types import Split, Task
 
 if TYPE_CHECKING:
+    from prorl.envs.datasets.prepare import SourceReport
     from prorl.lab.tables import Table
 
 data = typer.Typer(
@@ -173,7 +174,7 @@ def _data() -> None:
 
 
 @data.command(
-    epilog="Examples: `prorl data prepare prorl_v2` · "
+    epilog="Examples: `prorl data prepare prorl_v2 --json` · "
     "`prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`"
 )
 def prepare(
@@ -181,6 +182,7 @@ def prepare(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes to the recipe, as in tasks.deepscaler.limit=1000.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read every data set of a recipe from the hub or a local file, clean it, and store it as Parquet.
 
@@ -195,14 +197,41 @@ def prepare(
         from prorl.lab.watch.console import Console
 
         config = load_recipe(recipe, overrides or ())
-        requests, folder, console = data_requests(config), data_folder(config), Console()
-        if not requests:
-            console.say(f"{recipe} names no data sets: its tasks are all procedural")
-            return
-        with console.counting("preparing") as progress:
-            report = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
-        for line in report.lines():
-            console.say(line)
-        console.say(f"prepared in {folder}")
+        requests, folder = data_requests(config), data_folder(config)
+        console = Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
+        reports: tuple[SourceReport, ...] = ()
+        notes = (f"{recipe} names no data sets: its tasks are all procedural",)
+        if requests:
+            with console.counting("preparing") as progress:
+                reports = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
+            notes = (f"prepared in {folder}",)
+            if all(report.use == "train" for report in reports):
+                notes = ("no evaluation set is listed: overlap with them was not looked for", *notes)
+        show(_prepared(reports, notes), as_json)
 
     finish(work)
+
+
+def _prepared(reports: Iterable[SourceReport], notes: tuple[str, ...]) -> list[Table]:
+    """What became of every data set, and why rows of it were dropped, with the first of them."""
+    from prorl.lab.tables import Table
+
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    kept = tuple(
+        (
+            *(report.name, report.rows, *(report.kept.get(split, 0) for split in splits)),
+            *(sum(report.dropped.values()), "yes" if report.redone else "no"),
+        )
+        for report in reports
+    )
+    dropped = tuple(
+        (report.name, reason, count, report.examples[reason])
+        for report in reports
+        for reason, count in sorted(report.dropped.items(), key=lambda item: (-item[1], item[0]))
+    )
+    columns = ("data set", "rows", *splits, "dropped", "redone")
+    reasons = ("data set", "reason", "rows", "first of them")
+    return [
+        Table(title="", columns=columns, rows=kept, notes=notes),
+        *([Table(title="dropped rows", columns=reasons, rows=dropped)] if dropped else []),
+    ]

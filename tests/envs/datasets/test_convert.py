@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.envs.datasets import convert as module
-from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest
+from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest, match_columns
 from prorl.envs.datasets.convert import BOXED, COMPLETE, LETTER, STDIN, convert
-from prorl.envs.datasets.read import match_columns
 from prorl.envs.extract import extract_code
 from prorl.envs.grading import tests_of as asked
 from prorl.envs.sandbox.jobs import CaseResult

@@ -3,8 +3,7 @@
 import datasets
 import pytest
 
-from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest, resolve
-from prorl.envs.datasets.read import read
+from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest, read, resolve
 from support.data_rows import DEEPSCALER, ROWS, write_jsonl, write_parquet
 
 DOMAINS = {"math", "code", "stem", "instruct"}
