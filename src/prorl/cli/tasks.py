@@ -18,7 +18,7 @@ from prorl.envs.types import Split, Task
 
 if TYPE_CHECKING:
     from prorl.envs.datasets.prepare import SourceReport
-    from prorl.lab.tables import Table
+    from prorl.lab.tables import Cell, Table
 
 data = typer.Typer(
     help="Prepare the data sets that a recipe names.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -200,7 +200,7 @@ def prepare(
         requests, folder = data_requests(config), data_folder(config)
         console = Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
         reports: tuple[SourceReport, ...] = ()
-        notes = (f"{recipe} names no data sets: its tasks are all procedural",)
+        notes: tuple[str, ...] = (f"{recipe} names no data sets: its tasks are all procedural",)
         if requests:
             with console.counting("preparing") as progress:
                 reports = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
@@ -216,22 +216,17 @@ def _prepared(reports: Iterable[SourceReport], notes: tuple[str, ...]) -> list[T
     """What became of every data set, and why rows of it were dropped, with the first of them."""
     from prorl.lab.tables import Table
 
+    kept: list[tuple[Cell, ...]] = []
+    dropped: list[tuple[Cell, ...]] = []
     splits: tuple[Split, ...] = ("train", "validation", "test")
-    kept = tuple(
-        (
-            *(report.name, report.rows, *(report.kept.get(split, 0) for split in splits)),
-            *(sum(report.dropped.values()), "yes" if report.redone else "no"),
-        )
-        for report in reports
-    )
-    dropped = tuple(
-        (report.name, reason, count, report.examples[reason])
-        for report in reports
-        for reason, count in sorted(report.dropped.items(), key=lambda item: (-item[1], item[0]))
-    )
+    for report in reports:
+        counts = (report.rows, *(report.kept.get(split, 0) for split in splits), sum(report.dropped.values()))
+        kept.append((report.name, *counts, "yes" if report.redone else "no"))
+        for reason, count in sorted(report.dropped.items(), key=lambda item: (-item[1], item[0])):
+            dropped.append((report.name, reason, count, report.examples[reason]))
     columns = ("data set", "rows", *splits, "dropped", "redone")
     reasons = ("data set", "reason", "rows", "first of them")
     return [
-        Table(title="", columns=columns, rows=kept, notes=notes),
-        *([Table(title="dropped rows", columns=reasons, rows=dropped)] if dropped else []),
+        Table(title="", columns=columns, rows=tuple(kept), notes=notes),
+        *([Table(title="dropped rows", columns=reasons, rows=tuple(dropped))] if dropped else []),
     ]

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from prorl.envs.sandbox import jobs
 from prorl.envs.sandbox.inside.protocol import MAX_DEPTH, MAX_INT_BITS, NotPlain, encode, require_plain
-from prorl.envs.sandbox.jobs import Limits
-from prorl.envs.sandbox.link import Order, Reply
+from prorl.envs.sandbox.jobs import Limits, Reply
 from support.parsing import cost
 
 LIMITS = Limits(seconds=5.0)
@@ -136,10 +135,7 @@ def test_a_report_that_takes_too_long_to_read_is_out_of_time(monkeypatch):
     ],
 )
 def test_only_a_kill_that_the_program_cannot_bring_about_is_one_from_outside(changes, outside):
-    order = Order(
-        program=b"", stdin=None, seconds=5.0, memory_bytes=512 << 20, output_bytes=1, result_bytes=1
-    )
-    assert jobs.killed_from_outside(reply(**changes), order) == outside
+    assert jobs.killed_from_outside(reply(**changes), LIMITS) == outside
 
 
 def test_notes_are_short_and_printable():

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from prorl.envs.sandbox.inside.protocol import ALL_INPUTS, MAX_DEPTH, NOTE_CHARS, READY
-from prorl.envs.sandbox.link import Order, Reply
 
 LINE_EXTRA = 4096  # bytes of a line of a report beside the value
 LINE_VALUES = 5  # the list that a line is, and its four items
@@ -73,6 +72,19 @@ class CaseResult:
     note: str = ""  # why it failed, in a few words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What one child left behind: raw bytes of its report and of its output, and how it ended."""
+
+    report: bytes
+    output: bytes
+    cause: str  # "exit", "time" or "output"
+    signal: int  # that killed it, unless the server did; 0 if none
+    cpu_seconds: float
+    peak_bytes: int  # of memory held
+    seconds: float
+
+
 def read(reply: Reply, count: int, limits: Limits) -> tuple[CaseResult, ...]:
     """Results of a child that was given `count` inputs, in the order of the inputs."""
     if not reply.report.startswith(READY):
@@ -83,13 +95,13 @@ def read(reply: Reply, count: int, limits: Limits) -> tuple[CaseResult, ...]:
     return (*results, *(rest or ending(reply, limits),) * (count - len(results)))
 
 
-def killed_from_outside(reply: Reply, order: Order) -> bool:
+def killed_from_outside(reply: Reply, limits: Limits) -> bool:
     """Whether somebody else ended the program, where the filter of system calls forbids it to do that itself.
 
     Not if it had used up its processor time, nor if it held much memory: then it may have been what made the
     system run out, and no program may choose to be a failure of the sandbox.
     """
-    own = reply.cpu_seconds >= order.seconds or reply.peak_bytes >= order.memory_bytes * _OWN_MEMORY
+    own = reply.cpu_seconds >= limits.seconds or reply.peak_bytes >= limits.memory_bytes * _OWN_MEMORY
     return reply.signal in _FROM_OUTSIDE and not own
 
 
@@ -145,27 +157,20 @@ def _is_sound(value: Any) -> bool:
     """Whether whoever compares, prints or stores the value will not stumble over its depth or its text."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        if not level:
-            return True
         deeper: list[Any] = []
         for item in level:
-            if type(item) is str and not _is_text(item):
-                return False
-            if type(item) is list:
+            if type(item) is str:
+                try:
+                    item.encode()
+                except UnicodeEncodeError:
+                    return False
+            elif type(item) is list:
                 deeper += item
             elif type(item) is dict:
                 deeper += item.keys()
                 deeper += item.values()
         level = deeper
     return not level
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def ending(reply: Reply, limits: Limits) -> CaseResult:

@@ -54,8 +54,7 @@ def main(settings: dict[str, Any]) -> None:
     sys.path.remove(settings["source"])
     sys.stdin = sys.stdout = None
     version = confine.landlock_abi() if settings["filtered"] else 0
-    machine = os.uname().machine
-    if settings["filtered"] and not seccomp.supported(machine):
+    if settings["filtered"] and not seccomp.supported(machine := os.uname().machine):
         raise SystemExit(f"there is no system-call table for {machine}")
     if settings["needs_landlock"] and not version:
         raise SystemExit("this kernel has no Landlock")
@@ -71,16 +70,14 @@ def main(settings: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 2)
     gc.disable()
     gc.freeze()  # a collection in a child would copy every page of the server
-    hello = {"landlock": version, "uid": os.getuid(), "machine": machine}
-    send(ANSWERS, HELLO, json.dumps(hello).encode())
+    send(ANSWERS, HELLO, b"")
     while (message := receive(PARENT)) is not None:
         _serve(json.loads(message[1]), confinement)
 
 
 def _serve(limits: dict[str, Any], confinement: confine.Confinement) -> None:
     """Run one program. Its text, and what it says, never enter this process: the next child would inherit them."""
-    text = take(limits["program_length"])
-    given = take(limits["stdin_length"])
+    text, given = (take(length) for length in limits["lengths"])
     results, results_end = _stream()
     outputs, outputs_end = _stream()
     pid = os.fork()
