@@ -45,11 +45,6 @@ def data_folder(config: RunConfig) -> Path:
     return cache_folder() / "data" / blake2b("\n".join(requests).encode(), digest_size=8).hexdigest()
 
 
-def sandbox_policy(config: RunConfig) -> Policy:
-    """Which sandbox the recipe's programs run in."""
-    return Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe)
-
-
 def verifier_spec(config: RunConfig) -> VerifierSpec:
     """How the responses to a recipe's problems are judged."""
     datasets = tuple(request.name for request in data_requests(config))
@@ -57,7 +52,7 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
         tasks=tuple(name for name in config.tasks if name not in datasets),
         datasets=datasets,
         data=data_folder(config).absolute(),
-        policy=sandbox_policy(config),
+        policy=Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe),
         strict=config.format == "strict",
     )
 
@@ -68,13 +63,12 @@ def check_sandbox(config: RunConfig) -> str:
     Raises:
         SandboxError: there is no sandbox that the recipe allows; the sentence says how to get one.
     """
-    datasets = {request.name: resolve(request) for request in data_requests(config)}
-    programs = any(source.domain == "code" for source in datasets.values()) or any(
-        isinstance(make_task(name), NeedsSandbox) for name in config.tasks if name not in datasets
-    )
-    if not programs:
+    spec = verifier_spec(config)
+    if not any(resolve(request).domain == "code" for request in data_requests(config)) and not any(
+        isinstance(make_task(name), NeedsSandbox) for name in spec.tasks
+    ):
         return ""
-    with Sandbox.open(sandbox_policy(config)) as sandbox:
+    with Sandbox.open(spec.policy) as sandbox:
         return sandbox.warning
 
 
@@ -117,16 +111,10 @@ def mixture(
         RecipeError: an unknown task, or a level that it does not have.
     """
     datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
-    tasks: list[tuple[Task, float]] = []
-    for name, task in config.tasks.items():
-        made: Task
-        if name in datasets:
-            made = DatasetTask(name, folder)
-        else:
-            try:
-                made = make_task(name, levels[name] or None)
-            except ValueError as error:
-                raise RecipeError(str(error)) from None
-            made = Instructed(made, instruction) if instruction else made
-        tasks.append((made, task.weight))
-    return Mixture(tasks, seed=seed)
+    tasks: dict[str, Task] = {name: DatasetTask(name, folder) for name in datasets}
+    try:
+        own = {name: make_task(name, levels[name] or None) for name in config.tasks if name not in datasets}
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    tasks |= {name: Instructed(task, instruction) for name, task in own.items()} if instruction else own
+    return Mixture([(tasks[name], task.weight) for name, task in config.tasks.items()], seed=seed)

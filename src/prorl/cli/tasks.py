@@ -191,7 +191,7 @@ def prepare(
 
     def work() -> None:
         from prorl.config.recipe import load_recipe
-        from prorl.data import data_folder, data_requests, sandbox_policy
+        from prorl.data import data_folder, data_requests, verifier_spec
         from prorl.envs.datasets.prepare import prepare as prepare_data
         from prorl.envs.verifiers.programs import OwnSandbox
         from prorl.lab.watch.console import Console
@@ -203,7 +203,9 @@ def prepare(
         notes: tuple[str, ...] = (f"{recipe} names no data sets: its tasks are all procedural",)
         if requests:
             with console.counting("preparing") as progress:
-                reports = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
+                reports = prepare_data(
+                    requests, folder, progress, run=OwnSandbox(verifier_spec(config).policy)
+                )
             notes = (f"prepared in {folder}",)
             if all(report.use == "train" for report in reports):
                 notes = ("no evaluation set is listed: overlap with them was not looked for", *notes)

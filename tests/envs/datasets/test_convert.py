@@ -27,10 +27,10 @@ def no_sandbox(job):
     raise AssertionError(f"nothing here needs a sandbox: {job}")
 
 
-def converted(name, row, run=no_sandbox):
+def converted(name, row):
     source = SOURCES[name]
     columns = match_columns(source, SourceRequest(name=name), set(row))
-    return convert(source.layout, {field: row[column] for field, column in columns.items()}, run)
+    return convert(source.layout, {field: row[column] for field, column in columns.items()}, no_sandbox)
 
 
 def choice(gold, *options):
@@ -41,14 +41,11 @@ def plain(layout, **fields):
     return convert(layout, fields, no_sandbox)
 
 
-def test_math_asks_for_a_box_as_prorl_does():
+def test_math_asks_for_a_box_as_prorl_does_but_not_twice():
     prepared = plain("short_answer", prompt=" 1 + 1? ", answer="2")
     assert prepared.prompt == f"1 + 1?\n{BOXED}"
     assert prepared.payload == {**NUMBER, "gold": "2"}
     assert prepared.solution.answer == "2"
-
-
-def test_a_prompt_that_asks_for_a_box_is_not_told_twice():
     assert plain("short_answer", prompt="1+1? Put it in \\boxed{}.", answer="2").prompt.count("boxed") == 1
 
 
@@ -69,22 +66,28 @@ METAL = "Metal?\nA) neon\nB) iron"
             (
                 "short_answer",
                 {"answer": "1", "tolerance": error},
-                {**NUMBER, "gold": "1", "tolerance": tolerance},
+                {**NUMBER, "gold": "1", "tolerance": number},
             )
-            for error, tolerance in (("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None))
+            for error, number in (("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None))
         ),
-        ("typed_answer", {"type": "Integer", "answer": "42"}, {"kind": "quantity", "gold": "42"}),
-        ("typed_answer", {"type": "Float", "answer": "3.0e8 m/s"}, {"kind": "quantity", "gold": "3.0e8 m/s"}),
-        ("typed_answer", {"type": "Fraction", "answer": "1/3"}, {**NUMBER, "gold": "1/3"}),
-        ("typed_answer", {"type": "Boolean", "answer": "No"}, choice("B", "Yes", "No")),
-        ("typed_answer", {"type": "Boolean", "answer": "TRUE"}, choice("A", "True", "False")),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "(b)"}, choice("B", "neon", "iron")),
-        ("worked_solution", {"solution": "so \\boxed{\\frac{1}{2}}"}, {**NUMBER, "gold": "\\frac{1}{2}"}),
-        ("worked_solution", {"solution": "Answer: $x=3$"}, {**NUMBER, "gold": "x=3"}),
-        (
-            "worked_solution",
-            {"solution": "first 3 N. Hence the answer is 4 N."},
-            {"kind": "quantity", "gold": "4 N"},
+        *(
+            ("typed_answer", {"type": kind, "answer": answer}, payload)
+            for kind, answer, payload in (
+                ("Integer", "42", {"kind": "quantity", "gold": "42"}),
+                ("Float", "3.0e8 m/s", {"kind": "quantity", "gold": "3.0e8 m/s"}),
+                ("Fraction", "1/3", {**NUMBER, "gold": "1/3"}),
+                ("Boolean", "No", choice("B", "Yes", "No")),
+                ("Boolean", "TRUE", choice("A", "True", "False")),
+                ("Multiple Choice", "(b)", choice("B", "neon", "iron")),
+            )
+        ),
+        *(
+            ("worked_solution", {"solution": solution}, payload)
+            for solution, payload in (
+                ("so \\boxed{\\frac{1}{2}}", {**NUMBER, "gold": "\\frac{1}{2}"}),
+                ("Answer: $x=3$", {**NUMBER, "gold": "x=3"}),
+                ("first 3 N. Hence the answer is 4 N.", {"kind": "quantity", "gold": "4 N"}),
+            )
         ),
     ],
 )
@@ -103,15 +106,16 @@ def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, p
             ("short_answer", {"prompt": prompt, "answer": "1"}, "no prompt")
             for prompt in ("", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5)
         ),
-        ("typed_answer", {"type": "Expression", "answer": "x+1"}, "answer type expression"),
-        ("typed_answer", {"type": "Boolean", "answer": "maybe"}, "neither"),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "none"}, "no options"),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "D"}, "not among"),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "Albert"}, "not among"),
-        (
-            "typed_answer",
-            {"type": "Multiple Choice", "answer": "A", "prompt": "A) one B) one"},
-            "the same",
+        *(
+            ("typed_answer", {"type": kind, "answer": answer, "prompt": prompt}, reason)
+            for kind, answer, prompt, reason in (
+                ("Expression", "x+1", METAL, "answer type expression"),
+                ("Boolean", "maybe", METAL, "neither"),
+                ("Multiple Choice", "A", "none", "no options"),
+                ("Multiple Choice", "D", METAL, "not among"),
+                ("Multiple Choice", "Albert", METAL, "not among"),
+                ("Multiple Choice", "A", "A) one B) one", "the same"),
+            )
         ),
         *(
             ("worked_solution", {"solution": solution}, "no short answer")
@@ -183,16 +187,19 @@ def from_eurus(question="Add.", **tests):
     return plain("tests", prompt=row["prompt"], tests=row["reward_model"])
 
 
+def fields_of(name, row):
+    return {
+        field: row[columns[0]]
+        for field, columns in {**SOURCES[name].columns, **SOURCES[name].optional}.items()
+    }
+
+
 def contest(row, run, **changes):
-    names = {"prompt": "question_content", "starter": "starter_code", "public": "public_test_cases"}
-    names |= {"private": "private_test_cases", "metadata": "metadata"}
-    return module.convert("contest", {field: row[column] for field, column in names.items()} | changes, run)
+    return convert("contest", fields_of("livecodebench", row) | changes, run)
 
 
 def asserts(run, **changes):
-    (row,) = HUMANEVAL
-    names = {"prompt": "prompt", "solution": "canonical_solution", "entry": "entry_point", "test": "test"}
-    return module.convert("asserts", {field: row[column] for field, column in names.items()} | changes, run)
+    return convert("asserts", fields_of("humaneval_plus", HUMANEVAL[0]) | changes, run)
 
 
 def test_a_script_of_eurus_keeps_its_tests_and_loses_its_system_prompt_and_its_own_request():
@@ -291,16 +298,11 @@ def test_packed_tests_are_opened_in_the_sandbox_and_nowhere_else(run, monkeypatc
     script, call = (contest(row, run) for row in CONTEST)
     assert script.payload["expected"] == ["4\n", "81\n"]
     assert script.prompt.endswith(STDIN)
-    assert call.payload["entry"] == "larger"
-    assert call.payload["inputs"] == [[2, 5], [8, 3]]
+    assert (call.payload["entry"], call.payload["inputs"]) == ("larger", [[2, 5], [8, 3]])
     assert "class Solution" in call.prompt
     assert call.prompt.endswith(COMPLETE)
-
-
-def test_what_a_method_of_the_starter_code_returns_is_judged(run):
-    source = "class Solution:\n    def larger(self, a, b):\n        return max(a, b)"
-    tests = asked(contest(CONTEST[1], run).payload)
-    assert judge_program(run, source, tests, module.OPENING).score == 1
+    method = "class Solution:\n    def larger(self, a, b):\n        return max(a, b)"
+    assert judge_program(run, method, asked(call.payload), module.OPENING).score == 1
 
 
 class Touches:

@@ -32,37 +32,57 @@ def script(sandbox, source, *inputs, **limits):
     return [(result.status, result.value) for result in sandbox.run(job)]
 
 
-def test_a_function_is_called_once_per_input_in_order(sandbox):
-    assert call(sandbox, "def f(a, b=1): return a * b", [2, 3], ["x", 2], [5]) == [
-        ("ok", 6),
-        ("ok", "xx"),
-        ("ok", 5),
-    ]
+LEAKS = "import builtins\nseen = getattr(builtins, 'seen', 0)\nbuiltins.seen = 1\nprint(seen, input())"
 
 
-def test_a_method_of_solution_is_an_entry(sandbox):
-    source = "class Solution:\n    def f(self, x): return [x, (x, None)]"
-    assert call(sandbox, source, [1]) == [("ok", [1, [1, None]])]
+@pytest.mark.parametrize(
+    ("source", "inputs", "outputs"),
+    [
+        (LEAKS, ["a", "b\n"], ["0 a\n", "0 b\n"]),  # two runs of a script share nothing
+        (
+            "import sys\nif __name__ == '__main__': print(len(sys.stdin.buffer.read()), sys.argv)",
+            ["é" * 200_000],
+            ["400000 ['program.py']\n"],
+        ),
+        ("import atexit\natexit.register(lambda: print('late'))\nimport sys; sys.exit(3)", [""], ["late\n"]),
+        (
+            "import difflib, argparse, xml.dom, zoneinfo\nprint(difflib.SequenceMatcher(None, 'ab', 'ab').ratio())",
+            [""],
+            ["1.0\n"],
+        ),
+    ],
+)
+def test_a_script_is_the_main_module_of_an_interpreter_of_its_own(sandbox, source, inputs, outputs):
+    assert script(sandbox, source, *inputs) == [("ok", output) for output in outputs]
 
 
-def test_a_script_runs_once_per_input_and_shares_nothing(sandbox):
-    source = "import builtins\nseen = getattr(builtins, 'seen', 0)\nbuiltins.seen = 1\nprint(seen, input())"
-    assert script(sandbox, source, "a", "b\n") == [("ok", "0 a\n"), ("ok", "0 b\n")]
-
-
-def test_a_script_is_the_main_module_and_reads_bytes_too(sandbox):
-    source = "import sys\nif __name__ == '__main__': print(len(sys.stdin.buffer.read()), sys.argv)"
-    assert script(sandbox, source, "é" * 200_000) == [("ok", "400000 ['program.py']\n")]
-
-
-def test_output_registered_for_the_end_is_printed(sandbox):
-    source = "import atexit\natexit.register(lambda: print('late'))\nimport sys; sys.exit(3)"
-    assert script(sandbox, source) == [("ok", "late\n")]
-
-
-def test_printing_does_not_disturb_a_call(sandbox):
-    source = "import os\ndef f():\n    print('noise' * 10000)\n    os.write(1, b'x')\n    return 7"
-    assert call(sandbox, source, []) == [("ok", 7)]
+@pytest.mark.parametrize(
+    ("source", "inputs", "results"),
+    [
+        ("def f(a, b=1): return a * b", [[2, 3], ["x", 2], [5]], [("ok", 6), ("ok", "xx"), ("ok", 5)]),
+        ("class Solution:\n    def f(self, x): return [x, (x, None)]", [[1]], [("ok", [1, [1, None]])]),
+        (
+            "import os\ndef f():\n    print('noise' * 10000)\n    os.write(1, b'x')\n    return 7",
+            [[]],
+            [("ok", 7)],
+        ),
+        (
+            "def f(x):\n    return 6 // x if x else bytearray(10**10)",
+            [[2], ["a"], [0], [3]],
+            [("ok", 3), ("runtime_error", None), ("memory", None), ("ok", 2)],
+        ),
+        (
+            "import os\ndef f(x):\n    if x == 2: os._exit(0)\n    return x",
+            [[1], [2], [3]],
+            [("ok", 1), ("runtime_error", None), ("runtime_error", None)],
+        ),
+        ("def g(): pass", [[], []], [("runtime_error", None)] * 2),
+    ],
+)
+def test_a_function_is_called_once_per_input_and_one_failure_leaves_the_others(
+    sandbox, source, inputs, results
+):
+    assert call(sandbox, source, *inputs) == results
 
 
 @given(value=PLAIN)
@@ -104,37 +124,14 @@ def test_every_failure_of_a_script_has_its_status(sandbox, source, status):
     assert script(sandbox, source, seconds=0.5) == [(status, None)]
 
 
-def test_one_failing_input_leaves_the_others(sandbox):
-    source = "def f(x):\n    return 6 // x if x else bytearray(10**10)"
-    assert call(sandbox, source, [2], ["a"], [0], [3]) == [
-        ("ok", 3),
-        ("runtime_error", None),
-        ("memory", None),
-        ("ok", 2),
-    ]
-
-
 def test_results_before_a_hang_are_kept(sandbox):
     source = "def f(x):\n    while x == 2: pass\n    return x"
     assert call(sandbox, source, [1], [2], [3], seconds=0.5) == [("ok", 1), ("time", None), ("time", None)]
 
 
-def test_results_before_an_early_exit_are_kept(sandbox):
-    source = "import os\ndef f(x):\n    if x == 2: os._exit(0)\n    return x"
-    assert call(sandbox, source, [1], [2], [3]) == [
-        ("ok", 1),
-        ("runtime_error", None),
-        ("runtime_error", None),
-    ]
-
-
 def test_a_result_longer_than_allowed_costs_that_input_only(sandbox):
     source = "def f(n): return 'x' * n"
     assert call(sandbox, source, [2000], [3], output_bytes=1000) == [("output", None), ("ok", "xxx")]
-
-
-def test_a_missing_function_is_a_runtime_error(sandbox):
-    assert call(sandbox, "def g(): pass", [], []) == [("runtime_error", None)] * 2
 
 
 @pytest.mark.parametrize(
@@ -161,11 +158,6 @@ def test_the_budget_is_shared_by_all_inputs_of_a_script(sandbox):
     results = script(sandbox, "import time; time.sleep(float(input()))", "0", "9", "0", "0", seconds=0.6)
     assert [status for status, _ in results] == ["ok", "time", "time", "time"]
     assert time.monotonic() - started < 5
-
-
-def test_the_library_can_be_imported_beyond_what_is_loaded(sandbox):
-    source = "import difflib, argparse, xml.dom, zoneinfo\nprint(difflib.SequenceMatcher(None, 'ab', 'ab').ratio())"
-    assert script(sandbox, source) == [("ok", "1.0\n")]
 
 
 NUMPY = """
@@ -196,15 +188,11 @@ def test_where_numpy_is_missing_its_import_fails_as_in_plain_python(monkeypatch,
         assert script(opened, source) == [("ok", "No module named 'numpy'\n")]
 
 
-def test_a_server_with_numpy_that_cannot_be_started_leaves_the_other(monkeypatch):
+def test_a_program_that_does_not_name_numpy_does_not_pay_for_it(monkeypatch):
     with Sandbox.open(Policy(tier="B")) as opened:
         monkeypatch.setattr("prorl.envs.sandbox.sandbox.command", lambda tier, **_: ["/nonexistent/python"])
+        assert script(opened, "import sys\nprint('num' + 'py' in sys.modules)") == [("ok", "False\n")]
         assert script(opened, "print('no numpy needed')") == [("ok", "no numpy needed\n")]
-
-
-def test_a_program_that_does_not_name_numpy_does_not_pay_for_it(sandbox):
-    source = "import sys\nprint('num' + 'py' in sys.modules)"
-    assert script(sandbox, source) == [("ok", "False\n")]
 
 
 def test_hashes_and_random_numbers_are_the_same_in_every_server():
@@ -253,20 +241,16 @@ def test_outputs_of_a_script_share_a_bound(sandbox, monkeypatch):
     ]
 
 
-def test_no_inputs_no_results(sandbox):
-    assert sandbox.run(Job(source="", entry="f", inputs=())) == ()
-    assert sandbox.run(Job(source="", inputs=())) == ()
-
-
 def test_inputs_of_the_wrong_kind_are_the_callers_mistake(sandbox):
-    with pytest.raises(SandboxError, match="positional arguments"):
-        sandbox.run(Job(source="", entry="f", inputs=("text",)))
-    with pytest.raises(SandboxError, match="standard input"):
-        sandbox.run(Job(source="", inputs=([1],)))
-    with pytest.raises(SandboxError, match="plain data"):
-        sandbox.run(Job(source="", entry="f", inputs=([{1, 2}],)))
-    with pytest.raises(SandboxError, match="key of type int"):  # JSON would turn it into text
-        sandbox.run(Job(source="", entry="f", inputs=([{1: 2}],)))
+    assert sandbox.run(Job(source="", entry="f", inputs=())) == sandbox.run(Job(source="", inputs=())) == ()
+    for entry, argument, sentence in (
+        ("f", "text", "positional arguments"),
+        (None, [1], "standard input"),
+        ("f", [{1, 2}], "plain data"),
+        ("f", [{1: 2}], "key of type int"),  # JSON would turn it into text
+    ):
+        with pytest.raises(SandboxError, match=sentence):
+            sandbox.run(Job(source="", entry=entry, inputs=(argument,)))
 
 
 def test_tier_c_must_be_asked_for_and_says_what_it_lacks():

@@ -81,6 +81,15 @@ def convert(layout: Layout, fields: Fields, run: Runner) -> Prepared:
         raise Drop("a row of another shape") from None
 
 
+def _short_answer(fields: Fields, _: Runner) -> Prepared:
+    question, gold = user_text(fields["prompt"]), _gold(fields["answer"])
+    try:  # OlympiadBench's `error`, as text; anything else than one number means none
+        tolerance = float(fields.get("tolerance") or 0)
+    except (TypeError, ValueError):
+        tolerance = 0.0
+    return _math(question, gold, tolerance if 0 < tolerance < 1 else None)
+
+
 def _typed_answer(fields: Fields, _: Runner) -> Prepared:
     question, gold = user_text(fields["prompt"]), _gold(fields["answer"])
     kind = as_text(fields["type"]).lower()
@@ -89,12 +98,14 @@ def _typed_answer(fields: Fields, _: Runner) -> Prepared:
     if kind in EXACT_TYPES:
         return _math(question, gold)
     if kind == "multiple choice":
-        return _choice(question, _options_in(question), gold)
+        letters, texts = zip(*found, strict=True) if (found := _OPTION.findall(question)) else ((), ())
+        if len(letters) < 2 or "".join(letters) != ascii_uppercase[: len(letters)]:
+            raise Drop("no options in the question")
+        return _choice(question, [text.strip() for text in texts], gold)
     if kind == "boolean":
-        pair = YES_NO.get(gold.lower())
-        if pair is None:
+        if gold.lower() not in YES_NO:
             raise Drop("a yes-or-no answer that is neither")
-        return _choice(question, pair, gold)
+        return _choice(question, YES_NO[gold.lower()], gold)
     raise Drop(f"answer type {kind}")
 
 
@@ -107,9 +118,13 @@ def _worked_solution(fields: Fields, _: Runner) -> Prepared:
     return _number(question, gold) if _QUANTITY.match(gold) else _math(question, gold)
 
 
-def _lettered(fields: Fields, _: Runner) -> Prepared:
-    options = _option_texts(fields["options"])
-    question = _without_template(user_text(fields["prompt"]), fields.get("template"))
+def _lettered(fields: Fields, run: Runner) -> Prepared:
+    options, question = _option_texts(fields["options"]), user_text(fields["prompt"])
+    template = fields.get("template")
+    wrapped = template.get("template_prompt") if isinstance(template, Mapping) else None
+    if wrapped and "{problem}" in wrapped:
+        before, _, after = wrapped.partition("{problem}")
+        question = question.removeprefix(before).removesuffix(after).strip()
     return _choice(question, options, as_text(fields["answer"]))
 
 
@@ -170,22 +185,6 @@ def _gold(value: Any) -> str:
     return ", ".join(texts)
 
 
-def _tolerance(value: Any) -> float | None:
-    """OlympiadBench's `error`: an absolute tolerance, as text; anything else than one number means none."""
-    try:
-        return tolerance if 0 < (tolerance := float(value or 0)) < 1 else None
-    except (TypeError, ValueError):
-        return None
-
-
-def _options_in(question: str) -> tuple[str, ...]:
-    """The options that stand in a question with letters that run A, B, C, …"""
-    found = _OPTION.findall(question)
-    if len(found) < 2 or "".join(letter for letter, _ in found) != ascii_uppercase[: len(found)]:
-        raise Drop("no options in the question")
-    return tuple(text.strip() for _, text in found)
-
-
 def _option_texts(value: Any) -> tuple[str, ...]:
     """Options as `[{"A": text}, …]`, `{"A": text, …}` or `[text, …]`.
 
@@ -202,15 +201,6 @@ def _option_texts(value: Any) -> tuple[str, ...]:
     if len(texts) < 2 or not all(texts):
         raise Drop("no options")
     return tuple(texts)
-
-
-def _without_template(prompt: str, template: Any) -> str:
-    """A prompt without the instructions that its template wrapped around the problem."""
-    wrapped = template.get("template_prompt") if isinstance(template, Mapping) else None
-    if not wrapped or "{problem}" not in wrapped:
-        return prompt
-    before, _, after = wrapped.partition("{problem}")
-    return prompt.removeprefix(before).removesuffix(after).strip()
 
 
 # cells
@@ -272,10 +262,10 @@ def _tests(fields: Fields, _: Runner) -> Prepared:
 
 
 def read_tests(given: Any) -> tuple[str | None, list[Pair]]:
-    """The function to call, None for a script, and pairs of input and expected value, from APPS's and PRIME's layout.
+    """The function to call, None for a script, and its tests, from APPS's and PRIME's `{inputs, outputs, fn_name}`.
 
-    That is `{inputs, outputs, fn_name}`: for a script texts or lists of lines; for a function lists of arguments and
-    results, or texts with one JSON value per line.
+    Those are texts or lists of lines for a script; for a function lists of arguments and results, or texts with one
+    JSON value per line.
 
     Raises:
         Drop: there are no tests, or they cannot be read.
@@ -321,11 +311,11 @@ def _contest(fields: Fields, run: Runner) -> Prepared:
     elif packed:
         tests += _opened(run, OPEN_PACKED, [packed, MAX_TESTS, MAX_TEST_BYTES, MAX_TOTAL_BYTES])
     pairs = _pairs(entry, ((test["input"], test["output"]) for test in tests))
-    asked, how = (
-        (f"{question}\n\n```python\n{starter}\n```", COMPLETE) if starter else (question, _how(entry))
-    )
+    how = _how(entry)
+    if starter:
+        question, how = f"{question}\n\n```python\n{starter}\n```", COMPLETE
     payload = code_payload(entry, _chosen(entry, pairs), None)
-    return Prepared(question=asked, prompt=f"{asked}\n\n{how}", payload=payload)
+    return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload)
 
 
 def _asserts(fields: Fields, run: Runner) -> Prepared:
@@ -412,9 +402,7 @@ def _opened(run: Runner, source: str, arguments: list[Any]) -> Any:
 
 
 _CONVERTERS: Mapping[Layout, Callable[[Fields, Runner], Prepared]] = {
-    "short_answer": lambda row, _: _math(
-        user_text(row["prompt"]), _gold(row["answer"]), _tolerance(row.get("tolerance"))
-    ),
+    "short_answer": _short_answer,
     "quantity": lambda row, _: _number(user_text(row["prompt"]), _gold(row["answer"])),
     "typed_answer": _typed_answer,
     "worked_solution": _worked_solution,

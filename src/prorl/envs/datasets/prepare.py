@@ -39,7 +39,7 @@ from prorl.envs.verifiers.programs import OwnSandbox, Runner
 from prorl.envs.verifiers.published_checkers import require_installed
 
 MANIFEST = "manifest.json"
-BUCKETS = 20  # 5 % each
+BUCKETS: Mapping[int, Split] = {0: "validation", 1: "test"}  # of 20, 5 % each; the others are trained on
 PROGRESS_EVERY = 500  # rows
 EXAMPLE_CHARS = 160  # of a dropped row
 COUNTED = ("rows", "kept", "dropped", "examples")  # of a report, kept in the manifest
@@ -47,9 +47,6 @@ OVERLAP_WORDS = 13  # a passage, as GPT-3's and most later decontaminations have
 SHARED_BY = 4  # evaluation questions that may share a passage before it counts as boilerplate
 
 _WORD = re.compile(r"\w+")
-
-Progress = Callable[[str, int], None]
-"""Told the name of a source and how many of its rows have been read."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,11 +65,16 @@ class SourceReport:
 
 
 def prepare(
-    requests: Sequence[SourceRequest], folder: Path, progress: Progress, *, run: Runner | None = None
+    requests: Sequence[SourceRequest],
+    folder: Path,
+    progress: Callable[[str, int], None],
+    *,
+    run: Runner | None = None,
 ) -> tuple[SourceReport, ...]:
     """Prepare every requested source into `folder`, evaluation sets first; what was kept and dropped, as requested.
 
-    `run` is a sandbox for rows that must be opened in one; by default one is opened when the first needs it.
+    `progress` is told the name of a source and how many of its rows have been read. `run` is a sandbox for rows that
+    must be opened in one; by default one is opened when the first needs it.
 
     Raises:
         DataError: a source cannot be had or gives not one row; those before it stay prepared.
@@ -114,7 +116,20 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
     Raises:
         DataError: a request that means no source.
     """
-    return [_need(resolve(request), request, folder) for request in requests]
+    lines = []
+    for request in requests:
+        source, local = resolve(request), request.path is not None
+        rows = f"{source.rows:,} rows as published" if source.rows else "rows not counted"
+        if request.limit is not None:
+            rows += f", at most {request.limit:,} of them read"
+        place = f"from {request.path}" if local else f"from the hub, {source.published}"
+        gate = ", gated" if source.gated and not local else ""
+        state = "prepared" if _is_prepared(source, request, folder) else "not prepared"
+        lines.append(
+            f"{source.name} [{source.domain}, {source.use}] {place}; {rows}; licence {source.licence}{gate}; {state}"
+            + (f" ({source.note})" if source.note else "")
+        )
+    return lines
 
 
 def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: str = "RECIPE") -> None:
@@ -134,14 +149,6 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
         raise DataError(
             f"{', '.join(missing)}: not prepared in {folder} as this recipe asks: `prorl data prepare {recipe}` first"
         )
-
-
-def split_of(source: Source, question: str) -> Split:
-    """The split that a question belongs to."""
-    if source.use == "evaluation":
-        return "test"
-    bucket = derive("data split", canonical(question)) % BUCKETS
-    return "validation" if bucket == 0 else "test" if bucket == 1 else "train"
 
 
 def passages_of(question: str) -> Iterator[bytes]:
@@ -169,7 +176,7 @@ def _usable_rows(
     request: SourceRequest,
     run: Runner,
     passages: Counter[bytes],
-    progress: Progress,
+    progress: Callable[[str, int], None],
     report: SourceReport,
 ) -> Iterator[dict[str, str | None]]:
     """The usable rows of one source as the file holds them, counted in `report` while they pass."""
@@ -193,7 +200,8 @@ def _usable_rows(
             report.dropped[str(drop)] += 1
             report.examples.setdefault(str(drop), f"row {number}, {_beginning(drop.row or str(cells))}")
             continue
-        split, known = split_of(source, prepared.question), prepared.solution
+        bucket, known = derive("data split", canonical(prepared.question)) % 20, prepared.solution
+        split = "test" if source.use == "evaluation" else BUCKETS.get(bucket, "train")
         report.kept[split] += 1
         yield {
             "key": key,
@@ -286,18 +294,6 @@ def _beginning(text: str) -> str:
     line = " ".join(text[: 2 * EXAMPLE_CHARS].encode("utf-8", "backslashreplace").decode().split())
     line = "".join(char if char.isprintable() else "\ufffd" for char in line)
     return line if len(line) <= EXAMPLE_CHARS else line[:EXAMPLE_CHARS] + "…"
-
-
-def _need(source: Source, request: SourceRequest, folder: Path) -> str:
-    rows = f"{source.rows:,} rows as published" if source.rows else "rows not counted"
-    if request.limit is not None:
-        rows += f", at most {request.limit:,} of them read"
-    place = f"from {request.path}" if request.path is not None else f"from the hub, {source.published}"
-    gate = ", gated" if source.gated and request.path is None else ""
-    note = f" ({source.note})" if source.note else ""
-    state = "prepared" if _is_prepared(source, request, folder) else "not prepared"
-    what = f"{source.name} [{source.domain}, {source.use}]"
-    return f"{what} {place}; {rows}; licence {source.licence}{gate}; {state}{note}"
 
 
 def _is_prepared(source: Source, request: SourceRequest, folder: Path) -> bool:

@@ -105,7 +105,7 @@ class DatasetTask:
             split=split,
             level=0,
             prompt=str(self._shown["prompt"][row].as_py()),
-            payload={"row": row, "key": self._key(row)},
+            payload={"row": row, "key": self._keys[row].as_py()},
             solution=None if solution is None else Solution(**json.loads(solution)),
         )
 
@@ -116,7 +116,7 @@ class DatasetTask:
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response by the row that the problem came from."""
         row = problem.payload["row"]
-        if self._key(row) != problem.payload["key"]:
+        if not 0 <= row < len(self._keys) or self._keys[row].as_py() != problem.payload["key"]:
             note = "the prepared data changed: prepare it again and start the run anew"
             return Verdict(score=0.0, status="error", note=note)
         number, offset = divmod(row, ROWS_PER_GROUP)
@@ -124,10 +124,6 @@ class DatasetTask:
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
         return judge(json.loads(self._group[1][offset]), problem.prompt, text, self._run)
-
-    def _key(self, row: int) -> str | None:
-        """The hash of a row's content; None where there is no such row."""
-        return str(self._keys[row].as_py()) if 0 <= row < len(self._keys) else None
 
     @cached_property
     def _file(self) -> ParquetFile:

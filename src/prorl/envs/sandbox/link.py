@@ -82,7 +82,10 @@ class Link:
             if self._frame(time.monotonic() + START_SECONDS)[0] != HELLO:
                 raise ServerLost("the sandbox server does not speak this protocol")
         except ServerLost as error:
-            raise ServerLost(self._last_words() or str(error)) from error
+            self._kill()
+            words = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+            self.close()
+            raise ServerLost(words[-1] if words else str(error)) from error
 
     @property
     def pid(self) -> int:
@@ -166,13 +169,6 @@ class Link:
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise ServerLost("the sandbox server does not answer")
 
-    def _last_words(self) -> str:
-        """The last line that a server which failed to start wrote to its standard error."""
-        self._kill()
-        words = self._stderr.read().decode("utf-8", "replace").strip()
-        self.close()
-        return words.splitlines()[-1] if words else ""
-
 
 def command(tier: Tier, *, numpy: Path | None = None) -> list[str]:
     """Arguments that start a fork server at this tier, with numpy loaded from a folder of packages if one is given.
@@ -211,26 +207,19 @@ def _bubblewrap(numpy: Path | None) -> list[str]:
     program = find_bubblewrap()
     if program is None:
         raise ServerLost("bubblewrap is not installed")
+    # root becomes nobody inside the wall: the interpreter may lie where only root can enter
+    user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    if os.geteuid() != 0:
+        help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+        # no user namespace inside its own; since bubblewrap 0.8
+        user = ["--unshare-user", *(["--disable-userns"] if "--disable-userns" in help_text else [])]
     return [
         program,
         *["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
-        *["--die-with-parent", "--new-session", "--cap-drop", "ALL"],
-        *_user_flags(program),
+        *["--die-with-parent", "--new-session", "--cap-drop", "ALL", *user],
         *_mounts(numpy),
         *["--remount-ro", "/", "--chdir", "/"],
     ]
-
-
-def _user_flags(program: str) -> list[str]:
-    """A user namespace of its own, and none inside it; root instead becomes nobody inside the wall.
-
-    Root cannot first become nobody outside: the interpreter may lie where only root can enter.
-    """
-    if os.geteuid() == 0:
-        return ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-    disable = ["--disable-userns"] if "--disable-userns" in help_text else []  # since 0.8
-    return ["--unshare-user", *disable]
 
 
 def _mounts(numpy: Path | None) -> Iterator[str]:

@@ -47,24 +47,20 @@ def send(descriptor: int, kind: bytes, payload: bytes) -> None:
     write_all(descriptor, HEADER.pack(kind, len(payload)) + payload)
 
 
-def receive(descriptor: int) -> tuple[bytes, bytes] | None:
-    """Block for one message; None once the other end has gone."""
-    header = _read_exactly(descriptor, HEADER.size)
-    if header is None:
-        return None
-    kind, length = HEADER.unpack(header)
-    payload = _read_exactly(descriptor, length)
-    return None if payload is None else (kind, payload)
+def receive(descriptor: int) -> bytes | None:
+    """Block for one message, and return its payload; None once the other end has gone."""
+    header = _read(descriptor, HEADER.size)
+    return header and _read(descriptor, HEADER.unpack(header)[1])
 
 
-def _read_exactly(descriptor: int, length: int) -> bytes | None:
-    data = bytearray()
+def _read(descriptor: int, length: int) -> bytes | None:
+    data = b""
     while len(data) < length:
-        chunk = os.read(descriptor, min(length - len(data), 1 << 20))
+        chunk = os.read(descriptor, length - len(data))
         if not chunk:
             return None
         data += chunk
-    return bytes(data)
+    return data
 
 
 class NotPlain(Exception):

@@ -54,7 +54,7 @@ def main(settings: dict[str, Any]) -> None:
     sys.path.remove(settings["source"])
     sys.stdin = sys.stdout = None
     version = confine.landlock_abi() if settings["filtered"] else 0
-    if settings["filtered"] and not seccomp.supported(machine := os.uname().machine):
+    if settings["filtered"] and (machine := os.uname().machine) not in seccomp.AUDIT_ARCH:
         raise SystemExit(f"there is no system-call table for {machine}")
     if settings["needs_landlock"] and not version:
         raise SystemExit("this kernel has no Landlock")
@@ -72,7 +72,7 @@ def main(settings: dict[str, Any]) -> None:
     gc.freeze()  # a collection in a child would copy every page of the server
     send(ANSWERS, HELLO, b"")
     while (message := receive(PARENT)) is not None:
-        _serve(json.loads(message[1]), confinement)
+        _serve(json.loads(message), confinement)
 
 
 def _serve(limits: dict[str, Any], confinement: confine.Confinement) -> None:
@@ -101,14 +101,13 @@ def _stream() -> tuple[int, int]:
 def _become_program(limits: dict[str, Any], confinement: confine.Confinement, ends: tuple[int, ...]) -> None:
     """In the child: take on streams and limits, run the program, never return."""
     try:
-        confine.die_with_parent()
+        confine.prctl(confine.SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         given, output, results, text = ends
         null = os.open(os.devnull, os.O_RDWR)  # its own: flags of a shared one would reach the next program
         _keep_only((given, output if limits["script"] else null, null, results, text), confinement)
-        filtered = confinement.filter is not None
         processor = math.ceil(limits["seconds"]) + 1
-        confine.limit_resources(processor, limits["memory_bytes"], processes=not filtered)
+        confine.limit_resources(processor, limits["memory_bytes"], processes=confinement.filter is None)
         confine.apply(confinement)
         os.write(program.RESULT, READY)
         program.run(limits["output_bytes"])
