@@ -94,21 +94,13 @@ _FILE = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encod
 
 VERSION: int = _FILE["version"]
 
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        name: Source(name=name, **{"columns": _FILE["columns"][facts["layout"]], **facts})
-        for name, facts in _FILE["sources"].items()
-    }
-)
-"""Every known data set by name."""
 
-_KINDS: Mapping[Kind, tuple[str, Layout]] = {
-    "math": ("math", "short_answer"),
-    "quantity": ("stem", "quantity"),
-    "choice": ("stem", "options"),
-    "code": ("code", "tests"),
-    "instructions": ("instruct", "instructions"),
-}
+def _source(name: str, facts: Mapping[str, Any]) -> Source:
+    return Source(name=name, **{"columns": _FILE["columns"][facts["layout"]], **facts})
+
+
+SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE["sources"].items()})
+"""Every known data set by name."""
 
 
 def resolve(request: SourceRequest) -> Source:
@@ -130,9 +122,7 @@ def resolve(request: SourceRequest) -> Source:
         raise DataError(f"no data set {name!r}; {hint} for one of your own say {where}.kind and .path")
     if request.path is None:
         raise DataError(f"{where}: a data set of your own needs a file: say {where}.path=FILE")
-    domain, layout = _KINDS[request.kind]
-    columns = _FILE["columns"][layout]
-    return Source(name=name, domain=domain, layout=layout, use="train", columns=columns, licence="your own")
+    return _source(name, {"use": "train", "licence": "your own", **_FILE["kinds"][request.kind]})
 
 
 def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
