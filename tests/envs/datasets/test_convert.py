@@ -27,10 +27,9 @@ def no_sandbox(job):
     raise AssertionError(f"nothing here needs a sandbox: {job}")
 
 
-def converted(name, row):
-    source = SOURCES[name]
-    columns = match_columns(source, SourceRequest(name=name), set(row))
-    return convert(source.layout, {field: row[column] for field, column in columns.items()}, no_sandbox)
+def fields_of(name, row):
+    columns = match_columns(SOURCES[name], SourceRequest(name=name), set(row))
+    return {field: row[column] for field, column in columns.items()}
 
 
 def choice(gold, *options):
@@ -149,15 +148,17 @@ def test_options_in_all_forms_are_listed_where_the_question_does_not(options):
 
 def test_a_template_around_a_question_goes():
     (row,) = ROWS["nemotron_mcqa"]
-    prepared = converted("nemotron_mcqa", row)
+    prepared = plain("options", **fields_of("nemotron_mcqa", row))
     assert "Say X" not in prepared.prompt
     assert prepared.prompt.endswith(LETTER)
     assert prepared.prompt.count("Argon") == 1
 
 
 def test_gpqa_is_shuffled_alike_every_time_and_not_always_alike():
-    prepared = [converted("gpqa_diamond", row) for row in ROWS["gpqa_diamond"]]
-    assert prepared == [converted("gpqa_diamond", row) for row in ROWS["gpqa_diamond"]]
+    prepared, again = (
+        [plain("distractors", **fields_of("gpqa_diamond", row)) for row in ROWS["gpqa_diamond"]] for _ in "12"
+    )
+    assert prepared == again
     for problem in prepared:
         gold, options = problem.payload["gold"], problem.payload["options"]
         assert options["ABCD".index(gold)] == "the proton"
@@ -166,13 +167,13 @@ def test_gpqa_is_shuffled_alike_every_time_and_not_always_alike():
 
 
 def test_instructions_get_no_text_on_the_form_and_lose_their_nulls_but_not_their_zeros():
-    arguments = [{"frequency": 0, "keyword": "sun", "relation": "less than", "num_words": None}, None]
-    ids = ["keywords:frequency", "punctuation:no_comma"]
-    prepared = plain("instructions", prompt="Write.", ids=ids, arguments=arguments)
+    arguments = [{"frequency": 0, "relation": "less than", "num_words": None}, None]
+    prepared = plain("instructions", prompt="Write.", ids=["a:b", "c:d"], arguments=arguments)
     assert prepared.prompt == "Write."
-    first, second = prepared.payload["instructions"]
-    assert first["kwargs"] == {"frequency": 0, "keyword": "sun", "relation": "less than"}
-    assert second == {"id": "punctuation:no_comma", "kwargs": {}}
+    assert prepared.payload["instructions"] == [
+        {"id": "a:b", "kwargs": {"frequency": 0, "relation": "less than"}},
+        {"id": "c:d", "kwargs": {}},
+    ]
 
 
 # coding problems
@@ -187,13 +188,6 @@ def from_eurus(question="Add.", **tests):
     return plain("tests", prompt=row["prompt"], tests=row["reward_model"])
 
 
-def fields_of(name, row):
-    return {
-        field: row[columns[0]]
-        for field, columns in {**SOURCES[name].columns, **SOURCES[name].optional}.items()
-    }
-
-
 def contest(row, run, **changes):
     return convert("contest", fields_of("livecodebench", row) | changes, run)
 
@@ -202,24 +196,19 @@ def asserts(run, **changes):
     return convert("asserts", fields_of("humaneval_plus", HUMANEVAL[0]) | changes, run)
 
 
+PAYLOAD = {"kind": "code", "entry": None, "tolerance": 1e-6, "maybe_wrapped": False}
+
+
 def test_a_script_of_eurus_keeps_its_tests_and_loses_its_system_prompt_and_its_own_request():
     prepared = from_eurus("Add the numbers.", inputs=["1 2\n", ["3", "4"]], outputs=["3\n", ["7"]])
     assert prepared.question == "Add the numbers."
     assert prepared.prompt == f"Add the numbers.\n\n{STDIN}"
-    assert prepared.payload == {
-        "kind": "code",
-        "entry": None,
-        "inputs": ["1 2\n", "3\n4"],
-        "expected": ["3\n", "7"],
-        "tolerance": 1e-6,
-        "maybe_wrapped": False,
-    }
+    assert prepared.payload == {**PAYLOAD, "inputs": ["1 2\n", "3\n4"], "expected": ["3\n", "7"]}
 
 
 def test_a_call_of_eurus_has_one_json_argument_per_line():
     payload = from_eurus(inputs=['[1, 2]\n"x"', [[], "y"]], outputs=["3", 0], fn_name="f").payload
-    assert payload["inputs"] == [[[1, 2], "x"], [[], "y"]]
-    assert payload["expected"] == [3, 0]
+    assert (payload["inputs"], payload["expected"]) == ([[[1, 2], "x"], [[], "y"]], [3, 0])
 
 
 @pytest.mark.parametrize(
@@ -238,10 +227,9 @@ def test_a_call_of_eurus_has_one_json_argument_per_line():
 def test_results_that_apps_may_have_wrapped_are_right_either_way(run, outputs, maybe_wrapped, right, wrong):
     payload = from_eurus(inputs=["1", "2"][: len(outputs)], outputs=outputs, fn_name="f").payload
     assert payload["maybe_wrapped"] is maybe_wrapped
-    for expression, score in ((right, 1), (wrong, 0)):
+    for expression, passes in ((right, True), (wrong, False)):
         source = f"def f(x): return {expression}"
-        verdict = judge_program(run, source, asked(payload), module.OPENING)
-        assert (verdict.score == 1) is bool(score)
+        assert (judge_program(run, source, asked(payload), module.OPENING).score == 1) is passes
 
 
 def test_a_script_or_a_contest_is_never_wrapped():
@@ -341,14 +329,8 @@ def test_plain_private_tests_need_no_sandbox():
 
 def test_the_asserts_of_humaneval_become_inputs_and_expected_values(run):
     prepared = asserts(run)
-    assert prepared.payload == {
-        "kind": "code",
-        "entry": "ordered",
-        "inputs": [[[3, 1, 2]], [[]], [[5, 5]]],
-        "expected": [[1, 2, 3], [], [5, 5]],
-        "tolerance": 1e-6,
-        "maybe_wrapped": False,
-    }
+    tests = {"inputs": [[[3, 1, 2]], [[]], [[5, 5]]], "expected": [[1, 2, 3], [], [5, 5]]}
+    assert prepared.payload == {**PAYLOAD, "entry": "ordered", **tests}
     source = extract_code(prepared.solution.answer)
     assert judge_program(run, source, asked(prepared.payload), module.OPENING).score == 1
 

@@ -72,11 +72,9 @@ class Link:
             )
         except OSError as error:
             raise ServerLost(f"{command[0]} cannot be executed: {error}") from error
-        self._stdin, self._stdout, self._stderr = (
-            cast(IO[bytes], stream)
-            for stream in (self._process.stdin, self._process.stdout, self._process.stderr)
-        )
-        for stream in (self._stdin, self._stdout):
+        streams = cast(list[IO[bytes]], [self._process.stdin, self._process.stdout, self._process.stderr])
+        self._stdin, self._stdout, self._stderr = streams
+        for stream in streams[:2]:
             os.set_blocking(stream.fileno(), False)
         try:
             if self._frame(time.monotonic() + START_SECONDS)[0] != HELLO:

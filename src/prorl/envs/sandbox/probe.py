@@ -67,7 +67,7 @@ def probe() -> Report:
         (
             "user namespaces",
             namespaces,
-            "can be made" if namespaces else "refused by the kernel, a container or AppArmor",
+            "can be made" if namespaces else "refused by kernel, container or AppArmor",
         ),
         ("user", *_user()),
         ("tier A", *_trial("A")),

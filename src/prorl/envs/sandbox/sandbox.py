@@ -1,7 +1,7 @@
 """Runs jobs in the safest way this machine offers, and refuses where there is none.
 
-`Sandbox.run` gives one result per input whatever the program did. What a failure of the sandbox itself ended, or a
-kill from outside, is run once more; only then it is a result with status "sandbox_error".
+`Sandbox.run` gives one result per input whatever the program did. A run that ended by a failure of the sandbox, or by
+a kill from outside, is repeated once; only then its result has the status "sandbox_error".
 """
 
 from __future__ import annotations

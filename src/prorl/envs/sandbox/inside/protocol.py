@@ -81,11 +81,10 @@ def encode(value: Any, limit: int) -> str | None:
 
 
 def require_plain(value: Any) -> None:
-    """Accept plain data, silently.
+    """Accept None, bool, int, float, str, and list, tuple and dict (keys of type str) of these, silently.
 
     Raises:
-        NotPlain: something in it is of another type than None, bool, int, float, str, list, tuple or dict with
-            keys of type str, is nested too deeply, or is an integer of thousands of digits.
+        NotPlain: something in it is of another type, is nested too deeply, or is an integer of thousands of digits.
     """
     _plain(value, MAX_DEPTH, strict=True)
 
@@ -126,12 +125,9 @@ def _key(key: Any, *, strict: bool) -> str:
 
 
 def _scalar(value: Any, kind: type) -> Any:
-    if issubclass(kind, int):
-        return int.__index__(value)
-    if issubclass(kind, float):
-        return float.__float__(value)
-    if issubclass(kind, str):
-        return str.__str__(value)
+    for base, read in ((int, int.__index__), (float, float.__float__), (str, str.__str__)):
+        if issubclass(kind, base):
+            return read(value)
     if hasattr(kind, "__index__"):
         return operator.index(value)
     if hasattr(kind, "__float__"):

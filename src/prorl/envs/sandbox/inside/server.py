@@ -22,6 +22,7 @@ import sys
 import termios
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from prorl.envs.sandbox.inside import confine, program, seccomp
@@ -129,14 +130,14 @@ def _keep_only(ends: tuple[int, ...], confinement: confine.Confinement) -> None:
     os.closerange(low, os.sysconf("SC_OPEN_MAX"))
 
 
+@dataclass(slots=True)
 class Pipe:
     """The reading end of what a program writes, and how many bytes more it may."""
 
-    def __init__(self, descriptor: int, kind: bytes, allowance: int) -> None:
-        self.descriptor = descriptor
-        self.kind = kind
-        self.left = allowance
-        self.overrun = False
+    descriptor: int
+    kind: bytes
+    left: int
+    overrun: bool = False
 
     def pass_on(self) -> bool:
         """Move what is there now, within the allowance, to the parent; whether there was anything."""
