@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prorl.envs.sandbox.jobs import Job, Limits
+from prorl.envs.sandbox.jobs import Job, Limits, Reply
 from prorl.envs.sandbox.link import SandboxError, find_numpy
 from prorl.envs.sandbox.probe import probe
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
@@ -120,6 +120,26 @@ def test_the_budget_is_shared_by_all_inputs_of_a_script(sandbox):
     results = script(sandbox, "import time; time.sleep(float(input()))", "0", "9", "0", "0", seconds=0.6)
     assert [status for status, _ in results] == ["ok", "time", "time", "time"]
     assert time.monotonic() - started < 5
+
+
+class Starving:
+    """A server that ends a child before it begins, where it was given less than the seconds `enough`."""
+
+    def __init__(self, enough):
+        self.enough = enough
+
+    def request(self, program, stdin, limits, **_):
+        ran = limits.seconds >= self.enough
+        report, cause = (b'.[0,"ok",null,""]\n', "exit") if ran else (b"", "time")
+        ended = {"signal": 0, "cpu_seconds": 0.0, "peak_bytes": 0, "seconds": 0.9}
+        return Reply(report=report, output=b"x", cause=cause, **ended)
+
+
+@pytest.mark.parametrize(("enough", "statuses"), [(1.0, ["ok", "time"]), (2.0, ["sandbox_error", "time"])])
+def test_a_script_cannot_use_up_its_time_to_look_like_a_failure_of_the_sandbox(enough, statuses):
+    starved = Sandbox("B")
+    starved._link = Starving(enough)
+    assert [status for status, _ in script(starved, "", "", "", seconds=1.0)] == statuses
 
 
 NUMPY = """
