@@ -143,12 +143,11 @@ class Sandbox:
                 continue
             begun = time.thread_time()
             (result,) = jobs.read(reply, 1, limits)
-            # who uses up the time must not leave the next run too little to begin, which looks like the sandbox's fault
+            # a program must not use up the time so that the next run cannot begin, which looks like our failure
             starved = reply.cause == "time" and left < job.limits.seconds / 2
+            # too much output counts even if the program said "ok" and ended before it could be ended
             if reply.cause == "output" or (starved and result.status == "sandbox_error"):
-                result = jobs.ending(
-                    reply, job.limits
-                )  # "output" even if the program itself said "ok" and ended
+                result = jobs.ending(reply, limits)
             elif result.status == "ok":
                 result = replace(result, value=reply.output.decode("utf-8", "replace"))
             left -= reply.seconds + time.thread_time() - begun
