@@ -44,11 +44,6 @@ def data_folder(config: RunConfig) -> Path:
     return cache_folder() / "data" / blake2b("\n".join(requests).encode(), digest_size=8).hexdigest()
 
 
-def sandbox_policy(config: RunConfig) -> Policy:
-    """Which sandbox the recipe's programs run in."""
-    return Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe)
-
-
 def verifier_spec(config: RunConfig) -> VerifierSpec:
     """How the responses to a recipe's problems are judged."""
     datasets = tuple(request.name for request in data_requests(config))
@@ -56,7 +51,7 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
         tasks=tuple(name for name in config.tasks if name not in datasets),
         datasets=datasets,
         data=data_folder(config).absolute(),
-        policy=sandbox_policy(config),
+        policy=Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe),
         strict=config.format == "strict",
     )
 
@@ -67,13 +62,12 @@ def check_sandbox(config: RunConfig) -> str:
     Raises:
         SandboxError: there is no sandbox that the recipe allows; the sentence says how to get one.
     """
-    datasets = {request.name: resolve(request) for request in data_requests(config)}
-    programs = any(source.domain == "code" for source in datasets.values()) or any(
-        isinstance(make_task(name), NeedsSandbox) for name in config.tasks if name not in datasets
-    )
-    if not programs:
+    spec = verifier_spec(config)
+    if not any(resolve(request).domain == "code" for request in data_requests(config)) and not any(
+        isinstance(make_task(name), NeedsSandbox) for name in spec.tasks
+    ):
         return ""
-    with Sandbox.open(sandbox_policy(config)) as sandbox:
+    with Sandbox.open(spec.policy) as sandbox:
         return sandbox.warning
 
 

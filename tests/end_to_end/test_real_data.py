@@ -44,9 +44,8 @@ def recipe(workplace: Path, write_recipe) -> Path:
 
 def test_a_run_over_local_files_of_the_real_schemas(recipe):
     assert "deepscaler, eurus2_code" in refused("train", recipe).replace("webinstruct_verified, ", "")
-    report = done("data", "prepare", recipe)
-    assert "deepscaler: 60 rows; kept test " in report
-    assert "(unchanged)" in done("data", "prepare", recipe)
+    assert "yes" in done("data", "prepare", recipe)
+    assert "yes" not in done("data", "prepare", recipe)
 
     done("train", recipe)
     run = recipe.parent / "runs" / "tiny"
@@ -60,6 +59,26 @@ def test_a_run_over_local_files_of_the_real_schemas(recipe):
     ]
     assert set(asked) <= {*TRAINED, "corners"}
     assert len(set(asked)) >= 4
+
+
+def test_what_was_prepared_and_dropped_is_one_json_document(workplace, write_recipe):
+    bad = [{"problem": "x?", "answer": ""}, {"problem": "y?", "answer": ""}, {"problem": "", "answer": 1}]
+    path = write_jsonl(workplace / "rows.jsonl", [*ROWS["deepscaler"], *bad])
+    recipe = write_recipe(workplace, "wide", tasks={"deepscaler": {"path": path}}, data="prepared")
+    for redone in ("yes", "no"):
+        kept, dropped = json.loads(done("data", "prepare", recipe, "--json"))["tables"]
+        (row,) = kept["rows"]
+        assert sum(row.pop(split) for split in ("train", "validation", "test")) == 60
+        assert row == {"data set": "deepscaler", "rows": 63, "dropped": 3, "redone": redone}
+        assert kept["notes"] == [
+            "no evaluation set is listed: overlap with them was not looked for",
+            "prepared in prepared",
+        ]
+        assert [list(row.values()) for row in dropped["rows"]] == [
+            ["deepscaler", "no answer", 2, "row 61, {'prompt': 'x?', 'answer': ''}"],
+            ["deepscaler", "no prompt", 1, "row 63, {'prompt': '', 'answer': 1}"],
+        ]
+    assert json.loads(done("data", "prepare", "nano", "--json"))["tables"][0]["rows"] == []
 
 
 def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):

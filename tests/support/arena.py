@@ -94,25 +94,6 @@ class Arena:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
-def descendants():
-    """Ids of all processes below this one, zombies aside."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            except OSError:
-                continue
-            if state != "Z":
-                parents.setdefault(int(parent), []).append(int(entry.name))
-    found, queue = set(), [os.getpid()]
-    while queue:
-        children = parents.get(queue.pop(), [])
-        found.update(children)
-        queue += children
-    return found
-
-
 def _visited(server):
     try:
         visitor, _ = server.accept()

@@ -26,6 +26,14 @@ def syscall(what, x86, arm, *args):
             raise OSError(ctypes.get_errno(), "errno")
         return result
     attempt(what, call)
+def machine_code(code):
+    import ctypes, mmap
+    if os.uname().machine == "x86_64":
+        memory = mmap.mmap(-1, 4096, prot=7)
+        memory.write(bytes.fromhex(code))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        print(end="", flush=True)
+        print("BREACH fork" if ctypes.CFUNCTYPE(ctypes.c_int)(address)() >= 0 else "refused")
 """
 
 # a script each; contained if it never prints BREACH and the arena is as it was
@@ -194,23 +202,10 @@ ATTACKS = {
             attempt(path, lambda: os.open(path, os.O_WRONLY))
     """,
     "raw machine code": """
-        import ctypes, mmap
-        if os.uname().machine == "x86_64":
-            memory = mmap.mmap(-1, 4096, prot=7)
-            memory.write(bytes.fromhex("b8390000000f05c3"))  # fork() without libc
-            address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            result = ctypes.CFUNCTYPE(ctypes.c_long)(address)()
-            print("BREACH fork" if result >= 0 else "refused")
+        machine_code("b8390000000f05c3")  # fork() without libc
     """,
     "32-bit calls": """
-        import ctypes, mmap
-        if os.uname().machine == "x86_64":
-            memory = mmap.mmap(-1, 4096, prot=7)
-            memory.write(bytes.fromhex("b802000000cd80c3"))  # int 0x80, fork
-            address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            print(end="", flush=True)
-            result = ctypes.CFUNCTYPE(ctypes.c_int)(address)()
-            print("BREACH fork" if result >= 0 else "refused")
+        machine_code("b802000000cd80c3")  # int 0x80, fork
     """,
     "x32 calls": """
         syscall("x32 fork", 0x40000039, None)

@@ -65,12 +65,7 @@ DEEPSCALER = table(
 )
 EURUS = [
     eurus("Read two integers and print their sum.", inputs=["1 2\n", "5 6\n"], outputs=["3\n", "11\n"]),
-    eurus(
-        "Write `twice`, which doubles its argument.",
-        inputs=["4", "7"],
-        outputs=["[8]", "[14]"],
-        fn_name="twice",
-    ),
+    eurus("Write `twice`, which doubles it.", inputs=["4", "7"], outputs=["[8]", "[14]"], fn_name="twice"),
 ]
 SCP = table(
     ("domain", "problem", "matched_solution", "is_qwq_solution_same_with_matched_solution"),
@@ -98,13 +93,14 @@ MCQA = [
         "template_metadata": {"template_prompt": "{problem}\n\nSay X"},
     }
 ]
-NEMOTRON_IF = [
-    {
-        "prompt": "Describe a harbour at night without any commas, in lower case.",
-        "instruction_id_list": ["punctuation:no_comma", "change_case:english_lowercase"],
-        "kwargs": [None, {"num_words": None}],
-    }
-]
+NEMOTRON_IF = table(
+    ("prompt", "instruction_id_list", "kwargs"),
+    (
+        "Describe a harbour at night without any commas, in lower case.",
+        ["punctuation:no_comma", "change_case:english_lowercase"],
+        [None, {"num_words": None}],
+    ),
+)
 SHORT = [{"problem": f"What is {n} squared plus one?", "answer": n * n + 1} for n in range(3)]
 AMC = [{"id": 0, "problem": "Find the number of days in twenty weeks.", "answer": 140.0, "url": "none"}]
 OLYMPIAD = table(
@@ -138,36 +134,15 @@ CONTEST = table(
         json.dumps({"func_name": "larger"}),
     ),
 )
+_PARTICLES = ("the proton", "the electron", "the photon", "the neutrino")
 GPQA = table(
     ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
-    *(
-        (
-            f"Which particle is heaviest in case {n}?",
-            "the proton",
-            "the electron",
-            "the photon",
-            "the neutrino",
-        )
-        for n in range(8)
-    ),
+    *((f"Which particle is heaviest in case {n}?", *_PARTICLES) for n in range(8)),
 )
-IFEVAL = [
-    {
-        "key": 1,
-        "prompt": "Write about rain. Use the word umbrella.",
-        "instruction_id_list": ["keywords:existence"],
-        "kwargs": [{"keywords": ["umbrella"], "num_words": None}],
-    }
-]
-
-IFBENCH = [
-    {
-        "key": "1",
-        "prompt": "Write about rain. Include exactly 4 numbers.",
-        "instruction_id_list": ["count:numbers"],
-        "kwargs": [{"N": 4, "keyword1": None}],
-    }
-]
+_RAIN, _ASKED = "Write about rain.", ("key", "prompt", "instruction_id_list", "kwargs")
+_UMBRELLA, _FOUR = {"keywords": ["umbrella"], "num_words": None}, {"N": 4, "keyword1": None}
+IFEVAL = table(_ASKED, (1, f"{_RAIN} Use the word umbrella.", ["keywords:existence"], [_UMBRELLA]))
+IFBENCH = table(_ASKED, ("1", f"{_RAIN} Include exactly 4 numbers.", ["count:numbers"], [_FOUR]))
 
 ROWS: Mapping[str, Sequence[Row]] = {
     "deepscaler": DEEPSCALER,
@@ -191,11 +166,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
 }
 """Rows of every source in the catalogue."""
 
-
-NEED_CHECKERS = frozenset({"ifeval", "ifbench"})
-"""Sources graded by the checkers of an extra."""
-
-USABLE = tuple(name for name in ROWS if name not in NEED_CHECKERS or find_spec("opencompass"))
+USABLE = tuple(name for name in ROWS if name not in ("ifeval", "ifbench") or find_spec("opencompass"))
 """Sources that can be prepared in this environment."""
 
 

@@ -41,6 +41,16 @@ def family(pid: int) -> list[int]:
     return [one for child in children for one in (child, *family(child))]
 
 
+def descendants(pid: int) -> set[int]:
+    """All descendants of a process that still run, found in one look."""
+    parents = {int(path.name): _fields(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    found, size = {pid}, 0
+    while size < len(found):
+        size = len(found)
+        found |= {child for child, fields in parents.items() if fields and int(fields[1]) in found}
+    return {one for one in found - {pid} if parents[one][0] not in "ZX"}
+
+
 def command(pid: int) -> str:
     """A process's command line."""
     with suppress(OSError):

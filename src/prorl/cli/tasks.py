@@ -15,10 +15,11 @@ from prorl.cli.outcome import AsJson, Overrides, show
 from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import TASKS, make_task
-from prorl.envs.types import Task
+from prorl.envs.types import Split, Task
 
 if TYPE_CHECKING:
-    from prorl.lab.tables import Table
+    from prorl.envs.datasets.prepare import SourceReport
+    from prorl.lab.tables import Cell, Table
 
 LOOK: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": "markdown"}
 data = typer.Typer(help="Prepare the data sets that a recipe names.", **LOOK)
@@ -149,27 +150,52 @@ def _data() -> None:
 
 @data.command()
 def prepare(
-    recipe: Annotated[str, Argument(help="A recipe by name or a YAML file.")], overrides: Overrides = None
+    recipe: Annotated[str, Argument(help="A recipe by name or a YAML file.")],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read every data set of a recipe from the hub or a local file, clean it, and store it as Parquet.
 
     What is prepared already and unchanged is not done again. Says what was kept and what was dropped, and why.
 
-    Examples: `prorl data prepare prorl_v2` · `prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`
+    Examples: `prorl data prepare prorl_v2 --json` ·
+    `prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`
     """
     from prorl.config.recipe import load_recipe
-    from prorl.data import data_folder, data_requests, sandbox_policy
+    from prorl.data import data_folder, data_requests, verifier_spec
     from prorl.envs.datasets.prepare import prepare as prepare_data
     from prorl.envs.verifiers.programs import OwnSandbox
     from prorl.lab.watch.console import Console
 
     config = load_recipe(recipe, overrides or ())
-    requests, folder, console = data_requests(config), data_folder(config), Console()
-    if not requests:
-        console.say(f"{recipe} names no data sets: its tasks are all procedural")
-        return
-    with console.counting("preparing") as progress:
-        report = prepare_data(requests, folder, progress, run=OwnSandbox(sandbox_policy(config)))
-    for line in report.lines():
-        console.say(line)
-    console.say(f"prepared in {folder}")
+    requests, folder = data_requests(config), data_folder(config)
+    console = Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
+    reports: tuple[SourceReport, ...] = ()
+    notes: tuple[str, ...] = (f"{recipe} names no data sets: its tasks are all procedural",)
+    if requests:
+        with console.counting("preparing") as progress:
+            reports = prepare_data(requests, folder, progress, run=OwnSandbox(verifier_spec(config).policy))
+        notes = (f"prepared in {folder}",)
+        if all(report.use == "train" for report in reports):
+            notes = ("no evaluation set is listed: overlap with them was not looked for", *notes)
+    show(_prepared(reports, notes), as_json)
+
+
+def _prepared(reports: Iterable[SourceReport], notes: tuple[str, ...]) -> list[Table]:
+    """What became of every data set, and why rows of it were dropped, with the first of them."""
+    from prorl.lab.tables import Table
+
+    kept: list[tuple[Cell, ...]] = []
+    dropped: list[tuple[Cell, ...]] = []
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    for report in reports:
+        counts = (report.rows, *(report.kept.get(split, 0) for split in splits), sum(report.dropped.values()))
+        kept.append((report.name, *counts, "yes" if report.redone else "no"))
+        for reason, count in sorted(report.dropped.items(), key=lambda item: (-item[1], item[0])):
+            dropped.append((report.name, reason, count, report.examples[reason]))
+    columns = ("data set", "rows", *splits, "dropped", "redone")
+    reasons = ("data set", "reason", "rows", "first of them")
+    return [
+        Table(title="", columns=columns, rows=tuple(kept), notes=notes),
+        *([Table(title="dropped rows", columns=reasons, rows=tuple(dropped))] if dropped else []),
+    ]

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.envs.datasets import convert as module
-from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest
+from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest, match_columns
 from prorl.envs.datasets.convert import BOXED, COMPLETE, LETTER, STDIN, convert
-from prorl.envs.datasets.read import match_columns
 from prorl.envs.extract import extract_code
 from prorl.envs.grading import tests_of as asked
 from prorl.envs.sandbox.jobs import CaseResult
@@ -28,10 +27,9 @@ def no_sandbox(job):
     raise AssertionError(f"nothing here needs a sandbox: {job}")
 
 
-def converted(name, row, run=no_sandbox):
-    source = SOURCES[name]
-    columns = match_columns(source, SourceRequest(name=name), set(row))
-    return convert(source.layout, {field: row[column] for field, column in columns.items()}, run)
+def fields_of(name, row):
+    columns = match_columns(SOURCES[name], SourceRequest(name=name), set(row))
+    return {field: row[column] for field, column in columns.items()}
 
 
 def choice(gold, *options):
@@ -42,14 +40,11 @@ def plain(layout, **fields):
     return convert(layout, fields, no_sandbox)
 
 
-def test_math_asks_for_a_box_as_prorl_does():
+def test_math_asks_for_a_box_as_prorl_does_but_not_twice():
     prepared = plain("short_answer", prompt=" 1 + 1? ", answer="2")
     assert prepared.prompt == f"1 + 1?\n{BOXED}"
     assert prepared.payload == {**NUMBER, "gold": "2"}
     assert prepared.solution.answer == "2"
-
-
-def test_a_prompt_that_asks_for_a_box_is_not_told_twice():
     assert plain("short_answer", prompt="1+1? Put it in \\boxed{}.", answer="2").prompt.count("boxed") == 1
 
 
@@ -70,22 +65,28 @@ METAL = "Metal?\nA) neon\nB) iron"
             (
                 "short_answer",
                 {"answer": "1", "tolerance": error},
-                {**NUMBER, "gold": "1", "tolerance": tolerance},
+                {**NUMBER, "gold": "1", "tolerance": number},
             )
-            for error, tolerance in (("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None))
+            for error, number in (("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None))
         ),
-        ("typed_answer", {"type": "Integer", "answer": "42"}, {"kind": "quantity", "gold": "42"}),
-        ("typed_answer", {"type": "Float", "answer": "3.0e8 m/s"}, {"kind": "quantity", "gold": "3.0e8 m/s"}),
-        ("typed_answer", {"type": "Fraction", "answer": "1/3"}, {**NUMBER, "gold": "1/3"}),
-        ("typed_answer", {"type": "Boolean", "answer": "No"}, choice("B", "Yes", "No")),
-        ("typed_answer", {"type": "Boolean", "answer": "TRUE"}, choice("A", "True", "False")),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "(b)"}, choice("B", "neon", "iron")),
-        ("worked_solution", {"solution": "so \\boxed{\\frac{1}{2}}"}, {**NUMBER, "gold": "\\frac{1}{2}"}),
-        ("worked_solution", {"solution": "Answer: $x=3$"}, {**NUMBER, "gold": "x=3"}),
-        (
-            "worked_solution",
-            {"solution": "first 3 N. Hence the answer is 4 N."},
-            {"kind": "quantity", "gold": "4 N"},
+        *(
+            ("typed_answer", {"type": kind, "answer": answer}, payload)
+            for kind, answer, payload in (
+                ("Integer", "42", {"kind": "quantity", "gold": "42"}),
+                ("Float", "3.0e8 m/s", {"kind": "quantity", "gold": "3.0e8 m/s"}),
+                ("Fraction", "1/3", {**NUMBER, "gold": "1/3"}),
+                ("Boolean", "No", choice("B", "Yes", "No")),
+                ("Boolean", "TRUE", choice("A", "True", "False")),
+                ("Multiple Choice", "(b)", choice("B", "neon", "iron")),
+            )
+        ),
+        *(
+            ("worked_solution", {"solution": solution}, payload)
+            for solution, payload in (
+                ("so \\boxed{\\frac{1}{2}}", {**NUMBER, "gold": "\\frac{1}{2}"}),
+                ("Answer: $x=3$", {**NUMBER, "gold": "x=3"}),
+                ("first 3 N. Hence the answer is 4 N.", {"kind": "quantity", "gold": "4 N"}),
+            )
         ),
     ],
 )
@@ -104,15 +105,16 @@ def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, p
             ("short_answer", {"prompt": prompt, "answer": "1"}, "no prompt")
             for prompt in ("", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5)
         ),
-        ("typed_answer", {"type": "Expression", "answer": "x+1"}, "answer type expression"),
-        ("typed_answer", {"type": "Boolean", "answer": "maybe"}, "neither"),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "none"}, "no options"),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "D"}, "not among"),
-        ("typed_answer", {"type": "Multiple Choice", "answer": "Albert"}, "not among"),
-        (
-            "typed_answer",
-            {"type": "Multiple Choice", "answer": "A", "prompt": "A) one B) one"},
-            "the same",
+        *(
+            ("typed_answer", {"type": kind, "answer": answer, "prompt": prompt}, reason)
+            for kind, answer, prompt, reason in (
+                ("Expression", "x+1", METAL, "answer type expression"),
+                ("Boolean", "maybe", METAL, "neither"),
+                ("Multiple Choice", "A", "none", "no options"),
+                ("Multiple Choice", "D", METAL, "not among"),
+                ("Multiple Choice", "Albert", METAL, "not among"),
+                ("Multiple Choice", "A", "A) one B) one", "the same"),
+            )
         ),
         *(
             ("worked_solution", {"solution": solution}, "no short answer")
@@ -146,15 +148,17 @@ def test_options_in_all_forms_are_listed_where_the_question_does_not(options):
 
 def test_a_template_around_a_question_goes():
     (row,) = ROWS["nemotron_mcqa"]
-    prepared = converted("nemotron_mcqa", row)
+    prepared = plain("options", **fields_of("nemotron_mcqa", row))
     assert "Say X" not in prepared.prompt
     assert prepared.prompt.endswith(LETTER)
     assert prepared.prompt.count("Argon") == 1
 
 
 def test_gpqa_is_shuffled_alike_every_time_and_not_always_alike():
-    prepared = [converted("gpqa_diamond", row) for row in ROWS["gpqa_diamond"]]
-    assert prepared == [converted("gpqa_diamond", row) for row in ROWS["gpqa_diamond"]]
+    prepared, again = (
+        [plain("distractors", **fields_of("gpqa_diamond", row)) for row in ROWS["gpqa_diamond"]] for _ in "12"
+    )
+    assert prepared == again
     for problem in prepared:
         gold, options = problem.payload["gold"], problem.payload["options"]
         assert options["ABCD".index(gold)] == "the proton"
@@ -163,13 +167,13 @@ def test_gpqa_is_shuffled_alike_every_time_and_not_always_alike():
 
 
 def test_instructions_get_no_text_on_the_form_and_lose_their_nulls_but_not_their_zeros():
-    arguments = [{"frequency": 0, "keyword": "sun", "relation": "less than", "num_words": None}, None]
-    ids = ["keywords:frequency", "punctuation:no_comma"]
-    prepared = plain("instructions", prompt="Write.", ids=ids, arguments=arguments)
+    arguments = [{"frequency": 0, "relation": "less than", "num_words": None}, None]
+    prepared = plain("instructions", prompt="Write.", ids=["a:b", "c:d"], arguments=arguments)
     assert prepared.prompt == "Write."
-    first, second = prepared.payload["instructions"]
-    assert first["kwargs"] == {"frequency": 0, "keyword": "sun", "relation": "less than"}
-    assert second == {"id": "punctuation:no_comma", "kwargs": {}}
+    assert prepared.payload["instructions"] == [
+        {"id": "a:b", "kwargs": {"frequency": 0, "relation": "less than"}},
+        {"id": "c:d", "kwargs": {}},
+    ]
 
 
 # coding problems
@@ -185,35 +189,26 @@ def from_eurus(question="Add.", **tests):
 
 
 def contest(row, run, **changes):
-    names = {"prompt": "question_content", "starter": "starter_code", "public": "public_test_cases"}
-    names |= {"private": "private_test_cases", "metadata": "metadata"}
-    return module.convert("contest", {field: row[column] for field, column in names.items()} | changes, run)
+    return convert("contest", fields_of("livecodebench", row) | changes, run)
 
 
 def asserts(run, **changes):
-    (row,) = HUMANEVAL
-    names = {"prompt": "prompt", "solution": "canonical_solution", "entry": "entry_point", "test": "test"}
-    return module.convert("asserts", {field: row[column] for field, column in names.items()} | changes, run)
+    return convert("asserts", fields_of("humaneval_plus", HUMANEVAL[0]) | changes, run)
+
+
+PAYLOAD = {"kind": "code", "entry": None, "tolerance": 1e-6, "maybe_wrapped": False}
 
 
 def test_a_script_of_eurus_keeps_its_tests_and_loses_its_system_prompt_and_its_own_request():
     prepared = from_eurus("Add the numbers.", inputs=["1 2\n", ["3", "4"]], outputs=["3\n", ["7"]])
     assert prepared.question == "Add the numbers."
     assert prepared.prompt == f"Add the numbers.\n\n{STDIN}"
-    assert prepared.payload == {
-        "kind": "code",
-        "entry": None,
-        "inputs": ["1 2\n", "3\n4"],
-        "expected": ["3\n", "7"],
-        "tolerance": 1e-6,
-        "maybe_wrapped": False,
-    }
+    assert prepared.payload == {**PAYLOAD, "inputs": ["1 2\n", "3\n4"], "expected": ["3\n", "7"]}
 
 
 def test_a_call_of_eurus_has_one_json_argument_per_line():
     payload = from_eurus(inputs=['[1, 2]\n"x"', [[], "y"]], outputs=["3", 0], fn_name="f").payload
-    assert payload["inputs"] == [[[1, 2], "x"], [[], "y"]]
-    assert payload["expected"] == [3, 0]
+    assert (payload["inputs"], payload["expected"]) == ([[[1, 2], "x"], [[], "y"]], [3, 0])
 
 
 @pytest.mark.parametrize(
@@ -232,10 +227,9 @@ def test_a_call_of_eurus_has_one_json_argument_per_line():
 def test_results_that_apps_may_have_wrapped_are_right_either_way(run, outputs, maybe_wrapped, right, wrong):
     payload = from_eurus(inputs=["1", "2"][: len(outputs)], outputs=outputs, fn_name="f").payload
     assert payload["maybe_wrapped"] is maybe_wrapped
-    for expression, score in ((right, 1), (wrong, 0)):
+    for expression, passes in ((right, True), (wrong, False)):
         source = f"def f(x): return {expression}"
-        verdict = judge_program(run, source, asked(payload), module.OPENING)
-        assert (verdict.score == 1) is bool(score)
+        assert (judge_program(run, source, asked(payload), module.OPENING).score == 1) is passes
 
 
 def test_a_script_or_a_contest_is_never_wrapped():
@@ -292,16 +286,11 @@ def test_packed_tests_are_opened_in_the_sandbox_and_nowhere_else(run, monkeypatc
     script, call = (contest(row, run) for row in CONTEST)
     assert script.payload["expected"] == ["4\n", "81\n"]
     assert script.prompt.endswith(STDIN)
-    assert call.payload["entry"] == "larger"
-    assert call.payload["inputs"] == [[2, 5], [8, 3]]
+    assert (call.payload["entry"], call.payload["inputs"]) == ("larger", [[2, 5], [8, 3]])
     assert "class Solution" in call.prompt
     assert call.prompt.endswith(COMPLETE)
-
-
-def test_what_a_method_of_the_starter_code_returns_is_judged(run):
-    source = "class Solution:\n    def larger(self, a, b):\n        return max(a, b)"
-    tests = asked(contest(CONTEST[1], run).payload)
-    assert judge_program(run, source, tests, module.OPENING).score == 1
+    method = "class Solution:\n    def larger(self, a, b):\n        return max(a, b)"
+    assert judge_program(run, method, asked(call.payload), module.OPENING).score == 1
 
 
 class Touches:
@@ -340,14 +329,8 @@ def test_plain_private_tests_need_no_sandbox():
 
 def test_the_asserts_of_humaneval_become_inputs_and_expected_values(run):
     prepared = asserts(run)
-    assert prepared.payload == {
-        "kind": "code",
-        "entry": "ordered",
-        "inputs": [[[3, 1, 2]], [[]], [[5, 5]]],
-        "expected": [[1, 2, 3], [], [5, 5]],
-        "tolerance": 1e-6,
-        "maybe_wrapped": False,
-    }
+    tests = {"inputs": [[[3, 1, 2]], [[]], [[5, 5]]], "expected": [[1, 2, 3], [], [5, 5]]}
+    assert prepared.payload == {**PAYLOAD, "entry": "ordered", **tests}
     source = extract_code(prepared.solution.answer)
     assert judge_program(run, source, asked(prepared.payload), module.OPENING).score == 1
 

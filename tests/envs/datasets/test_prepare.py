@@ -1,6 +1,7 @@
 """Preparing: what is kept, dropped and redone, and what makes a row unfit."""
 
 import json
+from collections import Counter
 
 import datasets
 import pyarrow
@@ -9,21 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest
-from prorl.envs.datasets.prepare import (
-    SHARED_BY,
-    Overlap,
-    describe_needs,
-    prepare,
-    require_prepared,
-)
-from prorl.envs.datasets.store import DatasetTask, file_of, read_manifest
+from prorl.envs.datasets import prepare as module
+from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
+from prorl.envs.datasets.prepare import describe_needs, read_manifest, require_prepared
+from prorl.envs.datasets.store import DatasetTask, file_of
 from prorl.envs.files import sha256
-from support.data_rows import AMC, DEEPSCALER, OLYMPIAD, ROWS, USABLE, write_jsonl, write_parquet
+from support.data_rows import AMC, DEEPSCALER, ROWS, USABLE, write_jsonl, write_parquet
 
 
-def silent(name, rows):
-    pass
+def prepare(requests, folder, told=lambda name, rows: None, **settings):
+    return module.prepare(requests, folder, told, **settings)
 
 
 def write_broken_at_the_end(path, rows):
@@ -54,44 +50,36 @@ def folder(tmp_path):
     return tmp_path / "prepared"
 
 
-def only(report):
-    (source,) = report.sources
-    return source
-
-
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
 def test_all_sources_of_the_catalogue_are_prepared_from_local_files(write, source, folder, run):
-    requests = [source(name, write=write) for name in USABLE]
-    report = prepare(requests, folder, silent, run=run, overlap_words=0)
-    assert [done.name for done in report.sources] == list(USABLE)
-    for done in report.sources:
-        assert sum(done.kept.values()) == done.rows == len(ROWS[done.name]), done.lines()
+    names = [name for name in USABLE if name != "eurus2_code_validation"]  # its rows overlap with the others
+    reports = prepare([source(name, write=write) for name in names], folder, run=run)
+    assert [report.name for report in reports] == names
+    for report in reports:
+        assert sum(report.kept.values()) == report.rows == len(ROWS[report.name]), report.dropped
     assert {path.name for path in folder.iterdir()} == {
         "manifest.json",
-        *(f"{name}.parquet" for name in USABLE),
+        *(f"{name}.parquet" for name in names),
     }
 
 
 def test_training_data_is_split_by_its_questions_and_evaluation_data_is_all_test(source, folder):
-    report = prepare([source("deepscaler"), source("aime24")], folder, silent)
-    training, evaluation = report.sources
+    training, evaluation = prepare([source("deepscaler"), source("aime24")], folder)
     assert set(training.kept) == {"train", "validation", "test"}
     assert training.kept["train"] > 0.8 * training.rows
     assert evaluation.kept == {"test": 3}
 
 
 def test_the_split_of_a_question_does_not_depend_on_its_neighbours(source, folder, tmp_path):
-    def split_of_questions(rows, place):
-        prepare([source("deepscaler", rows)], place, silent)
+    def splits(rows, place):
+        prepare([source("deepscaler", rows)], place)
         read = parquet.read_table(file_of(place, "deepscaler"), columns=["question", "split"])
-        return {row["question"]: row["split"] for row in read.to_pylist()}
+        return {(row["question"], row["split"]) for row in read.to_pylist()}
 
-    whole = split_of_questions(DEEPSCALER, folder)
-    half = split_of_questions(DEEPSCALER[::-2], tmp_path / "half")
-    assert half.items() <= whole.items()
+    assert splits(DEEPSCALER[::-2], tmp_path / "half") < splits(DEEPSCALER, folder)
 
 
-def test_every_reason_to_drop_a_row_is_counted_and_printed(source, folder):
+def test_every_reason_to_drop_a_row_is_counted_with_the_first_such_row(source, folder):
     text = "words that an examination also uses in just this order and that run on for quite a while"
     rows = [
         {"problem": "What is 3 + 4?", "answer": "7"},
@@ -102,8 +90,7 @@ def test_every_reason_to_drop_a_row_is_counted_and_printed(source, folder):
         {"problem": f"See {text}.", "answer": "5"},
     ]
     validation = [{"problem": f"{text}!", "answer": "4"}]
-    report = prepare([source("deepscaler", rows), source("aime24", validation)], folder, silent)
-    training = report.sources[0]
+    training, _ = prepare([source("deepscaler", rows), source("aime24", validation)], folder)
     assert training.dropped == {
         "duplicate": 1,
         "no answer": 1,
@@ -112,11 +99,8 @@ def test_every_reason_to_drop_a_row_is_counted_and_printed(source, folder):
         "overlaps an evaluation set": 1,
     }
     assert (training.rows, sum(training.kept.values())) == (6, 1)
-    line, *examples = report.sources[0].lines()
-    assert line.startswith("deepscaler: 6 rows; kept ")
-    assert "duplicate 1" in line
-    assert "  no answer: row 3, {'prompt': 'No answer?', 'answer': ''}" in examples
-    assert len(examples) == 5
+    assert training.examples["no answer"] == "row 3, {'prompt': 'No answer?', 'answer': ''}"
+    assert training.examples.keys() == training.dropped.keys()
 
 
 def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_path):
@@ -127,7 +111,7 @@ def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_p
     bad = ['{"problem": "half a \\ud800 pair", "answer": "1"}', '{"problem": 1', "\\x1b[31m"]
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join([*good[:5], *bad, *good[5:]]))
-    done = only(prepare([SourceRequest(name="deepscaler", path=str(path))], folder, silent))
+    (done,) = prepare([SourceRequest(name="deepscaler", path=str(path))], folder)
     assert done.rows == 12
     assert sum(done.kept.values()) == 9
     assert done.dropped == {
@@ -135,22 +119,17 @@ def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_p
         "a line that is no JSON": 2,
     }
     assert done.examples["a line that is no JSON"] == 'row 7, {"problem": 1'
-    assert all(line.isprintable() for line in done.lines())
-    assert (
-        only(prepare([SourceRequest(name="deepscaler", path=str(path))], folder, silent)).lines()[1:]
-        == done.lines()[1:]
-    )
+    assert all(example.isprintable() for example in done.examples.values())
+    (again,) = prepare([SourceRequest(name="deepscaler", path=str(path))], folder)
+    assert (again.redone, again.dropped, again.examples) == (False, done.dropped, done.examples)
 
 
 def test_where_no_row_can_be_used_the_first_one_is_shown(source, folder):
+    bad = source("deepscaler", [{"problem": f"Why {n}?", "answer": "no one (knows"} for n in range(3)])
     with pytest.raises(
         DataError, match=r"a gold that fails its own verifier \(3\); row 1, .*no one \(knows'"
     ):
-        prepare(
-            [source("deepscaler", [{"problem": f"Why {n}?", "answer": "no one (knows"} for n in range(3)])],
-            folder,
-            silent,
-        )
+        prepare([bad], folder)
 
 
 def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
@@ -160,50 +139,52 @@ def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
     request = SourceRequest(
         name="laws", kind="quantity", path=path, columns={"prompt": "q", "answer": "gold"}, limit=5
     )
-    done = only(prepare([request], folder, silent))
+    (done,) = prepare([request], folder)
     assert done.rows == sum(done.kept.values()) == 5
     assert DatasetTask("laws", folder).domain == "stem"
 
 
-def test_progress_is_told_and_overlap_needs_an_evaluation_set(source, folder):
+def test_progress_is_told(source, folder):
     told = []
-    report = prepare([source("deepscaler")], folder, lambda name, rows: told.append((name, rows)))
+    prepare([source("deepscaler")], folder, lambda name, rows: told.append((name, rows)))
     assert told[-1] == ("deepscaler", 60)
-    assert "overlap" in report.lines()[-1]
 
 
 def test_what_has_not_changed_is_not_redone(source, folder):
     requests = [source("deepscaler"), source("amc23")]
-    first = prepare(requests, folder, silent)
+    first = prepare(requests, folder)
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("*.parquet")}
-    second = prepare(requests, folder, silent)
-    assert [done.redone for done in (*first.sources, *second.sources)] == [True, True, False, False]
+    second = prepare(requests, folder)
+    assert [done.redone for done in (*first, *second)] == [True, True, False, False]
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*.parquet")} == stamps
-    assert [done.kept for done in second.sources] == [done.kept for done in first.sources]
+    assert [done.kept for done in second] == [done.kept for done in first]
     entry = json.loads((folder / "manifest.json").read_text())["sources"]["deepscaler"]
     assert (entry["sha256"], entry["rows"]) == (sha256(file_of(folder, "deepscaler")), 60)
-    assert second.lines()[0].endswith("(unchanged)")
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "redone"),
     [
-        lambda source: [source("deepscaler", DEEPSCALER[:40]), source("amc23")],
-        lambda source: [source("deepscaler", limit=30), source("amc23")],
-        lambda source: [source("deepscaler"), source("amc23", [*AMC, {"problem": "New?", "answer": 1.0}])],
-        lambda source: [source("deepscaler"), source("amc23"), source("olympiadbench", OLYMPIAD)],
+        (lambda source, _: [source("deepscaler", DEEPSCALER[:40]), source("amc23")], True),
+        (lambda source, _: [source("deepscaler", limit=30), source("amc23")], True),
+        (
+            lambda source, _: [source("deepscaler"), source("amc23", [*AMC, {"problem": "?", "answer": 1}])],
+            True,
+        ),
+        (lambda source, _: [*map(source, ("deepscaler", "amc23", "olympiadbench"))], True),
+        (
+            lambda source, place: [
+                SourceRequest(name="deepscaler", path=write_jsonl(place / "moved.jsonl", DEEPSCALER)),
+                source("amc23"),
+            ],
+            False,
+        ),
     ],
-    ids=["other rows", "another limit", "another evaluation set", "one more evaluation set"],
+    ids=["other rows", "another limit", "another evaluation set", "one more evaluation set", "another place"],
 )
-def test_a_change_of_anything_it_depends_on_redoes_a_source(change, source, folder):
-    prepare([source("deepscaler"), source("amc23")], folder, silent)
-    assert prepare(change(source), folder, silent).sources[0].redone
-
-
-def test_the_same_rows_at_another_place_are_not_redone(source, folder, tmp_path):
-    prepare([source("deepscaler")], folder, silent)
-    moved = write_jsonl(tmp_path / "moved.jsonl", DEEPSCALER)
-    assert not only(prepare([SourceRequest(name="deepscaler", path=moved)], folder, silent)).redone
+def test_a_change_of_anything_it_depends_on_redoes_a_source(change, redone, source, folder, tmp_path):
+    prepare([source("deepscaler"), source("amc23")], folder)
+    assert prepare(change(source, tmp_path), folder)[0].redone is redone
 
 
 @pytest.mark.parametrize(
@@ -214,24 +195,24 @@ def test_the_same_rows_at_another_place_are_not_redone(source, folder, tmp_path)
     ],
 )
 def test_a_damaged_file_is_redone_and_an_unreadable_manifest_counts_as_none(file, content, source, folder):
-    prepare([source("deepscaler")], folder, silent)
+    prepare([source("deepscaler")], folder)
     (folder / file).write_text(content)
-    assert only(prepare([source("deepscaler")], folder, silent)).redone
+    assert prepare([source("deepscaler")], folder)[0].redone
 
 
 def test_a_failure_midway_leaves_the_sources_before_it_and_no_part_of_its_own(source, folder):
     bad = source("deepscaler", write=write_broken_at_the_end)
     with pytest.raises(DataError, match="cannot read"):
-        prepare([source("amc23"), bad], folder, silent)
+        prepare([source("amc23"), bad], folder)
     assert set(read_manifest(folder)) == {"amc23"}
     assert {path.name for path in folder.iterdir()} == {"amc23.parquet", "manifest.json"}
-    assert not prepare([source("amc23"), source("deepscaler")], folder, silent).sources[0].redone
+    assert not prepare([source("amc23"), source("deepscaler")], folder)[0].redone
 
 
 def test_a_source_that_cannot_be_redone_is_not_left_stale(source, folder):
-    prepare([source("deepscaler")], folder, silent)
+    prepare([source("deepscaler")], folder)
     with pytest.raises(DataError, match="none of its 1 rows can be used: no answer"):
-        prepare([source("deepscaler", [{"problem": "?", "answer": ""}])], folder, silent)
+        prepare([source("deepscaler", [{"problem": "?", "answer": ""}])], folder)
     assert not file_of(folder, "deepscaler").exists()
     assert read_manifest(folder) == {}
 
@@ -240,7 +221,7 @@ def test_training_can_see_that_what_it_needs_is_prepared_without_the_original_da
     request = source("deepscaler")
     with pytest.raises(DataError, match=r"deepscaler: not prepared .*prorl data prepare"):
         require_prepared([request], folder)
-    prepare([request], folder, silent)
+    prepare([request], folder)
     (tmp_path / "deepscaler.jsonl").unlink()
     require_prepared([request], folder)
     with pytest.raises(DataError, match="deepscaler: not prepared"):
@@ -257,7 +238,7 @@ def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_lice
         SourceRequest(name="gpqa_diamond"),
         source("amc23"),
     ]
-    prepare(requests[-1:], folder, silent)
+    prepare(requests[-1:], folder)
     math, gpqa, amc = describe_needs(requests, folder)
     assert math == (
         "deepscaler [math, train] from the hub, agentica-org/DeepScaleR-Preview-Dataset, split train; "
@@ -273,45 +254,28 @@ def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_lice
 PLANTED = "a lighthouse checkpointer counts seven ships and then nine more before the fog hides all of them"
 
 
-def overlap(*questions, words=13):
-    found = Overlap(words)
-    for question in questions:
-        found.add(question)
-    return found
+def overlaps(question, *evaluation):
+    passages = Counter()
+    for one in evaluation:
+        passages.update(set(module.passages_of(one)))
+    return module.overlaps(question, passages)
 
 
-def drops(found, question):
-    try:
-        found.check(question)
-    except Drop:
-        return True
-    return False
+@pytest.mark.parametrize(
+    ("question", "evaluation", "found"),
+    [
+        (f"In a story, {PLANTED.replace(' ', ', ')}", [f"Problem 7. {PLANTED.upper()}! How many?"], True),
+        (PLANTED.replace("nine", "eight"), [PLANTED], False),
+        ("solve X^2=9", ["Solve x^2 = 9."], True),
+        ("Solve x^2 = 9 over the integers.", ["Solve x^2 = 9."], False),  # a short one only as a whole
+        (PLANTED, [f"{PLANTED} and {n}" for n in range(module.SHARED_BY)], True),
+        (PLANTED, [f"{PLANTED} and {n}" for n in range(module.SHARED_BY + 1)], False),  # boilerplate
+    ],
+)
+def test_a_planted_passage_is_found_whatever_surrounds_it(question, evaluation, found):
+    assert overlaps(question, *evaluation) is found
 
 
-def test_a_planted_passage_is_found_whatever_surrounds_it():
-    found = overlap(f"Problem 7. {PLANTED.upper()}! How many?")
-    assert drops(found, f"In a story, {PLANTED.replace(' ', ', ')}")
-    assert not drops(
-        found, "a lighthouse checkpointer counts seven ships and then eight more before the fog hides two"
-    )
-
-
-def test_short_questions_overlap_only_as_a_whole():
-    found = overlap("Solve x^2 = 9.")
-    assert drops(found, "solve X^2=9")
-    assert not drops(found, "Solve x^2 = 9 over the integers.")
-
-
-def test_what_many_evaluation_questions_share_is_boilerplate():
-    questions = [f"{PLANTED} and {n}" for n in range(SHARED_BY + 1)]
-    assert drops(overlap(*questions[:-1]), PLANTED)
-    assert not drops(overlap(*questions), PLANTED)
-
-
-def test_zero_words_switches_it_off():
-    assert not drops(overlap(PLANTED, words=0), PLANTED)
-
-
-@given(st.text(min_size=1), st.integers(1, 20))
-def test_every_question_overlaps_itself(question, words):
-    assert drops(overlap(question, words=words), question)
+@given(st.text(min_size=1))
+def test_every_question_overlaps_itself(question):
+    assert overlaps(question, question)

@@ -24,9 +24,9 @@ def folder(tmp_path_factory, run):
     requests = [
         SourceRequest(name=name, path=write_jsonl(place / f"{name}.jsonl", rows))
         for name, rows in ROWS.items()
-        if name in USABLE
+        if name in USABLE and name != "eurus2_code_validation"
     ]
-    prepare(requests, place / "prepared", lambda name, rows: None, run=run, overlap_words=0)
+    prepare(requests, place / "prepared", lambda name, rows: None, run=run)
     return place / "prepared"
 
 
@@ -46,10 +46,11 @@ def problems(task):
     ]
 
 
-@pytest.mark.parametrize("name", USABLE)
+@pytest.mark.parametrize("name", sorted({*USABLE} - {"eurus2_code_validation"}))
 def test_known_answers_score_one_and_tricks_nothing(name, task):
     opened = task(name)
     assert opened.domain == SOURCES[name].domain
+    assert isinstance(opened, NeedsSandbox)
     for problem in problems(opened):
         if problem.solution is not None:
             verdict = opened.verify(problem, respond(problem.solution.steps, problem.solution.answer))
@@ -57,13 +58,6 @@ def test_known_answers_score_one_and_tricks_nothing(name, task):
         for trick in TRICKS:
             if problem.solution is None or trick != problem.solution.answer:
                 assert opened.verify(problem, trick).score == 0, (problem, trick)
-
-
-def test_rows_have_no_levels(task):
-    opened = task("aime24")
-    assert opened.all_levels == ()
-    with pytest.raises(ValueError, match="a data set has no levels"):
-        opened.problem_at(0, 1)
 
 
 def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):
@@ -75,8 +69,11 @@ def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):
     assert len(prompts) == len(DEEPSCALER)
 
 
-def test_a_split_without_rows_is_not_offered(task):
+def test_there_are_neither_levels_nor_splits_without_rows(task):
     opened = task("aime24")
+    assert opened.all_levels == ()
+    with pytest.raises(ValueError, match="a data set has no levels"):
+        opened.problem_at(0, 1)
     assert opened.splits == {"test"}
     with pytest.raises(ValueError, match="no train problems"):
         opened.problem(0, "train")
@@ -85,9 +82,7 @@ def test_a_split_without_rows_is_not_offered(task):
 def test_a_problem_travels_without_its_tests(run, tmp_path):
     big = "7 " * 40_000
     rows = [eurus("Count the sevens.", inputs=[big], outputs=["40000\n"])]
-    request = SourceRequest(name="eurus2_code_validation", path=write_jsonl(tmp_path / "rows.jsonl", rows))
-    prepare([request], tmp_path / "prepared", lambda name, rows: None, run=run)
-    opened = DatasetTask(request.name, tmp_path / "prepared")
+    opened = prepared("eurus2_code_validation", rows, tmp_path, run=run)
     opened.use_sandbox(run)
     problem = opened.problem(0, "test")
     assert len(pickle.dumps(problem)) < 1000
@@ -95,45 +90,39 @@ def test_a_problem_travels_without_its_tests(run, tmp_path):
     assert opened.verify(there, "```python\nprint(input().count('7'))\n```").score == 1
 
 
+def prepared(name, rows, folder, **settings):
+    request = SourceRequest(name=name, path=write_jsonl(folder / "rows.jsonl", rows))
+    prepare([request], folder / "prepared", lambda name, rows: None, **settings)
+    return DatasetTask(name, folder / "prepared")
+
+
 def test_payloads_are_found_in_every_row_group(monkeypatch, tmp_path):
     monkeypatch.setattr(store, "ROWS_PER_GROUP", 7)
-    request = SourceRequest(name="deepscaler", path=write_jsonl(tmp_path / "rows.jsonl", DEEPSCALER))
-    prepare([request], tmp_path / "prepared", lambda name, rows: None)
-    opened = DatasetTask("deepscaler", tmp_path / "prepared")
+    opened = prepared("deepscaler", DEEPSCALER, tmp_path)
     for problem in problems(opened):
         assert opened.verify(problem, f"\\boxed{{{problem.solution.answer}}}").score == 1
 
 
 def test_data_that_changed_under_a_run_is_an_error_and_no_score(task, tmp_path):
     problem = task("aime24").problem(0, "test")
-    rows = [{"problem": "What is 0 squared plus two?", "answer": 2}]
-    request = SourceRequest(name="aime24", path=write_jsonl(tmp_path / "rows.jsonl", rows))
-    prepare([request], tmp_path / "prepared", lambda name, rows: None)
-    other = DatasetTask("aime24", tmp_path / "prepared")
+    other = prepared("aime24", [{"problem": "What is 0 squared plus two?", "answer": 2}], tmp_path)
     for stale in (problem, task("aime24").problem(2, "test")):
         assert other.verify(stale, "\\boxed{1}").status == "error"
 
 
-def test_without_preparation_the_task_says_what_to_run(tmp_path):
+def test_a_missing_or_damaged_file_says_what_to_do(tmp_path):
     with pytest.raises(DataError, match="prepare it first, `prorl data prepare RECIPE`"):
         DatasetTask("deepscaler", tmp_path)
-
-
-def test_a_damaged_file_says_what_to_do(tmp_path):
     (tmp_path / "deepscaler.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(DataError, match="delete it and prepare it again"):
         _ = DatasetTask("deepscaler", tmp_path).splits
-
-
-def test_it_is_handed_its_sandbox(task):
-    assert isinstance(task("aime24"), NeedsSandbox)
 
 
 @pytest.mark.parametrize(
     "name", ["webinstruct_verified", "olympiadbench", "gpqa_diamond", "eurus2_code", "nemotron_instructions"]
 )
 @given(text=st.text() | st.text(alphabet="\\boxed{}<answer>/think0123456789^.AB`\n$", max_size=200))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_response_says_it_gets_a_score(name, text, task):
     opened = task(name)
     for problem in problems(opened)[:4]:

@@ -16,24 +16,25 @@ import pytest
 import prorl
 from prorl.envs.sandbox.jobs import Job, Limits
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
-from support.arena import Arena, descendants
+from support.arena import Arena
 from support.attacks import ATTACKS, PRELUDE
 from support.exhaustion import EXHAUSTION
 from support.normal_user import run_as_normal_user
+from support.processes import descendants
 from support.sandbox_tiers import TIERS
 
-QUICK = Limits(seconds=0.2, memory_bytes=256 << 20, output_bytes=1 << 20)
+QUICK = Limits(seconds=0.1, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENT = replace(QUICK, seconds=30)  # for what ends earlier, however busy the machine is
 ENOUGH = Limits(seconds=10.0, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENCE = 5.0  # seconds beyond the limit, on a busy machine
 FOREIGN_CALLS = ("32-bit calls", "x32 calls")
-HARMLESS_ALONE = (
+HARMLESS_ALONE = [
     "files of others",
     "environment",
     "program in memory",
     "pipes of the kernel",
     "raw machine code",
-)
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +53,12 @@ def sandbox(request, arena):
 
 def run(sandbox, arena, source, limits=ENOUGH):
     """The result of a script that attacks; fails if it left a trace outside or broke the sandbox."""
-    processes, server = descendants(), sandbox.server_pid
+    processes, server = descendants(os.getpid()), sandbox.server_pid
     began = time.monotonic()
     (result,) = sandbox.run(Job(source=source, inputs=(json.dumps(arena.facts()),), limits=limits))
     assert time.monotonic() - began < limits.seconds + PATIENCE
     assert arena.damage() == []
-    assert descendants() == processes
+    assert descendants(os.getpid()) == processes
     assert result.status != "sandbox_error", result.note
     assert arena.secret not in f"{result.value}{result.note}"
     (healthy,) = sandbox.run(Job(source="print(6 * 7)", inputs=("",)))
@@ -193,10 +194,8 @@ print(size > 500, sorted(found))
 
 
 def test_nothing_of_an_earlier_program_is_in_memory(sandbox):
-    source, words = (
-        "# SOURCE_MARK_1234\n" * 1000,
-        "INPUT_MARK_3456 " * 1000,
-    )  # small texts would be overwritten soon
+    # small texts would be overwritten soon
+    source, words = "# SOURCE_MARK_1234\n" * 1000, "INPUT_MARK_3456 " * 1000
     script = source + "import sys\nprint(sys.stdin.read(), ('OUTPUT' + '_MARK_2345 ') * 1000)"
     function = source + "def f(x): return [x, ('OUTPUT' + '_MARK_2345 ') * 1000]"
     secret = Job(source=script, inputs=(words,))

@@ -7,56 +7,45 @@ from prorl.envs.verifiers.programs import Tests as HiddenTests
 from prorl.envs.verifiers.programs import judge_program
 from support.cheats import FUNCTIONS, SCRIPTS
 
-LIMITS = Limits(seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 18)
+LIMITS = Limits(seconds=0.5, memory_bytes=256 << 20, output_bytes=1 << 18)
 PATIENT = Limits(seconds=10.0)
 INPUTS = range(20, 26)
 FUNCTION_TESTS = HiddenTests(
     entry="f", inputs=tuple([x] for x in INPUTS), expected=tuple([2 * x + 1, x] for x in INPUTS)
 )
 SCRIPT_TESTS = HiddenTests(
-    entry=None, inputs=tuple(f"{x}\n" for x in INPUTS), expected=tuple(f"{100000 * x}\n" for x in INPUTS)
+    entry=None, inputs=("20\n", "21\n", "22\n"), expected=("2000000\n", "2100000\n", "2200000\n")
 )
 NEARLY = HiddenTests(entry=None, inputs=SCRIPT_TESTS.inputs, expected=SCRIPT_TESTS.expected, tolerance=1e-9)
-
-
-def nothing(verdict):
-    return verdict.score == 0.0 and verdict.status == "wrong"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_that_cheats_is_worth_nothing(sandbox, name):
     verdict = judge_program(sandbox.run, FUNCTIONS[name], FUNCTION_TESTS, LIMITS)
-    assert nothing(verdict), verdict
+    assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("tests", [SCRIPT_TESTS, NEARLY], ids=["exact", "tolerant"])
 def test_a_script_that_cheats_is_worth_nothing(sandbox, tests, name):
     verdict = judge_program(sandbox.run, SCRIPTS[name], tests, LIMITS)
-    assert nothing(verdict), verdict
+    assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "tests"),
     [
-        "def f(x): return [2 * x + 1, x]",
-        "def f(x): return (2 * x + 1, x)",
-        "class Solution:\n    def f(self, x): return [2 * x + 1, x]",
-        "import sys\ndef f(x):\n    print('noise')\n    return [2 * x + 1, x]",
+        ("def f(x): return [2 * x + 1, x]", FUNCTION_TESTS),
+        ("def f(x): return (2 * x + 1, x)", FUNCTION_TESTS),
+        ("class Solution:\n    def f(self, x): return [2 * x + 1, x]", FUNCTION_TESTS),
+        ("import sys\ndef f(x):\n    print('noise')\n    return [2 * x + 1, x]", FUNCTION_TESTS),
+        ("print(100000 * int(input()))", SCRIPT_TESTS),
+        ("import sys\nprint(int(sys.stdin.read()) * 10 ** 5, '\\n')", SCRIPT_TESTS),
     ],
 )
-def test_an_honest_function_is_worth_everything(sandbox, source):
-    verdict = judge_program(sandbox.run, source, FUNCTION_TESTS, PATIENT)
+def test_an_honest_program_is_worth_everything(sandbox, source, tests):
+    verdict = judge_program(sandbox.run, source, tests, PATIENT)
     assert (verdict.score, verdict.status) == (1.0, "ok"), verdict
-
-
-def test_an_honest_script_is_worth_everything(sandbox):
-    for source in (
-        "print(100000 * int(input()))",
-        "import sys\nprint(int(sys.stdin.read()) * 10 ** 5, '\\n')",
-    ):
-        verdict = judge_program(sandbox.run, source, SCRIPT_TESTS, PATIENT)
-        assert (verdict.score, verdict.status) == (1.0, "ok"), verdict
 
 
 def test_a_program_that_is_right_on_half_of_the_tests_is_worth_half(sandbox):

@@ -1,42 +1,43 @@
-"""The data sets this project knows (`catalogue.toml`), and the records that pass between reading and storing one.
+"""Data sets: which are known (`catalogue.toml`), and the rows of one, read from the hub or from local files.
 
-Invariant: a source that cannot be used at all is a `DataError` for people; a single row that cannot is a `Drop`,
-which is counted and never stops a preparation.
+Invariant: a source that cannot be used at all is a `DataError`, one sentence that says what to download or write and
+where; a row that cannot is a `Drop`, which is counted and never stops a preparation.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.types import Solution
+
+PEEK = 100  # rows in which a column must appear at least once
+BATCH = 256  # rows decoded at a time
+MAX_REASON = 160  # characters of somebody else's message that are passed on
+MAX_CSV_CELL = 64 << 20  # characters; Python's own limit of 128 KiB is less than some lists of tests
+
+ABSENT = object()  # a cell that a row does not have, where None is a value
 
 Kind = Literal["math", "choice", "quantity", "code", "instructions"]
 """How answers of a row are judged; also what a recipe says of a data set of its own."""
 
-Layout = Literal[
-    "short_answer",  # a mathematical question and its answer: text, number or list
-    "quantity",  # a question whose answer is a number, with a unit or without
-    "typed_answer",  # … and a column that says what the answer is
-    "worked_solution",  # the answer has to be found in a solution
-    "options",  # lettered options and the right letter
-    "distractors",  # the right answer and wrong ones, each in a column
-    "tests",  # inputs and outputs of a program, as APPS writes them
-    "asserts",  # a program that tests another, as HumanEval writes it
-    "contest",  # public and packed private tests, as LiveCodeBench writes them
-    "instructions",  # instruction ids and their arguments, as IFEval writes them
-    "ifeval",  # the same, graded by IFEval's own checkers
-    "ifbench",  # … and by IFBench's
-]
-"""How a source writes its rows."""
+Layout = (
+    Literal["short_answer", "quantity", "typed_answer", "worked_solution", "options", "distractors"]
+    | Literal["tests", "asserts", "contest", "instructions", "ifeval", "ifbench"]
+)
+"""How a source writes its rows; `catalogue.toml` describes each."""
 
 Columns = Mapping[str, tuple[str, ...]]
+Row = Mapping[str, Any]
 
 
 class DataError(ProrlError):
@@ -64,16 +65,6 @@ class SourceRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A row as it is stored: everything that asking and judging it needs."""
-
-    question: str  # without instructions on the form of the answer; what duplicates and overlap are found by
-    prompt: str  # what the model sees
-    payload: Mapping[str, Any]  # JSON; `kind` says how the rest is read (`grading.py`)
-    solution: Solution | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One data set: where it lies, how it is written, what it is for."""
 
@@ -81,37 +72,35 @@ class Source:
     domain: str
     layout: Layout
     use: Literal["train", "evaluation"]
-    hub: str | None  # None: only from a local path
+    hub: str | None = None  # None: only from a local path
     config: str | None = None
     split: str = "train"
     columns: Columns  # field → patterns of column names, the first that is there wins
     optional: Columns = field(default_factory=dict)
-    where: Mapping[str, frozenset[str]] = field(default_factory=dict)  # optional field → values that are kept
+    where: Columns = field(default_factory=dict)  # optional field → values that are kept
     rows: int | None = None  # as published, after `where`
     licence: str = "unknown"
     gated: bool = False  # the hub asks for an accepted licence and a login
     note: str = ""
+
+    @property
+    def published(self) -> str:
+        """Where it lies on the hub, in words."""
+        config = f", config {self.config}" if self.config else ""
+        return f"{self.hub}{config}, split {self.split}"
 
 
 _FILE = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
 
 VERSION: int = _FILE["version"]
 
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        name: Source(name=name, **{"columns": _FILE["columns"][facts["layout"]], **facts})
-        for name, facts in _FILE["sources"].items()
-    }
-)
-"""Every known data set by name."""
 
-_KINDS: Mapping[Kind, tuple[str, Layout]] = {
-    "math": ("math", "short_answer"),
-    "quantity": ("stem", "quantity"),
-    "choice": ("stem", "options"),
-    "code": ("code", "tests"),
-    "instructions": ("instruct", "instructions"),
-}
+def _source(name: str, facts: Mapping[str, Any]) -> Source:
+    return Source(name=name, **{"columns": _FILE["columns"][facts["layout"]], **facts})
+
+
+SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE["sources"].items()})
+"""Every known data set by name."""
 
 
 def resolve(request: SourceRequest) -> Source:
@@ -120,29 +109,176 @@ def resolve(request: SourceRequest) -> Source:
     Raises:
         DataError: an unknown name without a kind, a kind without a path, or a kind for a known name.
     """
-    known = SOURCES.get(request.name)
-    where = f"tasks.{request.name}"
-    if known is not None:
-        if request.kind is not None:
-            raise DataError(
-                f"{where}: a known data set, whose kind is fixed: drop `kind`, or choose another name"
-            )
-        return known
-    if request.kind is None:
-        near = get_close_matches(request.name, SOURCES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SOURCES)};"
+    name, where = request.name, f"tasks.{request.name}"
+    if name in SOURCES:
+        if request.kind is None:
+            return SOURCES[name]
         raise DataError(
-            f"no data set {request.name!r}; {hint} for one of your own say {where}.kind and .path"
+            f"{where}: a known data set, whose kind is fixed: drop `kind`, or choose another name"
         )
+    if request.kind is None:
+        near = get_close_matches(name, SOURCES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SOURCES)};"
+        raise DataError(f"no data set {name!r}; {hint} for one of your own say {where}.kind and .path")
     if request.path is None:
         raise DataError(f"{where}: a data set of your own needs a file: say {where}.path=FILE")
-    domain, layout = _KINDS[request.kind]
-    return Source(
-        name=request.name,
-        domain=domain,
-        layout=layout,
-        use="train",
-        hub=None,
-        columns=_FILE["columns"][layout],
-        licence="your own",
-    )
+    return _source(name, {"use": "train", "licence": "your own", **_FILE["kinds"][request.kind]})
+
+
+def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
+    """The rows of a source as field → value with their numbers from 1, at most as many as the request's limit.
+
+    A row that cannot be read is a `Drop`. A field without its column in a row is missing there. Rows of the same
+    file that belong to something else, which the source's `where` tells by their values, are passed over.
+
+    Raises:
+        DataError: the data is out of reach or unreadable, or lacks a column.
+    """
+    local = request.path is not None and not Path(request.path).is_dir()
+    raw = _file_rows(Path(request.path or "")) if local else _published_rows(source, request)
+    head = list(islice(raw, PEEK))
+    found = {column for row in head if not isinstance(row, Drop) for column in row}
+    columns = match_columns(source, request, found)
+    count = 0
+    for number, row in enumerate(chain(head, raw), start=1):
+        if not isinstance(row, Drop):
+            cells = ((name, _cell(row, column)) for name, column in columns.items())
+            row = {name: cell for name, cell in cells if cell is not ABSENT}
+            if any(name in row and row[name] not in kept for name, kept in source.where.items()):
+                continue
+        yield number, row
+        count += 1
+        if count == request.limit:
+            return
+
+
+def match_columns(source: Source, request: SourceRequest, found: Collection[str]) -> dict[str, str]:
+    """Field → column: what the request says, else the first pattern of the catalogue that a column found matches.
+
+    Raises:
+        DataError: a column that is not there, or an override for a field that the source does not have.
+    """
+    known = {**source.columns, **source.optional}
+    where = f"tasks.{source.name}.columns"
+    if unknown := sorted(set(request.columns) - set(known)):
+        raise DataError(f"{where}: no field {', '.join(unknown)}; the fields are {', '.join(known)}")
+    matched: dict[str, str] = {}
+    for name, patterns in known.items():
+        matches = (one for pattern in patterns for one in sorted(found) if fnmatchcase(one, pattern))
+        column = request.columns.get(name) or next(matches, None)
+        if column is not None and (column in found or column.partition(".")[0] in found):
+            matched[name] = column
+        elif name in source.columns or name in request.columns:
+            wanted = request.columns.get(name) or " or ".join(patterns)
+            raise DataError(
+                f"{source.name} has no column {wanted}, only {', '.join(sorted(found)) or 'no rows at all'}: "
+                f"say which one holds it, {where}.{name}=COLUMN"
+            )
+    return matched
+
+
+def _cell(row: Row, column: str) -> Any:
+    """What stands in a column, where dots lead into nested ones; ABSENT if nothing does."""
+    if column in row:
+        return row[column]
+    first, _, rest = column.partition(".")
+    nested = row.get(first)
+    return _cell(nested, rest) if rest and isinstance(nested, Mapping) else ABSENT
+
+
+def local_files(path: Path) -> tuple[Path, ...]:
+    """The files that a local path means, in a fixed order.
+
+    Raises:
+        DataError: there are none.
+    """
+    files = (path,) if path.is_file() else tuple(sorted(file for file in path.rglob("*") if file.is_file()))
+    if not files:
+        raise DataError(
+            f"{path} is no file or is empty: say where the data lies, or drop `path` to use the hub"
+        )
+    return files
+
+
+def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
+    """Rows of the hub, or of a folder laid out as there; streamed where not all of them may be needed."""
+    from datasets import load_dataset
+
+    folder = request.path
+    if folder is not None:
+        local_files(Path(folder))
+    streaming = folder is not None or request.limit is not None
+    try:
+        yield from load_dataset(
+            folder or source.hub,
+            source.config,
+            split=source.split,
+            revision=request.revision,
+            streaming=streaming,
+        )
+    except Exception as error:  # a dozen kinds from three libraries, and all mean the same here
+        reason, name = _reason(error), source.name
+        if folder is not None:
+            raise DataError(
+                f"{folder} does not hold {source.published if source.hub else 'one data set'} ({reason}): "
+                f"say the file itself, tasks.{name}.path=FILE"
+            ) from error
+        login = " (accept its terms on the hub and run `hf auth login` first)" if source.gated else ""
+        raise DataError(
+            f"cannot get {name} from the hub ({source.published}: {reason}): where there is a network, "
+            f"`hf download {source.hub} --repo-type dataset --local-dir DIR`{login}, then say tasks.{name}.path=DIR"
+        ) from error
+
+
+def _file_rows(path: Path) -> Iterator[Row | Drop]:
+    local_files(path)
+    readers = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows, ".csv": _csv_rows}
+    if path.suffix not in readers:
+        raise DataError(f"{path}: write rows as Parquet, JSON, JSONL or CSV, not as {path.suffix or 'this'}")
+    try:
+        yield from readers[path.suffix](path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:  # pyarrow's and json's are ValueErrors
+        raise DataError(f"cannot read {path}: {_reason(error)}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=BATCH):
+            yield from batch.to_pylist()
+
+
+def _json_rows(path: Path) -> Iterator[Row | Drop]:
+    """The objects of one JSON array, or of lines with one each."""
+
+    def checked(value: Any, text: str) -> Row | Drop:
+        return value if isinstance(value, dict) else Drop("no JSON object", text)
+
+    with path.open("rb") as file:
+        if path.suffix == ".json" and file.read(MAX_REASON).lstrip().startswith(b"["):
+            file.seek(0)
+            yield from (checked(row, str(row)) for row in json.load(file))
+            return
+        file.seek(0)
+        for line in file:
+            text = line.decode("utf-8", "backslashreplace")
+            try:
+                if line.strip():
+                    yield checked(json.loads(line), text)
+            except (ValueError, RecursionError):
+                yield Drop("a line that is no JSON", text)
+
+
+def _csv_rows(path: Path) -> Iterator[Row | Drop]:
+    """Rows by the header; bytes that are no UTF-8 become surrogates, by which the row is dropped later."""
+    csv.field_size_limit(MAX_CSV_CELL)
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        for row in csv.DictReader(file):
+            yield Drop("more cells than columns", str(row)) if None in row else row
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error, short."""
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "…"

@@ -1,9 +1,9 @@
 """From the rows of a source to problems: the question, the prompt of its domain, and what judging needs.
 
-Invariants: a converter is a function of one row. It returns a `Prepared` or raises `Drop`; it never guesses an
-answer. Templates ask for the form that extraction reads: a box, or for instructions nothing at all, as in ProRL.
-Nothing of a row is executed or unpickled in this process: HumanEval's tests and LiveCodeBench's packed tests
-are opened in the sandbox, by the programs at the end of this file, which give back plain data within given caps.
+Invariants: a converter is a function of one row, which returns a `Prepared` or raises `Drop`; it never guesses an
+answer. Prompts ask for the form that extraction reads: a box, or for instructions nothing at all, as in ProRL.
+Nothing of a row is executed or unpickled in this process: the sandbox opens HumanEval's tests and LiveCodeBench's
+packed tests, by the programs at the end of this file.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from string import ascii_uppercase
 from typing import Any
 
 from prorl.envs.base import canonical
-from prorl.envs.datasets.catalogue import DataError, Drop, Layout, Prepared
-from prorl.envs.datasets.read import as_text, parsed, user_text
+from prorl.envs.datasets.catalogue import DataError, Drop, Layout
 from prorl.envs.extract import last_box
 from prorl.envs.sandbox.jobs import Job, Limits
 from prorl.envs.types import Solution
@@ -54,7 +54,17 @@ _STATED = re.compile(r"(?i)\banswer\s*(?:is|:)\s*(.+?)\.?\s*$", re.MULTILINE)
 _QUANTITY = re.compile(r"[-+−]?\s*[\d.]")
 
 Fields = Mapping[str, Any]
-Converter = Callable[[Fields, Runner], Prepared]
+Pair = tuple[Any, Any]  # what a program is given, and what it has to give back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A row as it is stored: everything that asking and judging it needs."""
+
+    question: str  # without instructions on the form of the answer; what duplicates and overlap are found by
+    prompt: str  # what the model sees
+    payload: Mapping[str, Any]  # JSON; `kind` says how the rest is read (`grading.py`)
+    solution: Solution | None = None
 
 
 def convert(layout: Layout, fields: Fields, run: Runner) -> Prepared:
@@ -71,6 +81,15 @@ def convert(layout: Layout, fields: Fields, run: Runner) -> Prepared:
         raise Drop("a row of another shape") from None
 
 
+def _short_answer(fields: Fields, _: Runner) -> Prepared:
+    question, gold = user_text(fields["prompt"]), _gold(fields["answer"])
+    try:  # OlympiadBench's `error`, as text; anything else than one number means none
+        tolerance = float(fields.get("tolerance") or 0)
+    except (TypeError, ValueError):
+        tolerance = 0.0
+    return _math(question, gold, tolerance if 0 < tolerance < 1 else None)
+
+
 def _typed_answer(fields: Fields, _: Runner) -> Prepared:
     question, gold = user_text(fields["prompt"]), _gold(fields["answer"])
     kind = as_text(fields["type"]).lower()
@@ -79,12 +98,14 @@ def _typed_answer(fields: Fields, _: Runner) -> Prepared:
     if kind in EXACT_TYPES:
         return _math(question, gold)
     if kind == "multiple choice":
-        return _choice(question, _options_in(question), gold)
+        letters, texts = zip(*found, strict=True) if (found := _OPTION.findall(question)) else ((), ())
+        if len(letters) < 2 or "".join(letters) != ascii_uppercase[: len(letters)]:
+            raise Drop("no options in the question")
+        return _choice(question, [text.strip() for text in texts], gold)
     if kind == "boolean":
-        pair = YES_NO.get(gold.lower())
-        if pair is None:
+        if gold.lower() not in YES_NO:
             raise Drop("a yes-or-no answer that is neither")
-        return _choice(question, pair, gold)
+        return _choice(question, YES_NO[gold.lower()], gold)
     raise Drop(f"answer type {kind}")
 
 
@@ -97,9 +118,13 @@ def _worked_solution(fields: Fields, _: Runner) -> Prepared:
     return _number(question, gold) if _QUANTITY.match(gold) else _math(question, gold)
 
 
-def _lettered(fields: Fields, _: Runner) -> Prepared:
-    options = _option_texts(fields["options"])
-    question = _without_template(user_text(fields["prompt"]), fields.get("template"))
+def _lettered(fields: Fields, run: Runner) -> Prepared:
+    options, question = _option_texts(fields["options"]), user_text(fields["prompt"])
+    template = fields.get("template")
+    wrapped = template.get("template_prompt") if isinstance(template, Mapping) else None
+    if wrapped and "{problem}" in wrapped:
+        before, _, after = wrapped.partition("{problem}")
+        question = question.removeprefix(before).removesuffix(after).strip()
     return _choice(question, options, as_text(fields["answer"]))
 
 
@@ -125,9 +150,8 @@ def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Pre
 
 def _asked(question: str, how: str, payload: Mapping[str, Any], answer: str) -> Prepared:
     prompt = question if "\\boxed" in question else f"{question}\n{how}"
-    return Prepared(
-        question=question, prompt=prompt, payload=payload, solution=Solution(steps="", answer=answer)
-    )
+    solution = Solution(steps="", answer=answer)
+    return Prepared(question=question, prompt=prompt, payload=payload, solution=solution)
 
 
 def _math(question: str, gold: str, tolerance: float | None = None) -> Prepared:
@@ -161,23 +185,6 @@ def _gold(value: Any) -> str:
     return ", ".join(texts)
 
 
-def _tolerance(value: Any) -> float | None:
-    """OlympiadBench's `error`: an absolute tolerance, as text; anything else than one number means none."""
-    try:
-        tolerance = float(value) if value else None
-    except (TypeError, ValueError):
-        return None
-    return tolerance if tolerance is not None and 0 < tolerance < 1 else None
-
-
-def _options_in(question: str) -> tuple[str, ...]:
-    """The options that stand in a question with letters that run A, B, C, …"""
-    found = _OPTION.findall(question)
-    if len(found) < 2 or "".join(letter for letter, _ in found) != ascii_uppercase[: len(found)]:
-        raise Drop("no options in the question")
-    return tuple(text.strip() for _, text in found)
-
-
 def _option_texts(value: Any) -> tuple[str, ...]:
     """Options as `[{"A": text}, …]`, `{"A": text, …}` or `[text, …]`.
 
@@ -196,13 +203,48 @@ def _option_texts(value: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _without_template(prompt: str, template: Any) -> str:
-    """A prompt without the instructions that its template wrapped around the problem."""
-    wrapped = template.get("template_prompt") if isinstance(template, Mapping) else None
-    if not wrapped or "{problem}" not in wrapped:
-        return prompt
-    before, _, after = wrapped.partition("{problem}")
-    return prompt.removeprefix(before).removesuffix(after).strip()
+# cells
+
+
+def as_text(value: Any) -> str:
+    """A cell as stripped text; None is empty, and 142.0 is "142"."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+def user_text(value: Any) -> str:
+    """What the user says: a text, the last user message of a chat, or of the chat under `input`.
+
+    System prompts are dropped on purpose: Eurus-2's names actions that nothing else here knows.
+
+    Raises:
+        Drop: nothing is said.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("input")
+    if isinstance(value, list | tuple):
+        turns = [turn for turn in value if isinstance(turn, Mapping) and turn.get("role") == "user"]
+        value = turns[-1].get("content") if turns else None
+    if not isinstance(value, str) or not value.strip():
+        raise Drop("no prompt")
+    return value.strip()
+
+
+def parsed(value: Any) -> Any:
+    """Strict JSON where a cell holds it as text (else a `Drop`); anything else as it is."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is no JSON")
+
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        raise Drop("a cell that is no JSON") from None
 
 
 # coding problems
@@ -215,14 +257,15 @@ def _tests(fields: Fields, _: Runner) -> Prepared:
     if isinstance(given, Mapping) and "ground_truth" in given:
         given = parsed(given["ground_truth"])
     entry, pairs = read_tests(given)
-    return _problem(question, _how(entry), entry, pairs, tolerance=FLOAT_TOLERANCE, apps=True)
+    payload = code_payload(entry, _chosen(entry, pairs), FLOAT_TOLERANCE, apps=True)
+    return Prepared(question=question, prompt=f"{question}\n\n{_how(entry)}", payload=payload)
 
 
-def read_tests(given: Any) -> tuple[str | None, list[tuple[Any, Any]]]:
-    """The function to call, None for a script, and pairs of input and expected value, from APPS's and PRIME's layout.
+def read_tests(given: Any) -> tuple[str | None, list[Pair]]:
+    """The function to call, None for a script, and its tests, from APPS's and PRIME's `{inputs, outputs, fn_name}`.
 
-    That is `{inputs, outputs, fn_name}`: for a script texts or lists of lines; for a function lists of arguments and
-    results, or texts with one JSON value per line.
+    Those are texts or lists of lines for a script; for a function lists of arguments and results, or texts with one
+    JSON value per line.
 
     Raises:
         Drop: there are no tests, or they cannot be read.
@@ -243,7 +286,7 @@ def read_tests(given: Any) -> tuple[str | None, list[tuple[Any, Any]]]:
 
 
 def code_payload(
-    entry: str | None, pairs: Sequence[tuple[Any, Any]], tolerance: float | None, *, apps: bool = False
+    entry: str | None, pairs: Sequence[Pair], tolerance: float | None, *, apps: bool = False
 ) -> dict[str, Any]:
     """What judging a program needs; `apps` says that expected results may be wrapped in a list of one."""
     expected = [value for _, value in pairs]
@@ -268,8 +311,11 @@ def _contest(fields: Fields, run: Runner) -> Prepared:
     elif packed:
         tests += _opened(run, OPEN_PACKED, [packed, MAX_TESTS, MAX_TEST_BYTES, MAX_TOTAL_BYTES])
     pairs = _pairs(entry, ((test["input"], test["output"]) for test in tests))
-    asked = f"{question}\n\n```python\n{starter}\n```" if starter else question
-    return _problem(asked, COMPLETE if starter else _how(entry), entry, pairs)
+    how = _how(entry)
+    if starter:
+        question, how = f"{question}\n\n```python\n{starter}\n```", COMPLETE
+    payload = code_payload(entry, _chosen(entry, pairs), None)
+    return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload)
 
 
 def _asserts(fields: Fields, run: Runner) -> Prepared:
@@ -280,43 +326,36 @@ def _asserts(fields: Fields, run: Runner) -> Prepared:
     pairs = [(arguments, expected) for arguments, expected, _ in opened]
     tolerance = max([FLOAT_TOLERANCE, *(tolerance for _, _, tolerance in opened if tolerance)])
     question, answer = (f"```python\n{source.strip()}\n```" for source in (stub, solution))
-    return _problem(question, COMPLETE, entry, pairs, tolerance=tolerance, answer=answer)
+    payload = code_payload(entry, _chosen(entry, pairs), tolerance)
+    known = Solution(steps="", answer=answer)
+    return Prepared(question=question, prompt=f"{question}\n\n{COMPLETE}", payload=payload, solution=known)
 
 
-def _problem(
-    question: str,
-    how: str,
-    entry: str | None,
-    pairs: Sequence[tuple[Any, Any]],
-    *,
-    tolerance: float | None = None,
-    answer: str | None = None,
-    apps: bool = False,
-) -> Prepared:
-    kept = _capped(pairs)
-    _require_telling(entry, [value for _, value in kept])
-    payload = code_payload(entry, kept, tolerance, apps=apps)
-    solution = Solution(steps="", answer=answer) if answer else None
-    return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload, solution=solution)
+def _chosen(entry: str | None, pairs: Sequence[Pair]) -> list[Pair]:
+    """At most `MAX_TESTS` tests, evenly over the list, that fit the caps on bytes and tell programs apart.
 
-
-def _capped(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """At most `MAX_TESTS` tests, evenly over the list, that fit the caps on bytes."""
+    Raises:
+        Drop: there are none, or a program passes them that always says the same.
+    """
     if not pairs:
         raise Drop("no tests")
-    sizes = [len(json.dumps(pair)) for pair in pairs]
-    small = [pair for pair, size in zip(pairs, sizes, strict=True) if size <= MAX_TEST_BYTES]
-    count = min(len(small), MAX_TESTS)
-    chosen = [small[position * len(small) // count] for position in range(count)]
-    kept: list[tuple[Any, Any]] = []
+    sized = [(pair, size) for pair in pairs if (size := len(json.dumps(pair))) <= MAX_TEST_BYTES]
+    count = min(len(sized), MAX_TESTS)
+    kept: list[Pair] = []
     room = MAX_TOTAL_BYTES
-    for pair in chosen:
-        room -= len(json.dumps(pair))
+    for pair, size in (sized[position * len(sized) // count] for position in range(count)):
+        room -= size
         if room < 0:
             break
         kept.append(pair)
     if not kept:
         raise Drop("tests too large")
+    expected = [value for _, value in kept]
+    if all(value in (None, "", [], {}) if entry is not None else not value.split() for value in expected):
+        raise Drop("expected outputs that are all empty")
+    same = same_output if entry is None else same_value
+    if len(expected) > 1 and all(same(value, expected[0], None) for value in expected):
+        raise Drop("one expected output for all tests")
     return kept
 
 
@@ -324,14 +363,11 @@ def _how(entry: str | None) -> str:
     return STDIN if entry is None else CALLED.format(entry=entry)
 
 
-def _pairs(entry: str | None, tests: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+def _pairs(entry: str | None, tests: Iterable[Pair]) -> list[Pair]:
     """Inputs and expected values as a sandbox takes them: texts for a script, arguments and a result for a call."""
     if entry is None:
         return [(_lines(given), _lines(expected)) for given, expected in tests]
-    return [
-        (_arguments(given), parsed(expected) if isinstance(expected, str) else expected)
-        for given, expected in tests
-    ]
+    return [(_arguments(given), parsed(expected)) for given, expected in tests]
 
 
 def _lines(value: Any) -> str:
@@ -352,15 +388,6 @@ def _arguments(value: Any) -> list[Any]:
     return value
 
 
-def _require_telling(entry: str | None, expected: Sequence[Any]) -> None:
-    """Drop a row whose tests a program passes that always says the same."""
-    if all(value in (None, "", [], {}) if entry is not None else not value.split() for value in expected):
-        raise Drop("expected outputs that are all empty")
-    same = same_output if entry is None else same_value
-    if len(expected) > 1 and all(same(value, expected[0], None) for value in expected):
-        raise Drop("one expected output for all tests")
-
-
 def _opened(run: Runner, source: str, arguments: list[Any]) -> Any:
     """What `opened(*arguments)` of a trusted program returns, inside the sandbox.
 
@@ -374,10 +401,8 @@ def _opened(run: Runner, source: str, arguments: list[Any]) -> Any:
     return result.value
 
 
-_CONVERTERS: Mapping[Layout, Converter] = {
-    "short_answer": lambda row, _: _math(
-        user_text(row["prompt"]), _gold(row["answer"]), _tolerance(row.get("tolerance"))
-    ),
+_CONVERTERS: Mapping[Layout, Callable[[Fields, Runner], Prepared]] = {
+    "short_answer": _short_answer,
     "quantity": lambda row, _: _number(user_text(row["prompt"]), _gold(row["answer"])),
     "typed_answer": _typed_answer,
     "worked_solution": _worked_solution,

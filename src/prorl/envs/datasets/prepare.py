@@ -13,42 +13,40 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
 from prorl.envs.base import canonical
-from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, Prepared, Source, SourceRequest, resolve
-from prorl.envs.datasets.convert import convert
-from prorl.envs.datasets.read import local_files, published_at, read
-from prorl.envs.datasets.store import (
-    DatasetTask,
-    StoredRow,
-    file_of,
-    read_manifest,
-    write_manifest,
-    write_rows,
+from prorl.envs.datasets.catalogue import (
+    VERSION,
+    DataError,
+    Drop,
+    Source,
+    SourceRequest,
+    local_files,
+    read,
+    resolve,
 )
-from prorl.envs.files import sha256
+from prorl.envs.datasets.convert import Prepared, convert
+from prorl.envs.datasets.store import DatasetTask, file_of, write_rows
+from prorl.envs.files import sha256, write_atomic
 from prorl.envs.grading import check_gold
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
 from prorl.envs.verifiers.published_checkers import require_installed
 
-BUCKETS = 20  # 5 % each
+MANIFEST = "manifest.json"
+BUCKETS: Mapping[int, Split] = {0: "validation", 1: "test"}  # of 20, 5 % each; the others are trained on
 PROGRESS_EVERY = 500  # rows
 EXAMPLE_CHARS = 160  # of a dropped row
 COUNTED = ("rows", "kept", "dropped", "examples")  # of a report, kept in the manifest
-OVERLAP_WORDS = 13  # as GPT-3's and most later decontaminations; 0 switches it off
+OVERLAP_WORDS = 13  # a passage, as GPT-3's and most later decontaminations have it
 SHARED_BY = 4  # evaluation questions that may share a passage before it counts as boilerplate
 
 _WORD = re.compile(r"\w+")
-
-Progress = Callable[[str, int], None]
-"""Told the name of a source and how many of its rows have been read."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,69 +63,51 @@ class SourceReport:
         default_factory=dict
     )  # reason → number and beginning of the first such row
 
-    def lines(self) -> list[str]:
-        """The report in one line, and one for every reason to drop a row, with the first such row."""
-        kept = ", ".join(f"{split} {count:,}" for split, count in sorted(self.kept.items()))
-        reasons = sorted(self.dropped.items(), key=lambda item: (-item[1], item[0]))
-        dropped = ", ".join(f"{reason} {count:,}" for reason, count in reasons) or "none"
-        state = "" if self.redone else " (unchanged)"
-        line = f"{self.name}: {self.rows:,} rows; kept {kept}; dropped {dropped}{state}"
-        return [line, *(f"  {reason}: {self.examples[reason]}" for reason in sorted(self.dropped))]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What became of all sources, in the order of the requests."""
-
-    folder: Path
-    sources: tuple[SourceReport, ...]
-
-    def lines(self) -> list[str]:
-        """The report for people."""
-        lines = [line for source in self.sources for line in source.lines()]
-        if {source.use for source in self.sources} == {"train"}:
-            lines.append("no evaluation set is listed: overlap with them was not looked for")
-        return lines
-
 
 def prepare(
     requests: Sequence[SourceRequest],
     folder: Path,
-    progress: Progress,
+    progress: Callable[[str, int], None],
     *,
     run: Runner | None = None,
-    overlap_words: int = OVERLAP_WORDS,
-) -> Report:
-    """Prepare every requested source into `folder`, evaluation sets first, and report what was kept and dropped.
+) -> tuple[SourceReport, ...]:
+    """Prepare every requested source into `folder`, evaluation sets first; what was kept and dropped, as requested.
 
-    `run` is a sandbox for rows that must be opened in one; by default one is opened when the first needs it.
-    `overlap_words` is the length of a passage that a training question must not share with an evaluation set.
+    `progress` is told the name of a source and how many of its rows have been read. `run` is a sandbox for rows that
+    must be opened in one; by default one is opened when the first needs it.
 
     Raises:
         DataError: a source cannot be had or gives not one row; those before it stay prepared.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    sandbox = run or OwnSandbox()
+    run = run or OwnSandbox()
     sources = {request.name: resolve(request) for request in requests}
     reports: dict[str, SourceReport] = {}
-    overlap = Overlap(overlap_words)
+    passages: Counter[bytes] = Counter()  # of the evaluation questions
     beside: list[str] = []  # hashes of the evaluation sets
     for request in sorted(requests, key=lambda request: sources[request.name].use != "evaluation"):
         source, path = sources[request.name], file_of(folder, request.name)
         training = source.use == "train"
-        fingerprint = _fingerprint(source, request, [str(overlap_words), *beside] if training else [])
+        fingerprint = _fingerprint(source, request, [str(OVERLAP_WORDS), *beside] if training else [])
         report = _up_to_date(folder, source, fingerprint)
         if report is None:
             report = SourceReport(name=source.name, use=source.use)
-            compared = overlap if training else Overlap(0)
-            rows = _usable_rows(source, request, sandbox, compared, progress, report)
-            _store(folder, source, rows, report, _asked(source, request), fingerprint)
+            rows = _usable_rows(source, request, run, passages, progress, report)
+            _store(folder, source, rows, report)
+            counts = {name: getattr(report, name) for name in COUNTED}
+            entry = {
+                "asked": _asked(source, request),
+                "fingerprint": fingerprint,
+                "sha256": sha256(path),
+                **counts,
+            }
+            _write_manifest(folder, {**read_manifest(folder), source.name: entry})
         reports[source.name] = report
         if not training:
             beside.append(sha256(path))
             for question in DatasetTask(source.name, folder).questions():
-                overlap.add(question)
-    return Report(folder=folder, sources=tuple(reports[request.name] for request in requests))
+                passages.update(set(passages_of(question)))
+    return tuple(reports[request.name] for request in requests)
 
 
 def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]:
@@ -136,7 +116,20 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
     Raises:
         DataError: a request that means no source.
     """
-    return [_need(resolve(request), request, folder) for request in requests]
+    lines = []
+    for request in requests:
+        source, local = resolve(request), request.path is not None
+        rows = f"{source.rows:,} rows as published" if source.rows else "rows not counted"
+        if request.limit is not None:
+            rows += f", at most {request.limit:,} of them read"
+        place = f"from {request.path}" if local else f"from the hub, {source.published}"
+        gate = ", gated" if source.gated and not local else ""
+        state = "prepared" if _is_prepared(source, request, folder) else "not prepared"
+        lines.append(
+            f"{source.name} [{source.domain}, {source.use}] {place}; {rows}; licence {source.licence}{gate}; {state}"
+            + (f" ({source.note})" if source.note else "")
+        )
+    return lines
 
 
 def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: str = "RECIPE") -> None:
@@ -158,41 +151,20 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
         )
 
 
-def split_of(source: Source, question: str) -> Split:
-    """The split that a question belongs to."""
-    if source.use == "evaluation":
-        return "test"
-    bucket = derive("data split", canonical(question)) % BUCKETS
-    return "validation" if bucket == 0 else "test" if bucket == 1 else "train"
+def passages_of(question: str) -> Iterator[bytes]:
+    """Hashes of every run of `OVERLAP_WORDS` words of a question; of all its words where it has no more."""
+    words = _WORD.findall(question.lower())
+    for start in range(max(1, len(words) - OVERLAP_WORDS + 1)):
+        yield _digest(" ".join(words[start : start + OVERLAP_WORDS]))
 
 
-class Overlap:
-    """The passages of the evaluation questions: every run of so many words."""
+def overlaps(question: str, passages: Counter[bytes]) -> bool:
+    """Whether a training question shares a passage with the evaluation questions whose passages were counted.
 
-    def __init__(self, words: int) -> None:
-        """`words` is the length of a passage; 0 finds no overlap at all."""
-        self._words = words
-        self._owners: Counter[bytes] = Counter()
-
-    def add(self, question: str) -> None:
-        """Take note of an evaluation question."""
-        self._owners.update(set(self._passages(question)))
-
-    def check(self, question: str) -> None:
-        """Drop a training question that shares a passage with an evaluation question.
-
-        A passage that more than `SHARED_BY` of them share is boilerplate ("The first line contains an integer …")
-        and proves nothing. Questions shorter than a passage must be the same as a whole.
-        """
-        if any(1 <= self._owners[passage] <= SHARED_BY for passage in self._passages(question)):
-            raise Drop("overlaps an evaluation set")
-
-    def _passages(self, question: str) -> Iterator[bytes]:
-        if not self._words:
-            return
-        words = _WORD.findall(question.lower())
-        for start in range(max(1, len(words) - self._words + 1)):
-            yield _digest(" ".join(words[start : start + self._words]))
+    A passage that more than `SHARED_BY` of them share is boilerplate ("The first line contains an integer …") and
+    proves nothing. Questions shorter than a passage must be the same as a whole.
+    """
+    return any(1 <= passages[passage] <= SHARED_BY for passage in passages_of(question))
 
 
 def _digest(text: str) -> bytes:
@@ -203,11 +175,11 @@ def _usable_rows(
     source: Source,
     request: SourceRequest,
     run: Runner,
-    overlap: Overlap,
-    progress: Progress,
+    passages: Counter[bytes],
+    progress: Callable[[str, int], None],
     report: SourceReport,
-) -> Iterator[StoredRow]:
-    """The usable rows of one source, counted in `report` while they pass."""
+) -> Iterator[dict[str, str | None]]:
+    """The usable rows of one source as the file holds them, counted in `report` while they pass."""
     seen: set[bytes] = set()
     for number, cells in read(source, request):
         report.rows += 1
@@ -221,26 +193,31 @@ def _usable_rows(
             if question in seen:
                 raise Drop("duplicate")
             seen.add(question)
-            overlap.check(prepared.question)
+            if source.use == "train" and overlaps(prepared.question, passages):
+                raise Drop("overlaps an evaluation set")
             check_gold(prepared.payload, prepared.prompt)
         except Drop as drop:
             report.dropped[str(drop)] += 1
             report.examples.setdefault(str(drop), f"row {number}, {_beginning(drop.row or str(cells))}")
             continue
-        split = split_of(source, prepared.question)
+        bucket, known = derive("data split", canonical(prepared.question)) % 20, prepared.solution
+        split = "test" if source.use == "evaluation" else BUCKETS.get(bucket, "train")
         report.kept[split] += 1
-        yield StoredRow(key=key, split=split, prepared=prepared)
+        yield {
+            "key": key,
+            "split": split,
+            "question": prepared.question,
+            "prompt": prepared.prompt,
+            "payload": json.dumps(prepared.payload),
+            "solution": json.dumps(asdict(known)) if known else None,
+        }
     progress(source.name, report.rows)
 
 
 def _store(
-    folder: Path,
-    source: Source,
-    rows: Iterator[StoredRow],
-    report: SourceReport,
-    asked: str,
-    fingerprint: str,
+    folder: Path, source: Source, rows: Iterator[Mapping[str, str | None]], report: SourceReport
 ) -> None:
+    """Write the rows; what could not be redone is gone, rather than stale."""
     path = file_of(folder, source.name)
     try:
         if not write_rows(path, source.domain, rows):
@@ -250,28 +227,34 @@ def _store(
                 f"{source.name}: none of its {report.rows} rows can be used: {reasons or 'it is empty'}{first}"
             )
     except BaseException:
-        _forget(folder, source.name)
+        manifest = read_manifest(folder)
+        if manifest.pop(source.name, None) is not None:
+            _write_manifest(folder, manifest)
+        path.unlink(missing_ok=True)
         raise
-    counts = {name: getattr(report, name) for name in COUNTED}
-    entry = {"asked": asked, "fingerprint": fingerprint, "sha256": sha256(path), **counts}
-    write_manifest(folder, {**read_manifest(folder), source.name: entry})
 
 
-def _forget(folder: Path, name: str) -> None:
-    """What could not be redone is gone, rather than stale."""
-    manifest = read_manifest(folder)
-    if manifest.pop(name, None) is not None:
-        write_manifest(folder, manifest)
-    with suppress(FileNotFoundError):
-        file_of(folder, name).unlink()
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What is known of the prepared sources, by name; empty where nothing was prepared, or not readably."""
+    try:
+        sources = json.loads((folder / MANIFEST).read_bytes())["sources"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(sources) if isinstance(sources, dict) else {}
+
+
+def _write_manifest(folder: Path, sources: Mapping[str, Any]) -> None:
+    write_atomic(folder / MANIFEST, json.dumps({"sources": sources}, indent=1, sort_keys=True) + "\n")
 
 
 def _up_to_date(folder: Path, source: Source, fingerprint: str) -> SourceReport | None:
-    entry = read_manifest(folder).get(source.name)
-    path = file_of(folder, source.name)
-    if entry is None or entry["fingerprint"] != fingerprint or not path.exists():
-        return None
-    if sha256(path) != entry["sha256"]:
+    entry, path = read_manifest(folder).get(source.name), file_of(folder, source.name)
+    if (
+        entry is None
+        or entry["fingerprint"] != fingerprint
+        or not path.exists()
+        or sha256(path) != entry["sha256"]
+    ):
         return None
     counts = {name: entry[name] for name in COUNTED}
     return SourceReport(name=source.name, use=source.use, redone=False, **counts)
@@ -286,18 +269,11 @@ def _fingerprint(source: Source, request: SourceRequest, beside: Sequence[str]) 
 def _asked(source: Source, request: SourceRequest) -> str:
     """Identity of what is asked for; a local path counts only as such, since files move."""
     settings = replace(request, path="local" if request.path is not None else None)
-    return _hash([VERSION, source, settings])
+    return _hash([VERSION, asdict(source), asdict(settings)])
 
 
 def _hash(facts: Any) -> str:
-    return blake2b(json.dumps(facts, sort_keys=True, default=_plain).encode(), digest_size=16).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """What JSON does not know of our records."""
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return dict(value) if isinstance(value, Mapping) else sorted(value)
+    return blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _key(prepared: Prepared) -> str:
@@ -306,7 +282,7 @@ def _key(prepared: Prepared) -> str:
     Raises:
         Drop: a text that UTF-8 cannot write, and so no file either.
     """
-    content = json.dumps(prepared, sort_keys=True, ensure_ascii=False, default=_plain)
+    content = json.dumps(asdict(prepared), sort_keys=True, ensure_ascii=False)
     try:
         return blake2b(content.encode(), digest_size=8).hexdigest()
     except UnicodeEncodeError:
@@ -318,18 +294,6 @@ def _beginning(text: str) -> str:
     line = " ".join(text[: 2 * EXAMPLE_CHARS].encode("utf-8", "backslashreplace").decode().split())
     line = "".join(char if char.isprintable() else "\ufffd" for char in line)
     return line if len(line) <= EXAMPLE_CHARS else line[:EXAMPLE_CHARS] + "…"
-
-
-def _need(source: Source, request: SourceRequest, folder: Path) -> str:
-    rows = f"{source.rows:,} rows as published" if source.rows else "rows not counted"
-    if request.limit is not None:
-        rows += f", at most {request.limit:,} of them read"
-    place = f"from {request.path}" if request.path is not None else f"from the hub, {published_at(source)}"
-    gate = ", gated" if source.gated and request.path is None else ""
-    note = f" ({source.note})" if source.note else ""
-    state = "prepared" if _is_prepared(source, request, folder) else "not prepared"
-    what = f"{source.name} [{source.domain}, {source.use}]"
-    return f"{what} {place}; {rows}; licence {source.licence}{gate}; {state}{note}"
 
 
 def _is_prepared(source: Source, request: SourceRequest, folder: Path) -> bool:

@@ -1,9 +1,8 @@
-"""Prepared rows on disk, one Parquet file per source and a manifest of the folder, and a data set as a task.
+"""Prepared rows on disk, one Parquet file per source, and a data set as a task.
 
-Invariants: a file is whole or not there, and the manifest names it only afterwards. Prompts of a file fit into
-memory, its tests may not: payloads are read one row group at a time. A problem carries the number and the hash of
-its row, never its tests, which may be megabytes: every process reads the same file, and where that has changed, the
-verdict is an error and no score.
+Invariants: a file is whole or not there. Prompts of a file fit into memory, its tests may not: payloads are read one
+row group at a time. A problem carries the number and the hash of its row, never its tests, which may be megabytes:
+every process reads the same file, and where that has changed, the verdict is an error and no score.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from prorl.envs.datasets.catalogue import DataError, Prepared
+from prorl.envs.datasets.catalogue import DataError
 from prorl.envs.files import replacing
 from prorl.envs.grading import judge
 from prorl.envs.types import Problem, Solution, Split, Verdict
@@ -24,30 +23,9 @@ from prorl.envs.verifiers.programs import OwnSandbox, Runner
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-MANIFEST = "manifest.json"
 ROWS_PER_GROUP = 64  # what one look-up of a payload decodes
 DOMAIN = b"prorl.domain"  # key of the file's own metadata
 COLUMNS = ("key", "split", "question", "prompt", "payload", "solution")
-
-
-class StoredRow(NamedTuple):
-    """A prepared row with its place: the hash of all that it says, and the split it belongs to."""
-
-    key: str
-    split: Split
-    prepared: Prepared
-
-    def cells(self) -> dict[str, str | None]:
-        """The row as the file holds it."""
-        known = self.prepared.solution
-        return {
-            "key": self.key,
-            "split": self.split,
-            "question": self.prepared.question,
-            "prompt": self.prepared.prompt,
-            "payload": json.dumps(self.prepared.payload),
-            "solution": json.dumps({"steps": known.steps, "answer": known.answer}) if known else None,
-        }
 
 
 def file_of(folder: Path, name: str) -> Path:
@@ -55,8 +33,8 @@ def file_of(folder: Path, name: str) -> Path:
     return folder / f"{name}.parquet"
 
 
-def write_rows(path: Path, domain: str, rows: Iterable[StoredRow]) -> int:
-    """Write rows as they come, and return how many; `path` appears only when all are on disk."""
+def write_rows(path: Path, domain: str, rows: Iterable[Mapping[str, str | None]]) -> int:
+    """Write rows (a cell for each of `COLUMNS`) as they come; how many. `path` appears when all are on disk."""
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
@@ -66,7 +44,7 @@ def write_rows(path: Path, domain: str, rows: Iterable[StoredRow]) -> int:
     with replacing(path) as temporary, ParquetWriter(temporary, schema, compression="zstd") as file:
         stream = iter(rows)
         while group := list(islice(stream, ROWS_PER_GROUP)):
-            file.write_table(pyarrow.Table.from_pylist([row.cells() for row in group], schema=schema))
+            file.write_table(pyarrow.Table.from_pylist(group, schema=schema))
             count += len(group)
     return count
 
@@ -127,7 +105,7 @@ class DatasetTask:
             split=split,
             level=0,
             prompt=str(self._shown["prompt"][row].as_py()),
-            payload={"row": row, "key": self._key(row)},
+            payload={"row": row, "key": self._keys[row].as_py()},
             solution=None if solution is None else Solution(**json.loads(solution)),
         )
 
@@ -138,7 +116,7 @@ class DatasetTask:
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response by the row that the problem came from."""
         row = problem.payload["row"]
-        if self._key(row) != problem.payload["key"]:
+        if not 0 <= row < len(self._keys) or self._keys[row].as_py() != problem.payload["key"]:
             note = "the prepared data changed: prepare it again and start the run anew"
             return Verdict(score=0.0, status="error", note=note)
         number, offset = divmod(row, ROWS_PER_GROUP)
@@ -146,10 +124,6 @@ class DatasetTask:
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
         return judge(json.loads(self._group[1][offset]), problem.prompt, text, self._run)
-
-    def _key(self, row: int) -> str | None:
-        """The hash of a row's content; None where there is no such row."""
-        return str(self._keys[row].as_py()) if 0 <= row < len(self._keys) else None
 
     @cached_property
     def _file(self) -> ParquetFile:
@@ -180,20 +154,3 @@ class DatasetTask:
     def _shown(self) -> Any:
         """What problems are made of; whoever only judges never loads it."""
         return self._file.read(columns=["prompt", "solution"])
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What is known of the prepared sources, by name; empty where nothing was prepared, or not readably."""
-    try:
-        sources = json.loads((folder / MANIFEST).read_bytes())["sources"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return dict(sources) if isinstance(sources, dict) else {}
-
-
-def write_manifest(folder: Path, sources: Mapping[str, Any]) -> None:
-    """Replace the manifest."""
-    with replacing(folder / MANIFEST) as temporary:
-        temporary.write_text(
-            json.dumps({"sources": sources}, indent=1, sort_keys=True) + "\n", encoding="utf-8"
-        )

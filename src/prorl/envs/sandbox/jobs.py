@@ -1,10 +1,9 @@
 """What goes into the sandbox, and what comes out: everything is checked here, nothing that a child left is believed.
 
-Expected outputs are no part of a job: they stay with whoever asks, who compares. Nothing that a program does to its
-own process can therefore turn a wrong result into a right one. A child's report is read line by line as long as the
-lines are what they must be, in order; the first that is not ends the reading, and inputs without a line get the
-status of how the process ended. No line can claim that the sandbox failed, as that would take a wrong program's
-sample out of the training.
+Expected outputs are no part of a job: whoever asks keeps and compares them, so nothing that a program does to its own
+process can turn a wrong result into a right one. A child's report is read line by line until one is not what it must
+be; inputs without a line get the status of how the process ended. No line can claim that the sandbox failed, as that
+would take a wrong program's sample out of the training.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from prorl.envs.sandbox.inside.protocol import ALL_INPUTS, MAX_DEPTH, NOTE_CHARS, READY
-from prorl.envs.sandbox.link import Order, Reply
 
 LINE_EXTRA = 4096  # bytes of a line of a report beside the value
 LINE_VALUES = 5  # the list that a line is, and its four items
@@ -73,6 +71,19 @@ class CaseResult:
     note: str = ""  # why it failed, in a few words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What one child left behind: raw bytes of its report and of its output, and how it ended."""
+
+    report: bytes
+    output: bytes
+    cause: str  # "exit", "time" or "output"
+    signal: int  # that killed it, unless the server did; 0 if none
+    cpu_seconds: float
+    peak_bytes: int  # of memory held
+    seconds: float
+
+
 def read(reply: Reply, count: int, limits: Limits) -> tuple[CaseResult, ...]:
     """Results of a child that was given `count` inputs, in the order of the inputs."""
     if not reply.report.startswith(READY):
@@ -83,13 +94,12 @@ def read(reply: Reply, count: int, limits: Limits) -> tuple[CaseResult, ...]:
     return (*results, *(rest or ending(reply, limits),) * (count - len(results)))
 
 
-def killed_from_outside(reply: Reply, order: Order) -> bool:
+def killed_from_outside(reply: Reply, limits: Limits) -> bool:
     """Whether somebody else ended the program, where the filter of system calls forbids it to do that itself.
 
-    Not if it had used up its processor time, nor if it held much memory: then it may have been what made the
-    system run out, and no program may choose to be a failure of the sandbox.
+    Not if it had used up its processor time or held much memory: no program may choose to be a sandbox failure.
     """
-    own = reply.cpu_seconds >= order.seconds or reply.peak_bytes >= order.memory_bytes * _OWN_MEMORY
+    own = reply.cpu_seconds >= limits.seconds or reply.peak_bytes >= limits.memory_bytes * _OWN_MEMORY
     return reply.signal in _FROM_OUTSIDE and not own
 
 
@@ -105,8 +115,7 @@ def _claims(report: str, count: int, output_bytes: int) -> tuple[list[CaseResult
             results.append(CaseResult(status="output", note="a result of too many bytes or values"))
             continue
         room -= values
-        claim = _parse(line)
-        if claim is None:
+        if (claim := _parse(line)) is None:
             break
         index, result = claim
         if index == ALL_INPUTS and result.status != "ok":
@@ -145,27 +154,20 @@ def _is_sound(value: Any) -> bool:
     """Whether whoever compares, prints or stores the value will not stumble over its depth or its text."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        if not level:
-            return True
         deeper: list[Any] = []
         for item in level:
-            if type(item) is str and not _is_text(item):
-                return False
-            if type(item) is list:
+            if type(item) is str:
+                try:
+                    item.encode()
+                except UnicodeEncodeError:
+                    return False
+            elif type(item) is list:
                 deeper += item
             elif type(item) is dict:
                 deeper += item.keys()
                 deeper += item.values()
         level = deeper
     return not level
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def ending(reply: Reply, limits: Limits) -> CaseResult:
@@ -179,6 +181,5 @@ def ending(reply: Reply, limits: Limits) -> CaseResult:
         if reply.cpu_seconds >= math.floor(limits.seconds):
             return CaseResult(status="time", note=f"{reply.cpu_seconds:.1f} s of processor time")
         return CaseResult(status="memory", note="killed for memory")
-    if reply.signal:
-        return CaseResult(status="runtime_error", note=f"killed by signal {reply.signal}")
-    return CaseResult(status="runtime_error", note="ended before its result")
+    note = f"killed by signal {reply.signal}" if reply.signal else "ended before its result"
+    return CaseResult(status="runtime_error", note=note)

@@ -19,12 +19,13 @@ import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Literal, cast
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.protocol import END, HEADER, HELLO, JOB, OUTPUT, RESULT
+from prorl.envs.sandbox.jobs import Limits, Reply
 
 START_SECONDS = 30.0  # a fresh interpreter on a busy machine
 MAX_FRAME = 1 << 20
@@ -53,46 +54,6 @@ class ServerLost(Exception):
     """The server died, hung or talked nonsense: no program's fault that anybody could tell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What one child left behind: raw bytes of its report and of its output, and how it ended."""
-
-    report: bytes
-    output: bytes
-    cause: str  # "exit", "time" or "output"
-    signal: int  # that killed it, unless the server did; 0 if none
-    cpu_seconds: float
-    peak_bytes: int  # of memory held
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What one child is to run, and within which limits."""
-
-    program: bytes  # JSON of source, entry and inputs
-    stdin: bytes | None  # of a script; None where a function is called
-    seconds: float
-    memory_bytes: int
-    output_bytes: int
-    result_bytes: int  # length of the whole report
-
-    def message(self) -> bytes:
-        """As it travels: the limits, which the server reads, then program and input, which it only moves."""
-        stdin = self.stdin or b""
-        limits = {
-            "script": self.stdin is not None,
-            "program_length": len(self.program),
-            "stdin_length": len(stdin),
-            "seconds": self.seconds,
-            "memory_bytes": self.memory_bytes,
-            "output_bytes": self.output_bytes,
-            "result_bytes": self.result_bytes,
-        }
-        payload = json.dumps(limits).encode()
-        return HEADER.pack(JOB, len(payload)) + payload + self.program + stdin
-
-
 class Link:
     """One running fork server. Used by the thread that made it: the server dies when that thread ends."""
 
@@ -111,33 +72,43 @@ class Link:
             )
         except OSError as error:
             raise ServerLost(f"{command[0]} cannot be executed: {error}") from error
-        self._stdin, self._stdout, self._stderr = (
-            cast(IO[bytes], stream)
-            for stream in (self._process.stdin, self._process.stdout, self._process.stderr)
-        )
-        for stream in (self._stdin, self._stdout):
+        streams = cast(list[IO[bytes]], [self._process.stdin, self._process.stdout, self._process.stderr])
+        self._stdin, self._stdout, self._stderr = streams
+        for stream in streams[:2]:
             os.set_blocking(stream.fileno(), False)
         try:
-            kind, payload = self._frame(time.monotonic() + START_SECONDS)
-            if kind != HELLO:
+            if self._frame(time.monotonic() + START_SECONDS)[0] != HELLO:
                 raise ServerLost("the sandbox server does not speak this protocol")
         except ServerLost as error:
-            raise ServerLost(self._last_words() or str(error)) from error
-        self.hello: dict[str, Any] = json.loads(payload)
+            self._kill()
+            words = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+            self.close()
+            raise ServerLost(words[-1] if words else str(error)) from error
 
     @property
     def pid(self) -> int:
         """Process id of the server, or of the wall around it."""
         return self._process.pid
 
-    def request(self, order: Order, grace: float) -> Reply:
-        """Have one child run; wait for its seconds and at most `grace` more.
+    def request(
+        self, program: bytes, stdin: bytes | None, limits: Limits, *, result_bytes: int, grace: float
+    ) -> Reply:
+        """Have one child run; wait for the limit's seconds and at most `grace` more.
 
-        Raises ServerLost where there is no complete answer in time; the server has then been killed.
+        `program` is JSON of source, entry and inputs; `stdin` is of a script, None where a function is called;
+        `result_bytes` is the length of the whole report. Raises ServerLost where there is no complete answer in
+        time; the server has then been killed.
         """
+        given = stdin or b""
+        order = {
+            "script": stdin is not None,
+            "lengths": [len(program), len(given)],
+            "result_bytes": result_bytes,
+        }
+        payload = json.dumps({**order, **asdict(limits)}).encode()
         try:
-            deadline = time.monotonic() + order.seconds + grace
-            self._send(order.message(), deadline)
+            deadline = time.monotonic() + limits.seconds + grace
+            self._send(HEADER.pack(JOB, len(payload)) + payload + program + given, deadline)
             return self._reply(deadline)
         except ServerLost:
             self.close()
@@ -156,12 +127,11 @@ class Link:
         self._process.kill()
 
     def _reply(self, deadline: float) -> Reply:
-        parts: dict[bytes, bytearray] = {RESULT: bytearray(), OUTPUT: bytearray()}
+        parts = {RESULT: bytearray(), OUTPUT: bytearray()}
         while True:
             kind, payload = self._frame(deadline)
             if kind == END:
-                ended = json.loads(payload)
-                return Reply(report=bytes(parts[RESULT]), output=bytes(parts[OUTPUT]), **ended)
+                return Reply(report=bytes(parts[RESULT]), output=bytes(parts[OUTPUT]), **json.loads(payload))
             if kind not in parts:
                 raise ServerLost(f"the sandbox server sent an unknown message {kind!r}")
             parts[kind] += payload
@@ -197,26 +167,22 @@ class Link:
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise ServerLost("the sandbox server does not answer")
 
-    def _last_words(self) -> str:
-        """The last line that a server which failed to start wrote to its standard error."""
-        self._kill()
-        words = self._stderr.read().decode("utf-8", "replace").strip()
-        self.close()
-        return words.splitlines()[-1] if words else ""
-
 
 def command(tier: Tier, *, numpy: Path | None = None) -> list[str]:
     """Arguments that start a fork server at this tier, with numpy loaded from a folder of packages if one is given.
 
-    Raises FileNotFoundError for tier A without bubblewrap.
+    Raises ServerLost for tier A without bubblewrap.
     """
-    if tier == "A":
-        packages = None if numpy is None else PACKAGES
-        server = _server(source=INSIDE_SOURCE, packages=packages, filtered=True, needs_landlock=False)
-        return [*_bubblewrap(numpy), "--", *server]
-    packages = None if numpy is None else str(numpy)
-    filtered = tier == "B"
-    return _server(source=str(SOURCE), packages=packages, filtered=filtered, needs_landlock=filtered)
+    wall = tier == "A"
+    settings = {
+        "source": INSIDE_SOURCE if wall else str(SOURCE),
+        "packages": None if numpy is None else PACKAGES if wall else str(numpy),
+        "filtered": tier != "C",
+        "needs_landlock": tier == "B",
+    }
+    # -I but for -E: the environment holds only the seed of string hashes, which -E would ignore
+    server = [str(interpreter()), *["-P", "-s", "-S", "-B", "-X", "utf8", "-c"], _BOOT, json.dumps(settings)]
+    return [*_bubblewrap(numpy), "--", *server] if wall else server
 
 
 def find_numpy() -> Path | None:
@@ -235,41 +201,23 @@ def interpreter() -> Path:
     return Path(getattr(sys, "_base_executable", None) or sys.executable).resolve()
 
 
-def _server(*, source: str, packages: str | None, filtered: bool, needs_landlock: bool) -> list[str]:
-    settings = {
-        "source": source,
-        "packages": packages,
-        "filtered": filtered,
-        "needs_landlock": needs_landlock,
-    }
-    # -I but for -E: the environment holds only the seed of string hashes, which -E would ignore
-    return [str(interpreter()), *["-P", "-s", "-S", "-B", "-X", "utf8", "-c"], _BOOT, json.dumps(settings)]
-
-
 def _bubblewrap(numpy: Path | None) -> list[str]:
     program = find_bubblewrap()
     if program is None:
-        raise FileNotFoundError("bubblewrap is not installed")
+        raise ServerLost("bubblewrap is not installed")
+    # root becomes nobody inside the wall: the interpreter may lie where only root can enter
+    user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    if os.geteuid() != 0:
+        help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+        # no user namespace inside its own; since bubblewrap 0.8
+        user = ["--unshare-user", *(["--disable-userns"] if "--disable-userns" in help_text else [])]
     return [
         program,
         *["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
-        *["--die-with-parent", "--new-session", "--cap-drop", "ALL"],
-        *_user_flags(program),
+        *["--die-with-parent", "--new-session", "--cap-drop", "ALL", *user],
         *_mounts(numpy),
         *["--remount-ro", "/", "--chdir", "/"],
     ]
-
-
-def _user_flags(program: str) -> list[str]:
-    """A user namespace of its own, and none inside it; root instead becomes nobody inside the wall.
-
-    Root cannot first become nobody outside: the interpreter may lie where only root can enter.
-    """
-    if os.geteuid() == 0:
-        return ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-    disable = ["--disable-userns"] if "--disable-userns" in help_text else []  # since 0.8
-    return ["--unshare-user", *disable]
 
 
 def _mounts(numpy: Path | None) -> Iterator[str]:

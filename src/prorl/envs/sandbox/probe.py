@@ -60,14 +60,14 @@ def probe() -> Report:
     namespace = [str(link.interpreter()), "-I", "-S", "-c", _NEW_USER_NAMESPACE]
     namespaces = subprocess.run(namespace, check=False).returncode == 0
     pieces = (
-        ("architecture", seccomp.supported(machine), machine),
+        ("architecture", machine in seccomp.AUDIT_ARCH, machine),
         ("seccomp", filters, "filters supported" if filters else "the kernel has none"),
         ("Landlock", landlock > 0, f"ABI {landlock}" if landlock else "missing or switched off"),
         ("bubblewrap", bubblewrap is not None, bubblewrap or "bwrap is not installed"),
         (
             "user namespaces",
             namespaces,
-            "can be made" if namespaces else "refused by the kernel, a container or AppArmor",
+            "can be made" if namespaces else "refused by kernel, container or AppArmor",
         ),
         ("user", *_user()),
         ("tier A", *_trial("A")),

@@ -1,7 +1,7 @@
 """Runs jobs in the safest way this machine offers, and refuses where there is none.
 
-`Sandbox.run` gives one result per input whatever the program did. What a failure of the sandbox itself ended, or a
-kill from outside, is run once more; only then it is a result with status "sandbox_error".
+`Sandbox.run` gives one result per input whatever the program did. A run that ended by a failure of the sandbox, or by
+a kill from outside, is repeated once; only then its result has the status "sandbox_error".
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
 from prorl.envs.sandbox import jobs
 from prorl.envs.sandbox.inside.protocol import NotPlain, require_plain
-from prorl.envs.sandbox.jobs import LINE_EXTRA, CaseResult, Job
-from prorl.envs.sandbox.link import Link, Order, Reply, SandboxError, ServerLost, Tier, command, find_numpy
+from prorl.envs.sandbox.jobs import LINE_EXTRA, CaseResult, Job, Limits, Reply
+from prorl.envs.sandbox.link import Link, SandboxError, ServerLost, Tier, command, find_numpy
 
 ATTEMPTS = 2
 GRACE_SECONDS = 10.0  # beyond a job's own limit, which the server enforces, before the server counts as hung
@@ -40,10 +39,10 @@ class Policy:
 class Sandbox:
     """One fork server and the wall around it. For one thread; it ends with that thread at the latest."""
 
-    def __init__(self, tier: Tier, link: Link, numpy: Path | None = None) -> None:
+    def __init__(self, tier: Tier, numpy: Path | None = None) -> None:
         """Use `open` instead. `numpy` is the folder that numpy is loaded from."""
         self.tier = tier
-        self._link: Link | None = link
+        self._link: Link | None = None
         self._numpy = numpy
         self._for_numpy: Sandbox | None = self if numpy else None
 
@@ -55,10 +54,10 @@ class Sandbox:
         failures: list[str] = []
         best_first: tuple[Tier, ...] = ("A", "B", "C") if policy.unsafe else ("A", "B")
         for tier in best_first if policy.tier == "auto" else (policy.tier,):
-            try:
-                return cls(tier, _tried(tier))
-            except ServerLost as error:
-                failures.append(f"tier {tier}: {error}")
+            sandbox = cls(tier)
+            if not (problem := sandbox._problem()):
+                return sandbox
+            failures.append(f"tier {tier}: {problem}")
         raise SandboxError(
             f"programs cannot be run safely here ({'; '.join(failures)}): install bubblewrap (apt-get install "
             "bubblewrap), use a kernel with Landlock (5.13 or later), or accept the risk with sandbox.unsafe=true"
@@ -89,9 +88,9 @@ class Sandbox:
         except NotPlain as error:
             raise SandboxError(f"the inputs of a function must be plain data, not {error}") from error
         room = min(MAX_RESULT_BYTES, len(job.inputs) * (job.limits.output_bytes + LINE_EXTRA))
-        reply = self._ask(_order(job, job.limits.seconds, stdin=None, result_bytes=room))
-        if isinstance(reply, str):
-            return (CaseResult(status="sandbox_error", note=reply),) * len(job.inputs)
+        reply = self._ask(job, None, job.limits, room)
+        if isinstance(reply, CaseResult):
+            return (reply,) * len(job.inputs)
         return jobs.read(reply, len(job.inputs), job.limits)
 
     def close(self) -> None:
@@ -115,10 +114,19 @@ class Sandbox:
         """
         if self._for_numpy is None:
             self._for_numpy = self
-            with suppress(ServerLost):
-                if folder := find_numpy():
-                    self._for_numpy = Sandbox(self.tier, _tried(self.tier, folder), folder)
+            if folder := find_numpy():
+                beside = Sandbox(self.tier, folder)
+                if not beside._problem():
+                    self._for_numpy = beside
         return self._for_numpy
+
+    def _problem(self) -> str:
+        """Why a trial program cannot be confined, in words, with everything closed; empty if it can."""
+        (result,) = self.run(Job(source="print(6 * 7)", inputs=("",)))
+        if result.value == "42\n":
+            return ""
+        self.close()
+        return result.note or "a trial program printed something else than it should"
 
     def _run_scripts(self, job: Job) -> Iterator[CaseResult]:
         left, room = job.limits.seconds, MAX_RESULT_BYTES
@@ -129,14 +137,16 @@ class Sandbox:
                 yield CaseResult(status="time", note=f"the job's {job.limits.seconds:g} s are used up")
                 continue
             limits = replace(job.limits, output_bytes=min(job.limits.output_bytes, room))
-            order = _order(replace(job, limits=limits), left, stdin=text, result_bytes=LINE_EXTRA)
-            reply = self._ask(order)
-            if isinstance(reply, str):
-                yield CaseResult(status="sandbox_error", note=reply)
+            reply = self._ask(job, text, replace(limits, seconds=left), LINE_EXTRA)
+            if isinstance(reply, CaseResult):
+                yield reply
                 continue
             begun = time.thread_time()
             (result,) = jobs.read(reply, 1, limits)
-            if reply.cause == "output":  # even if the program ended before it could be ended, and said "ok"
+            # a program must not use up the time so that the next run cannot begin, which looks like our failure
+            starved = reply.cause == "time" and left < job.limits.seconds / 2
+            # too much output counts even if the program said "ok" and ended before it could be ended
+            if reply.cause == "output" or (starved and result.status == "sandbox_error"):
                 result = jobs.ending(reply, limits)
             elif result.status == "ok":
                 result = replace(result, value=reply.output.decode("utf-8", "replace"))
@@ -144,48 +154,24 @@ class Sandbox:
             room -= len(reply.output)
             yield result
 
-    def _ask(self, order: Order) -> Reply | str:
-        """The reply, or in words why there is none."""
+    def _ask(self, job: Job, stdin: str | None, limits: Limits, result_bytes: int) -> Reply | CaseResult:
+        """The reply to one run of the job, or a "sandbox_error" that says why there is none."""
+        inputs = job.inputs if stdin is None else ()
+        program = json.dumps({"source": job.source, "entry": job.entry, "inputs": inputs}).encode()
+        given = None if stdin is None else stdin.encode("utf-8", "replace")
         reason = ""
         for _ in range(ATTEMPTS):
             try:
                 if self._link is None:
                     self._link = Link(command(self.tier, numpy=self._numpy))
-                reply = self._link.request(order, GRACE_SECONDS)
+                reply = self._link.request(
+                    program, given, limits, result_bytes=result_bytes, grace=GRACE_SECONDS
+                )
             except ServerLost as error:
                 reason = str(error)
                 self.close()
                 continue
-            if self.tier == "C" or not jobs.killed_from_outside(reply, order):
+            if self.tier == "C" or not jobs.killed_from_outside(reply, limits):
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"
-        return reason
-
-
-def _tried(tier: Tier, numpy: Path | None = None) -> Link:
-    """A server that has shown, by a trial program, that it can confine a child; ServerLost if it cannot."""
-    try:
-        link = Link(command(tier, numpy=numpy))
-    except FileNotFoundError as error:
-        raise ServerLost(str(error)) from error
-    trial = Job(source="print(6 * 7)", inputs=("",))
-    order = _order(trial, trial.limits.seconds, stdin="", result_bytes=LINE_EXTRA)
-    reply = link.request(order, GRACE_SECONDS)
-    (result,) = jobs.read(reply, 1, trial.limits)
-    if result.status != "ok" or reply.output != b"42\n":
-        link.close()
-        raise ServerLost(result.note or "a trial program printed something else than it should")
-    return link
-
-
-def _order(job: Job, seconds: float, *, stdin: str | None, result_bytes: int) -> Order:
-    inputs = job.inputs if stdin is None else ()
-    program = {"source": job.source, "entry": job.entry, "inputs": inputs}
-    return Order(
-        program=json.dumps(program).encode(),
-        stdin=None if stdin is None else stdin.encode("utf-8", "replace"),
-        seconds=seconds,
-        memory_bytes=job.limits.memory_bytes,
-        output_bytes=job.limits.output_bytes,
-        result_bytes=result_bytes,
-    )
+        return CaseResult(status="sandbox_error", note=reason)

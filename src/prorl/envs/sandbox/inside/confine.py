@@ -57,8 +57,10 @@ def prepare(*, landlock: int, filtered: bool) -> Confinement:
     """
     folders = [path for path in sys.path if os.path.isdir(path)]
     opened = [_high(os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in folders]
-    drop_root()
-    die_with_parent()
+    _drop_root()
+    prctl(
+        SET_PDEATHSIG, signal.SIGKILL
+    )  # when the parent ends, however that ends; a change of user undoes it
     prctl(SET_NO_NEW_PRIVS, 1)
     prctl(SET_DUMPABLE, 0)  # children inherit it; a crash must not start the host's handler of core dumps
     reachable = all(os.access(path, os.R_OK | os.X_OK) for path in folders)
@@ -68,11 +70,8 @@ def prepare(*, landlock: int, filtered: bool) -> Confinement:
     if reachable:
         for descriptor in opened:
             os.close(descriptor)
-    return Confinement(
-        rules=rules,
-        filter=seccomp.assemble(os.uname().machine) if filtered else None,
-        keep=() if reachable else tuple(opened),
-    )
+    code = seccomp.assemble(os.uname().machine) if filtered else None
+    return Confinement(rules=rules, filter=code, keep=() if reachable else tuple(opened))
 
 
 def apply(confinement: Confinement) -> None:
@@ -86,7 +85,7 @@ def apply(confinement: Confinement) -> None:
         prctl(SET_SECCOMP, FILTER_MODE, header)  # needs PR_SET_NO_NEW_PRIVS
 
 
-def drop_root() -> None:
+def _drop_root() -> None:
     """Become nobody where the process is root; RuntimeError if it may not change its user."""
     if os.geteuid() != 0 and os.getuid() != 0:
         return
@@ -98,28 +97,23 @@ def drop_root() -> None:
         raise RuntimeError(f"root cannot become user {NOBODY} here: {error}") from error
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, however that ends; a change of user undoes it."""
-    prctl(SET_PDEATHSIG, signal.SIGKILL)
-
-
 def limit_resources(seconds: int, memory_bytes: int, *, processes: bool) -> None:
     """Limits that hold even when nobody watches: seconds of processor time, bytes of address space.
 
     Without `processes` no new process or thread can be made.
     """
-    limits = [
-        (resource.RLIMIT_CPU, seconds, seconds + 1),
-        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0, 0),
-        (resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
-        (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_MEMLOCK, 0, 0),
-        (resource.RLIMIT_STACK, STACK_BYTES, resource.RLIM_INFINITY),
-    ]
+    limits = {
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_AS: (memory_bytes, memory_bytes),
+        resource.RLIMIT_FSIZE: (0, 0),
+        resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
+        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_MEMLOCK: (0, 0),
+        resource.RLIMIT_STACK: (STACK_BYTES, resource.RLIM_INFINITY),
+    }
     if not processes:
-        limits.append((resource.RLIMIT_NPROC, 0, 0))
-    for kind, soft, hard in limits:
+        limits[resource.RLIMIT_NPROC] = (0, 0)
+    for kind, (soft, hard) in limits.items():
         ceiling = resource.getrlimit(kind)[1]
         if ceiling != resource.RLIM_INFINITY:
             hard = ceiling if hard == resource.RLIM_INFINITY else min(hard, ceiling)
@@ -135,15 +129,13 @@ def _high(descriptor: int) -> int:
 
 def _import_through(descriptors: dict[str, int]) -> None:
     """Replace folders by open descriptors of them wherever the import system looks."""
+    packages = [getattr(module, "__path__", None) for module in list(sys.modules.values())]
     for folder, descriptor in descriptors.items():
         alias = f"/proc/self/fd/{descriptor}"
         sys.path[:] = [alias if path == folder else path for path in sys.path]
-        for module in list(sys.modules.values()):
-            paths = getattr(module, "__path__", None)
+        for paths in packages:
             if isinstance(paths, list):
-                paths[:] = [
-                    alias + path[len(folder) :] if path.startswith(folder) else path for path in paths
-                ]
+                paths[:] = [alias + p[len(folder) :] if p.startswith(folder) else p for p in paths]
     sys.path_importer_cache.clear()
 
 

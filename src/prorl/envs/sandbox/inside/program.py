@@ -57,11 +57,20 @@ def run(output_bytes: int) -> None:
     try:
         with os.fdopen(PROGRAM, "rb") as file:
             job = json.load(file)
-        if job["entry"] is None:
-            _run_script(job["source"], report)
+        is_script = job["entry"] is None
+        namespace = enter("__main__" if is_script else "solution")
+        try:
+            code = compile(job["source"], "<program>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
+            report(ALL_INPUTS, "compile_error", note=_describe(error))
+            return
+        sys.setrecursionlimit(RECURSION_LIMIT)
+        if is_script:
+            _run_script(code, namespace, report)
         else:
-            _call(job, output_bytes, report)
-    except MemoryError:
+            exec(code, namespace)
+            _call(job["entry"], job["inputs"], namespace, output_bytes, report)
+    except MemoryError:  # also what the parser says of thousands of brackets
         report(ALL_INPUTS, "memory")
     except BaseException as error:
         report(ALL_INPUTS, "runtime_error", note=_describe(error))
@@ -69,18 +78,12 @@ def run(output_bytes: int) -> None:
         _leave(0)
 
 
-def _run_script(source: str, report: Report) -> None:
-    namespace = enter("__main__")
-    code = _compile(source, report)
-    if code is None:
-        return
-
+def _run_script(code: types.CodeType, namespace: dict[str, Any], report: Report) -> None:
     def leave(status: int) -> NoReturn:
         report(0, "ok")
         _leave(status)
 
     os._exit = leave
-    sys.setrecursionlimit(RECURSION_LIMIT)
     with suppress(SystemExit):  # how a script ends says nothing; what it printed does
         exec(code, namespace)
     with suppress(SystemExit):
@@ -92,20 +95,19 @@ def _run_script(source: str, report: Report) -> None:
     report(0, "ok")
 
 
-def _call(job: dict[str, Any], output_bytes: int, report: Report) -> None:
-    namespace = enter("solution")
-    code = _compile(job["source"], report)
-    if code is None:
+def _call(
+    name: str, inputs: list[list[Any]], namespace: dict[str, Any], output_bytes: int, report: Report
+) -> None:
+    """Call the function, or the method of a new Solution, once per input."""
+    solution: Any = namespace.get("Solution")
+    is_function = callable(namespace.get(name))
+    if not is_function and not callable(getattr(solution, name, None)):
+        report(ALL_INPUTS, "runtime_error", note=f"no function {name}")
         return
-    sys.setrecursionlimit(RECURSION_LIMIT)
-    exec(code, namespace)
-    find = _finder(namespace, job["entry"])
-    if find is None:
-        report(ALL_INPUTS, "runtime_error", note=f"no function {job['entry']}")
-        return
-    for index, arguments in enumerate(job["inputs"]):
+    for index, arguments in enumerate(inputs):
         try:
-            text = encode(find()(*arguments), output_bytes)
+            function = namespace[name] if is_function else getattr(solution(), name)
+            text = encode(function(*arguments), output_bytes)
         except MemoryError:
             report(index, "memory")
         except NotPlain as error:
@@ -114,26 +116,6 @@ def _call(job: dict[str, Any], output_bytes: int, report: Report) -> None:
             report(index, "runtime_error", note=_describe(error))
         else:
             report(index, "output") if text is None else report(index, "ok", text)
-
-
-def _finder(namespace: dict[str, Any], name: str) -> Callable[[], Any] | None:
-    """How to get the function for one input: itself, or the method of a new Solution; None if there is none."""
-    if callable(namespace.get(name)):
-        return lambda: namespace[name]
-    solution: Any = namespace.get("Solution")
-    if callable(getattr(solution, name, None)):
-        return lambda: getattr(solution(), name)
-    return None
-
-
-def _compile(source: str, report: Report) -> types.CodeType | None:
-    try:
-        return compile(source, "<program>", "exec", dont_inherit=True)
-    except MemoryError:  # also what the parser says of thousands of brackets
-        report(ALL_INPUTS, "memory")
-    except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
-        report(ALL_INPUTS, "compile_error", note=_describe(error))
-    return None
 
 
 def _describe(error: BaseException) -> str:
@@ -156,8 +138,10 @@ def furnish() -> None:
     vars(builtins).update({name: value for name, value in names.items() if not hasattr(builtins, name)})
     site.setquit()
     builtins.open = io.open = _open_stream
-    for name, method in (("start", _run_now), ("join", _joined), ("is_alive", _is_alive)):
-        setattr(threading.Thread, name, method)
+    # threads are forbidden: the work of one is done before `start` returns
+    thread_class: Any = threading.Thread
+    thread_class.start, thread_class.join = _run_now, lambda thread, timeout=None: None
+    thread_class.is_alive = lambda thread: False
 
 
 def load_numpy(folder: str) -> None:
@@ -206,11 +190,3 @@ def _run_now(thread: threading.Thread) -> None:
     started.set()
     with suppress(BaseException):  # what ends a thread does not end the program
         thread.run()
-
-
-def _joined(_: threading.Thread, timeout: float | None = None) -> None:
-    """`Thread.join`: whatever was started has ended."""
-
-
-def _is_alive(_: threading.Thread) -> bool:
-    return False

@@ -47,24 +47,20 @@ def send(descriptor: int, kind: bytes, payload: bytes) -> None:
     write_all(descriptor, HEADER.pack(kind, len(payload)) + payload)
 
 
-def receive(descriptor: int) -> tuple[bytes, bytes] | None:
-    """Block for one message; None once the other end has gone."""
-    header = _read_exactly(descriptor, HEADER.size)
-    if header is None:
-        return None
-    kind, length = HEADER.unpack(header)
-    payload = _read_exactly(descriptor, length)
-    return None if payload is None else (kind, payload)
+def receive(descriptor: int) -> bytes | None:
+    """Block for one message, and return its payload; None once the other end has gone."""
+    header = _read(descriptor, HEADER.size)
+    return header and _read(descriptor, HEADER.unpack(header)[1])
 
 
-def _read_exactly(descriptor: int, length: int) -> bytes | None:
-    data = bytearray()
+def _read(descriptor: int, length: int) -> bytes | None:
+    data = b""
     while len(data) < length:
-        chunk = os.read(descriptor, min(length - len(data), 1 << 20))
+        chunk = os.read(descriptor, length - len(data))
         if not chunk:
             return None
         data += chunk
-    return bytes(data)
+    return data
 
 
 class NotPlain(Exception):
@@ -85,11 +81,10 @@ def encode(value: Any, limit: int) -> str | None:
 
 
 def require_plain(value: Any) -> None:
-    """Accept plain data, silently.
+    """Accept None, bool, int, float, str, and list, tuple and dict (keys of type str) of these, silently.
 
     Raises:
-        NotPlain: something in it is of another type than None, bool, int, float, str, list, tuple or dict with
-            keys of type str, is nested too deeply, or is an integer of thousands of digits.
+        NotPlain: something in it is of another type, is nested too deeply, or is an integer of thousands of digits.
     """
     _plain(value, MAX_DEPTH, strict=True)
 
@@ -130,12 +125,9 @@ def _key(key: Any, *, strict: bool) -> str:
 
 
 def _scalar(value: Any, kind: type) -> Any:
-    if issubclass(kind, int):
-        return int.__index__(value)
-    if issubclass(kind, float):
-        return float.__float__(value)
-    if issubclass(kind, str):
-        return str.__str__(value)
+    for base, read in ((int, int.__index__), (float, float.__float__), (str, str.__str__)):
+        if issubclass(kind, base):
+            return read(value)
     if hasattr(kind, "__index__"):
         return operator.index(value)
     if hasattr(kind, "__float__"):

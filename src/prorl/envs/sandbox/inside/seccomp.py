@@ -12,7 +12,7 @@ import re
 import resource
 import struct
 
-_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # a name, its number on x86-64 / aarch64, - where the architecture lacks the call
 _ALLOWED = """
@@ -47,30 +47,19 @@ _PRLIMIT64 = (302, 261)
 _LAST_PLAIN_FCNTL = 4
 _F_DUPFD_CLOEXEC = 1030
 
-_NUMBER, _ARCH, _ARG0, _ARG1, _ARG2 = (
-    0,
-    4,
-    16,
-    24,
-    32,
-)  # offsets in struct seccomp_data, low words (little endian)
+_NUMBER, _ARCH, _ARG0, _ARG1, _ARG2 = 0, 4, 16, 24, 32  # low words in struct seccomp_data (little endian)
 _LOAD, _EQUAL, _GREATER, _AT_LEAST, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x06  # BPF instructions
 _X32_BIT = 0x40000000
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
 _Line = tuple[int, int, int, int]  # instruction, lines to skip if true, if false, operand
 
 
-def supported(machine: str) -> bool:
-    """Whether there is a table for this architecture (`os.uname().machine`)."""
-    return machine in _AUDIT_ARCH
-
-
 def assemble(machine: str) -> bytes:
-    """The filter as an array of `struct sock_filter`."""
-    column = list(_AUDIT_ARCH).index(machine)
+    """The filter as an array of `struct sock_filter`, for one of `AUDIT_ARCH` (`os.uname().machine`)."""
+    column = list(AUDIT_ARCH).index(machine)
     lines = [
         (_LOAD, 0, 0, _ARCH),
-        (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        (_EQUAL, 1, 0, AUDIT_ARCH[machine]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32_BIT),
@@ -79,17 +68,10 @@ def assemble(machine: str) -> bytes:
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         *_only_own_limits(_PRLIMIT64[column]),
         *_only_plain_fcntl(_FCNTL[column]),
-        *_only_listed(_numbers(column)),
+        *_only_listed(column),
         (_RETURN, 0, 0, _ERRNO | errno.EPERM),
     ]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
-
-
-def _numbers(column: int) -> list[int]:
-    """Of the allowed calls, in ascending order."""
-    words = re.sub("#.*", "", _ALLOWED).split()
-    numbers = [pair.split("/")[column] for pair in words[1::2]]
-    return sorted(int(number) for number in numbers if number != "-")
 
 
 def _only_own_limits(number: int) -> list[_Line]:
@@ -120,8 +102,10 @@ def _only_plain_fcntl(number: int) -> list[_Line]:
     ]
 
 
-def _only_listed(numbers: list[int]) -> list[_Line]:
+def _only_listed(column: int) -> list[_Line]:
     """Allow the ranges of consecutive numbers in ascending order; a number below the next range is in none."""
+    pairs = [pair.split("/") for pair in re.sub("#.*", "", _ALLOWED).split()[1::2]]
+    numbers = sorted(int(pair[column]) for pair in pairs if pair[column] != "-")
     lines: list[_Line] = []
     lows = [number for number in numbers if number - 1 not in numbers]
     highs = [number for number in numbers if number + 1 not in numbers]

@@ -22,6 +22,7 @@ import sys
 import termios
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from prorl.envs.sandbox.inside import confine, program, seccomp
@@ -54,8 +55,7 @@ def main(settings: dict[str, Any]) -> None:
     sys.path.remove(settings["source"])
     sys.stdin = sys.stdout = None
     version = confine.landlock_abi() if settings["filtered"] else 0
-    machine = os.uname().machine
-    if settings["filtered"] and not seccomp.supported(machine):
+    if settings["filtered"] and (machine := os.uname().machine) not in seccomp.AUDIT_ARCH:
         raise SystemExit(f"there is no system-call table for {machine}")
     if settings["needs_landlock"] and not version:
         raise SystemExit("this kernel has no Landlock")
@@ -71,16 +71,14 @@ def main(settings: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 2)
     gc.disable()
     gc.freeze()  # a collection in a child would copy every page of the server
-    hello = {"landlock": version, "uid": os.getuid(), "machine": machine}
-    send(ANSWERS, HELLO, json.dumps(hello).encode())
+    send(ANSWERS, HELLO, b"")
     while (message := receive(PARENT)) is not None:
-        _serve(json.loads(message[1]), confinement)
+        _serve(json.loads(message), confinement)
 
 
 def _serve(limits: dict[str, Any], confinement: confine.Confinement) -> None:
     """Run one program. Its text, and what it says, never enter this process: the next child would inherit them."""
-    text = take(limits["program_length"])
-    given = take(limits["stdin_length"])
+    text, given = (take(length) for length in limits["lengths"])
     results, results_end = _stream()
     outputs, outputs_end = _stream()
     pid = os.fork()
@@ -104,14 +102,13 @@ def _stream() -> tuple[int, int]:
 def _become_program(limits: dict[str, Any], confinement: confine.Confinement, ends: tuple[int, ...]) -> None:
     """In the child: take on streams and limits, run the program, never return."""
     try:
-        confine.die_with_parent()
+        confine.prctl(confine.SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         given, output, results, text = ends
         null = os.open(os.devnull, os.O_RDWR)  # its own: flags of a shared one would reach the next program
         _keep_only((given, output if limits["script"] else null, null, results, text), confinement)
-        filtered = confinement.filter is not None
         processor = math.ceil(limits["seconds"]) + 1
-        confine.limit_resources(processor, limits["memory_bytes"], processes=not filtered)
+        confine.limit_resources(processor, limits["memory_bytes"], processes=confinement.filter is None)
         confine.apply(confinement)
         os.write(program.RESULT, READY)
         program.run(limits["output_bytes"])
@@ -133,14 +130,14 @@ def _keep_only(ends: tuple[int, ...], confinement: confine.Confinement) -> None:
     os.closerange(low, os.sysconf("SC_OPEN_MAX"))
 
 
+@dataclass(slots=True)
 class Pipe:
     """The reading end of what a program writes, and how many bytes more it may."""
 
-    def __init__(self, descriptor: int, kind: bytes, allowance: int) -> None:
-        self.descriptor = descriptor
-        self.kind = kind
-        self.left = allowance
-        self.overrun = False
+    descriptor: int
+    kind: bytes
+    left: int
+    overrun: bool = False
 
     def pass_on(self) -> bool:
         """Move what is there now, within the allowance, to the parent; whether there was anything."""
