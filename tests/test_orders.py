@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from prorl import loop
 from prorl.cli.main import app
 from prorl.config.recipe import to_json
+from prorl.config.schema import SaveConfig
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import Ordered, ReferenceReset, Resumed, Stepped, Validated
 from prorl.control.state import fold, from_json
 from prorl.envs.files import encode_json, write_atomic
-from prorl.run.checkpoint import SaveRules
 from prorl.run.inbox import INBOX, new_command, send
 from prorl.run.store import RunStore
 from prorl.steering import OrderError, UnconfirmedError, next_order, parse_order, tell
@@ -57,8 +57,8 @@ def test_the_data_mixture_and_the_size_of_a_step_follow_orders(tmp_path):
 
 
 def test_an_validation_a_reset_and_a_checkpoint_on_demand(tmp_path):
-    keep = SaveRules(keep_last=9)
-    run_in(tmp_path / "run", QUIET, orders={2: "validation", 5: "reset-reference", 7: "save"}, keep=keep)
+    save = SaveConfig(keep_last=9)
+    run_in(tmp_path / "run", QUIET, orders={2: "validation", 5: "reset-reference", 7: "save"}, save=save)
     assert [validation.step for validation in of(tmp_path / "run", Validated)] == [0, 2, 4, 8, 12]
     (reset,) = of(tmp_path / "run", ReferenceReset)
     assert (reset.step, reset.reason) == (5, "order")

@@ -34,7 +34,7 @@ from prorl.lab.measurement import (
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
-from prorl.run.checkpoint import Checkpointer, SaveRules
+from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
 from prorl.run.process import Deadlines, Heartbeat, Interrupt, alive
@@ -186,7 +186,7 @@ def _run(
             watchers=[partial(heart.follow, plan), live, scalars],
         )
         interrupt.heartbeat = heart
-        checkpointer = Checkpointer(store, session.backend, event_log, _save_rules(config), heartbeat=heart)
+        checkpointer = Checkpointer(store, session.backend, event_log, config.save, config.guards, heart)
         run = Run(
             session=session,
             store=store,
@@ -238,7 +238,3 @@ def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[
 def _deadlines(config: RunConfig) -> Deadlines:
     least = config.deadlines.model_dump()
     return Deadlines(factor=least.pop("factor"), least=least)
-
-
-def _save_rules(config: RunConfig) -> SaveRules:
-    return SaveRules(**config.save.model_dump(exclude={"every"}), **config.guards.model_dump())

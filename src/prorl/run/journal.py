@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +44,7 @@ class Chain:
         self._name = name
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
-        """The line of a record that follows here.
-
-        Raises:
-            TypeError: JSON cannot hold the record.
-        """
+        """The line of a record that follows here; TypeError if JSON cannot hold it."""
         return self._line(encode_json(record)[:-2])
 
     def take(self, line: bytes) -> dict[str, Any]:
@@ -82,14 +77,13 @@ def verify_lines(path: Path, size: int | None = None) -> Chain:
     chain = Chain(path)
     with path.open("rb") as file:
         for line in file:
-            if size is not None and chain.size >= size:
-                break
-            chain.take(line)
+            if size is None or chain.size < size:
+                chain.take(line)
     return chain
 
 
-def read_journal(path: Path) -> Iterator[dict[str, Any]]:
-    """The records in order; needs no lock, so it may run beside a trainer.
+def read_journal(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
+    """The records in order, all or those that begin before byte `size`; may run beside a trainer.
 
     A last line without its end is left out: a crash tore it, or it is being written at this moment.
 
@@ -99,12 +93,15 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     chain = Chain(path)
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
+            if line.endswith(b"\n") and (size is None or chain.size < size):
                 yield chain.take(line)
 
 
 class Journal:
-    """The one writer of a journal. Opening it creates the file; what is damaged in it is no part of it."""
+    """The one writer of a journal. Opening it creates the file; what is damaged in it is no part of it.
+
+    `size` and `hash` are those of the whole lines so far, a position that `truncate` can return to.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open for appending. Nothing is cut off before something is written."""
@@ -121,7 +118,7 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole lines so far: a position that `truncate` can return to."""
+        """Bytes of the whole lines so far."""
         return self._chain.size
 
     @property
@@ -130,24 +127,16 @@ class Journal:
         return self._chain.hash
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record and wait until it is on disk; `read` gives it back equal, non-finite numbers too.
+        """Write one record and wait until it is on disk; `read_journal` gives it back equal, non-finite numbers too.
 
         Raises:
-            StorageError: no room; the journal is as it was before.
-            TypeError: JSON cannot hold the record; nothing was written.
+            NoRoomError, TypeError: no room, or JSON cannot hold the record; the journal is as it was before.
         """
         line = self._chain.encode(record)
         if self.damage is not None:
             self._cut(self._chain)
         append_bytes(self._descriptor, line, self.path)
         self._chain.take(line)
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """All records in order, up to the first damage."""
-        chain = Chain(self.path)
-        with self.path.open("rb") as file:
-            while chain.size < self.size:
-                yield chain.take(file.readline())
 
     def truncate(self, size: int) -> list[dict[str, Any]]:
         """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned.
@@ -169,26 +158,22 @@ class Journal:
 
     def _cut(self, chain: Chain) -> list[dict[str, Any]]:
         """Keep only the lines that `chain` has taken in; returns the whole records among the others."""
-        size = chain.size
+        size, rest, found = chain.size, copy(chain), []
         tail = os.pread(self._descriptor, os.fstat(self._descriptor).st_size - size, size)
         if tail:
             # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
-            self._keep(tail if tail.endswith(b"\n") else tail + b"\n")
+            with explain_no_room(self.discarded_path), self.discarded_path.open("ab") as file:
+                file.write(tail if tail.endswith(b"\n") else tail + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            fsync(self.path.parent)
             os.ftruncate(self._descriptor, size)
             os.fsync(self._descriptor)
         self._chain, self.damage = chain, None
-        rest, found = copy(chain), []
-        for line in BytesIO(tail):
+        for line in tail.splitlines(keepends=True):
             with suppress(DamagedLineError):
                 found.append(rest.take(line))
         return found
-
-    def _keep(self, lines: bytes) -> None:
-        with explain_no_room(self.discarded_path), self.discarded_path.open("ab") as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        fsync(self.path.parent)
 
 
 class EventLog:
@@ -223,11 +208,7 @@ class EventLog:
 
 
 def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
-    """Append to a file and wait until it is on disk; if that fails, the file is as it was.
-
-    Raises:
-        NoRoomError: no room.
-    """
+    """Append to a file and wait until it is on disk; if that fails (NoRoomError), the file is as it was."""
     size = os.fstat(descriptor).st_size
     try:
         with explain_no_room(path):
@@ -239,6 +220,5 @@ def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    while data:
+        data = data[os.write(descriptor, data) :]

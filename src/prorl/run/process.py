@@ -18,6 +18,7 @@ from statistics import median
 from types import FrameType
 from typing import TypeVar
 
+from prorl.config.schema import GuardsConfig
 from prorl.control.detectors import degraded
 from prorl.control.events import Event
 from prorl.control.plan import Plan
@@ -25,18 +26,10 @@ from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError, free_bytes, readable
 from prorl.rollout.pipeline import WaitEnded
+from prorl.run import supervise
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
-from prorl.run.supervise import (
-    AT_ONCE,
-    INTERRUPTED,
-    NO_MEMORY,
-    WAITING,
-    WHERE,
-    WISHES,
-    Beat,
-    wishes,
-)
-from prorl.stopwatch import BETWEEN
+from prorl.run.supervise import AT_ONCE, WAITING, WHERE, WISHES, Beat
+from prorl.stopwatch import BETWEEN, Stopwatch, unheard
 
 T = TypeVar("T")
 
@@ -151,7 +144,7 @@ class Interrupt:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.heartbeat: Heartbeat | None = None  # of the trainer, once there is one
-        self.status = INTERRUPTED
+        self.status = supervise.INTERRUPTED
         self._say = say
         self._asked: float | None = None  # when
         self._listening = False
@@ -161,27 +154,18 @@ class Interrupt:
         return self._asked is not None
 
     def wait(self, reason: str, seconds: float) -> None:
-        """Say why, if a reason is given, and let the seconds pass.
-
-        Raises:
-            WaitEnded: somebody asked to stop.
-        """
+        """Say why, if a reason is given, and let the seconds pass; WaitEnded if somebody asks to stop."""
         if reason:
             self._say(reason)
-        self._beat(WAITING)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self():
-                raise WaitEnded
-            time.sleep(BLINK)
-        self._beat(BETWEEN)
+        with Stopwatch(self.heartbeat or unheard).phase(WAITING):
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                if self():
+                    raise WaitEnded
+                time.sleep(BLINK)
 
     def wait_for_room(self, error: NoRoomError) -> None:
-        """Let some time pass in which somebody may make room on the disk.
-
-        Raises:
-            NoRoomError: somebody asked to stop, or the run has not begun.
-        """
+        """Let some time pass for somebody to make room; NoRoomError if a stop is asked or the run has not begun."""
         if not self._listening:
             raise error
         try:
@@ -191,12 +175,12 @@ class Interrupt:
 
     def stop_for_memory(self) -> None:
         """Ask to stop before the system kills somebody."""
-        self._asked, self.status = time.monotonic(), NO_MEMORY
+        self._asked, self.status = time.monotonic(), supervise.NO_MEMORY
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen to signals while inside."""
-        before = {kind: signal.signal(kind, self._handle) for kind in wishes()}
+        before = {kind: signal.signal(kind, self._handle) for kind in supervise.wishes()}
         self._listening = True
         try:
             yield
@@ -204,10 +188,6 @@ class Interrupt:
             self._listening = False
             for kind, handler in before.items():
                 signal.signal(kind, handler)
-
-    def _beat(self, phase: str) -> None:
-        if self.heartbeat is not None:
-            self.heartbeat(phase)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -219,7 +199,7 @@ class Interrupt:
 
 
 def insist(write: Callable[[], T], interrupt: Interrupt | None) -> T:
-    """Write; on a full disk wait for room and write again, until somebody asks to stop.
+    """Write; on a full disk wait for room and write again.
 
     Raises:
         NoRoomError: no room, and nobody waits (`interrupt` is None, asked to stop, or not yet listening).
@@ -243,42 +223,37 @@ class Sample:
     total: int  # memory there is
     disk: int  # free on the run's disk
 
-    def memory_is_out(self, share: float) -> str:
-        """A sentence if less than this share of the memory is available; else empty."""
-        if self.available >= share * self.total:
-            return ""
-        return (
-            f"memory is nearly used up: {readable(self.available)} of {readable(self.total)} are left and "
-            f"the trainer holds {readable(self.resident)}; stopping, saved"
-        )
-
 
 class Trends:
     """Remembers the samples of the last steps, and warns where the trend uses up memory or disk."""
 
-    def __init__(self, warn_steps: int) -> None:
-        """`warn_steps`: how many steps ahead to look; 0: never warn."""
-        self._warn_steps = warn_steps
+    def __init__(self, guards: GuardsConfig) -> None:
+        self._guards = guards
         self._samples: deque[Sample] = deque(maxlen=WINDOW)
         self._said: dict[str, int] = {}  # about what → at which step
 
-    def warnings(self, sample: Sample) -> list[str]:
-        """What there is to say after another step; each warning again after `REPEAT` steps at the earliest."""
-        self._samples.append(sample)
-        memory = steps_left([s.resident for s in self._samples], sample.available)
-        disk = steps_left([-s.disk for s in self._samples], sample.disk)
-        found = {
-            "memory": (memory, sample.available, f"the trainer holds {readable(sample.resident)} and grows"),
-            "disk space": (disk, sample.disk, "checkpoints, references and samples fill it"),
-        }
+    def look(self, now: Sample) -> tuple[list[str], bool]:
+        """What there is to say after another step, and whether memory is nearly used up.
+
+        Each warning comes again after `REPEAT` steps at the earliest.
+        """
+        self._samples.append(now)
+        if now.available < self._guards.memory_stop * now.total:
+            left = f"{readable(now.available)} of {readable(now.total)} are left"
+            held = f"the trainer holds {readable(now.resident)}"
+            return [f"memory is nearly used up: {left} and {held}; stopping, saved"], True
+        memory = steps_left([sample.resident for sample in self._samples], now.available)
+        disk = steps_left([-sample.disk for sample in self._samples], now.disk)
         said = []
-        for what, (left, rest, why) in found.items():
-            if left is None or left >= self._warn_steps:
-                continue
-            if sample.step >= self._said.get(what, -REPEAT) + REPEAT:
-                self._said[what] = sample.step
-                said.append(f"{what} lasts for about {left:.0f} more steps: {readable(rest)} left, {why}")
-        return said
+        for what, left_for, rest, why in (
+            ("memory", memory, now.available, f"the trainer holds {readable(now.resident)} and grows"),
+            ("disk space", disk, now.disk, "checkpoints, references and samples fill it"),
+        ):
+            told = self._said.get(what, -REPEAT) + REPEAT > now.step
+            if left_for is not None and left_for < self._guards.warn_steps and not told:
+                self._said[what] = now.step
+                said.append(f"{what} lasts for about {left_for:.0f} more steps: {readable(rest)} left, {why}")
+        return said, False
 
 
 def steps_left(used: Sequence[int], rest: int) -> float | None:

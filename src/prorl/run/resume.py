@@ -23,8 +23,8 @@ from prorl.envs.files import (
     temporary_name,
     write_atomic,
 )
-from prorl.run.checkpoint import has_all_files, is_older
-from prorl.run.journal import EventLog, Watcher
+from prorl.run.checkpoint import intact, is_older
+from prorl.run.journal import EventLog, Watcher, read_journal
 from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.types import Learner
@@ -75,17 +75,19 @@ def resume(
         StorageError: the run's recipe was edited, journal and checkpoint contradict each other, or what the run
             cannot go on without (its tokenizer, its problems) is not what it was.
     """
-    state, now = _state_of(checkpoint), environment or {}
+    starts = [
+        one for one in _past(store, checkpoint) if isinstance(one, (Started, Resumed)) and one.environment
+    ]
+    before, now = starts[-1].environment if starts else {}, environment or {}
     if branched_from is None:
-        if state.config_hash != config_hash:
+        if _state_of(checkpoint).config_hash != config_hash:
             raise StorageError(
                 f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
                 f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
             )
-        require_same(_recorded(store), now)
+        require_same(before, now)
     damage = store.journal.damage
     state, told_again = _return_to(store, learner, checkpoint)
-    before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
     log.record(
         Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, environment=now)
@@ -132,7 +134,7 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
     steps = {0, checkpoint.step, checkpoint.step if best is None else best}
     references = sorted((parent.folder / REFERENCES).glob("[!.]*"))
     chosen = [
-        *(path for path in map(parent.checkpoint_folder, sorted(steps)) if has_all_files(path)),
+        *(path for path in map(parent.checkpoint_folder, sorted(steps)) if intact(path)),
         *(path for path in references if is_older(path, checkpoint.journal_size)),
         parent.folder / TOKENIZER,
         *(parent.folder / EVALS / name for name in BASE_RESULTS),
@@ -203,7 +205,7 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tup
     That is warnings, and that the run is a branch: its own recipe holds even at a checkpoint that its parent wrote.
     """
     discarded = store.rewind(checkpoint)
-    state = fold(_events(store))
+    state = fold(_past(store, checkpoint))
     if state != _state_of(checkpoint):
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
@@ -225,15 +227,9 @@ def _state_of(checkpoint: Checkpoint) -> RunState:
         ) from error
 
 
-def _recorded(store: RunStore) -> Mapping[str, str]:
-    """The environment of whoever trained this run last."""
-    starts = (event for event in _events(store) if isinstance(event, (Started, Resumed)))
-    recorded = [event.environment for event in starts if event.environment]
-    return recorded[-1] if recorded else {}
-
-
-def _events(store: RunStore) -> Iterator[Event]:
+def _past(store: RunStore, checkpoint: Checkpoint) -> Iterator[Event]:
+    """The events that led to a checkpoint."""
     try:
-        yield from map(from_record, store.journal.read())
+        yield from map(from_record, read_journal(store.journal.path, checkpoint.journal_size))
     except ValueError as error:
         raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error
