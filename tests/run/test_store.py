@@ -481,7 +481,9 @@ def test_swapped_references_are_refused_for_an_older_checkpoint_whose_reference_
     first, second = (store.reference_folder(f"ref_00{number}") for number in (1, 2))
     if written_anew:
         for path, text in ((first, "ref_002"), (second, "ref_001")):
-            commit(path, save(text), read_manifest(path).about)
+            about = read_manifest(path).about
+            shutil.rmtree(path)
+            commit(path, save(text), about)
     else:
         first.rename(first.with_name("aside"))
         second.rename(first)

@@ -60,9 +60,11 @@ class Manifest:
 def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any]) -> Manifest:
     """Let `fill` write files into a temporary directory, then make it `target`, replacing what was there.
 
-    Raises:
-        NoRoomError, or whatever `fill` raises: `target` is as it was and nothing stays behind.
+    A whole directory that was written with this `about` is kept, and `fill` is not called. If there is no room
+    (NoRoomError) or `fill` fails, `target` is as it was and nothing stays behind.
     """
+    if (found := intact(target, hashes=True)) is not None and found.about == about:
+        return found
     aside = files.temporary_name(target)
     aside.mkdir(parents=True)
     try:
@@ -92,11 +94,7 @@ def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any])
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an atomic directory, itself checked; the files are not.
-
-    Raises:
-        StorageError: missing or damaged, of a directory of another name, or of another format.
-    """
+    """The manifest of an atomic directory; StorageError if it is damaged, renamed or of another format."""
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError) as error:
@@ -116,8 +114,7 @@ def read_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, *, hashes: bool = True) -> Manifest:
     """The manifest, after every file was found as it was written: size, and content unless `hashes=False`.
 
-    Raises:
-        StorageError: names the first file that is missing or differs.
+    StorageError names the first file that is missing or differs.
     """
     manifest = read_manifest(folder)
     for name, entry in manifest.files.items():
@@ -188,11 +185,8 @@ class Checkpointer:
         """Save at this boundary if a checkpoint is due, by step or by clock, or is owed since the disk was full.
 
         What is due by the clock alone waits for a later boundary if `patient`. The end of a run, and a run that is
-        paused, are saved before this returns. The newest checkpoint of `good_step` or before is kept, as a detector
-        in doubt may yet roll back to it.
-
-        Raises:
-            NoRoomError: the end of the run cannot be saved.
+        paused, are saved before this returns; NoRoomError if the end cannot be. The newest checkpoint of `good_step`
+        or before is kept, as a detector in doubt may yet roll back to it.
         """
         self._tell_incidents(state)
         self._look(state)

@@ -48,11 +48,7 @@ class Chain:
         return self._line(encode_json(record)[:-2])
 
     def take(self, line: bytes) -> dict[str, Any]:
-        """Take in the next line, and return its record.
-
-        Raises:
-            DamagedLineError: it is damaged; the next one may be taken in all the same.
-        """
+        """Take in the next line and return its record; the next one may be taken in after a DamagedLineError too."""
         body, start = line[:-_REST], self.size
         whole = line == self._line(body)
         # What the line says of itself: where only its body is damaged, the next line still follows from it.
@@ -69,11 +65,7 @@ class Chain:
 
 
 def verify_lines(path: Path, size: int | None = None) -> Chain:
-    """The chain of a journal's lines, all of them or those that begin before byte `size`.
-
-    Raises:
-        DamagedLineError: one of them is damaged, or the last one is torn.
-    """
+    """The chain of a journal's lines, or of those that begin before byte `size`; each must be whole (DamagedLineError)."""
     chain = Chain(path)
     with path.open("rb") as file:
         for line in file:
@@ -85,10 +77,8 @@ def verify_lines(path: Path, size: int | None = None) -> Chain:
 def read_journal(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
     """The records in order, all or those that begin before byte `size`; may run beside a trainer.
 
-    A last line without its end is left out: a crash tore it, or it is being written at this moment.
-
-    Raises:
-        DamagedLineError: a line is damaged.
+    A last line without its end is left out: a crash tore it, or it is being written at this moment. Any other that is
+    not whole raises DamagedLineError.
     """
     chain = Chain(path)
     with path.open("rb") as file:
@@ -129,8 +119,7 @@ class Journal:
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record and wait until it is on disk; `read_journal` gives it back equal, non-finite numbers too.
 
-        Raises:
-            NoRoomError, TypeError: no room, or JSON cannot hold the record; the journal is as it was before.
+        The journal is as it was if there is no room (NoRoomError) or JSON cannot hold the record (TypeError).
         """
         line = self._chain.encode(record)
         if self.damage is not None:
@@ -139,11 +128,7 @@ class Journal:
         self._chain.take(line)
 
     def truncate(self, size: int) -> list[dict[str, Any]]:
-        """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned.
-
-        Raises:
-            StorageError: `size` is no position of this journal, so it does not belong to the checkpoint.
-        """
+        """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned."""
         chain = verify_lines(self.path, min(size, self.size))
         if chain.size != size:
             raise StorageError(
@@ -197,8 +182,7 @@ class EventLog:
     def record(self, event: Event) -> RunState:
         """Journal an event (it is on disk when this returns), fold it into the state and show it.
 
-        Raises:
-            NoRoomError: the disk is full and nobody waits; nothing happened.
+        If the disk is full and nobody waits (NoRoomError), nothing has happened.
         """
         insist(lambda: self._journal.append(to_record(event)), self._interrupt)
         self.state = evolve(self.state, event)

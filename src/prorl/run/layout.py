@@ -53,11 +53,7 @@ def is_born(folder: Path) -> bool:
 
 
 def require_new(folder: Path, config: Mapping[str, Any]) -> None:
-    """Check that a new run of this config may begin in this folder.
-
-    Raises:
-        StorageError: it holds another run, or one that was saved, or nothing can be written there.
-    """
+    """StorageError unless a new run of this config may begin here: one that was saved, or is another, stays."""
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not (place.is_dir() and os.access(place, os.W_OK)):
         raise StorageError(
@@ -81,8 +77,7 @@ def require_new(folder: Path, config: Mapping[str, Any]) -> None:
 def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
     """Hold a lock inside the block; the kernel releases it when its holder dies. The file says who holds it.
 
-    Raises:
-        StorageError: somebody else holds it; the message says which process, and `used` what for.
+    StorageError if somebody else does: which process, and by `used` what for.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:

@@ -199,11 +199,7 @@ class Interrupt:
 
 
 def insist(write: Callable[[], T], interrupt: Interrupt | None) -> T:
-    """Write; on a full disk wait for room and write again.
-
-    Raises:
-        NoRoomError: no room, and nobody waits (`interrupt` is None, asked to stop, or not yet listening).
-    """
+    """Write; on a full disk wait for room and write again. NoRoomError if `interrupt` is None or does not wait."""
     while True:
         try:
             return write()

@@ -15,14 +15,8 @@ from typing import Any
 
 from prorl.control.events import Event, Resumed, Started, Warned, from_record
 from prorl.control.state import RunState, fold, from_json
-from prorl.envs.files import (
-    StorageError,
-    encode_json,
-    explain_no_room,
-    fsync_tree,
-    temporary_name,
-    write_atomic,
-)
+from prorl.envs import files
+from prorl.envs.files import StorageError
 from prorl.run.checkpoint import intact, is_older
 from prorl.run.journal import EventLog, Watcher, read_journal
 from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
@@ -69,11 +63,8 @@ def resume(
 
     `environment` is what besides recipe and checkpoint the bits of a result depend on, `after` how the process before
     this one ended, where somebody knows. Warnings behind the checkpoint are journalled again: what happened to
-    processes and machines happened whatever is computed anew.
-
-    Raises:
-        StorageError: the run's recipe was edited, journal and checkpoint contradict each other, or what the run
-            cannot go on without (its tokenizer, its problems) is not what it was.
+    processes and machines happened whatever is computed anew. StorageError if the recipe was edited, journal and
+    checkpoint contradict each other, or what the run cannot go on without (tokenizer, problems) is not what it was.
     """
     starts = [
         one for one in _past(store, checkpoint) if isinstance(one, (Started, Resumed)) and one.environment
@@ -108,9 +99,6 @@ def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -
 
     A branch may hold none that old; then it is the oldest. What came later is set aside: the journal goes on from
     there, and so does `log`.
-
-    Raises:
-        StorageError: there is no checkpoint, or journal and checkpoint contradict each other.
     """
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
     if checkpoint is None:
@@ -124,11 +112,8 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
     """Make the directory of a branch: what led to `checkpoint`, and nothing that came later.
 
     The best validation's checkpoint and the base go with it, if the parent still has them. The parent's lock is not
-    needed: what is copied is never changed, at most deleted, and then this fails.
-
-    Raises:
-        StorageError: the journal up to there or the reference is damaged, there is no room, or something was deleted
-            meanwhile; what was begun is removed.
+    needed: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there is
+    no room, this raises StorageError and removes what was begun.
     """
     best = checkpoint.state["best_step"]
     steps = {0, checkpoint.step, checkpoint.step if best is None else best}
@@ -139,10 +124,10 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
         parent.folder / TOKENIZER,
         *(parent.folder / EVALS / name for name in BASE_RESULTS),
     ]
-    aside = temporary_name(folder)
+    aside = files.temporary_name(folder)
     try:
         parent.require_history(checkpoint)
-        with explain_no_room(folder):
+        with files.explain_no_room(folder):
             for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
                 (aside / name).mkdir(parents=True)
             for path in chosen:
@@ -154,8 +139,8 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
                     shutil.copyfile(path, target)
             with (parent.folder / JOURNAL).open("rb") as journal:
                 (aside / JOURNAL).write_bytes(journal.read(checkpoint.journal_size))
-            write_atomic(aside / CONFIG, encode_json(config, indent=2))
-            fsync_tree(aside)
+            files.write_atomic(aside / CONFIG, files.encode_json(config, indent=2))
+            files.fsync_tree(aside)
             aside.rename(folder)
     except (shutil.Error, FileNotFoundError) as error:
         raise StorageError(
@@ -167,11 +152,7 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
 
 
 def require_same(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Check what a run cannot go on without: its problems and its tokenizer.
-
-    Raises:
-        StorageError: it changed since the run was started; the message says what to do.
-    """
+    """StorageError if what a run cannot go on without, its problems and its tokenizer, is not what it was."""
     for name, remedy in _ESSENTIAL.items():
         if name in before and name in now and before[name] != now[name]:
             raise StorageError(

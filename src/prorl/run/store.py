@@ -77,10 +77,8 @@ class RunStore:
     ) -> Self:
         """Make the directory of a new run and store its resolved config, which comes last.
 
-        A run of the same config that was killed before its first checkpoint has nothing to lose and makes way.
-
-        Raises:
-            StorageError: the folder holds a run, somebody is just beginning one there, or there is no room.
+        A run of the same config that was killed before its first checkpoint has nothing to lose and makes way; any
+        other stays (StorageError).
         """
         layout.require_new(folder, config)
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,11 +98,7 @@ class RunStore:
         return cls(folder, report=report, interrupt=interrupt)
 
     def __enter__(self) -> Self:
-        """Take the lock, clean up after a killed trainer, open the journal.
-
-        Raises:
-            StorageError: another process trains this run.
-        """
+        """Take the lock (StorageError if another process has it), clean up after a killed trainer."""
         with ExitStack() as stack:
             stack.enter_context(layout.hold_lock(self.folder / LOCK))
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
@@ -152,9 +146,7 @@ class RunStore:
             write_atomic(folder / STATE, encode_json(state, indent=1))
 
         def work() -> None:
-            found = intact(target, hashes=True)
-            if found is None or found.about != about:
-                commit(target, fill, about)
+            commit(target, fill, about)
             then()
 
         self._writing = self._writer.submit(work)
@@ -169,11 +161,8 @@ class RunStore:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
         Under the lock it is one that the run can go on from: `require_history` holds too. `up_to` is the last step
-        that counts. None means that the run has written none yet.
-
-        Raises:
-            StorageError: there are checkpoints, and none of those within `MAY_REDO` steps of the newest will do. To
-                go further back would throw weeks away without asking.
+        that counts. None means that the run has written none yet. To go back more than `MAY_REDO` steps would throw
+        weeks away without asking: that is a StorageError.
         """
         self.finish_writing()
         steps = [step for step in self.checkpoints() if up_to is None or step <= up_to]
@@ -196,11 +185,7 @@ class RunStore:
         return None
 
     def require_history(self, checkpoint: Checkpoint) -> None:
-        """Check what a run needs besides a checkpoint to go on from it: the journal up to it, and its reference.
-
-        Raises:
-            StorageError: either is damaged, or is not the one that led to this checkpoint.
-        """
+        """StorageError unless journal and reference are whole and those that led to this checkpoint."""
         chain = verify_lines(self.folder / JOURNAL, checkpoint.journal_size)
         if (chain.size, chain.hash) != (checkpoint.journal_size, checkpoint.journal_hash):
             raise StorageError(f"{self.folder / JOURNAL} is not the journal that led to {checkpoint.path}")
@@ -210,11 +195,7 @@ class RunStore:
                 raise StorageError(f"{path} is not the reference that {checkpoint.path} goes on with")
 
     def checkpoint(self, step: int) -> Checkpoint:
-        """The checkpoint of one step, every hash checked.
-
-        Raises:
-            StorageError: missing or damaged; the message names the steps there are.
-        """
+        """The checkpoint of one step, every hash checked; StorageError if it is missing or damaged."""
         self.finish_writing()
         path = self.checkpoint_folder(step)
         if not path.exists():
@@ -234,9 +215,6 @@ class RunStore:
         The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
         references, and what evaluations measured of later steps, move to `discarded/`, where a later one of the same
         name replaces an earlier one. So no file under its own name is of training that the journal does not tell of.
-
-        Raises:
-            StorageError: the journal does not reach the checkpoint.
         """
         self.finish_writing()
         if damage := self.journal.damage:
@@ -260,10 +238,7 @@ class RunStore:
         it waits for room, as the run cannot go on without; NoRoomError if nobody waits.
         """
         target, about = self.reference_folder(name), self._position()
-        found = intact(target, hashes=True)
-        if found is None or found.about != about:
-            found = insist(lambda: commit(target, write, about), self.interrupt)
-        return found.digest
+        return insist(lambda: commit(target, write, about), self.interrupt).digest
 
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
         """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file.
