@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.config.schema import DeadlinesConfig
 from prorl.control.events import Resumed, Started, Stopped, Validated, to_record
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
@@ -26,7 +27,7 @@ from prorl.run.history import (
 )
 from prorl.run.journal import verify_lines
 from prorl.run.layout import CONFIG, JOURNAL, holder, runs_below
-from prorl.run.process import Deadlines, Heartbeat
+from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
 from prorl.run.supervise import WAITING
 from support import events
@@ -251,7 +252,7 @@ def test_a_run_that_nobody_trains_and_one_that_goes_on_after_its_end(run):
 )
 def test_a_run_that_is_trained(run, phase, later, health):
     with RunStore.open(run):
-        heart = Heartbeat(run / "heartbeat.json", Deadlines(least={"learn": 50.0}))
+        heart = Heartbeat(run / "heartbeat.json", DeadlinesConfig(learn=50.0))
         heart(phase)
         heart.close()
         at = json.loads((run / "heartbeat.json").read_bytes())["at"]
@@ -263,7 +264,7 @@ def test_a_policy_that_no_longer_works_is_no_running_one(run):
     plan = some_plan(seed=0, steps=9, detectors=some_detectors())
     validations = [evaluated(0, 0.5), evaluated(1, 0.0)]
     with RunStore.open(run):
-        heart = Heartbeat(run / "heartbeat.json", Deadlines(least={"learn": 50.0}))
+        heart = Heartbeat(run / "heartbeat.json", DeadlinesConfig(learn=50.0))
         heart.follow(plan, validations[-1], fold(validations))
         heart("learn")
         heart.close()
@@ -292,7 +293,7 @@ def test_a_trainer_is_not_kept_out_by_who_only_looks(run):
 def test_a_trainer_on_another_machine_is_known_by_its_files_alone(run):
     (run / "lock").write_text("process 7 on elsewhere.example\n")
     assert condition(run, now(run, 30)) == "elsewhere: last written 30 s ago by elsewhere.example"
-    Heartbeat(run / "heartbeat.json", Deadlines(least={})).close()
+    Heartbeat(run / "heartbeat.json", DeadlinesConfig()).close()
     os.utime(run / "heartbeat.json", (now(run, 20), now(run, 20)))
     assert condition(run, now(run, 30)) == "elsewhere: last written 10 s ago by elsewhere.example"
     (run / "lock").write_text(f"process 7 on {socket.gethostname()}\n")

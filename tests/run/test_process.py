@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.schema import GuardsConfig
+from prorl.config.schema import DeadlinesConfig, GuardsConfig
 from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError
@@ -24,12 +24,12 @@ from prorl.run.process import (
     FEWEST,
     SIZE,
     WINDOW,
-    Deadlines,
     Heartbeat,
     Interrupt,
     Sample,
     Trends,
     alive,
+    deadline,
     insist,
     steps_left,
     take_sample,
@@ -39,7 +39,7 @@ from prorl.stopwatch import BETWEEN, Stopwatch
 from support.defaults import some_detectors, some_plan
 from support.events import evaluated
 
-DEADLINES = Deadlines(least={"learn": 10.0, "generate": 5.0, BETWEEN: 3.0}, factor=20.0)
+DEADLINES = DeadlinesConfig(learn=10.0, generate=5.0, between=3.0, factor=20.0)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_beat_tells_the_step_and_that_the_policy_no_longer_works_until_it_does
 
 
 @pytest.mark.parametrize(
-    ("phase", "durations", "deadline"),
+    ("phase", "durations", "seconds"),
     [
         ("learn", [], 10),
         ("learn", [0.1] * 5, 10),
@@ -90,8 +90,8 @@ def test_a_beat_tells_the_step_and_that_the_policy_no_longer_works_until_it_does
         ("unheard of", [], float("inf")),
     ],
 )
-def test_a_deadline_is_generous(phase, durations, deadline):
-    assert DEADLINES.of(phase, durations) == deadline
+def test_a_deadline_is_generous(phase, durations, seconds):
+    assert deadline(DEADLINES, phase, durations) == seconds
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff" * SIZE])

@@ -19,12 +19,13 @@ QUICK = Patience(first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
 TRAINER = """
 import faulthandler, os, signal, sys, time
 from pathlib import Path
-from prorl.run.process import Deadlines, Heartbeat
+from prorl.config.schema import DeadlinesConfig
+from prorl.run.process import Heartbeat
 folder = Path({folder!r})
 life = len(list(folder.glob("life-*")))
 (folder / f"life-{{life}}").write_text(" ".join([str(os.getpid()), *sys.argv[1:]]))
 def heart(step, deadline=60.0):
-    beating = Heartbeat(folder / "heartbeat.json", Deadlines(least={{"learn": deadline}}), step=step)
+    beating = Heartbeat(folder / "heartbeat.json", DeadlinesConfig(learn=deadline), step=step)
     beating("learn")
     return beating
 def die(number=signal.SIGKILL):
@@ -268,7 +269,7 @@ def test_a_hangup_is_ignored_under_nohup(apart, folder):
 def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, folder, send):
     code = """
         from prorl.run.process import alive
-        with alive(folder, Deadlines(least={}), step=3):
+        with alive(folder, DeadlinesConfig(), step=3):
             time.sleep(60)
     """
     process = apart(code)

@@ -65,7 +65,7 @@ class Chain:
 
 
 def verify_lines(path: Path, size: int | None = None) -> Chain:
-    """The chain of a journal's lines, or of those that begin before byte `size`; each must be whole (DamagedLineError)."""
+    """The chain of a journal's lines, or of those that begin before byte `size`; DamagedLineError if one is torn."""
     chain = Chain(path)
     with path.open("rb") as file:
         for line in file:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import signal
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -18,7 +19,7 @@ from statistics import median
 from types import FrameType
 from typing import TypeVar
 
-from prorl.config.schema import GuardsConfig
+from prorl.config.schema import DeadlinesConfig, GuardsConfig
 from prorl.control.detectors import degraded
 from prorl.control.events import Event
 from prorl.control.plan import Plan
@@ -46,20 +47,10 @@ REPEAT = 100  # steps before the same warning comes again
 CGROUP = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """Seconds that a phase may be silent: at least `least`, and `factor` times its median where that is more.
-
-    A phase that `least` does not name, as `waiting`, has no deadline.
-    """
-
-    least: Mapping[str, float]
-    factor: float = 20.0
-
-    def of(self, phase: str, durations: Collection[float]) -> float:
-        """The deadline of a phase that lately took so many seconds."""
-        usual = self.factor * median(durations) if durations else 0.0
-        return max(self.least.get(phase, float("inf")), usual)
+def deadline(deadlines: DeadlinesConfig, phase: str, durations: Collection[float]) -> float:
+    """Seconds that a phase may be silent which lately took so long; no end where the recipe names none: `waiting`."""
+    usual = deadlines.factor * median(durations) if durations else 0.0
+    return max(getattr(deadlines, phase, math.inf), usual)
 
 
 class Heartbeat:
@@ -68,7 +59,7 @@ class Heartbeat:
     The file has a fixed size and is written over in place, so a full disk cannot make a healthy trainer look dead.
     """
 
-    def __init__(self, path: Path, deadlines: Deadlines, *, step: int = 0) -> None:
+    def __init__(self, path: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self._deadlines = deadlines
         self._durations: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=DURATIONS))
@@ -85,7 +76,7 @@ class Heartbeat:
             pid=os.getpid(),
             count=self._count,
             phase=phase,
-            deadline=self._deadlines.of(phase, self._durations[phase]),
+            deadline=deadline(self._deadlines, phase, self._durations[phase]),
             step=self._step,
             at=time.time(),
             trouble=self._trouble,
@@ -103,7 +94,7 @@ class Heartbeat:
 
 
 @contextmanager
-def alive(folder: Path, deadlines: Deadlines, *, step: int = 0) -> Iterator[Heartbeat]:
+def alive(folder: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> Iterator[Heartbeat]:
     """Write the heartbeat of a run while inside, and on request where all threads are (`stacks.txt`).
 
     A bug that ends the block is written to the supervisor's log.
