@@ -37,18 +37,10 @@ from prorl.control.events import (
 )
 from prorl.control.metrics import computed, step_line
 from prorl.envs.files import StorageError
+from prorl.run import layout
 from prorl.run.checkpoint import intact
 from prorl.run.journal import Chain, DamagedLineError
-from prorl.run.layout import (
-    CONFIG,
-    HEARTBEAT,
-    JOURNAL,
-    REFERENCES,
-    holder,
-    last_holder,
-    read_config,
-    require_run,
-)
+from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, REFERENCES
 from prorl.run.store import FIRST_REFERENCE
 from prorl.run.supervise import WAITING, read_beat
 from prorl.types import UpdateStats
@@ -183,7 +175,7 @@ class RunHistory:
         before, notes = (self.config, self.health, self.notes), []
         grown = self._read_journal()
         try:
-            self.config = read_config(self.folder)
+            self.config = layout.read_config(self.folder)
         except (OSError, ValueError) as error:
             self.config = {}
             notes.append(f"{CONFIG} cannot be read: {error}")
@@ -313,7 +305,7 @@ class RunHistory:
 
 def read_history(folder: Path, *, up_to: int | None = None) -> RunHistory:
     """The run in `folder` as it is now, up to and with the step `up_to`; StorageError if there is none."""
-    require_run(folder)
+    layout.require_run(folder)
     history = RunHistory(folder, up_to=math.inf if up_to is None else up_to)
     history.refresh()
     return history
@@ -346,7 +338,7 @@ def _numbers(record: Any) -> dict[str, float]:
 def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str:
     """How a run is doing, in a word with the reason: running, degraded, waiting, hung?, stopped, done, crashed,
     elsewhere or not begun; `begun` if its journal has events, `stopped` if the last says why."""
-    pid = holder(folder)
+    pid = layout.holder(folder)
     if pid is not None:
         where, beat = f"process {pid}" if pid else "a process", read_beat(folder)
         if beat is None or beat.pid != pid:
@@ -358,7 +350,9 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str
         return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
     if stopped is not None:
         return stopped if stopped == "done" else f"stopped: {stopped}"
-    _, host = last_holder(folder)  # its lock may not reach here, and its processes do not: only files tell
+    _, host = layout.last_holder(
+        folder
+    )  # its lock may not reach here, and its processes do not: only files tell
     if not begun or host in ("", socket.gethostname()):
         return "crashed" if begun else "not begun"
     written = 0.0

@@ -70,13 +70,12 @@ def resume(
         one for one in _past(store, checkpoint) if isinstance(one, (Started, Resumed)) and one.environment
     ]
     before, now = starts[-1].environment if starts else {}, environment or {}
-    if branched_from is None:
-        if _state_of(checkpoint).config_hash != config_hash:
-            raise StorageError(
-                f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
-                f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
-            )
-        require_same(before, now)
+    if branched_from is None and _state_of(checkpoint).config_hash != config_hash:
+        raise StorageError(
+            f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
+            f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
+        )
+    rounding = changes(before, now, refuse=branched_from is None)
     damage = store.journal.damage
     state, told_again = _return_to(store, learner, checkpoint)
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
@@ -86,7 +85,7 @@ def resume(
     texts = (
         *([f"taken up again, as {after}"] if after else []),
         *([f"{damage}: what lay behind step {state.step} is set aside"] if damage else []),
-        *changes(before, now),
+        *rounding,
     )
     warnings = [event for event in told_again if isinstance(event, Warned)]
     for warned in dict.fromkeys((*warnings, *(Warned(step=state.step, text=text) for text in texts))):
@@ -151,24 +150,26 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def require_same(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """StorageError if what a run cannot go on without, its problems and its tokenizer, is not what it was."""
-    for name, remedy in _ESSENTIAL.items():
-        if name in before and name in now and before[name] != now[name]:
-            raise StorageError(
-                f"the run cannot go on exactly, as {remedy}, or go on under what there is now as a new run with "
-                "`prorl train --branch`"
-            )
+def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) -> list[str]:
+    """One sentence about everything that rounds differently now than when it was recorded.
 
-
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """One sentence about everything that rounds differently now than when it was recorded."""
-    for name in sorted((before.keys() & now.keys()) - _ESSENTIAL.keys()):
-        if before[name] != now[name]:
-            yield (
+    With `refuse`, StorageError if tokenizer or problems, which a run cannot go on without, are not what they were.
+    """
+    told = []
+    for name in sorted(before.keys() & now.keys()):
+        if before[name] == now[name]:
+            continue
+        if name not in _ESSENTIAL:
+            told.append(
                 f"{name} was {before[name]} and is now {now[name]}: from here on results may differ from those of "
                 "an uninterrupted run in their last bits"
             )
+        elif refuse:
+            raise StorageError(
+                f"the run cannot go on exactly, as {_ESSENTIAL[name]}, or go on under what there is now as a new run "
+                "with `prorl train --branch`"
+            )
+    return told
 
 
 def hash_files(folder: Path) -> str:
