@@ -22,13 +22,12 @@ from prorl.commands import (
     tell,
 )
 from prorl.config.recipe import to_json
-from prorl.config.schema import HPARAMS
+from prorl.config.schema import HPARAMS, SaveConfig
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven, ReferenceReset, Resumed, Stepped, Validated
 from prorl.control.plan import make_plan
 from prorl.control.state import Reference, RunState, evolve, fold, from_json
 from prorl.envs.files import encode_json, write_atomic
-from prorl.run.checkpoint import SaveRules
 from prorl.run.inbox import INBOX, Command, new_command, send
 from prorl.run.store import RunStore
 from support.defaults import some_resets
@@ -266,8 +265,8 @@ def test_the_data_mixture_and_the_size_of_a_step_follow_commands(tmp_path):
 
 
 def test_an_validation_a_reset_and_a_checkpoint_on_demand(tmp_path):
-    keep = SaveRules(keep_last=9)
-    run_in(tmp_path / "run", QUIET, commands={2: "validation", 5: "reset-reference", 7: "save"}, keep=keep)
+    save = SaveConfig(keep_last=9)
+    run_in(tmp_path / "run", QUIET, commands={2: "validation", 5: "reset-reference", 7: "save"}, save=save)
     assert [validation.step for validation in of(tmp_path / "run", Validated)] == [0, 2, 4, 8, 12]
     (reset,) = of(tmp_path / "run", ReferenceReset)
     assert (reset.step, reset.reason) == (5, "command")

@@ -330,12 +330,10 @@ def user_of_the_image() -> int:
     return int(user)
 
 
-def test_the_image_has_what_the_probes_of_kuberay_call():
-    (packages,) = re.findall(r"apt-get install (.+?)&&", (DEPLOY / "Containerfile").read_text(), re.DOTALL)
+def test_the_image_has_what_the_probes_of_kuberay_call_and_copies_what_exists():
+    text = (DEPLOY / "Containerfile").read_text()
+    (packages,) = re.findall(r"apt-get install (.+?)&&", text, re.DOTALL)
     assert "wget" in packages.split()
-
-
-def test_the_image_copies_what_exists():
-    copied = re.findall(r"^COPY (.+) \S+$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
+    copied = re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE)
     for path in " ".join(copied).split():
         assert (ROOT / path).exists(), path

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from prorl.config.schema import SaveConfig
 from prorl.control.events import ReferenceReset, Stepped, Warned
 from prorl.control.state import RunState, fold
 from prorl.rollout.pipeline import WaitEnded
-from prorl.run.checkpoint import SaveRules
 from support.defaults import some_resets, some_validations
 from support.fake_backend import FakeEngine, FakeLearner
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
@@ -136,7 +136,7 @@ def test_a_reset_that_nobody_foresaw_drops_what_was_sampled_ahead(tmp_path):
 
 
 def test_nothing_is_sampled_ahead_of_a_checkpoint_by_the_clock(tmp_path):
-    run_in(tmp_path / "run", STALE, keep=SaveRules(minutes=1e-9))
+    run_in(tmp_path / "run", STALE, save=SaveConfig(minutes=1e-9))
     assert set(staleness(tmp_path / "run").values()) == {0}
     assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monk
         backend.learner.update = update
 
     plan = replace(STALE, steps=12, validation=some_validations(every=0), reset=some_resets())
-    run_in(tmp_path / "run", plan, sabotage=hasten, keep=SaveRules(minutes=3))
+    run_in(tmp_path / "run", plan, sabotage=hasten, save=SaveConfig(minutes=3))
     assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
     fresh = [step for step, behind in staleness(tmp_path / "run").items() if not behind]
     assert fresh == [1, 5, 9]

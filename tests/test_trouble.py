@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from prorl.commands import parse_command
+from prorl.config.schema import SaveConfig
 from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.detectors import degraded
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Resumed, Stepped, Validated, Warned
 from prorl.control.state import fold, from_json
 from prorl.envs.types import Verdict
-from prorl.run.checkpoint import SaveRules
 from prorl.run.history import describe
 from prorl.run.inbox import INBOX, send
 from prorl.run.resume import branch, resume, roll_back
@@ -176,7 +176,7 @@ def test_of_the_time_that_was_undone_hparams_and_a_stop_are_refused_and_other_co
 ):
     folder = tmp_path / "run"
     script = {4: "note before", 6: "note after", 7: "kl.coef=0.5", 8: "stop"}
-    steered = {"sabotage": SICK, "keep": SaveRules(keep_last=9)}
+    steered = {"sabotage": SICK, "save": SaveConfig(keep_last=9)}
     assert run_in(folder, STRICT, **steered, commands=script).stopped == TOLD_TO_STOP
     assert run_in(folder, STRICT, **steered).stopped == "done"
     told = [(o.step, o.name, bool(o.refused)) for o in of(folder, CommandGiven)]
@@ -432,8 +432,8 @@ def test_interrupting_a_run_that_collapses_changes_nothing(killed, tmp_path, sto
 def test_an_operator_rolls_back_once_and_what_was_ordered_after_it_holds(tmp_path, words, landed):
     folder = tmp_path / "run"
     watch_for = {13: "kl.coef=0.5", 17: words}
-    keep = SaveRules(keep_last=9)
-    state, _ = steered(folder, commands=watch_for, keep=keep)
+    save = SaveConfig(keep_last=9)
+    state, _ = steered(folder, commands=watch_for, save=save)
     (back,) = of(folder, Intervened)
     assert (back.detector, back.from_step, back.step, back.lr_scale) == ("command", 17, landed, 1.0)
     assert describe(back, 40) == (

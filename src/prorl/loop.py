@@ -265,7 +265,7 @@ def _reset_reference(decision: ResetReference, run: Run) -> ReferenceReset:
         source_step = state.best_step
     elif target == "best":
         target = "current"  # a full disk has cost the best one
-    source = None if source_step == state.step else run.store.checkpoint_path(source_step)
+    source = None if source_step == state.step else run.store.checkpoint(source_step).path
     learner = run.backend.learner
     learner.reset_reference(source, clear_optimizer=decision.optimizer == "clear")
     name = f"ref_{state.references_born + 1:03d}"

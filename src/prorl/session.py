@@ -34,10 +34,10 @@ from prorl.lab.measurement import (
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
-from prorl.run.checkpoint import Checkpointer, SaveRules
+from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
-from prorl.run.process import Deadlines, Heartbeat, Interrupt, alive
+from prorl.run.process import Heartbeat, Interrupt, alive
 from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
 
@@ -64,7 +64,7 @@ def start_run(
     with (
         closing(session.backend),
         _created(folder, config, console, interrupt) as store,
-        alive(folder, _deadlines(config)) as heart,
+        alive(folder, config.deadlines) as heart,
     ):
         session.backend.sync(0)
         measure_base(store, session, console, heart)
@@ -162,7 +162,7 @@ def _go_on(
     branched_from: str | None = None,
     after: str = "",
 ) -> RunState:
-    with alive(store.folder, _deadlines(session.config), step=checkpoint.step) as heart:
+    with alive(store.folder, session.config.deadlines, step=checkpoint.step) as heart:
         taken_up = partial(resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
         return _run(session, store, taken_up, console, interrupt, heart)
 
@@ -186,7 +186,7 @@ def _run(
             watchers=[partial(heart.follow, plan), live, scalars],
         )
         interrupt.heartbeat = heart
-        checkpointer = Checkpointer(store, session.backend, event_log, _save_rules(config), heartbeat=heart)
+        checkpointer = Checkpointer(store, session.backend, event_log, config.save, config.guards, heart)
         run = Run(
             session=session,
             store=store,
@@ -233,12 +233,3 @@ def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[
             f"these changes, or go on under the new recipe as a new run with `prorl train --branch {folder.name} …`"
         )
     return wanted
-
-
-def _deadlines(config: RunConfig) -> Deadlines:
-    least = config.deadlines.model_dump()
-    return Deadlines(factor=least.pop("factor"), least=least)
-
-
-def _save_rules(config: RunConfig) -> SaveRules:
-    return SaveRules(**config.save.model_dump(exclude={"every"}), **config.guards.model_dump())

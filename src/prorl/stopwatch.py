@@ -1,7 +1,4 @@
-"""Where the seconds of a step go, by named phase. Times are reported and never decide anything.
-
-Whoever watches over the process hears each phase begin and end through a `Pulse`.
-"""
+"""Where the seconds of a step go, by named phase. Times are reported and never decide anything."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ class Stopwatch:
 
     def __init__(self, pulse: Pulse = unheard, *, within: str | None = None) -> None:
         """`within` is the one name under which `pulse` hears of every phase, as of those of a validation."""
-        self._pulse = pulse
-        self._within = within
+        self._pulse, self._within = pulse, within
         self._started = time.perf_counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
 

@@ -11,7 +11,7 @@ from prorl.config.recipe import to_json
 from prorl.data import warmup_texts
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
-from prorl.run.layout import prepare
+from prorl.run.store import RunStore
 from support.commands import done, refused
 from support.evaluations import evaluation, kept, result
 from support.recipes import recipe
@@ -38,7 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     folder = tmp_path / "runs" / "tiny"
-    prepare(folder, to_json(CONFIG))
+    RunStore.create(folder, to_json(CONFIG))
     shown = max(warmup_texts(CONFIG), key=len)
     for step, text in ((9, shown), (10, NEW)):
         write(folder / "evals" / "evaluation" / f"step_{step:06d}.parquet", step, text)
@@ -94,5 +94,5 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(run, tmp_path):
     assert "choose two lengths" in refused("creativity", "tiny", "--longest", "99")
     assert "there is no corpus missing.txt" in refused("creativity", "tiny", "--corpus", "missing.txt")
     empty = tmp_path / "runs" / "empty"
-    prepare(empty, to_json(CONFIG))
+    RunStore.create(empty, to_json(CONFIG))
     assert "make one first, with `prorl eval`" in refused("creativity", "empty")

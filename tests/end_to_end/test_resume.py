@@ -55,14 +55,18 @@ def test_the_long_run_has_what_could_go_wrong(uninterrupted):
     assert [event.length_weight for event in of_kind(uninterrupted, Stepped)] == [1, 1, 0, 1, 1, 0]
 
 
+def assert_same(run: Path, uninterrupted: Path) -> None:
+    assert contents(run) == contents(uninterrupted)
+    assert timeless(run) == timeless(uninterrupted)
+
+
 @pytest.mark.parametrize("stop", [3, 4])  # between two resets, and where one falls on the same step
 def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_path, stop):
     run = tmp_path / "run"
     halted = start_run(config, run, CtrlC(stop))
     assert (halted.stopped, halted.step) == ("interrupted", stop)
     assert resume_run(run, quiet()).stopped == "done"
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
+    assert_same(run, uninterrupted)
     assert [event.step for event in of_kind(run, Resumed)] == [stop]
 
 
@@ -72,8 +76,7 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_only_what_was_not_saved(config,
         start_run(config, run, CtrlC(3, times=2))
     assert folders(run / "checkpoints") == ["step_000000", "step_000002"]
     assert resume_run(run, quiet()).stopped == "done"
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
+    assert_same(run, uninterrupted)
 
 
 KILL_AFTER = """
@@ -98,18 +101,20 @@ main()
 """`prorl`, killed from within right after the learner's method NAME was called COUNT times."""
 
 
+def kill_after(method: str, count: int, recipe: Path, run: Path) -> None:
+    command = ["train", str(recipe), "--run", str(run), "--no-supervise"]
+    killed = [sys.executable, "-c", KILL_AFTER, method, str(count), *command]
+    process = subprocess.run(killed, capture_output=True, text=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+
+
 def test_a_killed_run_goes_on_as_if_it_had_not_been(uninterrupted, write_recipe, tmp_path):
     run = tmp_path / "run"
-    command = ["train", str(write_recipe(tmp_path, **LONG)), "--run", str(run), "--no-supervise"]
-    process = subprocess.run(
-        [sys.executable, "-c", KILL_AFTER, "update", "4", *command], capture_output=True, text=True
-    )
-    assert process.returncode == -signal.SIGKILL, process.stderr
+    kill_after("update", 4, write_recipe(tmp_path, **LONG), run)
     assert "step_000000" in folders(run / "checkpoints")
     assert "step_000004" not in folders(run / "checkpoints")
     assert resume_run(run, quiet()).stopped == "done"
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
+    assert_same(run, uninterrupted)
     assert not list(run.rglob(".*")), "what the killed process left unfinished is removed"
 
 
@@ -118,18 +123,13 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
 ):
     run = tmp_path / "run"
     recipe = write_recipe(tmp_path, **LONG)
-    command = ["train", str(recipe), "--run", str(run), "--no-supervise"]
-    process = subprocess.run(
-        [sys.executable, "-c", KILL_AFTER, "save_reference", "1", *command], capture_output=True, text=True
-    )
-    assert process.returncode == -signal.SIGKILL, process.stderr
+    kill_after("save_reference", 1, recipe, run)
     assert folders(run / "checkpoints") == []
     base = run / "evals" / "measurement" / "base.parquet"
     measured = base.stat().st_mtime_ns
     assert start_run(load_recipe(str(recipe)), run, quiet()).stopped == "done"
     assert base.stat().st_mtime_ns == measured, "what was measured is not again"
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
+    assert_same(run, uninterrupted)
 
 
 # -- damage
@@ -172,8 +172,7 @@ def test_damage_costs_the_steps_since_an_older_checkpoint_and_no_bit(
     assert resume_run(run, Console(RichConsole(file=text, width=1000))).stopped == "done"
     assert said in text.getvalue()
     assert [event.step for event in of_kind(run, Resumed)] == [step]
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
+    assert_same(run, uninterrupted)
 
 
 def test_damage_before_every_checkpoint_ends_for_good_with_its_place(uninterrupted, tmp_path):
@@ -196,15 +195,12 @@ def halted(config, tmp_path) -> Path:
     return tmp_path / "run"
 
 
-def test_thread_count_device_and_versions_are_recorded(halted):
+def test_another_torch_is_told_and_what_the_bits_depend_on_is_recorded(halted, monkeypatch):
     config = json.loads((halted / "config.json").read_bytes())
     assert (config["threads"], config["device"]) == (1, "cpu")
     (started,) = of_kind(halted, Started)
     assert started.environment.keys() >= {"torch", "transformers", "processor", "tokenizer", "problems"}
     assert started.environment["torch"] == torch.__version__
-
-
-def test_another_torch_is_told_and_journalled(halted, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "9.9.9")
     resume_run(halted, quiet())
     (warned,) = of_kind(halted, Warned)

@@ -1,30 +1,31 @@
 """When a run is saved, what a full disk costs, and what goes: nothing that anything still needs."""
 
 import errno
+import shutil
 import threading
-from dataclasses import replace
 
 import pytest
 
+from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Started, Stopped, Warned, from_record
 from prorl.control.state import Reference, RunState
 from prorl.envs.files import NoRoomError
 from prorl.run import checkpoint
-from prorl.run.checkpoint import Checkpointer, SaveRules, prune
-from prorl.run.journal import EventLog
+from prorl.run.checkpoint import Checkpointer, prune
+from prorl.run.journal import EventLog, read_journal
 from prorl.run.process import Interrupt
 from prorl.run.store import RunStore
 from support.events import stepped
 
 
 class Learner:
-    """Its weights are a number; a write waits for `gate` and fails while the disk is full. It is a backend too."""
+    """Its weights are a number; a write waits for `gate` and fails with `failure`. It is a backend too."""
 
     def __init__(self) -> None:
         self.learner = self
         self.told = []
         self.weights = 0
-        self.full = False
+        self.failure = None
         self.gate = threading.Event()
         self.gate.set()
 
@@ -37,8 +38,8 @@ class Learner:
 
         def write(folder):
             self.gate.wait(10)
-            if self.full:
-                raise NoRoomError("the disk is full")
+            if self.failure:
+                raise self.failure
             (folder / "model").write_text(str(kept))
 
         return write
@@ -69,16 +70,24 @@ def event_log(store):
 
 @pytest.fixture
 def checkpointer(store, learner, event_log):
-    def make(**rules) -> Checkpointer:
-        return Checkpointer(store, learner, event_log, SaveRules(**rules))
+    def make(memory_stop=0.02, **rules) -> Checkpointer:
+        guards = GuardsConfig(memory_stop=memory_stop)
+        return Checkpointer(store, learner, event_log, SaveConfig(**rules), guards)
 
     return make
 
 
-def go(checkpointer, event_log, learner, step, *, due=True):
-    """One step and what follows it."""
-    learner.weights = step
-    checkpointer.keep(event_log.record(stepped(step)), due=due, good_step=0)
+@pytest.fixture
+def go(event_log, store, learner):
+    """One step and what follows it, when the write before has ended or while it is under way."""
+
+    def step(checkpointer, number, *, due=True, wait=True, failure=None):
+        if wait:
+            store.finish_writing()
+        learner.weights, learner.failure = number, failure
+        checkpointer.keep(event_log.record(stepped(number)), due=due, good_step=0)
+
+    return step
 
 
 def saved(store):
@@ -87,164 +96,121 @@ def saved(store):
 
 
 def warnings(store):
-    return [event for event in map(from_record, store.journal.read()) if isinstance(event, Warned)]
+    return [
+        event for event in map(from_record, read_journal(store.journal.path)) if isinstance(event, Warned)
+    ]
 
 
-def test_the_weights_are_those_of_its_step_however_long_the_write_takes(
-    checkpointer, store, event_log, learner
-):
+FULL = NoRoomError("the disk is full")
+
+
+def test_the_weights_are_those_of_its_step_however_long_the_write_takes(checkpointer, store, learner, go):
     keep = checkpointer()
     learner.gate.clear()
-    go(keep, event_log, learner, 1)
-    go(keep, event_log, learner, 2, due=False)
+    go(keep, 1)
+    go(keep, 2, due=False, wait=False)
     assert store.checkpoints() == {}
-    learner.gate.set()
-    assert saved(store) == {1: "1"}
-    assert store.latest_checkpoint().state["step"] == 1
-
-
-def test_one_write_waits_for_the_one_before(checkpointer, store, event_log, learner):
-    keep = checkpointer()
-    learner.gate.clear()
-    go(keep, event_log, learner, 1)
     threading.Timer(0.1, learner.gate.set).start()
-    go(keep, event_log, learner, 2)
+    go(keep, 3, wait=False)  # waits for the write before
     assert 1 in store.checkpoints()
-    assert saved(store) == {1: "1", 2: "2"}
+    assert saved(store) == {1: "1", 3: "3"}
+    assert store.latest_checkpoint().state["step"] == 3
 
 
-def test_the_end_of_a_run_is_saved_before_keep_returns(checkpointer, store, event_log, learner):
-    keep = checkpointer()
+def test_the_end_of_a_run_is_saved_before_keep_returns(checkpointer, store, event_log):
     state = event_log.record(Stopped(step=0, reason="interrupted"))
-    keep.keep(state, due=False, good_step=0)
+    checkpointer().keep(state, due=False, good_step=0)
     assert list(store.checkpoints()) == [0]
 
 
-def test_nothing_is_saved_before_its_time(checkpointer, store, event_log, learner):
-    keep = checkpointer(minutes=0.0)
-    go(keep, event_log, learner, 1, due=False)
-    assert saved(store) == {}
+@pytest.mark.parametrize(("minutes", "found"), [(0.0, {}), (1e-9, {1: "1"}), (60.0, {})])
+def test_the_clock_saves_too_and_nothing_before_its_time(checkpointer, store, go, minutes, found):
+    go(checkpointer(minutes=minutes), 1, due=False)
+    assert saved(store) == found
 
 
-def test_the_clock_saves_too(checkpointer, store, event_log, learner):
-    keep = checkpointer(minutes=1e-9)
-    go(keep, event_log, learner, 1, due=False)
-    assert saved(store) == {1: "1"}
-
-
-def test_a_full_disk_costs_a_checkpoint_and_never_the_run(checkpointer, store, event_log, learner):
-    keep = checkpointer(retry_seconds=0.0)
-    go(keep, event_log, learner, 1)
-    store.finish_writing()
-    learner.full = True
-    go(keep, event_log, learner, 2)
-    store.finish_writing()
-    go(keep, event_log, learner, 3, due=False)
+def test_a_full_disk_costs_a_checkpoint_and_never_the_run(checkpointer, store, go, monkeypatch):
+    monkeypatch.setattr(checkpoint, "RETRY", 0.0)
+    keep = checkpointer(keep_last=1)
+    go(keep, 1)
+    go(keep, 2, failure=FULL)
+    go(keep, 3, due=False, failure=FULL)
     assert [warned.step for warned in warnings(store)] == [3]
-    store.finish_writing()
-    learner.full = False
-    go(keep, event_log, learner, 4, due=False)
-    assert saved(store) == {1: "1", 4: "4"}
+    assert saved(store) == {1: "1"}
+    go(keep, 4, due=False)
+    assert saved(store) == {4: "4"}
     assert all("the run goes on and tries again" in warned.text for warned in warnings(store))
 
 
-def test_a_full_disk_is_not_tried_at_every_step(checkpointer, store, event_log, learner):
-    keep = checkpointer(retry_seconds=1000.0)
-    go(keep, event_log, learner, 1)
-    store.finish_writing()
-    learner.full = True
-    go(keep, event_log, learner, 2)
+def test_a_full_disk_is_not_tried_at_every_step(checkpointer, store, go):
+    keep = checkpointer()
+    go(keep, 1)
+    go(keep, 2, failure=FULL)
     for step in range(3, 9):
-        store.finish_writing()
-        go(keep, event_log, learner, step, due=False)
+        go(keep, step, due=False, failure=FULL)
     assert len(warnings(store)) == 1
 
 
-def test_room_is_looked_for_before_anything_is_copied(checkpointer, store, event_log, learner, monkeypatch):
-    keep = checkpointer(retry_seconds=0.0)
-    go(keep, event_log, learner, 1)
+def test_room_is_looked_for_before_anything_is_copied(checkpointer, store, learner, go, monkeypatch):
+    keep = checkpointer()
+    go(keep, 1)
     store.finish_writing()
-    monkeypatch.setattr("prorl.run.checkpoint.free_bytes", lambda path: 1)
+    monkeypatch.setattr("prorl.envs.files.free_bytes", lambda path: 1)
     monkeypatch.setattr(learner, "snapshot", lambda: pytest.fail("there is no room for it"))
-    go(keep, event_log, learner, 2)
+    go(keep, 2)
     (warned,) = warnings(store)
     assert "no space left for a checkpoint" in warned.text
 
 
-def test_a_run_that_cannot_be_saved_even_once_ends(checkpointer, store, event_log, learner):
+def test_a_run_that_cannot_be_saved_even_once_ends(checkpointer, go):
     keep = checkpointer()
-    learner.full = True
-    go(keep, event_log, learner, 1)
-    store.finish_writing()
+    go(keep, 1, failure=FULL)
     with pytest.raises(NoRoomError):
-        go(keep, event_log, learner, 2, due=False)
+        go(keep, 2, due=False)
 
 
-def test_an_end_that_cannot_be_saved_is_said(checkpointer, store, event_log, learner):
+def test_an_end_that_cannot_be_saved_is_said(checkpointer, store, event_log, learner, go):
     keep = checkpointer()
-    go(keep, event_log, learner, 1)
+    go(keep, 1)
     store.finish_writing()
-    learner.full = True
+    learner.failure = FULL
     with pytest.raises(NoRoomError):
         keep.keep(event_log.record(Stopped(step=1, reason="done")), due=True, good_step=0)
     assert saved(store) == {1: "1"}
 
 
-def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(checkpointer, store, event_log, learner):
+def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(checkpointer, go):
     keep = checkpointer()
-    go(keep, event_log, learner, 1)
-
-    def broken():
-        def write(folder):
-            raise ZeroDivisionError
-
-        return write
-
-    store.finish_writing()
-    learner.snapshot = broken
-    go(keep, event_log, learner, 2)
-    store.finish_writing()
+    go(keep, 1)
+    go(keep, 2, failure=ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        go(keep, event_log, learner, 3)
+        go(keep, 3)
 
 
-def test_old_checkpoints_go_once_the_new_one_is_safe(checkpointer, store, event_log, learner):
+def test_old_checkpoints_go_once_the_new_one_is_safe(checkpointer, store, go):
     keep = checkpointer(keep_last=2)
     for step in range(1, 5):
-        go(keep, event_log, learner, step)
+        go(keep, step)
     assert saved(store) == {3: "3", 4: "4"}
 
 
-def test_a_failed_write_deletes_nothing(checkpointer, store, event_log, learner):
-    keep = checkpointer(keep_last=1, retry_seconds=1000.0)
-    go(keep, event_log, learner, 1)
-    store.finish_writing()
-    learner.full = True
-    go(keep, event_log, learner, 2)
-    assert saved(store) == {1: "1"}
-
-
-def test_want_of_memory_asks_to_stop(store, learner, event_log):
+def test_want_of_memory_asks_to_stop(checkpointer, store, event_log):
     store.interrupt = Interrupt(lambda text: None)
-    keep = Checkpointer(store, learner, event_log, SaveRules(memory_stop=0.999999))
-    state = event_log.record(stepped(1))
-    keep.keep(state, due=False, good_step=0)
-    keep.keep(replace(state), due=False, good_step=0)  # the same step again, of a paused run
+    keep, state = checkpointer(memory_stop=0.999999), event_log.record(stepped(1))
+    for _ in range(2):  # the same step again, of a paused run
+        keep.keep(state, due=False, good_step=0)
     assert store.interrupt()
     (warned,) = warnings(store)
     assert "memory is nearly used up" in warned.text
 
 
-def test_what_was_mended_is_journalled_once_after_the_next_step(store, learner, event_log):
+def test_what_was_mended_is_journalled_once_after_the_next_step(checkpointer, store, learner, go):
     learner.told = ["engine 1 has died", "engine 0 was silent"]
-    keep = Checkpointer(store, learner, event_log)
-    go(keep, event_log, learner, 1)
-    go(keep, event_log, learner, 2, due=False)
-    assert [(warned.step, warned.text) for warned in warnings(store)] == [
-        (1, "engine 1 has died"),
-        (1, "engine 0 was silent"),
-    ]
-    store.finish_writing()
+    keep = checkpointer()
+    go(keep, 1)
+    go(keep, 2, due=False)
+    told = [(warned.step, warned.text) for warned in warnings(store)]
+    assert told == [(1, "engine 1 has died"), (1, "engine 0 was silent")]
 
 
 def save(text):
@@ -255,34 +221,30 @@ def pruned(store, *, best=None, good=0, live=None, position=None, **rules):
     held = live and Reference(name=live, birth_step=0, parent=None, reason="start", hash="h")
     state = RunState(best_step=best, reference=held)
     at = store.journal.size if position is None else position
-    prune(store, SaveRules(**rules), state, position=at, good=good)
+    prune(store, SaveConfig(**rules), state, position=at, good=good)
 
 
 def train(store, *steps, reference=None):
     for step in steps:
         store.journal.append({"step": step})
         state = {"step": step, "reference": reference and {"name": reference}}
-        store.write_checkpoint(step, state, save(f"weights {step}"))
+        store.write_checkpoint(step, state, save(f"weights {step}")).result()
 
 
-def on_disk(store, kind="checkpoints"):
-    return {path.name for path in (store.folder / kind).iterdir()}
-
-
-def steps(store):
-    return {int(name.removeprefix("step_")) for name in on_disk(store)}
+def references(store):
+    return {path.name for path in (store.folder / "references").iterdir()}
 
 
 @pytest.mark.parametrize(
     ("last", "every", "best", "good", "left"),
     [
-        (1, 0, None, 0, {0, 9}),
-        (2, 0, None, 0, {0, 5, 9}),
-        (1, 0, 2, 7, {0, 2, 5, 9}),
-        (2, 0, 9, 0, {0, 5, 9}),
-        (9, 0, None, 0, {0, 2, 5, 9}),
-        (1, 0, 7, 0, {0, 9}),
-        (1, 5, None, 0, {0, 5, 9}),
+        (1, 0, None, 0, [0, 9]),
+        (2, 0, None, 0, [0, 5, 9]),
+        (1, 0, 2, 7, [0, 2, 5, 9]),
+        (2, 0, 9, 0, [0, 5, 9]),
+        (9, 0, None, 0, [0, 2, 5, 9]),
+        (1, 0, 7, 0, [0, 9]),
+        (1, 5, None, 0, [0, 5, 9]),
     ],
 )
 def test_the_newest_the_base_the_best_the_good_and_those_of_the_cadence_stay(
@@ -290,19 +252,14 @@ def test_the_newest_the_base_the_best_the_good_and_those_of_the_cadence_stay(
 ):
     train(store, 0, 2, 5, 9)
     pruned(store, keep_last=last, keep_every=every, best=best, good=good)
-    assert steps(store) == left
+    assert list(store.checkpoints()) == left
 
 
 def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
     train(store, 1, 2, 3)
-    (store.checkpoint_path(3) / "model").unlink()
+    (store.checkpoint_folder(3) / "model").unlink()
     pruned(store, keep_last=1)
     assert store.latest_checkpoint().step == 2
-
-
-def test_one_must_stay(store):
-    with pytest.raises(ValueError, match="keep_last is 0"):
-        pruned(store, keep_last=0)
 
 
 def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch):
@@ -311,9 +268,11 @@ def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch
     def remove(folder):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(checkpoint, "remove", remove)  # root, who may run the tests, is denied nothing
+    monkeypatch.setattr(shutil, "rmtree", remove)  # root, who may run the tests, is denied nothing
     pruned(store, keep_last=1)
-    assert reports == [f"cannot delete the old checkpoint {store.checkpoint_path(1)}: Permission denied"]
+    (said,) = reports
+    assert said.startswith(f"cannot delete {store.checkpoint_folder(1)}, ")
+    assert said.endswith("Permission denied")
 
 
 @pytest.fixture
@@ -327,23 +286,18 @@ def with_references(store):
 
 @pytest.mark.parametrize(
     ("rule", "left"),
-    [
-        ("all", {"ref_0", "ref_1", "ref_2", "ref_3"}),
-        ("needed", {"ref_0", "ref_1", "ref_3"}),
-    ],
+    [("all", {"ref_0", "ref_1", "ref_2", "ref_3"}), ("needed", {"ref_0", "ref_1", "ref_3"})],
 )
 def test_a_reference_stays_while_a_checkpoint_needs_it(with_references, rule, left):
-    store = with_references
-    pruned(store, keep_last=1, keep_references=rule, best=5, live="ref_3")
-    assert steps(store) == {0, 5, 9}
-    assert on_disk(store, "references") == left
+    pruned(with_references, keep_last=1, keep_references=rule, best=5, live="ref_3")
+    assert list(with_references.checkpoints()) == [0, 5, 9]
+    assert references(with_references) == left
 
 
 def test_nothing_goes_while_a_checkpoint_does_not_say_what_it_needs(with_references, reports):
-    store = with_references
-    (store.checkpoint_folder(5) / "state.json").write_text("{")
-    pruned(store, keep_last=1, keep_references="needed", best=5, live="ref_3")
-    assert len(on_disk(store, "references")) == 4
+    (with_references.checkpoint_folder(5) / "state.json").write_text("{")
+    pruned(with_references, keep_last=1, keep_references="needed", best=5, live="ref_3")
+    assert len(references(with_references)) == 4
     assert "no reference is deleted" in reports[-1]
 
 
@@ -354,4 +308,4 @@ def test_the_live_reference_stays_although_no_checkpoint_holds_it_yet(with_refer
     store.journal.append({"step": 10})
     store.write_reference("ref_later", save("born while the checkpoint was being written"))
     pruned(store, keep_last=1, keep_references="needed", position=position, live="ref_live")
-    assert on_disk(store, "references") == {"ref_0", "ref_3", "ref_live", "ref_later"}
+    assert references(store) == {"ref_0", "ref_3", "ref_live", "ref_later"}

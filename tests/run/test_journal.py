@@ -45,26 +45,13 @@ def fill(path, count):
 
 def test_records_are_on_disk_when_append_returns(path):
     journal = Journal(path)
-    for number in range(3):
-        journal.append({"step": number, "text": "zwei\nZeilen ✓"})
-        assert records(path)[-1] == {"step": number, "text": "zwei\nZeilen ✓"}
+    for number in (0, math.nan, math.inf, -math.inf):
+        record = {"step": number, "text": "zwei\nZeilen ✓"}
+        journal.append(record)
+        assert repr(records(path)[-1]) == repr(record)
         assert journal.size == path.stat().st_size
-    assert list(journal.read()) == records(path)
+    assert len(list(read_journal(path, journal.size - 1))) == 4
     journal.close()
-
-
-def test_appending_goes_on_after_reopening(path):
-    fill(path, 2)
-    fill(path, 1)
-    assert [record["step"] for record in records(path)] == [0, 1, 0]
-
-
-def test_non_finite_numbers_survive(path):
-    record = {"loss": math.nan, "norms": [math.inf, -math.inf, 0.1]}
-    journal = Journal(path)
-    journal.append(record)
-    journal.close()
-    assert repr(records(path)) == repr([record])
 
 
 def test_a_record_that_json_cannot_hold_leaves_no_trace(path):
@@ -147,11 +134,6 @@ def test_a_reader_ignores_new_fields_and_counts_new_kinds(path):
         list(one_of_each()),
         ("events that a newer prorl wrote are left out: 2 of kind 'teleported', 1 of kind ['odd']",),
     )
-
-
-def test_a_line_that_is_being_written_is_no_event_yet(path):
-    path.write_bytes(lines([stepped(1), stepped(2)])[:-3])
-    assert read_by_history(path) == ([stepped(1)], (UNFINISHED,))
 
 
 def test_truncate_moves_the_rest_aside(path):

@@ -5,14 +5,15 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.control.events import Stopped
-from prorl.control.state import RunState, fold
+from prorl.config.schema import DeadlinesConfig, GuardsConfig
+from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError
 from prorl.rollout.pipeline import WaitEnded
@@ -23,26 +24,22 @@ from prorl.run.process import (
     FEWEST,
     SIZE,
     WINDOW,
-    Deadlines,
     Heartbeat,
     Interrupt,
     Sample,
     Trends,
     alive,
+    deadline,
     insist,
     steps_left,
     take_sample,
 )
-from prorl.run.supervise import WAITING, Beat, Watchdog, read_beat
+from prorl.run.supervise import WAITING, read_beat
 from prorl.stopwatch import BETWEEN, Stopwatch
 from support.defaults import some_detectors, some_plan
 from support.events import evaluated
 
-DEADLINES = Deadlines(least={"learn": 10.0, "generate": 5.0, BETWEEN: 3.0}, factor=20.0)
-
-
-def beat(count=1, deadline=10.0):
-    return Beat(pid=1, count=count, phase="learn", deadline=deadline, step=0, at=0.0)
+DEADLINES = DeadlinesConfig(learn=10.0, generate=5.0, between=3.0, factor=20.0)
 
 
 @pytest.fixture
@@ -71,33 +68,20 @@ def test_the_phases_of_an_validation_beat_under_its_name():
     assert heard == ["validation", BETWEEN]
 
 
-def test_the_step_follows_the_run(heart, tmp_path):
-    assert read_beat(tmp_path).step == 3
-    heart.follow(some_plan(seed=0, steps=9), Stopped(step=4, reason="done"), RunState(step=4))
-    heart("learn")
-    beat = read_beat(tmp_path)
-    assert (beat.step, beat.trouble) == (4, "")
-
-
-def test_a_beat_tells_that_the_policy_no_longer_works_until_it_does(heart, tmp_path):
+def test_a_beat_tells_the_step_and_that_the_policy_no_longer_works_until_it_does(heart, tmp_path):
     plan = some_plan(seed=0, steps=9, detectors=some_detectors())
     events = [evaluated(0, 0.5), evaluated(1, 0.01), evaluated(2, 0.4)]
-    told = []
+    told = [(read_beat(tmp_path).step, "")]
     for last in range(1, 4):
-        heart.follow(plan, events[last - 1], fold(events[:last]))
+        heart.follow(plan, events[last - 1], replace(fold(events[:last]), step=last + 3))
         heart("learn")
-        told.append(read_beat(tmp_path).trouble)
-    assert told == ["", "the validation is at most 16% of the best one", ""]
-
-
-def test_the_file_never_grows(heart, tmp_path):
-    for _ in range(50):
-        heart("learn")
-    assert (tmp_path / "heartbeat.json").stat().st_size == SIZE
+        told.append((read_beat(tmp_path).step, read_beat(tmp_path).trouble))
+    assert told == [(3, ""), (4, ""), (5, "the validation is at most 16% of the best one"), (6, "")]
+    assert (tmp_path / "heartbeat.json").stat().st_size == SIZE, "the file never grows"
 
 
 @pytest.mark.parametrize(
-    ("phase", "durations", "deadline"),
+    ("phase", "durations", "seconds"),
     [
         ("learn", [], 10),
         ("learn", [0.1] * 5, 10),
@@ -106,8 +90,8 @@ def test_the_file_never_grows(heart, tmp_path):
         ("unheard of", [], float("inf")),
     ],
 )
-def test_a_deadline_is_generous(phase, durations, deadline):
-    assert DEADLINES.of(phase, durations) == deadline
+def test_a_deadline_is_generous(phase, durations, seconds):
+    assert deadline(DEADLINES, phase, durations) == seconds
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff" * SIZE])
@@ -116,20 +100,6 @@ def test_what_is_no_beat_is_none(tmp_path, content):
     assert read_beat(tmp_path) is None
     path.write_bytes(content)
     assert read_beat(tmp_path) is None
-
-
-def test_silence_is_counted_until_the_next_beat():
-    watchdog = Watchdog()
-    assert not watchdog.overdue(beat(1), 100.0), "the first look says nothing about how long it has been"
-    assert not watchdog.overdue(beat(1), 9.0)
-    assert not watchdog.overdue(beat(2), 9.0)
-    assert not watchdog.overdue(beat(2), 10.0)
-    assert watchdog.overdue(beat(2), 0.5)
-
-
-def test_a_pause_on_purpose_has_no_end():
-    watchdog = Watchdog()
-    assert not any(watchdog.overdue(beat(deadline=float("inf")), 1e9) for _ in range(3))
 
 
 def test_a_jump_of_the_wall_clock_changes_no_duration(heart, tmp_path, monkeypatch):
@@ -184,11 +154,13 @@ def wish():
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 75), (signal.SIGHUP, 129)],
 )
 def test_a_signal_is_a_wish_with_its_exit_status(wish, kind, status):
+    before = signal.getsignal(kind)
     with wish.listening():
         assert not wish()
         signal.raise_signal(kind)
         assert wish()
     assert wish.status == status
+    assert signal.getsignal(kind) is before
 
 
 def test_the_second_ctrl_c_ends_at_once_but_an_echo_of_the_first_does_not(wish):
@@ -196,23 +168,10 @@ def test_the_second_ctrl_c_ends_at_once_but_an_echo_of_the_first_does_not(wish):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         time.sleep(ECHO)
+        signal.raise_signal(signal.SIGTERM)  # nor does a scheduler that repeats itself
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-
-
-def test_a_scheduler_that_repeats_itself_is_heard_once(wish):
-    with wish.listening():
-        signal.raise_signal(signal.SIGTERM)
-        time.sleep(ECHO)
-        signal.raise_signal(signal.SIGTERM)
-    assert wish.status == 143
-
-
-def test_the_handlers_of_before_come_back(wish):
-    before = signal.getsignal(signal.SIGTERM)
-    with wish.listening():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert wish.status == 130
 
 
 def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(wish):
@@ -283,9 +242,9 @@ def samples(steps, *, resident=lambda step: GB, available=8 * GB, disk=lambda st
     ]
 
 
-def texts(taken, warn_steps=200):
-    trends = Trends(warn_steps)
-    return [text for sample in taken for text in trends.warnings(sample)]
+def texts(taken, warn_steps=200, memory_stop=0.0):
+    trends = Trends(GuardsConfig(warn_steps=warn_steps, memory_stop=memory_stop))
+    return [text for sample in taken for text in trends.look(sample)[0]]
 
 
 def test_a_leak_is_told_early_and_not_at_every_step():
@@ -312,17 +271,16 @@ def test_a_disk_that_fills_is_told():
     ],
 )
 def test_what_is_no_trend_is_not_told(resident):
-    assert texts(samples(100, resident=resident)) == []
-
-
-def test_a_checkpoint_that_takes_the_place_of_another_is_no_trend():
-    assert texts(samples(100, disk=lambda step: 30 * GB if step % 10 else 24 * GB)) == []
+    checkpoints = {"disk": lambda step: 30 * GB if step % 10 else 24 * GB}  # one takes the place of another
+    assert texts(samples(100, resident=resident, **checkpoints)) == []
 
 
 def test_want_of_memory_stops_before_the_machine_dies():
     (sample,) = samples(1, available=GB // 4)
-    assert "250.0 MB of 16.0 GB are left" in sample.memory_is_out(0.02)
-    assert sample.memory_is_out(0.0) == ""
+    ((said,), grave) = Trends(GuardsConfig(memory_stop=0.02)).look(sample)
+    assert "250.0 MB of 16.0 GB are left" in said
+    assert grave
+    assert Trends(GuardsConfig(memory_stop=0.0)).look(sample) == ([], False)
 
 
 def test_zeros_switch_it_off():

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from prorl.build import Session
 from prorl.commands import parse_command
-from prorl.config.schema import RunConfig
+from prorl.config.schema import GuardsConfig, RunConfig, SaveConfig
 from prorl.control.events import CommandGiven, Event, Stepped, Validated, from_record
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
@@ -19,7 +19,7 @@ from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
 from prorl.loop import Run, train
 from prorl.rollout.pipeline import wait_silently
-from prorl.run.checkpoint import Checkpointer, SaveRules
+from prorl.run.checkpoint import Checkpointer
 from prorl.run.inbox import INBOX, send
 from prorl.run.journal import Watcher, read_journal
 from prorl.run.resume import begin, resume
@@ -98,7 +98,7 @@ def run_in(
     commands: Mapping[int, str] = MappingProxyType({}),
     sabotage: Callable[[FakeBackend], None] = lambda backend: None,
     watch: Watcher = lambda event, state: None,
-    keep: SaveRules | None = None,
+    save: SaveConfig | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> RunState:
     """Start or resume a run in `folder`.
@@ -149,7 +149,7 @@ def run_in(
             event_log = resume(
                 store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_command]
             )
-        checkpointer = Checkpointer(store, backend, event_log, keep)
+        checkpointer = Checkpointer(store, backend, event_log, save or SaveConfig(), GuardsConfig())
         run = Run(
             session=session,
             store=store,

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from rich.console import Console as RichConsole
 
-from prorl.control.events import Event, Stepped, Validated, from_record
+from prorl.control.events import Event, Stepped
 from prorl.control.state import RunState
 from prorl.lab.evals.evaluation_store import read_evaluation
 from prorl.lab.watch.console import Console
-from prorl.run.journal import read_journal
 from prorl.run.process import ECHO
+from support import fake_runs
+from support.fake_runs import events, of
 
 
 def quiet() -> Console:
@@ -43,23 +44,12 @@ class CtrlC(Console):
         yield watch
 
 
-def events(run: Path) -> list[Event]:
-    return [from_record(record) for record in read_journal(run / "journal.jsonl")]
-
-
-def of_kind(run: Path, kind: type) -> list:
-    return [event for event in events(run) if isinstance(event, kind)]
+of_kind = of
 
 
 def timeless(run: Path) -> list[Event]:
     """What happened, without how long it took and without the interruptions themselves."""
-    return [
-        replace(event, seconds={} if isinstance(event, Stepped) else 0.0)
-        if isinstance(event, (Stepped, Validated))
-        else event
-        for event in events(run)
-        if event.kind not in ("resumed", "stopped", "warned")
-    ]
+    return fake_runs.timeless(events(run))
 
 
 def folders(path: Path) -> list[str]:

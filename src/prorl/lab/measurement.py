@@ -45,7 +45,7 @@ from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
 from prorl.rollout.validation import Questions, questions
-from prorl.run.checkpoint import has_all_files, verify
+from prorl.run.checkpoint import intact, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, TOKENIZER, holder
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
@@ -232,7 +232,7 @@ def base_of(store: RunStore) -> Source:
         StorageError: both are gone.
     """
     for path in (store.checkpoint_folder(0), store.folder / REFERENCES / FIRST_REFERENCE):
-        if has_all_files(path):
+        if intact(path):
             return _held(store, path, BASE, 0)
     raise StorageError(
         f"the base of {store.folder} is gone ({CHECKPOINTS}/step_000000 and {REFERENCES}/{FIRST_REFERENCE}): "

@@ -15,28 +15,17 @@ import shutil
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Warned
 from prorl.control.state import RunState, to_json
-from prorl.envs.files import (
-    TEMPORARY,
-    NoRoomError,
-    StorageError,
-    decode_json,
-    encode_json,
-    explain_no_room,
-    free_bytes,
-    fsync,
-    fsync_tree,
-    readable,
-    sha256,
-    temporary_name,
-    write_atomic,
-)
+from prorl.envs import files
+from prorl.envs.files import NoRoomError, StorageError, decode_json, encode_json, fsync, fsync_tree, sha256
 from prorl.run.journal import EventLog
 from prorl.run.layout import REFERENCES, STATE
 from prorl.run.process import Heartbeat, Trends, take_sample
@@ -51,6 +40,7 @@ FORMAT = 2
 _REPLACED = ".replaced"
 
 MARGIN = 1.1  # room wanted, in checkpoints like the newest: journal, samples and scalars grow too
+RETRY = 60.0  # seconds before another try to save after one that failed
 LONGEST = 300  # characters of a failure in the journal; all of it goes to standard error
 
 
@@ -58,45 +48,38 @@ LONGEST = 300  # characters of a failure in the journal; all of it goes to stand
 class Manifest:
     """What an atomic directory says about itself."""
 
-    name: str  # of the directory
     about: dict[str, Any]
     files: dict[str, dict[str, Any]]  # path inside the directory → {"size": bytes, "sha256": hex}
 
     @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(int(entry["size"]) for entry in self.files.values())
-
-    @property
     def digest(self) -> str:
         """One hash of the whole content: SHA-256 over the path and hash of every file."""
-        hashes = {path: entry["sha256"] for path, entry in sorted(self.files.items())}
-        return hashlib.sha256(encode_json(hashes)).hexdigest()
+        return _hash({path: entry["sha256"] for path, entry in sorted(self.files.items())})
 
 
 def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any]) -> Manifest:
     """Let `fill` write files into a temporary directory, then make it `target`, replacing what was there.
 
-    Raises:
-        StorageError: no room.
-        Exception: whatever `fill` raises; in every case `target` is as it was and nothing stays behind.
+    A whole directory that was written with this `about` is kept, and `fill` is not called. If there is no room
+    (NoRoomError) or `fill` fails, `target` is as it was and nothing stays behind.
     """
-    aside = temporary_name(target)
+    if (found := intact(target, hashes=True)) is not None and found.about == about:
+        return found
+    aside = files.temporary_name(target)
     aside.mkdir(parents=True)
     try:
-        with explain_no_room(target):
+        with files.explain_no_room(target):
             fill(aside)
             if (aside / MANIFEST).exists():
                 raise ValueError(
                     f"{MANIFEST} is the manifest of {target.name}; call that file something else"
                 )
-            paths = sorted(path for path in aside.rglob("*") if path.is_file())
-            files = {
+            listed = {
                 path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
-                for path in paths
+                for path in sorted(path for path in aside.rglob("*") if path.is_file())
             }
-            body = {"format": FORMAT, "name": target.name, "about": dict(about), "files": files}
-            write_atomic(aside / MANIFEST, encode_json({**body, "sha256": _hash(body)}, indent=1))
+            body = {"format": FORMAT, "name": target.name, "about": dict(about), "files": listed}
+            files.write_atomic(aside / MANIFEST, encode_json({**body, "sha256": _hash(body)}, indent=1))
             fsync_tree(aside)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -107,16 +90,11 @@ def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any])
     aside.rename(target)
     fsync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
-    return Manifest(name=target.name, about=dict(about), files=files)
+    return Manifest(about=dict(about), files=listed)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an atomic directory, itself checked; the files are not.
-
-    Raises:
-        StorageError: missing or damaged, of a directory of another name, or in a format that this version does not
-            know.
-    """
+    """The manifest of an atomic directory; StorageError if it is damaged, renamed or of another format."""
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError) as error:
@@ -130,14 +108,13 @@ def read_manifest(folder: Path) -> Manifest:
         raise StorageError(f"{folder}: the manifest is damaged")
     if body["name"] != folder.name:
         raise StorageError(f"{folder} is a copy of {body['name']} under another name")
-    return Manifest(name=body["name"], about=body["about"], files=body["files"])
+    return Manifest(about=body["about"], files=body["files"])
 
 
 def verify(folder: Path, *, hashes: bool = True) -> Manifest:
     """The manifest, after every file was found as it was written: size, and content unless `hashes=False`.
 
-    Raises:
-        StorageError: names the first file that is missing or differs.
+    StorageError names the first file that is missing or differs.
     """
     manifest = read_manifest(folder)
     for name, entry in manifest.files.items():
@@ -151,11 +128,11 @@ def verify(folder: Path, *, hashes: bool = True) -> Manifest:
     return manifest
 
 
-def is_committed(folder: Path, about: Mapping[str, Any]) -> bool:
-    """Whether a whole directory that was written with exactly this `about` is there already."""
+def intact(folder: Path, *, hashes: bool = False) -> Manifest | None:
+    """What `verify` returns, by default of sizes alone; None where it refuses."""
     with suppress(StorageError):
-        return verify(folder).about == about
-    return False
+        return verify(folder, hashes=hashes)
+    return None
 
 
 def is_older(folder: Path, position: int) -> bool:
@@ -163,24 +140,6 @@ def is_older(folder: Path, position: int) -> bool:
     with suppress(StorageError):
         return bool(read_manifest(folder).about["journal_size"] <= position)
     return False
-
-
-def has_all_files(folder: Path) -> bool:
-    """Whether every file is there in its size; hashes are not read."""
-    with suppress(StorageError):
-        return bool(verify(folder, hashes=False))
-    return False
-
-
-def remove(folder: Path) -> None:
-    """Delete an atomic directory; it loses its name first, so that a half-deleted one is never taken for whole.
-
-    Raises:
-        OSError: it could not be renamed or deleted.
-    """
-    doomed = temporary_name(folder)
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
 
 
 def tidy(parent: Path) -> None:
@@ -191,7 +150,7 @@ def tidy(parent: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:  # the writer was killed between the two renames of a replacement: the old one is still whole
             path.rename(final)
-    for path in parent.glob(f".*{TEMPORARY}*"):
+    for path in parent.glob(f".*{files.TEMPORARY}*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -202,19 +161,6 @@ def _hash(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(encode_json(body)).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaveRules:
-    """When to save besides what the plan says, what to keep, and when to warn of a full machine."""
-
-    minutes: float = 0.0  # a checkpoint at least so often; 0: by steps alone
-    retry_seconds: float = 60.0  # before another try after one that failed
-    keep_last: int = 2  # newest checkpoints; besides the base (step 0) and the best validation's
-    keep_every: int = 0  # and those of every so many steps; 0: none
-    keep_references: Literal["all", "needed"] = "all"  # needed: by the run now or by a kept checkpoint
-    warn_steps: int = 200  # warn where the trend uses up memory or disk within so many steps; 0: never
-    memory_stop: float = 0.02  # share of the machine's memory that must stay available
-
-
 class Checkpointer:
     """Saves a run and watches over its machine. All that it remembers is about this process, not about the run."""
 
@@ -223,37 +169,30 @@ class Checkpointer:
         store: RunStore,
         backend: Backend,
         log: EventLog,
-        rules: SaveRules | None = None,
-        *,
+        save: SaveConfig,
+        guards: GuardsConfig,
         heartbeat: Heartbeat | None = None,
     ) -> None:
         self._store, self._backend, self._log = store, backend, log
-        self._rules = rules or SaveRules()
-        self._heartbeat = heartbeat
-        self._trends = Trends(self._rules.warn_steps)
+        self._rules, self._heartbeat = save, heartbeat
+        self._trends = Trends(guards)
         self._looked: int | None = None
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
+        self._writing: Future[None] | None = None
 
     def keep(self, state: RunState, *, due: bool, good_step: int, patient: bool = False) -> None:
         """Save now if a checkpoint is due, by step or by clock, or is owed since the disk was full.
 
         What is due by the clock alone waits for a later step if `patient`. The end of a run, and a run that is
-        paused, are saved before this returns. The newest checkpoint of `good_step` or before is kept, as a detector
-        in doubt may yet roll back to it.
-
-        Raises:
-            NoRoomError: the end of the run cannot be saved.
+        paused, are saved before this returns; NoRoomError if the end cannot be. The newest checkpoint of `good_step`
+        or before is kept, as a detector in doubt may yet roll back to it.
         """
         self._tell_incidents(state)
         self._look(state)
         self._notice(state)
         if state.stopped is not None:
-            self._save(state, good_step)
-            self._store.finish_writing()
-            failure = self._store.failed_write()
-            if failure is not None:
-                raise failure
+            self._save(state, good_step).result()
         elif due or (self.late and not patient):
             try:
                 self._save(state, good_step)
@@ -286,24 +225,27 @@ class Checkpointer:
             return now >= self._retry
         return bool(self._rules.minutes) and now - self._saved >= 60 * self._rules.minutes
 
-    def _save(self, state: RunState, good_step: int) -> None:
-        store = self._store
+    def _save(self, state: RunState, good_step: int) -> Future[None]:
+        store, rules = self._store, self._rules
         with Stopwatch(self._heartbeat or unheard).phase("save"):
             store.finish_writing()  # before the copy is taken, so that there are never two
             self._notice(state)
-            _require_room(store)
+            self._require_room()
             position = store.journal.size
-            store.begin_checkpoint(
+            self._writing = store.write_checkpoint(
                 state.step,
                 to_json(state),
                 self._backend.learner.snapshot(),
-                lambda: prune(store, self._rules, state, position=position, good=good_step),
+                then=lambda: prune(store, rules, state, position=position, good=good_step),
             )
         self._saved, self._retry = time.monotonic(), None
+        return self._writing
 
     def _notice(self, state: RunState) -> None:
         """See how the last write beside the training ended; only for want of room is it tried again."""
-        failure = self._store.failed_write()
+        if self._writing is None or not self._writing.done():
+            return
+        failure, self._writing = self._writing.exception(), None
         if isinstance(failure, NoRoomError):
             self._postpone(state, failure)
         elif failure is not None:
@@ -312,18 +254,30 @@ class Checkpointer:
     def _postpone(self, state: RunState, error: NoRoomError) -> None:
         if not self._store.checkpoints():  # a run that cannot even begin to be saved is not worth its time
             raise error
-        seconds = self._rules.retry_seconds
-        self._retry = time.monotonic() + seconds
-        self._warn(state, f"not saved, the run goes on and tries again in {seconds:.0f} s: {error}")
+        self._retry = time.monotonic() + RETRY
+        self._warn(state, f"not saved, the run goes on and tries again in {RETRY:.0f} s: {error}")
+
+    def _require_room(self) -> None:
+        """Raise NoRoomError if the disk has no room for a checkpoint like the newest one."""
+        paths = list(self._store.checkpoints().values())
+        try:
+            size = sum(entry["size"] for entry in read_manifest(paths[-1]).files.values()) if paths else 0
+        except StorageError:  # damaged: it says nothing about the next one
+            return
+        folder, free = self._store.folder, files.free_bytes(self._store.folder)
+        if free < MARGIN * size:
+            raise NoRoomError(
+                f"no space left for a checkpoint of {files.readable(size)}: the disk of {folder} has "
+                f"{files.readable(free)}; free some space or move the run to a larger disk, then resume"
+            )
 
     def _look(self, state: RunState) -> None:
         """Warn about memory and disk, and ask the loop to stop before the system kills somebody."""
         if state.step == self._looked:  # the same step again: of a paused run
             return
         self._looked = state.step
-        sample = take_sample(state.step, self._store.folder)
-        warnings, grave = self._trends.warnings(sample), sample.memory_is_out(self._rules.memory_stop)
-        for text in [grave] if grave else warnings:
+        texts, grave = self._trends.look(take_sample(state.step, self._store.folder))
+        for text in texts:
             self._warn(state, text)
         if grave and self._store.interrupt is not None:
             self._store.interrupt.stop_for_memory()
@@ -336,26 +290,7 @@ class Checkpointer:
         self._log.record(Warned(step=state.step, text=text))
 
 
-def _require_room(store: RunStore) -> None:
-    """Check that the disk has room for a checkpoint like the newest one.
-
-    Raises:
-        NoRoomError: it has not.
-    """
-    paths = list(store.checkpoints().values())
-    try:
-        size = read_manifest(paths[-1]).size if paths else 0
-    except StorageError:  # damaged: it says nothing about the next one
-        return
-    free = free_bytes(store.folder)
-    if free < MARGIN * size:
-        raise NoRoomError(
-            f"no space left for a checkpoint of {readable(size)}: the disk of {store.folder} has {readable(free)}; "
-            "free some space or move the run to a larger disk, then resume"
-        )
-
-
-def prune(store: RunStore, rules: SaveRules, state: RunState, *, position: int, good: int) -> None:
+def prune(store: RunStore, rules: SaveConfig, state: RunState, *, position: int, good: int) -> None:
     """Delete checkpoints and references that the rules do not keep; a failure is only reported.
 
     Kept besides are the checkpoints of step 0, of the best validation, and the newest one up to `good`, the last step
@@ -363,20 +298,15 @@ def prune(store: RunStore, rules: SaveRules, state: RunState, *, position: int, 
     reference born later is never touched. Damaged checkpoints neither count nor go: to delete a good one in favour of
     a damaged one would be the worst moment to save space. Sizes are checked here, hashes on load.
     """
-    if rules.keep_last < 1:
-        raise ValueError(f"keep_last is {rules.keep_last}: at least the newest checkpoint must stay")
     _ = store.journal  # only the trainer may delete
     steps = store.checkpoints()
     keep = {0, state.best_step, *[step for step in steps if step <= good][-1:]}
-    whole = {step: path for step, path in steps.items() if has_all_files(path)}
-    for step in list(whole)[: -rules.keep_last]:
+    whole = [step for step, path in steps.items() if intact(path)]
+    for step in whole[: -rules.keep_last]:
         if step not in keep and not (rules.keep_every and step % rules.keep_every == 0):
-            _remove(store, whole[step], "checkpoint")
-    if rules.keep_references == "needed":
-        _prune_references(store, state, position)
-
-
-def _prune_references(store: RunStore, state: RunState, position: int) -> None:
+            _remove(store, steps[step])
+    if rules.keep_references == "all":
+        return
     needed = {state.reference.name if state.reference else None}
     try:
         for path in store.checkpoints().values():
@@ -388,11 +318,14 @@ def _prune_references(store: RunStore, state: RunState, position: int) -> None:
         return
     for path in sorted((store.folder / REFERENCES).glob("[!.]*")):
         if path.name not in needed and is_older(path, position):
-            _remove(store, path, "reference")
+            _remove(store, path)
 
 
-def _remove(store: RunStore, path: Path, what: str) -> None:
+def _remove(store: RunStore, folder: Path) -> None:
+    """Delete an atomic directory; it loses its name first, so that a half-deleted one is never taken for whole."""
+    doomed = files.temporary_name(folder)
     try:
-        remove(path)
+        folder.rename(doomed)
+        shutil.rmtree(doomed)
     except OSError as error:
-        store.report(f"cannot delete the old {what} {path}: {error.strerror}")
+        store.report(f"cannot delete {folder}, which is not needed any more: {error.strerror}")

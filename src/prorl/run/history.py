@@ -36,10 +36,11 @@ from prorl.control.events import (
     from_record,
 )
 from prorl.control.metrics import computed, step_line
-from prorl.envs.files import StorageError, decode_json
-from prorl.run.checkpoint import has_all_files, read_manifest
+from prorl.envs.files import StorageError
+from prorl.run import layout
+from prorl.run.checkpoint import intact
 from prorl.run.journal import Chain, DamagedLineError
-from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, REFERENCES, holder, last_host, require_run
+from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, REFERENCES
 from prorl.run.store import FIRST_REFERENCE
 from prorl.run.supervise import WAITING, read_beat
 from prorl.types import UpdateStats
@@ -47,6 +48,7 @@ from prorl.types import UpdateStats
 E = TypeVar("E", bound=Event)
 
 UNFINISHED = "the last line of the journal is not whole: it is being written, or a crash tore it"
+NO_PENALTY = "the run pays no KL penalty"
 TAIL = 4096  # bytes before the place read up to; if they changed, the journal is another one
 RECENT = 20  # steps over which the end of a run is averaged
 
@@ -65,24 +67,21 @@ class Columns:
     """Numbers by step: an array per dotted name, as `rollout_stats.score`, as long as `steps`; NaN where there is
     none."""
 
-    __slots__ = ("_values", "steps")
-
     def __init__(self) -> None:
         self.steps = array("q")
-        self._values: dict[str, array[float]] = {}
+        self.values: dict[str, array[float]] = {}
 
     def append(self, step: int, numbers: Mapping[str, float]) -> None:
         """Add a row."""
-        for name in numbers.keys() - self._values.keys():
-            self._values[name] = array("d", [math.nan]) * len(self.steps)
+        for name in numbers.keys() - self.values.keys():
+            self.values[name] = array("d", [math.nan]) * len(self.steps)
         self.steps.append(step)
-        for name, column in self._values.items():
+        for name, column in self.values.items():
             column.append(numbers.get(name, math.nan))
 
     def get(self, name: str) -> Sequence[float]:
         """A column; NaN all along where no row ever had it."""
-        column = self._values.get(name)
-        return array("d", [math.nan]) * len(self.steps) if column is None else column
+        return self.values.get(name, array("d", [math.nan]) * len(self.steps))
 
     def recent(self, name: str) -> list[float]:
         """The finite values of the last `RECENT` rows."""
@@ -92,13 +91,9 @@ class Columns:
         """The sum of a column's finite values."""
         return sum(value for value in self.get(name) if math.isfinite(value))
 
-    def names(self) -> list[str]:
-        """Of all columns, sorted."""
-        return sorted(self._values)
-
     def below(self, prefix: str) -> list[str]:
         """What follows `prefix` and a dot in the names of columns, sorted: `below("rollout_stats.domain_scores")`."""
-        return [name[len(prefix) + 1 :] for name in self.names() if name.startswith(f"{prefix}.")]
+        return sorted(name[len(prefix) + 1 :] for name in self.values if name.startswith(f"{prefix}."))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -152,38 +147,39 @@ class _Lines:
         self._newer[repr(kind)] += 1
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> Iterator[str]:
         """What was passed over, a sentence for each cause."""
-        more = f", and {len(self._damaged) - 1:,} more lines" if self._damaged[1:] else ""
-        newer = ", ".join(f"{number:,} of kind {kind}" for kind, number in sorted(self._newer.items()))
-        return (
-            *(text + more for text in self._damaged[:1]),
-            *([f"events that a newer prorl wrote are left out: {newer}"] if newer else []),
-        )
+        if self._damaged:
+            more = f", and {len(self._damaged) - 1:,} more lines" if self._damaged[1:] else ""
+            yield self._damaged[0] + more
+        if self._newer:
+            newer = ", ".join(f"{number:,} of kind {kind}" for kind, number in sorted(self._newer.items()))
+            yield f"events that a newer prorl wrote are left out: {newer}"
 
 
 class RunHistory:
     """Follows one run directory; `refresh` first, or get one from `read_history`."""
 
-    def __init__(self, folder: Path, *, up_to: int | None = None) -> None:
+    def __init__(self, folder: Path, *, up_to: float = math.inf) -> None:
         """`up_to`: what came after this step is left out."""
         self.folder = folder
         self.name = folder.resolve().name
         self.config: Mapping[str, Any] = {}  # as stored, perhaps by another version
-        self.health = (
-            "not begun"  # or running, degraded, waiting, hung?, stopped, done, crashed, elsewhere; why
-        )
+        self.health = "not begun"  # as `health` says it
         self.notes: tuple[str, ...] = ()  # what could not be read
-        self._up_to = math.inf if up_to is None else up_to
-        self._config_stamp: tuple[int, int] | None = None
+        self._up_to = up_to
         self._forget()
 
     def refresh(self) -> bool:
         """Read what is new; returns whether anything is told otherwise than before."""
-        before = self.config, self.health, self.notes
+        before, notes = (self.config, self.health, self.notes), []
         grown = self._read_journal()
-        unfinished = (UNFINISHED,) if self._unfinished else ()
-        self.notes = (*self._read_config(), *self._lines.notes, *unfinished)
+        try:
+            self.config = layout.read_config(self.folder)
+        except (OSError, ValueError) as error:
+            self.config = {}
+            notes.append(f"{CONFIG} cannot be read: {error}")
+        self.notes = (*notes, *self._lines.notes, *([UNFINISHED] if self._unfinished else ()))
         self.health = health(self.folder, begun=self._end > 0, stopped=self.stopped, now=time.time())
         return grown or (self.config, self.health, self.notes) != before
 
@@ -224,17 +220,8 @@ class RunHistory:
         found = []
         for event in self.events:
             if isinstance(event, Started) and event.reference_hash is not None:
-                found.append(
-                    Born(
-                        name=FIRST_REFERENCE,
-                        step=0,
-                        reason="start",
-                        parent=None,
-                        source_step=0,
-                        optimizer="new",
-                        hash=event.reference_hash,
-                    )
-                )
+                origin = {"name": FIRST_REFERENCE, "reason": "start", "hash": event.reference_hash}
+                found.append(Born(step=0, parent=None, source_step=0, optimizer="new", **origin))
             elif isinstance(event, ReferenceReset):
                 found.append(Born(**{one.name: getattr(event, one.name) for one in fields(Born)}))
         return found
@@ -249,8 +236,8 @@ class RunHistory:
         path = self.folder / REFERENCES / born.name
         if not path.exists():
             return "deleted"
-        whole = has_all_files(path) and read_manifest(path).digest == born.hash
-        return "stored" if whole else "damaged"
+        found = intact(path)
+        return "stored" if found and found.digest == born.hash else "damaged"
 
     def _forget(self) -> None:
         self._end = 0  # bytes read
@@ -265,45 +252,26 @@ class RunHistory:
         self.marks: list[Mark] = []
         self.stopped: str | None = None  # why the run ended, if its last event says so
 
-    def _read_config(self) -> list[str]:
-        try:
-            found = (self.folder / CONFIG).stat()
-            stamp = found.st_ino, found.st_mtime_ns
-            if stamp != self._config_stamp:
-                self.config = {}
-                config = decode_json((self.folder / CONFIG).read_bytes())
-                if not isinstance(config, dict):
-                    raise ValueError("it holds no recipe")
-                self.config, self._config_stamp = config, stamp
-        except (OSError, ValueError) as error:
-            return [f"{CONFIG} cannot be read: {error}"]
-        return []
-
     def _read_journal(self) -> bool:
         """Take in the lines that are new; whether there were any, or the journal became another one."""
+        start, restarted = self._end, False
         try:
             with (self.folder / JOURNAL).open("rb") as file:
-                restarted = not self._goes_on(file)
+                found = os.fstat(file.fileno())
+                # A roll back or a resume cuts the journal and writes anew.
+                file.seek(start - len(self._tail))
+                same = found.st_ino == self._inode and file.read(len(self._tail)) == self._tail
+                restarted = start > 0 and not same
                 if restarted:
                     self._forget()
-                found = os.fstat(file.fileno())
+                    file.seek(0)
                 self._inode, self.written = found.st_ino, found.st_mtime
-                return self._take_lines(file) or restarted
+                self._take_lines(file)
         except OSError:
-            gone = self._end > 0
             self._forget()
-            return gone
+        return restarted or self._end != start
 
-    def _goes_on(self, file: BufferedReader) -> bool:
-        """Whether the journal still begins with what was read: a roll back or a resume cuts it and writes anew."""
-        if self._end == 0:
-            return True
-        file.seek(self._end - len(self._tail))
-        return os.fstat(file.fileno()).st_ino == self._inode and file.read(len(self._tail)) == self._tail
-
-    def _take_lines(self, file: BufferedReader) -> bool:
-        file.seek(self._end)
-        start = self._end
+    def _take_lines(self, file: BufferedReader) -> None:
         self._unfinished = False
         for line in file:
             if not line.endswith(b"\n"):
@@ -315,7 +283,6 @@ class RunHistory:
                 self._take(event)
             self._end += len(line)
             self._tail = (self._tail + line)[-TAIL:]
-        return self._end > start
 
     def _take(self, event: Event) -> None:
         try:
@@ -337,23 +304,15 @@ class RunHistory:
 
 
 def read_history(folder: Path, *, up_to: int | None = None) -> RunHistory:
-    """The run in `folder` as it is now, up to and with the step `up_to` if that is said.
-
-    Raises:
-        StorageError: there is no run in this folder.
-    """
-    require_run(folder)
-    history = RunHistory(folder, up_to=up_to)
+    """The run in `folder` as it is now, up to and with the step `up_to`; StorageError if there is none."""
+    layout.require_run(folder)
+    history = RunHistory(folder, up_to=math.inf if up_to is None else up_to)
     history.refresh()
     return history
 
 
 def read_events(folder: Path) -> Iterator[Event]:
-    """All events of a run, steps too, as far as they can be understood.
-
-    Raises:
-        StorageError: the journal cannot be read at all.
-    """
+    """All events of a run, steps too, as far as they can be understood; StorageError if none can be read."""
     lines = _Lines()
     try:
         with (folder / JOURNAL).open("rb") as file:
@@ -377,14 +336,23 @@ def _numbers(record: Any) -> dict[str, float]:
 
 
 def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str:
-    """Whether a run is trained now, and else how it ended; `begun` if its journal has events, `stopped` if the last
-    says why."""
-    pid = holder(folder)
+    """How a run is doing, in a word with the reason: running, degraded, waiting, hung?, stopped, done, crashed,
+    elsewhere or not begun; `begun` if its journal has events, `stopped` if the last says why."""
+    pid = layout.holder(folder)
     if pid is not None:
-        return _alive(folder, pid, now)
+        where, beat = f"process {pid}" if pid else "a process", read_beat(folder)
+        if beat is None or beat.pid != pid:
+            return f"running: {where}"
+        if now - beat.at > beat.deadline:
+            return f"hung? {where} has been silent for {now - beat.at:.0f} s in phase {beat.phase}"
+        if beat.trouble:
+            return f"degraded: {beat.trouble}; {where}, {beat.phase}"
+        return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
     if stopped is not None:
         return stopped if stopped == "done" else f"stopped: {stopped}"
-    host = last_host(folder)  # its lock may not reach here, and its processes do not: only files tell
+    _, host = layout.last_holder(
+        folder
+    )  # its lock may not reach here, and its processes do not: only files tell
     if not begun or host in ("", socket.gethostname()):
         return "crashed" if begun else "not begun"
     written = 0.0
@@ -394,25 +362,11 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str
     return f"elsewhere: last written {max(0.0, now - written):,.0f} s ago by {host}"
 
 
-def _alive(folder: Path, pid: int, now: float) -> str:
-    where = f"process {pid}" if pid else "a process"
-    beat = read_beat(folder)
-    if beat is None or beat.pid != pid:
-        return f"running: {where}"
-    if now - beat.at > beat.deadline:
-        return f"hung? {where} has been silent for {now - beat.at:.0f} s in phase {beat.phase}"
-    if beat.trouble:
-        return f"degraded: {beat.trouble}; {where}, {beat.phase}"
-    return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
-
-
 def describe(event: Event, steps: int = 0) -> str:
     """What happened, in one line; `steps` is the length of the run."""
     match event:
         case Started():
-            held = (
-                "a reference is held" if event.reference_hash else "no reference: the run pays no KL penalty"
-            )
+            held = "a reference is held" if event.reference_hash else f"no reference: {NO_PENALTY}"
             return f"started: recipe {event.config_hash}, {held}"
         case Resumed():
             origin = f", a branch of {event.branched_from}" if event.branched_from else ""
@@ -436,14 +390,10 @@ def describe(event: Event, steps: int = 0) -> str:
             return _intervention(event)
         case CommandGiven():
             settings = [f"{key}={value}" for key, value in event.settings.items()]
-            text = [f"“{event.text}”"] if event.text else []
-            told = " ".join([event.name, *settings, *text])
-            refused = event.refused is not None
-            return (
-                f"command refused at step {event.step}: {told}: {event.refused}"
-                if refused
-                else f"command at step {event.step}: {told}"
-            )
+            told = " ".join([event.name, *settings, *([f"“{event.text}”"] if event.text else [])])
+            if event.refused is not None:
+                return f"command refused at step {event.step}: {told}: {event.refused}"
+            return f"command at step {event.step}: {told}"
         case Stopped():
             return f"stopped after step {event.step}: {event.reason}"
         case Warned():
@@ -469,14 +419,12 @@ def _intervention(event: Intervened) -> str:
 
 def lineage_lines(run: RunHistory) -> list[str]:
     """Where a run's references come from, and what the run itself branched from."""
-    born, parents = run.references, run.branches
-    title = run.name + (f", a branch of {' of '.join(reversed(parents))}" if parents else "")
-    if not born:
-        return [title, *run.notes, "no reference was ever held: the run pays no KL penalty"]
+    origin = f", a branch of {' of '.join(reversed(run.branches))}" if run.branches else ""
     lines = [
         f"{one.name}  born at step {one.step} ({one.reason}) from "
         f"{f'the policy of step {one.source_step}, parent {one.parent}' if one.parent else 'the base'}, "
         f"optimizer {one.optimizer}, hash {one.hash[:12]}, {run.condition(one)}"
-        for one in born
+        for one in run.references
     ]
-    return [title, *run.notes, *lines[:-1], f"{lines[-1]}, in use"]
+    told = [*lines[:-1], f"{lines[-1]}, in use"] if lines else [f"no reference was ever held: {NO_PENALTY}"]
+    return [run.name + origin, *run.notes, *told]

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -45,13 +45,8 @@ def new_command(name: str, *, settings: Mapping[str, Any] | None = None, text: s
 
 
 def send(path: Path, command: Command) -> None:
-    """Append a command; it is on disk, whole, when this returns.
-
-    Raises:
-        StorageError: no room, or too long for a line; the inbox is as it was.
-    """
-    fields = {"id": command.id, "name": command.name, "settings": command.settings, "text": command.text}
-    line = encode_json(fields)
+    """Append a command; it is on disk, whole, when this returns. StorageError if it has no room or is too long."""
+    line = encode_json({name: value for name, value in asdict(command).items() if name != "end"})
     if len(line) > MAX_LINE:
         raise StorageError(f"a command may have {MAX_LINE:,} bytes, not {len(line):,}: say it shorter")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -95,17 +90,14 @@ def _parse(line: bytes) -> Command | None:
     if len(line) > MAX_LINE:
         return None
     try:
-        found = json.loads(line)
-        command = Command(**found)
-    except (ValueError, TypeError, RecursionError):
+        command = Command(**json.loads(line))
+        texts = all(isinstance(text, str) for text in (command.id, command.name, command.text))
+        plain = all(isinstance(value, (str, int, float, NoneType)) for value in command.settings.values())
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    texts = all(isinstance(text, str) for text in (command.id, command.name, command.text))
-    if not (
-        texts and _ID.fullmatch(command.id) and isinstance(command.settings, dict) and "end" not in found
-    ):
+    if not (texts and plain and _ID.fullmatch(command.id)) or command.end:
         return None
-    plain = all(isinstance(value, (str, int, float, NoneType)) for value in command.settings.values())
-    return replace(command, text=" ".join(command.text.split())) if plain else None
+    return replace(command, text=" ".join(command.text.split()))
 
 
 def _end_of(data: bytes, last: str) -> int | None:

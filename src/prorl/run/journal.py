@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +44,11 @@ class Chain:
         self._name = name
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
-        """The line of a record that follows here.
-
-        Raises:
-            TypeError: JSON cannot hold the record.
-        """
+        """The line of a record that follows here; TypeError if JSON cannot hold it."""
         return self._line(encode_json(record)[:-2])
 
     def take(self, line: bytes) -> dict[str, Any]:
-        """Take in the next line, and return its record.
-
-        Raises:
-            DamagedLineError: it is damaged; the next one may be taken in all the same.
-        """
+        """Take in the next line and return its record; the next one may be taken in after a DamagedLineError too."""
         body, start = line[:-_REST], self.size
         whole = line == self._line(body)
         # What the line says of itself: where only its body is damaged, the next line still follows from it.
@@ -74,37 +65,33 @@ class Chain:
 
 
 def verify_lines(path: Path, size: int | None = None) -> Chain:
-    """The chain of a journal's lines, all of them or those that begin before byte `size`.
-
-    Raises:
-        DamagedLineError: one of them is damaged, or the last one is torn.
-    """
+    """The chain of a journal's lines, or of those that begin before byte `size`; DamagedLineError if one is torn."""
     chain = Chain(path)
     with path.open("rb") as file:
         for line in file:
-            if size is not None and chain.size >= size:
-                break
-            chain.take(line)
+            if size is None or chain.size < size:
+                chain.take(line)
     return chain
 
 
-def read_journal(path: Path) -> Iterator[dict[str, Any]]:
-    """The records in order; needs no lock, so it may run beside a trainer.
+def read_journal(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
+    """The records in order, all or those that begin before byte `size`; may run beside a trainer.
 
-    A last line without its end is left out: a crash tore it, or it is being written at this moment.
-
-    Raises:
-        DamagedLineError: a line is damaged.
+    A last line without its end is left out: a crash tore it, or it is being written at this moment. Any other that is
+    not whole raises DamagedLineError.
     """
     chain = Chain(path)
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
+            if line.endswith(b"\n") and (size is None or chain.size < size):
                 yield chain.take(line)
 
 
 class Journal:
-    """The one writer of a journal. Opening it creates the file; what is damaged in it is no part of it."""
+    """The one writer of a journal. Opening it creates the file; what is damaged in it is no part of it.
+
+    `size` and `hash` are those of the whole lines so far, a position that `truncate` can return to.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open for appending. Nothing is cut off before something is written."""
@@ -121,7 +108,7 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole lines so far: a position that `truncate` can return to."""
+        """Bytes of the whole lines so far."""
         return self._chain.size
 
     @property
@@ -130,11 +117,9 @@ class Journal:
         return self._chain.hash
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record and wait until it is on disk; `read` gives it back equal, non-finite numbers too.
+        """Write one record and wait until it is on disk; `read_journal` gives it back equal, non-finite numbers too.
 
-        Raises:
-            StorageError: no room; the journal is as it was before.
-            TypeError: JSON cannot hold the record; nothing was written.
+        The journal is as it was if there is no room (NoRoomError) or JSON cannot hold the record (TypeError).
         """
         line = self._chain.encode(record)
         if self.damage is not None:
@@ -142,19 +127,8 @@ class Journal:
         append_bytes(self._descriptor, line, self.path)
         self._chain.take(line)
 
-    def read(self) -> Iterator[dict[str, Any]]:
-        """All records in order, up to the first damage."""
-        chain = Chain(self.path)
-        with self.path.open("rb") as file:
-            while chain.size < self.size:
-                yield chain.take(file.readline())
-
     def truncate(self, size: int) -> list[dict[str, Any]]:
-        """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned.
-
-        Raises:
-            StorageError: `size` is no position of this journal, so it does not belong to the checkpoint.
-        """
+        """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned."""
         chain = verify_lines(self.path, min(size, self.size))
         if chain.size != size:
             raise StorageError(
@@ -169,26 +143,22 @@ class Journal:
 
     def _cut(self, chain: Chain) -> list[dict[str, Any]]:
         """Keep only the lines that `chain` has taken in; returns the whole records among the others."""
-        size = chain.size
+        size, rest, found = chain.size, copy(chain), []
         tail = os.pread(self._descriptor, os.fstat(self._descriptor).st_size - size, size)
         if tail:
             # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
-            self._keep(tail if tail.endswith(b"\n") else tail + b"\n")
+            with explain_no_room(self.discarded_path), self.discarded_path.open("ab") as file:
+                file.write(tail if tail.endswith(b"\n") else tail + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            fsync(self.path.parent)
             os.ftruncate(self._descriptor, size)
             os.fsync(self._descriptor)
         self._chain, self.damage = chain, None
-        rest, found = copy(chain), []
-        for line in BytesIO(tail):
+        for line in tail.splitlines(keepends=True):
             with suppress(DamagedLineError):
                 found.append(rest.take(line))
         return found
-
-    def _keep(self, lines: bytes) -> None:
-        with explain_no_room(self.discarded_path), self.discarded_path.open("ab") as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        fsync(self.path.parent)
 
 
 class EventLog:
@@ -212,8 +182,7 @@ class EventLog:
     def record(self, event: Event) -> RunState:
         """Journal an event (it is on disk when this returns), fold it into the state and show it.
 
-        Raises:
-            NoRoomError: the disk is full and nobody waits; nothing happened.
+        If the disk is full and nobody waits (NoRoomError), nothing has happened.
         """
         insist(lambda: self._journal.append(to_record(event)), self._interrupt)
         self.state = evolve(self.state, event)
@@ -223,11 +192,7 @@ class EventLog:
 
 
 def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
-    """Append to a file and wait until it is on disk; if that fails, the file is as it was.
-
-    Raises:
-        NoRoomError: no room.
-    """
+    """Append to a file and wait until it is on disk; if that fails (NoRoomError), the file is as it was."""
     size = os.fstat(descriptor).st_size
     try:
         with explain_no_room(path):
@@ -239,6 +204,5 @@ def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, write_atomic
+from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room
 
 RUNS = Path("runs")  # where runs lie, by name
 CONFIG, JOURNAL, LOCK, STATE = "config.json", "journal.jsonl", "lock", "state.json"
@@ -28,20 +27,24 @@ def run_folder(run: Path) -> Path:
     return run if run.exists() or not (RUNS / run).exists() else RUNS / run
 
 
-def require_run(folder: Path) -> None:
-    """Check that a folder holds a run.
+def runs_below(folder: Path) -> list[Path]:
+    """Every run directory in a folder, by name."""
+    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}") if os.path.exists(path.parent / JOURNAL))
 
-    Raises:
-        StorageError: it has no recipe or no journal.
-    """
+
+def require_run(folder: Path) -> None:
+    """Check that a folder holds a run: StorageError if it has no recipe or no journal."""
     for name in (CONFIG, JOURNAL):
         if not (folder / name).is_file():
             raise StorageError(f"{folder} holds no run (it has no {name}): check the name")
 
 
-def runs_below(folder: Path) -> list[Path]:
-    """Every run directory in a folder, by name."""
-    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}") if os.path.exists(path.parent / JOURNAL))
+def read_config(folder: Path) -> dict[str, Any]:
+    """The recipe as stored, perhaps by another version; OSError or ValueError where there is none to read."""
+    config = decode_json((folder / CONFIG).read_bytes())
+    if not isinstance(config, dict):
+        raise ValueError("it holds no recipe")
+    return config
 
 
 def is_born(folder: Path) -> bool:
@@ -50,61 +53,31 @@ def is_born(folder: Path) -> bool:
 
 
 def require_new(folder: Path, config: Mapping[str, Any]) -> None:
-    """Check that a new run of this config may begin in this folder.
-
-    Raises:
-        StorageError: it already holds a run, or nothing can be written there.
-    """
+    """StorageError unless a new run of this config may begin here: one that was saved, or is another, stays."""
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not (place.is_dir() and os.access(place, os.W_OK)):
         raise StorageError(
             f"{folder} cannot hold a run: {place} is not a folder that you may write to; choose another one"
         )
-    journal = folder / JOURNAL
-    if not (folder / CONFIG).exists() and journal.exists() and journal.stat().st_size:
+    if (folder / CONFIG).exists():
+        same = False
+        with suppress(ValueError):
+            same = read_config(folder) == decode_json(encode_json(config))
+        if is_born(folder) or not same:
+            raise StorageError(
+                f"{folder} already holds a run: continue it with `prorl resume`, or choose another name"
+            )
+    elif (folder / JOURNAL).exists() and (folder / JOURNAL).stat().st_size:
         raise StorageError(
             f"{folder} already holds a run, but its {CONFIG} is missing: restore it, or choose another name"
         )
-    if (folder / CONFIG).exists() and not _never_saved(folder, config):
-        raise StorageError(
-            f"{folder} already holds a run: continue it with `prorl resume`, or choose another name"
-        )
-
-
-def prepare(folder: Path, config: Mapping[str, Any]) -> None:
-    """Make the directory of a new run and store its resolved config, which comes last.
-
-    A run of the same config that was killed before its first checkpoint has nothing to lose and makes way.
-
-    Raises:
-        StorageError: as `require_new`; or there is no room, or somebody is just beginning this run.
-    """
-    require_new(folder, config)
-    folder.mkdir(parents=True, exist_ok=True)
-    with hold_lock(folder / LOCK):
-        # They remember positions in the journal that is now begun anew.
-        shutil.rmtree(folder / REFERENCES, ignore_errors=True)
-        for name in (CHECKPOINTS, REFERENCES, SAMPLES):
-            (folder / name).mkdir(exist_ok=True)
-        write_atomic(folder / JOURNAL, b"")
-        write_atomic(folder / CONFIG, encode_json(config, indent=2))
-
-
-def _never_saved(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a run of this config was begun and never saved."""
-    try:
-        stored = decode_json((folder / CONFIG).read_bytes())
-    except ValueError:
-        return False
-    return not is_born(folder) and bool(stored == decode_json(encode_json(config)))
 
 
 @contextmanager
 def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
     """Hold a lock inside the block; the kernel releases it when its holder dies. The file says who holds it.
 
-    Raises:
-        StorageError: somebody else holds it; the message says which process, and `used` what for.
+    StorageError if somebody else does: which process, and by `used` what for.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -114,9 +87,9 @@ def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if not left:
-                    other = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+                    other = path.read_text(errors="replace").strip() or "another process"
                     raise StorageError(
-                        f"{path.parent} is being {used} by {other or 'another process'}; stop that first"
+                        f"{path.parent} is being {used} by {other}; stop that first"
                     ) from error
                 time.sleep(PAUSE)
         with explain_no_room(path):
@@ -132,26 +105,18 @@ def holder(folder: Path) -> int | None:
 
     Some mounted directories have no locks: there nobody is ever seen.
     """
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        words = os.pread(descriptor, 200, 0).split()
-        return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+    with suppress(OSError), (folder / LOCK).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return last_holder(folder)[0]
     return None
 
 
-def last_host(folder: Path) -> str:
-    """The machine of the last trainer, by its lock; empty where that does not say."""
-    try:
+def last_holder(folder: Path) -> tuple[int, str]:
+    """Process and machine of the last trainer, by its lock; 0 and empty where that does not say."""
+    with suppress(OSError):
         words = (folder / LOCK).read_text(errors="replace").split()
-    except OSError:
-        return ""
-    return words[-1] if len(words) == 4 else ""  # `process 123 on host`
+        if len(words) == 4 and words[1].isdigit():  # `process 123 on host`
+            return int(words[1]), words[3]
+    return 0, ""

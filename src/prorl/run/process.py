@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import signal
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -18,6 +19,7 @@ from statistics import median
 from types import FrameType
 from typing import TypeVar
 
+from prorl.config.schema import DeadlinesConfig, GuardsConfig
 from prorl.control.detectors import degraded
 from prorl.control.events import Event
 from prorl.control.plan import Plan
@@ -25,18 +27,10 @@ from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError, free_bytes, readable
 from prorl.rollout.pipeline import WaitEnded
+from prorl.run import supervise
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
-from prorl.run.supervise import (
-    AT_ONCE,
-    INTERRUPTED,
-    NO_MEMORY,
-    WAITING,
-    WHERE,
-    WISHES,
-    Beat,
-    wishes,
-)
-from prorl.stopwatch import BETWEEN
+from prorl.run.supervise import AT_ONCE, WAITING, WHERE, WISHES, Beat
+from prorl.stopwatch import BETWEEN, Stopwatch, unheard
 
 T = TypeVar("T")
 
@@ -53,20 +47,10 @@ REPEAT = 100  # steps before the same warning comes again
 CGROUP = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """Seconds that a phase may be silent: at least `least`, and `factor` times its median where that is more.
-
-    A phase that `least` does not name, as `waiting`, has no deadline.
-    """
-
-    least: Mapping[str, float]
-    factor: float = 20.0
-
-    def of(self, phase: str, durations: Collection[float]) -> float:
-        """The deadline of a phase that lately took so many seconds."""
-        usual = self.factor * median(durations) if durations else 0.0
-        return max(self.least.get(phase, float("inf")), usual)
+def deadline(deadlines: DeadlinesConfig, phase: str, durations: Collection[float]) -> float:
+    """Seconds that a phase may be silent which lately took so long; no end where the recipe names none: `waiting`."""
+    usual = deadlines.factor * median(durations) if durations else 0.0
+    return max(getattr(deadlines, phase, math.inf), usual)
 
 
 class Heartbeat:
@@ -75,7 +59,7 @@ class Heartbeat:
     The file has a fixed size and is written over in place, so a full disk cannot make a healthy trainer look dead.
     """
 
-    def __init__(self, path: Path, deadlines: Deadlines, *, step: int = 0) -> None:
+    def __init__(self, path: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self._deadlines = deadlines
         self._durations: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=DURATIONS))
@@ -92,7 +76,7 @@ class Heartbeat:
             pid=os.getpid(),
             count=self._count,
             phase=phase,
-            deadline=self._deadlines.of(phase, self._durations[phase]),
+            deadline=deadline(self._deadlines, phase, self._durations[phase]),
             step=self._step,
             at=time.time(),
             trouble=self._trouble,
@@ -110,7 +94,7 @@ class Heartbeat:
 
 
 @contextmanager
-def alive(folder: Path, deadlines: Deadlines, *, step: int = 0) -> Iterator[Heartbeat]:
+def alive(folder: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> Iterator[Heartbeat]:
     """Write the heartbeat of a run while inside, and on request where all threads are (`stacks.txt`).
 
     A bug that ends the block is written to the supervisor's log.
@@ -151,7 +135,7 @@ class Interrupt:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.heartbeat: Heartbeat | None = None  # of the trainer, once there is one
-        self.status = INTERRUPTED
+        self.status = supervise.INTERRUPTED
         self._say = say
         self._asked: float | None = None  # when
         self._listening = False
@@ -161,27 +145,18 @@ class Interrupt:
         return self._asked is not None
 
     def wait(self, reason: str, seconds: float) -> None:
-        """Say why, if a reason is given, and let the seconds pass.
-
-        Raises:
-            WaitEnded: somebody asked to stop.
-        """
+        """Say why, if a reason is given, and let the seconds pass; WaitEnded if somebody asks to stop."""
         if reason:
             self._say(reason)
-        self._beat(WAITING)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self():
-                raise WaitEnded
-            time.sleep(BLINK)
-        self._beat(BETWEEN)
+        with Stopwatch(self.heartbeat or unheard).phase(WAITING):
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                if self():
+                    raise WaitEnded
+                time.sleep(BLINK)
 
     def wait_for_room(self, error: NoRoomError) -> None:
-        """Let some time pass in which somebody may make room on the disk.
-
-        Raises:
-            NoRoomError: somebody asked to stop, or the run has not begun.
-        """
+        """Let some time pass for somebody to make room; NoRoomError if a stop is asked or the run has not begun."""
         if not self._listening:
             raise error
         try:
@@ -191,12 +166,12 @@ class Interrupt:
 
     def stop_for_memory(self) -> None:
         """Ask to stop before the system kills somebody."""
-        self._asked, self.status = time.monotonic(), NO_MEMORY
+        self._asked, self.status = time.monotonic(), supervise.NO_MEMORY
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen to signals while inside."""
-        before = {kind: signal.signal(kind, self._handle) for kind in wishes()}
+        before = {kind: signal.signal(kind, self._handle) for kind in supervise.wishes()}
         self._listening = True
         try:
             yield
@@ -204,10 +179,6 @@ class Interrupt:
             self._listening = False
             for kind, handler in before.items():
                 signal.signal(kind, handler)
-
-    def _beat(self, phase: str) -> None:
-        if self.heartbeat is not None:
-            self.heartbeat(phase)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -219,11 +190,7 @@ class Interrupt:
 
 
 def insist(write: Callable[[], T], interrupt: Interrupt | None) -> T:
-    """Write; on a full disk wait for room and write again, until somebody asks to stop.
-
-    Raises:
-        NoRoomError: no room, and nobody waits (`interrupt` is None, asked to stop, or not yet listening).
-    """
+    """Write; on a full disk wait for room and write again. NoRoomError if `interrupt` is None or does not wait."""
     while True:
         try:
             return write()
@@ -243,42 +210,37 @@ class Sample:
     total: int  # memory there is
     disk: int  # free on the run's disk
 
-    def memory_is_out(self, share: float) -> str:
-        """A sentence if less than this share of the memory is available; else empty."""
-        if self.available >= share * self.total:
-            return ""
-        return (
-            f"memory is nearly used up: {readable(self.available)} of {readable(self.total)} are left and "
-            f"the trainer holds {readable(self.resident)}; stopping, saved"
-        )
-
 
 class Trends:
     """Remembers the samples of the last steps, and warns where the trend uses up memory or disk."""
 
-    def __init__(self, warn_steps: int) -> None:
-        """`warn_steps`: how many steps ahead to look; 0: never warn."""
-        self._warn_steps = warn_steps
+    def __init__(self, guards: GuardsConfig) -> None:
+        self._guards = guards
         self._samples: deque[Sample] = deque(maxlen=WINDOW)
         self._said: dict[str, int] = {}  # about what → at which step
 
-    def warnings(self, sample: Sample) -> list[str]:
-        """What there is to say after another step; each warning again after `REPEAT` steps at the earliest."""
-        self._samples.append(sample)
-        memory = steps_left([s.resident for s in self._samples], sample.available)
-        disk = steps_left([-s.disk for s in self._samples], sample.disk)
-        found = {
-            "memory": (memory, sample.available, f"the trainer holds {readable(sample.resident)} and grows"),
-            "disk space": (disk, sample.disk, "checkpoints, references and samples fill it"),
-        }
+    def look(self, now: Sample) -> tuple[list[str], bool]:
+        """What there is to say after another step, and whether memory is nearly used up.
+
+        Each warning comes again after `REPEAT` steps at the earliest.
+        """
+        self._samples.append(now)
+        if now.available < self._guards.memory_stop * now.total:
+            left = f"{readable(now.available)} of {readable(now.total)} are left"
+            held = f"the trainer holds {readable(now.resident)}"
+            return [f"memory is nearly used up: {left} and {held}; stopping, saved"], True
+        memory = steps_left([sample.resident for sample in self._samples], now.available)
+        disk = steps_left([-sample.disk for sample in self._samples], now.disk)
         said = []
-        for what, (left, rest, why) in found.items():
-            if left is None or left >= self._warn_steps:
-                continue
-            if sample.step >= self._said.get(what, -REPEAT) + REPEAT:
-                self._said[what] = sample.step
-                said.append(f"{what} lasts for about {left:.0f} more steps: {readable(rest)} left, {why}")
-        return said
+        for what, left_for, rest, why in (
+            ("memory", memory, now.available, f"the trainer holds {readable(now.resident)} and grows"),
+            ("disk space", disk, now.disk, "checkpoints, references and samples fill it"),
+        ):
+            told = self._said.get(what, -REPEAT) + REPEAT > now.step
+            if left_for is not None and left_for < self._guards.warn_steps and not told:
+                self._said[what] = now.step
+                said.append(f"{what} lasts for about {left_for:.0f} more steps: {readable(rest)} left, {why}")
+        return said, False
 
 
 def steps_left(used: Sequence[int], rest: int) -> float | None:

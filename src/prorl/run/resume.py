@@ -15,16 +15,10 @@ from typing import Any
 
 from prorl.control.events import Event, Resumed, Started, Warned, from_record
 from prorl.control.state import RunState, fold, from_json
-from prorl.envs.files import (
-    StorageError,
-    encode_json,
-    explain_no_room,
-    fsync_tree,
-    temporary_name,
-    write_atomic,
-)
-from prorl.run.checkpoint import has_all_files, is_older
-from prorl.run.journal import EventLog, Watcher
+from prorl.envs import files
+from prorl.envs.files import StorageError
+from prorl.run.checkpoint import intact, is_older
+from prorl.run.journal import EventLog, Watcher, read_journal
 from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.types import Learner
@@ -69,23 +63,21 @@ def resume(
 
     `environment` is what besides recipe and checkpoint the bits of a result depend on, `after` how the process before
     this one ended, where somebody knows. Warnings behind the checkpoint are journalled again: what happened to
-    processes and machines happened whatever is computed anew.
-
-    Raises:
-        StorageError: the run's recipe was edited, journal and checkpoint contradict each other, or what the run
-            cannot go on without (its tokenizer, its problems) is not what it was.
+    processes and machines happened whatever is computed anew. StorageError if the recipe was edited, journal and
+    checkpoint contradict each other, or what the run cannot go on without (tokenizer, problems) is not what it was.
     """
-    state, now = _state_of(checkpoint), environment or {}
-    if branched_from is None:
-        if state.config_hash != config_hash:
-            raise StorageError(
-                f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
-                f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
-            )
-        require_same(_recorded(store), now)
+    starts = [
+        one for one in _past(store, checkpoint) if isinstance(one, (Started, Resumed)) and one.environment
+    ]
+    before, now = starts[-1].environment if starts else {}, environment or {}
+    if branched_from is None and _state_of(checkpoint).config_hash != config_hash:
+        raise StorageError(
+            f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
+            f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
+        )
+    rounding = changes(before, now, refuse=branched_from is None)
     damage = store.journal.damage
     state, told_again = _return_to(store, learner, checkpoint)
-    before = _recorded(store)  # of who wrote the checkpoint; what came later was set aside
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
     log.record(
         Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, environment=now)
@@ -93,7 +85,7 @@ def resume(
     texts = (
         *([f"taken up again, as {after}"] if after else []),
         *([f"{damage}: what lay behind step {state.step} is set aside"] if damage else []),
-        *changes(before, now),
+        *rounding,
     )
     warnings = [event for event in told_again if isinstance(event, Warned)]
     for warned in dict.fromkeys((*warnings, *(Warned(step=state.step, text=text) for text in texts))):
@@ -106,9 +98,6 @@ def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -
 
     A branch may hold none that old; then it is the oldest. What came later is set aside: the journal goes on from
     there, and so does `log`.
-
-    Raises:
-        StorageError: there is no checkpoint, or journal and checkpoint contradict each other.
     """
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
     if checkpoint is None:
@@ -122,25 +111,22 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
     """Make the directory of a branch: what led to `checkpoint`, and nothing that came later.
 
     The best validation's checkpoint and the base go with it, if the parent still has them. The parent's lock is not
-    needed: what is copied is never changed, at most deleted, and then this fails.
-
-    Raises:
-        StorageError: the journal up to there or the reference is damaged, there is no room, or something was deleted
-            meanwhile; what was begun is removed.
+    needed: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there is
+    no room, this raises StorageError and removes what was begun.
     """
     best = checkpoint.state["best_step"]
     steps = {0, checkpoint.step, checkpoint.step if best is None else best}
     references = sorted((parent.folder / REFERENCES).glob("[!.]*"))
     chosen = [
-        *(path for path in map(parent.checkpoint_folder, sorted(steps)) if has_all_files(path)),
+        *(path for path in map(parent.checkpoint_folder, sorted(steps)) if intact(path)),
         *(path for path in references if is_older(path, checkpoint.journal_size)),
         parent.folder / TOKENIZER,
         *(parent.folder / EVALS / name for name in BASE_RESULTS),
     ]
-    aside = temporary_name(folder)
+    aside = files.temporary_name(folder)
     try:
         parent.require_history(checkpoint)
-        with explain_no_room(folder):
+        with files.explain_no_room(folder):
             for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
                 (aside / name).mkdir(parents=True)
             for path in chosen:
@@ -152,8 +138,8 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
                     shutil.copyfile(path, target)
             with (parent.folder / JOURNAL).open("rb") as journal:
                 (aside / JOURNAL).write_bytes(journal.read(checkpoint.journal_size))
-            write_atomic(aside / CONFIG, encode_json(config, indent=2))
-            fsync_tree(aside)
+            files.write_atomic(aside / CONFIG, files.encode_json(config, indent=2))
+            files.fsync_tree(aside)
             aside.rename(folder)
     except (shutil.Error, FileNotFoundError) as error:
         raise StorageError(
@@ -164,28 +150,26 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def require_same(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Check what a run cannot go on without: its problems and its tokenizer.
+def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) -> list[str]:
+    """One sentence about everything that rounds differently now than when it was recorded.
 
-    Raises:
-        StorageError: it changed since the run was started; the message says what to do.
+    With `refuse`, StorageError if tokenizer or problems, which a run cannot go on without, are not what they were.
     """
-    for name, remedy in _ESSENTIAL.items():
-        if name in before and name in now and before[name] != now[name]:
-            raise StorageError(
-                f"the run cannot go on exactly, as {remedy}, or go on under what there is now as a new run with "
-                "`prorl train --branch`"
-            )
-
-
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """One sentence about everything that rounds differently now than when it was recorded."""
-    for name in sorted((before.keys() & now.keys()) - _ESSENTIAL.keys()):
-        if before[name] != now[name]:
-            yield (
+    told = []
+    for name in sorted(before.keys() & now.keys()):
+        if before[name] == now[name]:
+            continue
+        if name not in _ESSENTIAL:
+            told.append(
                 f"{name} was {before[name]} and is now {now[name]}: from here on results may differ from those of "
                 "an uninterrupted run in their last bits"
             )
+        elif refuse:
+            raise StorageError(
+                f"the run cannot go on exactly, as {_ESSENTIAL[name]}, or go on under what there is now as a new run "
+                "with `prorl train --branch`"
+            )
+    return told
 
 
 def hash_files(folder: Path) -> str:
@@ -203,7 +187,7 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tup
     That is warnings, and that the run is a branch: its own recipe holds even at a checkpoint that its parent wrote.
     """
     discarded = store.rewind(checkpoint)
-    state = fold(_events(store))
+    state = fold(_past(store, checkpoint))
     if state != _state_of(checkpoint):
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
@@ -225,15 +209,9 @@ def _state_of(checkpoint: Checkpoint) -> RunState:
         ) from error
 
 
-def _recorded(store: RunStore) -> Mapping[str, str]:
-    """The environment of whoever trained this run last."""
-    starts = (event for event in _events(store) if isinstance(event, (Started, Resumed)))
-    recorded = [event.environment for event in starts if event.environment]
-    return recorded[-1] if recorded else {}
-
-
-def _events(store: RunStore) -> Iterator[Event]:
+def _past(store: RunStore, checkpoint: Checkpoint) -> Iterator[Event]:
+    """The events that led to a checkpoint."""
     try:
-        yield from map(from_record, store.journal.read())
+        yield from map(from_record, read_journal(store.journal.path, checkpoint.journal_size))
     except ValueError as error:
         raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error

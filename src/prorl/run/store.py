@@ -11,36 +11,17 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from prorl.envs.files import (
-    NoRoomError,
-    StorageError,
-    decode_json,
-    encode_json,
-    write_atomic,
-)
-from prorl.run.checkpoint import commit, has_all_files, is_committed, is_older, read_manifest, tidy, verify
+from prorl.envs.files import NoRoomError, StorageError, decode_json, encode_json, write_atomic
+from prorl.run import layout
+from prorl.run.checkpoint import commit, intact, is_older, tidy, verify
 from prorl.run.journal import Journal, verify_lines
-from prorl.run.layout import (
-    CHECKPOINTS,
-    CONFIG,
-    DISCARDED,
-    EVALS,
-    JOURNAL,
-    LOCK,
-    REFERENCES,
-    SAMPLES,
-    STATE,
-    hold_lock,
-    prepare,
-    require_run,
-)
+from prorl.run.layout import CHECKPOINTS, CONFIG, DISCARDED, EVALS, JOURNAL, LOCK, REFERENCES, SAMPLES, STATE
 from prorl.run.process import Interrupt, insist
 
 Report = Callable[[str], None]
@@ -94,34 +75,32 @@ class RunStore:
         report: Report = _LOG.warning,
         interrupt: Interrupt | None = None,
     ) -> Self:
-        """Make the directory of a new run and store its resolved config.
+        """Make the directory of a new run and store its resolved config, which comes last.
 
-        A run of the same config that was killed before its first checkpoint has nothing to lose and makes way.
-
-        Raises:
-            StorageError: the folder already holds a run, or there is no room.
+        A run of the same config that was killed before its first checkpoint has nothing to lose and makes way; any
+        other stays (StorageError).
         """
-        prepare(folder, config)
+        layout.require_new(folder, config)
+        folder.mkdir(parents=True, exist_ok=True)
+        with layout.hold_lock(folder / LOCK):
+            # They remember positions in the journal that is now begun anew.
+            shutil.rmtree(folder / REFERENCES, ignore_errors=True)
+            for name in (CHECKPOINTS, REFERENCES, SAMPLES):
+                (folder / name).mkdir(exist_ok=True)
+            write_atomic(folder / JOURNAL, b"")
+            write_atomic(folder / CONFIG, encode_json(config, indent=2))
         return cls(folder, report=report, interrupt=interrupt)
 
     @classmethod
     def open(cls, folder: Path, *, report: Report = _LOG.warning, interrupt: Interrupt | None = None) -> Self:
-        """Open the directory of an existing run.
-
-        Raises:
-            StorageError: there is no run in this folder.
-        """
-        require_run(folder)
+        """Open the directory of an existing run; StorageError if there is none in this folder."""
+        layout.require_run(folder)
         return cls(folder, report=report, interrupt=interrupt)
 
     def __enter__(self) -> Self:
-        """Take the lock, clean up after a killed trainer, open the journal.
-
-        Raises:
-            StorageError: another process trains this run.
-        """
+        """Take the lock (StorageError if another process has it), clean up after a killed trainer."""
         with ExitStack() as stack:
-            stack.enter_context(hold_lock(self.folder / LOCK))
+            stack.enter_context(layout.hold_lock(self.folder / LOCK))
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
                 tidy(self.folder / name)
             self._journal = Journal(self.folder / JOURNAL)
@@ -129,9 +108,7 @@ class RunStore:
             self._release = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_failure: object) -> None:
         self.finish_writing()
         self._journal = None
         self._release.close()
@@ -139,14 +116,11 @@ class RunStore:
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config that the run was created with."""
-        path = self.folder / CONFIG
         try:
-            config = decode_json(path.read_bytes())
+            return layout.read_config(self.folder)
         except ValueError as error:
-            raise StorageError(f"{path} is not JSON ({error}): undo what was changed in it") from error
-        if not isinstance(config, dict):
-            raise StorageError(f"{path} holds no recipe: undo what was changed in it")
-        return config
+            path = self.folder / CONFIG
+            raise StorageError(f"{path} cannot be read ({error}): undo what was changed in it") from error
 
     @property
     def journal(self) -> Journal:
@@ -156,66 +130,39 @@ class RunStore:
         return self._journal
 
     def write_checkpoint(
-        self, step: int, state: Mapping[str, Any], write: Fill, *, position: Mapping[str, Any] | None = None
-    ) -> Path:
+        self, step: int, state: Mapping[str, Any], write: Fill, *, then: Callable[[], None] = lambda: None
+    ) -> Future[None]:
         """Store driver state and whatever `write` saves into the folder it is given, all or nothing.
 
-        `position` says size and hash of the journal that led to `state`, by default all of it. A whole checkpoint of
-        this step at this position is kept and `write` is not called; any other of this step is replaced.
-
-        Raises:
-            NoRoomError: earlier checkpoints are untouched.
+        It is written beside the training, after the write before, and `then` is called once it is safe; the future
+        says what failed. A whole checkpoint of this step and position in the journal is kept and `write` is not
+        called; any other of this step is replaced.
         """
-        target = self.checkpoint_folder(step)
-        about = {"step": step, **(self._position() if position is None else position)}
+        target, about = self.checkpoint_folder(step), {"step": step, **self._position()}
+        self.finish_writing()
 
         def fill(folder: Path) -> None:
             write(folder)
             write_atomic(folder / STATE, encode_json(state, indent=1))
 
-        if not is_committed(target, about):
+        def work() -> None:
             commit(target, fill, about)
-        return target
-
-    def begin_checkpoint(
-        self, step: int, state: Mapping[str, Any], write: Fill, then: Callable[[], None]
-    ) -> None:
-        """Like `write_checkpoint`, but beside the training, and `then` is called once the checkpoint is safe.
-
-        Waits for the write before. What goes wrong is said by `failed_write`.
-        """
-        position = self._position()
-        self.finish_writing()
-
-        def job() -> None:
-            self.write_checkpoint(step, state, write, position=position)
             then()
 
-        self._writing = self._writer.submit(job)
+        self._writing = self._writer.submit(work)
+        return self._writing
 
     def finish_writing(self) -> None:
         """Wait until no write is under way."""
         if self._writing is not None:
-            self._writing.exception()
-
-    def failed_write(self) -> Exception | None:
-        """What made the last write beside the training fail; told once, and not before it has ended."""
-        if self._writing is None or not self._writing.done():
-            return None
-        failure, self._writing = self._writing.exception(), None
-        if failure is not None and not isinstance(failure, Exception):
-            raise failure
-        return failure
+            wait([self._writing])
 
     def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
         Under the lock it is one that the run can go on from: `require_history` holds too. `up_to` is the last step
-        that counts. None means that the run has written none yet.
-
-        Raises:
-            StorageError: there are checkpoints, and none of those within `MAY_REDO` steps of the newest will do. To
-                go further back would throw weeks away without asking.
+        that counts. None means that the run has written none yet. To go back more than `MAY_REDO` steps would throw
+        weeks away without asking: that is a StorageError.
         """
         self.finish_writing()
         steps = [step for step in self.checkpoints() if up_to is None or step <= up_to]
@@ -238,11 +185,7 @@ class RunStore:
         return None
 
     def require_history(self, checkpoint: Checkpoint) -> None:
-        """Check what a run needs besides a checkpoint to go on from it: the journal up to it, and its reference.
-
-        Raises:
-            StorageError: either is damaged, or is not the one that led to this checkpoint.
-        """
+        """StorageError unless journal and reference are whole and those that led to this checkpoint."""
         chain = verify_lines(self.folder / JOURNAL, checkpoint.journal_size)
         if (chain.size, chain.hash) != (checkpoint.journal_size, checkpoint.journal_hash):
             raise StorageError(f"{self.folder / JOURNAL} is not the journal that led to {checkpoint.path}")
@@ -252,11 +195,7 @@ class RunStore:
                 raise StorageError(f"{path} is not the reference that {checkpoint.path} goes on with")
 
     def checkpoint(self, step: int) -> Checkpoint:
-        """The checkpoint of one step, every hash checked.
-
-        Raises:
-            StorageError: missing or damaged; the message names the steps there are.
-        """
+        """The checkpoint of one step, every hash checked; StorageError if it is missing or damaged."""
         self.finish_writing()
         path = self.checkpoint_folder(step)
         if not path.exists():
@@ -268,15 +207,7 @@ class RunStore:
     def has_checkpoint(self, step: int) -> bool:
         """Whether the files of one step's checkpoint are all there; a full disk may have cost it."""
         self.finish_writing()
-        return has_all_files(self.checkpoint_folder(step))
-
-    def checkpoint_path(self, step: int) -> Path:
-        """Where the files of one step's checkpoint are, every hash checked.
-
-        Raises:
-            StorageError: missing or damaged.
-        """
-        return self.checkpoint(step).path
+        return intact(self.checkpoint_folder(step)) is not None
 
     def rewind(self, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
         """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.
@@ -284,39 +215,30 @@ class RunStore:
         The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
         references, and what evaluations measured of later steps, move to `discarded/`, where a later one of the same
         name replaces an earlier one. So no file under its own name is of training that the journal does not tell of.
-
-        Raises:
-            StorageError: the journal does not reach the checkpoint.
         """
         self.finish_writing()
-        if self.journal.damage is not None:
-            self.report(
-                f"{self.journal.damage}; it is cut off, and kept in {self.journal.discarded_path.name}"
-            )
-        position = checkpoint.journal_size if checkpoint else 0
+        if damage := self.journal.damage:
+            self.report(f"{damage}; it is cut off, and kept in {self.journal.discarded_path.name}")
+        step, position = (checkpoint.step, checkpoint.journal_size) if checkpoint else (0, 0)
         discarded = self.journal.truncate(position)
         for kind in (CHECKPOINTS, REFERENCES):
             for path in sorted((self.folder / kind).glob("[!.]*")):
                 if not is_older(path, position):
                     self._discard(path)
         for evaluation in sorted((self.folder / EVALS).glob("[!.]*")):
-            self._discard_measured(evaluation, checkpoint.step if checkpoint else 0)
+            found = ((_MEASURED.fullmatch(path.name), path) for path in sorted(evaluation.glob("step_*")))
+            if later := [path for match, path in found if match and int(match[1]) > step]:
+                self._discard_measured(evaluation, later)
         return discarded
 
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights under a name; returns the hash of their content.
 
         A whole reference of this name and position in the journal is kept and `write` is not called. On a full disk
-        it waits for room, as the run cannot go on without.
-
-        Raises:
-            ValueError: the name is no plain file name.
-            NoRoomError: the disk is full, and nobody waits.
+        it waits for room, as the run cannot go on without; NoRoomError if nobody waits.
         """
         target, about = self.reference_folder(name), self._position()
-        if is_committed(target, about):
-            return read_manifest(target).digest
-        return insist(lambda: commit(target, write, about).digest, self.interrupt)
+        return insist(lambda: commit(target, write, about), self.interrupt).digest
 
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
         """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file.
@@ -341,11 +263,7 @@ class RunStore:
         return dict(sorted((int(found[1]), path) for path in paths if (found := _STEP.fullmatch(path.name))))
 
     def reference_folder(self, name: str) -> Path:
-        """Where the reference of a name lies if there is one.
-
-        Raises:
-            ValueError: the name is no plain file name.
-        """
+        """Where the reference of a name lies if there is one; ValueError if the name is no plain file name."""
         if not _REFERENCE.fullmatch(name):
             raise ValueError(f"reference name {name!r}: use letters, digits, '_', '-' and '.'")
         return self.folder / REFERENCES / name
@@ -354,14 +272,9 @@ class RunStore:
         """What a checkpoint or reference remembers of the journal."""
         return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
 
-    def _discard_measured(self, evaluation: Path, step: int) -> None:
-        """Set aside what was measured, or begun to be, of checkpoints later than `step`."""
-        found = ((_MEASURED.fullmatch(path.name), path) for path in sorted(evaluation.glob("step_*")))
-        later = [path for match, path in found if match and int(match[1]) > step]
-        if not later:
-            return
+    def _discard_measured(self, evaluation: Path, later: list[Path]) -> None:
         try:
-            with hold_lock(evaluation / LOCK, used="measured"):
+            with layout.hold_lock(evaluation / LOCK, used="measured"):
                 for path in later:
                     self._discard(path)
         except StorageError as error:  # somebody measures it at this moment: it is left whole

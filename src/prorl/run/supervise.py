@@ -40,9 +40,7 @@ ENDED = "PRORL_ENDED"  # in the environment of a trainer that was started again:
 WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
 
 _STATUS = {**WISHES, AT_ONCE: QUIT}  # of a supervisor that was asked to stop
-WAITING = (
-    "waiting"  # phase of a trainer that waits for verifiers, an operator or the disk; it has no deadline
-)
+WAITING = "waiting"  # phase of a trainer that waits for verifiers, an operator or the disk: no deadline
 
 _FINAL = {DONE, FAILED, USAGE, *WISHES.values()}
 _FROM_TERMINAL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the whole process group has heard
@@ -68,23 +66,6 @@ def read_beat(folder: Path) -> Beat | None:
         return Beat(**json.loads((folder / HEARTBEAT).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
-
-
-class Watchdog:
-    """Tells a hang from work: how long one beat has been the last, in time during which we were awake ourselves.
-
-    Time is what the caller saw pass, so neither a jump of the clock nor a machine that slept condemns a trainer.
-    """
-
-    def __init__(self) -> None:
-        self._last: Beat | None = None
-        self._quiet = 0.0
-
-    def overdue(self, beat: Beat, passed: float) -> bool:
-        """Take in what is the last beat after `passed` more seconds."""
-        self._quiet = self._quiet + passed if beat == self._last else 0.0
-        self._last = beat
-        return self._quiet > beat.deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +97,9 @@ class Ending:
             return f"the trainer hung{place}"
         if self.status == NO_MEMORY:
             return f"the trainer stopped{place} for want of memory, saved"
-        how = (
-            f"was killed by {signal.Signals(-self.status).name}"
-            if self.status < 0
-            else f"ended with status {self.status}"
-        )
-        return f"the trainer {how}{place}"
+        if self.status < 0:
+            return f"the trainer was killed by {signal.Signals(-self.status).name}{place}"
+        return f"the trainer ended with status {self.status}{place}"
 
 
 class Supervisor:
@@ -136,9 +114,7 @@ class Supervisor:
         say: Callable[[str], None],
         patience: Patience | None = None,
     ) -> None:
-        self._first, self._again = first, again
-        self._folder = folder
-        self._say = say
+        self._first, self._again, self._folder, self._say = first, again, folder, say
         self._patience = patience or Patience()
         self._awaited = {*wishes(), AT_ONCE, signal.SIGCHLD, signal.SIGALRM}
         self._asked: signal.Signals | None = None
@@ -159,7 +135,9 @@ class Supervisor:
                 if self._asked is not None:
                     self._log(f"stopped at once, unsaved{self._keep_stacks()}; {self._way_on()}")
                     return _STATUS[self._asked]
-                self._count(ending)
+                step = ending.beat.step if ending.beat else 0
+                self._crashes = 1 if step > self._best else self._crashes + 1
+                self._best = max(self._best, step)
                 if self._crashes >= self._patience.crashes:
                     self._say(
                         f"gave up after {self._crashes} crashes without a step of progress; the last: {ending}; "
@@ -190,16 +168,21 @@ class Supervisor:
         return subprocess.Popen(command, env=environment, preexec_fn=settle)
 
     def _watch(self, trainer: subprocess.Popen[bytes]) -> Ending:
-        """Pass signals on and look at the heartbeat until the trainer has ended."""
-        watchdog, beat, hung = Watchdog(), None, False
+        """Pass signals on and look at the heartbeat until the trainer has ended.
+
+        It hangs when one beat has been the last for longer than its deadline, in time that we saw pass: neither a
+        jump of the clock nor a machine that slept condemns a trainer.
+        """
+        beat, quiet, hung = None, 0.0, False
         seen = time.monotonic()
         while trainer.poll() is None:
             self._hear(self._patience.tick, trainer)
             now = time.monotonic()
             # More than a tick or two: it was this process that did not run, stopped or on a sleeping machine.
             passed, seen = min(now - seen, 2 * self._patience.tick), now
-            beat = self._beat(trainer.pid) or beat
-            if beat is not None and watchdog.overdue(beat, passed):
+            last, beat = beat, self._beat(trainer.pid) or beat
+            quiet = quiet + passed if beat == last else 0.0
+            if beat is not None and quiet > beat.deadline:
                 hung = True
                 self._end(trainer, beat)
         return Ending(status=trainer.returncode, beat=self._beat(trainer.pid) or beat, hung=hung)
@@ -245,11 +228,6 @@ class Supervisor:
         except OSError:
             return ""
         return f"; stacks in {stacks.name}"
-
-    def _count(self, ending: Ending) -> None:
-        step = ending.beat.step if ending.beat else 0
-        self._crashes = 1 if step > self._best else self._crashes + 1
-        self._best = max(self._best, step)
 
     def _back_off(self) -> None:
         """Wait before the restart, until somebody asks to stop."""
