@@ -160,7 +160,7 @@ class HParams:
     mismatch_low: float
     mismatch_high: float
     kl_coef: float
-    kl_estimator: Literal["k1", "k2", "k3"]
+    kl_estimator: Literal["k2", "k3"]
     learning_rate: float
     grad_clip: float
     updates_per_step: int

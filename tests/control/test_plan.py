@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.schedule import on_off
 from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import HPARAMS, LengthPenaltyConfig, setting
@@ -49,7 +48,7 @@ def test_a_schedule_has_no_memory_and_stays_between_its_extremes(schedule, steps
 def test_the_length_penalty_is_on_when_its_cycle_is(on_steps, off_steps, start_step, step, weight):
     cycle = {"on_steps": on_steps, "off_steps": off_steps, "start_step": start_step}
     plan = make_plan(recipe(length_penalty=cycle | {"weight": weight}))
-    on = on_off(step, on_steps, off_steps, start_step)
+    on = step >= start_step and on_steps and (step - start_step) % (on_steps + off_steps) < on_steps
     assert hparams_at(plan, step).length_weight == (weight if on else 0.0)
 
 

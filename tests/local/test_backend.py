@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from prorl.learn.base_model import ModelShape, build_model
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model
 from prorl.local.backend import EXACT, LocalBackend, SyncError, allowed, require_agreement
 from prorl.local.engine import LocalEngine
 from support.learners import VOCABULARY, learner, qwen2
@@ -40,7 +41,7 @@ def test_a_sync_is_refused_beyond_what_the_precision_of_products_explains(precis
             one.sync(1)
 
 
-SHAPE = ModelShape(
+SHAPE = ShapeConfig(
     architecture="qwen3", hidden_size=64, layers=12, heads=2, kv_heads=1, intermediate_size=128, context=64
 )
 WORDS = 320

@@ -182,10 +182,6 @@ def test_scoring_leaves_a_wave_under_way_alone():
     [
         ({"prompt": ()}, "empty"),
         ({"prompt": (1,) * 80}, "96 positions"),
-        ({"samples": 0}, "at least one sample"),
-        ({"sampling": Sampling(temperature=1.0, top_p=1.0, limit=0)}, "limit of at least one"),
-        ({"sampling": Sampling(temperature=-1.0, top_p=1.0, limit=9)}, "negative"),
-        ({"sampling": Sampling(temperature=1.0, top_p=0.0, limit=9)}, "top_p"),
     ],
 )
 def test_bad_requests_are_refused(changes, message):

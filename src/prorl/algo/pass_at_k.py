@@ -66,7 +66,7 @@ def bootstrap_means(
     return means_RK / len(names)
 
 
-def percentiles(means_RK: Array, *, level: float = 0.95) -> tuple[Array, Array]:
+def percentiles(means_RK: Array, level: float = 0.95) -> tuple[Array, Array]:
     """Lower and upper ends of the percentile intervals of bootstrapped means, one per column.
 
     Raises:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from statistics import fmean, stdev
 
-HALVINGS = 60  # of the angle that is searched: the limit of double precision
-
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
     """Interval of the mean of independent, normally distributed values: mean ± t(n - 1) · s / √n.
@@ -28,7 +26,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
 def t_quantile(freedom: int, level: float) -> float:
     """The t for which P(|T| ≤ t) = level, T of Student's distribution with `freedom` degrees."""
     low, high = 0.0, math.pi / 2
-    for _ in range(HALVINGS):
+    for _ in range(60):  # halvings of the angle: the limit of double precision
         middle = (low + high) / 2
         low, high = (middle, high) if _share_within(middle, freedom) < level else (low, middle)
     return math.tan(low) * math.sqrt(freedom)

@@ -86,7 +86,7 @@ class LearnerRank:
             whole, settings, with_reference=with_reference, pad_id=pad_id(tokens), ranks=self._group
         )
         return Facts(
-            eos_ids=eos_ids(whole, tokens),
+            eos_ids=eos_ids(whole.generation_config, tokens),
             context=context_limit(whole),
             heads=whole.config.get_text_config().num_attention_heads,
             config=whole.config.to_json_string(),

@@ -16,16 +16,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -33,25 +31,23 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
-    LlamaConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
 )
 
+from prorl.config.schema import ShapeConfig, WarmupConfig
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN, respond
+from prorl.envs.files import temporary_name
 from prorl.envs.types import Problem
 from prorl.learn.model import ModelError
 from prorl.rollout.pipeline import ChatRenderer
 
 VERSION = 1  # of this file's recipe: raise it with every change that changes the trained weights
 RECORD = "warmup.json"
-MICRO_BATCH = (
-    16  # sequences of similar length computed together: little padding, and the batch stays a fair draw
-)
+MICRO_BATCH = 16  # sequences of similar length computed together: little padding
 RAMP = 0.1  # share of the steps over which the learning rate rises
 GRAD_CLIP = 1.0
 BETAS = (0.9, 0.95)
@@ -90,38 +86,21 @@ _CHAT_TEMPLATE = (
 Progress = Callable[[int, int, float], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """A decoder to build from nothing. Raises ModelError for sizes that do not divide."""
+def build_model(shape: ShapeConfig, vocab_size: int, seed: int, *, tied: bool = True) -> PreTrainedModel:
+    """A randomly initialised float32 model on the CPU, in evaluation mode; `tied`: one matrix embeds and predicts.
 
-    architecture: Literal["qwen2", "qwen3", "llama"]
-    hidden_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    intermediate_size: int
-    context: int  # tokens
-    tied_embeddings: bool = True
-
-    def __post_init__(self) -> None:
-        if self.hidden_size % (2 * self.heads):
-            raise ModelError(
-                f"hidden_size {self.hidden_size} gives {self.heads} heads no equal, even size: use a multiple of "
-                f"{2 * self.heads}"
-            )
-        if self.heads % self.kv_heads:
-            raise ModelError(
-                f"{self.heads} heads cannot share {self.kv_heads} kv_heads equally: use a divisor"
-            )
-
-
-def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedModel:
-    """A randomly initialised float32 model on the CPU, in evaluation mode.
-
-    The same arguments give the same weights, and the global random state stays as it was.
+    The same arguments give the same weights, and the global random state stays as it was. Raises ModelError for
+    sizes that do not divide.
     """
-    config_of = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}[shape.architecture]
-    config = config_of(
+    if shape.hidden_size % (2 * shape.heads):
+        raise ModelError(
+            f"hidden_size {shape.hidden_size} gives {shape.heads} heads no equal, even size: use a multiple of "
+            f"{2 * shape.heads}"
+        )
+    if shape.heads % shape.kv_heads:
+        raise ModelError(f"{shape.heads} heads cannot share {shape.kv_heads} kv_heads equally: use a divisor")
+    config = AutoConfig.for_model(
+        shape.architecture,
         vocab_size=vocab_size,
         hidden_size=shape.hidden_size,
         num_hidden_layers=shape.layers,
@@ -130,7 +109,7 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedMode
         head_dim=shape.hidden_size // shape.heads,
         intermediate_size=shape.intermediate_size,
         max_position_embeddings=shape.context,
-        tie_word_embeddings=shape.tied_embeddings,
+        tie_word_embeddings=tied,
         bos_token_id=None,
         eos_token_id=None,
     )
@@ -140,33 +119,7 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedMode
     return model.eval()
 
 
-def parameter_count(model: PreTrainedModel) -> int:
-    """Number of trained scalars; tied weights count once."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmupSettings:
-    """Everything a caller chooses about a base; the problems come apart, named by their fingerprint."""
-
-    shape: ModelShape
-    vocab_size: int  # at most; the tokenizer uses fewer where frequent words run out
-    steps: int
-    batch_size: int  # sequences
-    learning_rate: float  # peak
-    seed: int  # of the initial weights
-    corpus_problems: int  # whose texts the tokenizer is made from
-
-    def __post_init__(self) -> None:
-        if self.shape.architecture == "qwen2":
-            raise ModelError(
-                "warm-up: transformers reads every qwen2 checkpoint with Qwen's own tokenizer class, which would "
-                "cut text differently from this one; choose llama or qwen3"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class Example(NamedTuple):
     """One prompt and its shown response, end-of-sequence token included."""
 
     prompt: tuple[int, ...]
@@ -174,38 +127,45 @@ class Example:
 
 
 def build_base(
-    settings: WarmupSettings,
+    warmup: WarmupConfig,
     problem_at: Callable[[int], Problem],
     cache: Path,
     *,
+    seed: int,
     fingerprint: str,
     progress: Progress | None = None,
 ) -> Path:
     """The folder of the base that these settings make on `problem_at(0), problem_at(1), …`, trained if not cached.
 
-    `fingerprint` names the problems: equal ones promise equal `problem_at`. `progress(step, steps, loss)` is called
-    after every step, with the mean cross-entropy per response token in nats. The weights are reproducible for one
-    number of threads. Prompts carry no instruction. Raises ModelError if no problem has a solution that fits.
+    `seed` is of the initial weights. `fingerprint` names the problems: equal ones promise equal `problem_at`.
+    `progress(step, steps, loss)` is called after every step, with the mean cross-entropy per response token in nats.
+    The weights are reproducible for one number of threads. Prompts carry no instruction.
+
+    Raises ModelError if no problem has a solution that fits, and for qwen2.
     """
-    folder = cache / f"base-{cache_key(settings, fingerprint)}"
+    if warmup.shape.architecture == "qwen2":
+        raise ModelError(
+            "warm-up: transformers reads every qwen2 checkpoint with Qwen's own tokenizer class, which would "
+            "cut text differently from this one; choose llama or qwen3"
+        )
+    identity = _identity(warmup, seed, fingerprint)
+    digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=8)
+    folder = cache / f"base-{digest.hexdigest()}"
     if folder.is_dir():
         return folder
-    aside = cache / f".{folder.name}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = temporary_name(folder)
     aside.mkdir(parents=True)
     try:
-        tokenizer = train_tokenizer(_corpus(problem_at, settings.corpus_problems), settings.vocab_size)
-        model = build_model(settings.shape, len(tokenizer), settings.seed)
-        examples = _examples(problem_at, tokenizer, settings.shape.context)
-        losses = train(model, examples, settings, progress)
-        model.config.eos_token_id = tokenizer.eos_token_id
-        model.generation_config = GenerationConfig(
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
-        )
+        tokenizer = train_tokenizer(_corpus(problem_at, warmup.corpus_problems), warmup.vocab_size)
+        model = build_model(warmup.shape, len(tokenizer), seed)
+        losses = train(model, _examples(problem_at, tokenizer, warmup.shape.context), warmup, progress)
+        end = model.config.eos_token_id = tokenizer.eos_token_id
+        padding = tokenizer.pad_token_id
+        model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=padding, do_sample=True)
         model.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
-        record = _identity(settings, fingerprint) | {
-            "parameters": parameter_count(model),
+        record = identity | {
+            "parameters": model.num_parameters(),
             "vocabulary": len(tokenizer),
             "threads": torch.get_num_threads(),
             "losses": [round(loss, 4) for loss in losses],
@@ -221,20 +181,12 @@ def build_base(
     return folder
 
 
-def cache_key(settings: WarmupSettings, fingerprint: str) -> str:
-    """16 hexadecimal digits that change with whatever changes the base."""
-    text = json.dumps(_identity(settings, fingerprint), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _identity(settings: WarmupSettings, fingerprint: str) -> dict[str, Any]:
+def _identity(warmup: WarmupConfig, seed: int, fingerprint: str) -> dict[str, Any]:
+    """Whatever changes the base."""
+    chosen = warmup.model_dump(exclude={"levels", "lr"}) | {"learning_rate": warmup.lr, "seed": seed}
+    chosen["shape"]["tied_embeddings"] = True
     packages = {name: version(name) for name in ("torch", "transformers", "tokenizers")}
-    return {
-        "settings": asdict(settings),
-        "fingerprint": fingerprint,
-        "packages": packages,
-        "version": VERSION,
-    }
+    return {"settings": chosen, "fingerprint": fingerprint, "packages": packages, "version": VERSION}
 
 
 def _corpus(problem_at: Callable[[int], Problem], count: int) -> Iterator[str]:
@@ -269,17 +221,17 @@ def _examples(
 
 
 def train(
-    model: PreTrainedModel, examples: Iterator[Example], settings: WarmupSettings, progress: Progress | None
+    model: PreTrainedModel, examples: Iterator[Example], warmup: WarmupConfig, progress: Progress | None
 ) -> list[float]:
     """Train in place on the next `steps * batch_size` examples; the loss of every step, in nats per token."""
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
+        model.parameters(), lr=warmup.lr, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
     )
     losses = []
-    for step in range(settings.steps):
+    for step in range(warmup.steps):
         for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * rate_factor(step, settings.steps)
-        batch = sorted(islice(examples, settings.batch_size), key=lambda e: len(e.prompt) + len(e.response))
+            group["lr"] = warmup.lr * rate_factor(step, warmup.steps)
+        batch = sorted(islice(examples, warmup.batch_size), key=lambda e: len(e.prompt) + len(e.response))
         tokens = sum(len(example.response) for example in batch)
         optimizer.zero_grad()
         loss = 0.0
@@ -291,7 +243,7 @@ def train(
         optimizer.step()
         losses.append(loss)
         if progress is not None:
-            progress(step + 1, settings.steps, loss)
+            progress(step + 1, warmup.steps, loss)
     return losses
 
 

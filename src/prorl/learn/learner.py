@@ -26,11 +26,10 @@ from prorl.learn.parallel import (
     Ranks,
     Scorer,
     copy_weights,
-    host_weights,
+    model_writer,
     read_weights,
     shard,
     without_weights,
-    write_model,
 )
 from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
 
@@ -118,13 +117,7 @@ class TorchLearner:
         """
         if hparams.kl_coef != 0 and self._score_reference is None:
             raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
-        if hparams.kl_coef != 0 and hparams.kl_estimator == "k1":
-            raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
-        scoring = Scoring(
-            temperature=hparams.temperature,
-            logits_elements=self._settings.logits_elements,
-            dtype=getattr(torch, self._settings.dtype),
-        )
+        scoring = self._scoring(hparams.temperature, self._settings.dtype)
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring) for share in shares]
         results: list[MiniBatchResult] = []
@@ -139,10 +132,7 @@ class TorchLearner:
         unknown = log_probs([0.0] * len(tokens))
         action = Action(tokens=token_ids(tokens), engine_logps=unknown, advantage=0.0)
         micro = self._micro_batch([Row(prompt=tuple(prompt), actions=(action,))])  # the same on all ranks
-        scoring = Scoring(
-            temperature=1.0, logits_elements=self._settings.logits_elements, dtype=torch.float32
-        )
-        logps: list[float] = self._score(micro, scoring)[0][0].tolist()
+        logps: list[float] = self._score(micro, self._scoring(1.0, "float32"))[0][0].tolist()
         return logps
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
@@ -164,13 +154,12 @@ class TorchLearner:
         The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
         run in another thread while the learner goes on.
         """
-        weights = host_weights(self.policy, self._ranks)
-        write_optimizer = self._optimizer.snapshot()
+        write_model, write_optimizer = model_writer(self.policy, self._ranks), self._optimizer.snapshot()
 
         def write(folder: Path) -> None:
             # Ranks write the optimizer together: one that failed before would keep the others waiting.
             write_optimizer(folder)
-            write_model(self.policy, folder, weights)
+            write_model(folder)
 
         return write
 
@@ -191,8 +180,7 @@ class TorchLearner:
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
-        reference = self._held_reference()
-        write_model(reference, folder, host_weights(reference, self._ranks))
+        model_writer(self._held_reference(), self._ranks)(folder)
 
     def restore_reference(self, folder: Path) -> None:
         """Load what `save_reference` wrote."""
@@ -205,6 +193,10 @@ class TorchLearner:
             if scorer is not None:
                 scorer.to(device)
         self._optimizer.move(device)
+
+    def _scoring(self, temperature: float, dtype: str) -> Scoring:
+        elements = self._settings.logits_elements
+        return Scoring(temperature=temperature, logits_elements=elements, dtype=getattr(torch, dtype))
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:
         scorer, settings = Scorer(model), self._settings
@@ -260,9 +252,7 @@ class TorchLearner:
             torch.autograd.backward(loss)
             sums.append(measured)
         total = self._ranks.total(torch.stack(sums).sum(0))
-        norm = self._optimizer.step(
-            total[0], learning_rate=hparams.learning_rate, grad_clip=hparams.grad_clip
-        )
+        norm = self._optimizer.step(total[0], hparams)
         return MiniBatchResult(
             sums=total, grad_norm=norm, positions=share.positions, action_tokens=share.action_tokens
         )

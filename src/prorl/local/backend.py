@@ -49,13 +49,9 @@ def require_agreement(
     tolerance: float,
     engine: str = "engine",
 ) -> None:
-    """Check that the log-probs of an engine, so called, and the learner differ by at most `tolerance` nats anywhere.
-
-    Raises:
-        SyncError: they differ, or one of them is not a number.
-    """
+    """Raise SyncError unless log-probs of engine and learner differ by at most `tolerance` nats anywhere."""
     gap = max(abs(a - b) for a, b in zip(decoded, learned, strict=True))
-    if not gap <= tolerance:
+    if not gap <= tolerance:  # so that what is not a number agrees with nothing
         raise SyncError(
             f"after the sync to policy version {version} {engine} and learner differ by {gap:.2g} nats on the "
             "probe, so it does not serve the learner's weights: where that happens again, test the memory of the "
@@ -78,14 +74,12 @@ class LocalBackend:
     def sync(self, version: int) -> None:
         """Let the engine serve the learner's weights as `version`, and prove by the probe that it does.
 
-        Raises:
-            SyncError: the engine's log-probs of the probe differ from the learner's.
+        Raises SyncError where the engine's log-probs of the probe differ from the learner's.
         """
         self.engine.publish(version)
         prompt, tokens = halves(self._probe)
         decoded, learned = self.engine.score(prompt, tokens), self.learner.score(prompt, tokens)
-        tolerance = allowed(self.engine.precision, learned)
-        require_agreement(version, decoded, learned, tolerance=tolerance)
+        require_agreement(version, decoded, learned, tolerance=allowed(self.engine.precision, learned))
 
     def incidents(self) -> list[str]:
         """Which judge workers were replaced; anything else that fails in this process ends it."""

@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import torch
@@ -25,8 +26,9 @@ from prorl.envs.errors import ProrlError
 from prorl.local.decoder import Decoder, Decoding, make_decoder
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
-# the share of slots still alive below which dropping the others pays for copying the caches
-_COMPACT_BELOW = 0.85
+_COMPACT_BELOW = (
+    0.85  # the share of slots still alive from which dropping the others pays for copying the caches
+)
 
 
 class RequestError(ProrlError, ValueError):
@@ -54,21 +56,21 @@ class Wave:
         self._rows = rows
         self._version = version
         self._sampling = rows[0].request.sampling
-        prompts = list(dict.fromkeys(row.request.prompt for row in rows))
-        numbers = {prompt: number for number, prompt in enumerate(prompts)}
-        self._prompt_of = [numbers[row.request.prompt] for row in rows]
+        numbers: dict[tuple[int, ...], int] = {}
+        self._prompt_of = [numbers.setdefault(row.request.prompt, len(numbers)) for row in rows]
         self._decoding: Decoding
-        self._decoding, logits_PV = decoder.start(prompts)
+        self._decoding, logits_PV = decoder.start(list(numbers))
         device = logits_PV.device
         self._eos = torch.tensor(tuple(eos_ids), dtype=torch.long, device=device)
         self._length = 0
-        self._layout = self._decoding.arrange(self._prompt_of, None)
-        self._slot_rows: list[int] = list(self._layout.rows)
-        prompts_S = torch.tensor([self._prompt_of[row] for row in self._slot_rows], device=device)
-        self._logits_SV = logits_PV[prompts_S]
-        slots = [rows[row] for row in self._slot_rows]
+        layout = self._decoding.arrange(self._prompt_of, None)
+        self._slot_rows: Sequence[int] = layout.rows
+        self._logits_SV = logits_PV[
+            torch.tensor([self._prompt_of[row] for row in layout.rows], device=device)
+        ]
+        slots = [rows[row] for row in layout.rows]
         self._keys_S = row_keys([row.request.seed for row in slots], [row.sample for row in slots], device)
-        self._live_S = torch.tensor(self._layout.live, device=device)
+        self._live_S = torch.tensor(layout.live, device=device)
         self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
         self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
         self.left = len(rows)  # rows that have not finished
@@ -161,16 +163,8 @@ class LocalEngine:
         self.version = version
 
     def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples; ValueError where it cannot be served, as RequestError if too long."""
-        sampling = request.sampling
-        self._check_length(len(request.prompt), sampling.limit)
-        if request.samples < 1 or sampling.limit < 1:
-            raise ValueError("A request needs at least one sample and a limit of at least one token.")
-        if sampling.temperature < 0.0 or not 0.0 < sampling.top_p <= 1.0:
-            raise ValueError(
-                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie "
-                "in (0, 1]."
-            )
+        """Queue one prompt with its n samples; RequestError where it is empty or too long."""
+        self._check_length(len(request.prompt), request.sampling.limit)
         for first in range(0, request.samples, self._max_rows):
             samples = range(first, min(first + self._max_rows, request.samples))
             self._queue.append([Row(request=request, sample=sample) for sample in samples])
@@ -208,17 +202,15 @@ class LocalEngine:
     def _next_rows(self) -> list[Row]:
         rows = self._queue.popleft()
         sampling = rows[0].request.sampling
-        while (
-            self._queue
-            and self._queue[0][0].request.sampling == sampling
-            and len(rows) + len(self._queue[0]) <= self._max_rows
-        ):
+        while self._queue and self._queue[0][0].request.sampling == sampling:
+            if len(rows) + len(self._queue[0]) > self._max_rows:
+                break
             rows += self._queue.popleft()
         return rows
 
     def _check_length(self, prompt: int, limit: int) -> None:
         if prompt == 0:
-            raise ValueError("The prompt is empty; give the engine at least one token.")
+            raise RequestError("the prompt is empty: give the engine at least one token")
         if self._max_positions is not None and prompt + limit > self._max_positions:
             raise RequestError(
                 f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's "
@@ -296,19 +288,17 @@ def _inverse_cdf(weights_RV: Tensor, bits_R: Tensor) -> Tensor:
 def _redraw_outside_nucleus(tokens_R: Tensor, probs_RV: Tensor, bits_R: Tensor, top_p: float) -> None:
     """Replace, in place, tokens outside the nucleus by draws from it.
 
-    The nucleus holds every token whose strictly more probable tokens sum to less than `top_p`; ties share a
-    fate. Rejection needs no sort over the vocabulary (as in FlashInfer): whatever is not more probable than
-    a rejected token is outside too, so each redraw is from fewer tokens and the result is exact.
+    The nucleus holds every token whose strictly more probable tokens sum to less than `top_p`; of equals all or
+    none. Rejection needs no sort over the vocabulary (as in FlashInfer): whatever is not more probable than a
+    rejected token is outside too, so each redraw is from fewer tokens and the result is exact.
     """
     rows = torch.arange(len(tokens_R), device=tokens_R.device)
     probs, bits, tokens = probs_RV, bits_R, tokens_R
-    attempt = 0
-    while True:
+    for attempt in count(1):
         above = torch.where(probs > probs.gather(-1, tokens[:, None]), probs, 0.0)
         outside = above.sum(-1, dtype=torch.float64) >= top_p
         if not outside.any():
             return
-        attempt += 1
         rows, probs, bits = rows[outside], above[outside], bits[outside]
         tokens = _inverse_cdf(probs, absorb(bits, attempt))
         tokens_R[rows] = tokens

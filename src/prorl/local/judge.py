@@ -21,6 +21,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
@@ -29,7 +30,7 @@ from typing import Any
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
-from prorl.envs.types import Problem, Status, Verdict
+from prorl.envs.types import Problem, Verdict
 from prorl.types import JudgeOutError
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
@@ -40,11 +41,9 @@ MAX_REASONS = 300  # characters, of why workers were replaced
 CLOSE_SECONDS = 1.0
 MAX_ITEMS = 64  # per message to a worker
 MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without waiting for the reader
-
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
 
 Verifier = Callable[[Problem, str], Verdict]
-Outcome = tuple[float, Status, str, bool, float]  # score, status, note, answered, seconds
 _Item = tuple[int, Problem, str]
 
 
@@ -102,16 +101,12 @@ class LocalJudge:
 
         `make_verifier` is called once in each worker, so it must be picklable: a module-level function, or a
         `functools.partial` of one. `deadline` is the seconds that one item may take, `memory` the bytes. A worker
-        is replaced after `items_per_worker` items, as other people's code leaks. Raises ValueError for no worker or
-        no time, JudgeError where this machine cannot start a process.
+        is replaced after `items_per_worker` items, as other people's code leaks. Raises JudgeError where this machine
+        cannot start a process.
         """
-        if workers < 1 or deadline <= 0:
-            raise ValueError(f"a judge needs a worker and time, not workers={workers}, deadline={deadline}")
         self.proven = False
-        self._memory = memory
-        self._items_per_worker = items_per_worker
-        self._factory = pickle.dumps(make_verifier)
-        self._deadline = deadline
+        self._factory, self._memory = pickle.dumps(make_verifier), memory
+        self._items_per_worker, self._deadline = items_per_worker, deadline
         self._waiting: deque[_Item] = deque()
         self._judged: list[tuple[int, Verdict]] = []
         self._clock, self._looked = 0.0, time.monotonic()
@@ -199,7 +194,7 @@ class LocalJudge:
         """Take in all reports of one worker; the reason if it has ended."""
         try:
             while True:
-                message: Outcome | str | None = worker.connection.recv()
+                message: Verdict | str | None = worker.connection.recv()
                 worker.since = self._now()
                 if isinstance(message, str):
                     worker.kill()
@@ -215,12 +210,10 @@ class LocalJudge:
             worker.kill()
             return f"verifier process died, exit code {worker.process.exitcode}"
 
-    def _settle(self, worker: _Worker, outcome: Outcome) -> None:
+    def _settle(self, worker: _Worker, verdict: Verdict) -> None:
         ticket, _, _ = worker.running.popleft()
-        score, status, note, answered, seconds = outcome
         # What earlier items left may be what the memory was short of: the next batch is for another worker.
-        worker.judged += self._items_per_worker if note.startswith("MemoryError") else 1
-        verdict = Verdict(score=score, status=status, note=note, answered=answered, seconds=seconds)
+        worker.judged += self._items_per_worker if verdict.note.startswith("MemoryError") else 1
         self._judged.append((ticket, verdict))
 
     def _lose(self, worker: _Worker, failure: str) -> None:
@@ -232,7 +225,7 @@ class LocalJudge:
         task = f" ({worker.running[0][1].task})" if worker.running else ""
         self._replaced[failure + task] += 1
         if worker.running:
-            self._settle(worker, (0.0, "error", failure, True, self._now() - worker.since))
+            self._settle(worker, _error(failure, self._now() - worker.since))
         self._waiting.extendleft(reversed(worker.running))
 
     def _start_failed(self, failure: str) -> None:
@@ -288,7 +281,7 @@ def replacements(reasons: Counter[str]) -> list[str]:
 
 
 def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
-    """In a worker: build the verifier, then answer batches `[(problem, text), …]` by one `Outcome` per item.
+    """In a worker: build the verifier, then answer batches `[(problem, text), …]` by one verdict per item.
 
     First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a pickled
     function without arguments: it stays pickled until the environment is set, since unpickling imports. `memory` is
@@ -299,35 +292,34 @@ def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None
     _settle_in()
     # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.
     with suppress(EOFError, ConnectionError):
-        _answer(connection, factory, memory)
+        try:
+            verifier: Verifier = pickle.loads(factory)()
+        except Exception as error:
+            connection.send(f"{type(error).__name__}: {error}")
+            return
+        _allow_memory(memory)
+        connection.send(None)
+        while True:
+            for problem, text in connection.recv():
+                connection.send(_verdict(verifier, problem, text))
 
 
-def _answer(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
-    try:
-        verifier: Verifier = pickle.loads(factory)()
-    except Exception as error:
-        connection.send(f"{type(error).__name__}: {error}")
-        return
-    _allow_memory(memory)
-    connection.send(None)
-    while True:
-        batch: list[tuple[Problem, str]] = connection.recv()
-        for problem, text in batch:
-            connection.send(_outcome(verifier, problem, text))
-
-
-def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
+def _verdict(verifier: Verifier, problem: Problem, text: str) -> Verdict:
     begin = time.perf_counter()
     try:
         verdict = verifier(problem, text)
     except BaseException as error:  # a verifier may well call sys.exit
-        return 0.0, "error", f"{type(error).__name__}: {error}"[:MAX_NOTE], True, time.perf_counter() - begin
+        return _error(f"{type(error).__name__}: {error}", time.perf_counter() - begin)
     seconds = time.perf_counter() - begin
     if not isinstance(verdict, Verdict):
-        return 0.0, "error", f"the verifier returned {type(verdict).__name__}, not a Verdict", True, seconds
+        return _error(f"the verifier returned {type(verdict).__name__}, not a Verdict", seconds)
     if not 0.0 <= verdict.score <= 1.0:
-        return 0.0, "error", f"score {verdict.score} is outside [0, 1]", True, seconds
-    return float(verdict.score), verdict.status, verdict.note[:MAX_NOTE], verdict.answered, seconds
+        return _error(f"score {verdict.score} is outside [0, 1]", seconds)
+    return replace(verdict, score=float(verdict.score), note=verdict.note[:MAX_NOTE], seconds=seconds)
+
+
+def _error(failure: str, seconds: float) -> Verdict:
+    return Verdict(score=0.0, status="error", note=failure[:MAX_NOTE], seconds=seconds)
 
 
 def _settle_in() -> None:
