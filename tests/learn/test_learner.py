@@ -190,7 +190,7 @@ def test_save_and_restore_continue_to_the_last_bit(tmp_path):
     one.save_reference(tmp_path / "reference")
     other = learner(qwen2(initializer_range=0.1))
     other.restore(tmp_path)
-    other.restore_reference(tmp_path / "reference")
+    other.reset_reference(tmp_path / "reference", clear_optimizer=False)
     stats = [each.update(batch(seed=2), HPARAMS) for each in (one, other)]
     assert stats[0] == stats[1]
     assert bits_equal(weights(one.policy), weights(other.policy))

@@ -1,4 +1,3 @@
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,11 +130,6 @@ def test_short_rows_do_not_pad_up_to_long_ones():
         [100, 94],
         [14, 13],
     ]
-
-
-def test_an_empty_prompt_is_refused():
-    with pytest.raises(ValueError, match="a prompt has no tokens"):
-        plan_rows([group(0, 3)], budget=10, pair_cost=None)
 
 
 def test_rows_of_equal_length_keep_their_order():

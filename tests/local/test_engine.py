@@ -145,17 +145,6 @@ def test_requests_that_sample_differently_do_not_share_a_wave():
     assert texts(run(model, cold, hot)) == texts(run(model, cold)) | texts(run(model, hot))
 
 
-def test_cancel_drops_the_wave_and_the_queue():
-    served = engine(qwen2(), max_rows=4)
-    for draw in range(3):
-        served.submit(request(draw))
-    assert served.poll()
-    served.cancel()
-    assert served.poll() == []
-    served.submit(request(3))
-    assert texts(drain(served)) == texts(run(qwen2(), request(3)))
-
-
 def test_versions_travel_with_completions_and_change_only_between_waves():
     served = engine(qwen2())
     served.publish(7)

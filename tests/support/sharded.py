@@ -46,7 +46,7 @@ def train(
     one = made(model, settings, alone=alone)
     if restore is not None:
         one.restore(restore)
-        one.restore_reference(restore / "reference")
+        one.reset_reference(restore / "reference", clear_optimizer=False)
     stats = []
     for batch, hparams in steps:
         if turns:

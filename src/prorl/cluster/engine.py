@@ -154,16 +154,6 @@ class RayEngine:
             self._ask_on()
         return sorted(done, key=lambda completion: (completion.draw, completion.sample))
 
-    def cancel(self) -> None:
-        """Drop everything in flight."""
-        self._queue.clear()
-        cancelling = self._ask("cancel", slots=[slot for slot in self._slots if slot.owed])
-        for slot, cancelled in cancelling:
-            slot.owed.clear()
-            slot.pending = None
-            with self._replacing(slot):
-                cancelled()
-
     def incidents(self) -> list[str]:
         """Which engines were replaced, and why, since this was last asked: a sentence each."""
         told, self._incidents = self._incidents, []
@@ -171,7 +161,7 @@ class RayEngine:
 
     def _require_quiet(self, what: str) -> None:
         if self._queue or any(slot.owed for slot in self._slots):
-            raise RuntimeError(f"{what} while requests are in flight: poll to the end or cancel")
+            raise RuntimeError(f"{what} while requests are in flight: poll to the end first")
 
     def _ask_on(self) -> None:
         """Have every engine that owes responses and has no call pending decode until one has finished."""

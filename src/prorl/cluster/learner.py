@@ -248,10 +248,6 @@ class RayLearner:
         """Write the reference weights."""
         self._call("save_reference", folder.absolute())
 
-    def restore_reference(self, folder: Path) -> None:
-        """Load what `save_reference` wrote."""
-        self._call("restore_reference", folder.absolute())
-
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         return self._all("call", method, *arguments, **options)
 

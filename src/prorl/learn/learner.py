@@ -136,9 +136,9 @@ class TorchLearner:
         return logps
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
-        """Make the policy (`source=None`) or the weights in a checkpoint folder the reference.
+        """Make the policy (`source=None`) or the weights in a folder the reference; ValueError without one.
 
-        `clear_optimizer` forgets the moments of AdamW. Raises ValueError without a reference.
+        `clear_optimizer` forgets the moments of AdamW.
         """
         reference = self._held_reference()
         if source is None:
@@ -181,10 +181,6 @@ class TorchLearner:
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
         model_writer(self._held_reference(), self._ranks)(folder)
-
-    def restore_reference(self, folder: Path) -> None:
-        """Load what `save_reference` wrote."""
-        read_weights(self._held_reference(), folder)
 
     def _move(self, device: torch.device) -> None:
         if self._settings.offload and self._ranks.mesh is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
@@ -39,12 +38,8 @@ class DivergedError(ProrlError, FloatingPointError):
     """The policy computes nothing that could be sampled from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One response to write."""
-
-    request: Request
-    sample: int
+Row = tuple[Request, int]
+"""One response to write: a request and the number of the sample."""
 
 
 class Wave:
@@ -55,9 +50,9 @@ class Wave:
     ) -> None:
         self._rows = rows
         self._version = version
-        self._sampling = rows[0].request.sampling
+        self._sampling = rows[0][0].sampling
         numbers: dict[tuple[int, ...], int] = {}
-        self._prompt_of = [numbers.setdefault(row.request.prompt, len(numbers)) for row in rows]
+        self._prompt_of = [numbers.setdefault(request.prompt, len(numbers)) for request, _ in rows]
         self._decoding: Decoding
         self._decoding, logits_PV = decoder.start(list(numbers))
         device = logits_PV.device
@@ -69,7 +64,9 @@ class Wave:
             torch.tensor([self._prompt_of[row] for row in layout.rows], device=device)
         ]
         slots = [rows[row] for row in layout.rows]
-        self._keys_S = row_keys([row.request.seed for row in slots], [row.sample for row in slots], device)
+        self._keys_S = row_keys(
+            [request.seed for request, _ in slots], [sample for _, sample in slots], device
+        )
         self._live_S = torch.tensor(layout.live, device=device)
         self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
         self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
@@ -103,7 +100,7 @@ class Wave:
         return list(zip(slots, stopped_S[finished_S].tolist(), strict=True))
 
     def _completion(self, slot: int, stopped: bool) -> Completion:
-        row = self._rows[self._slot_rows[slot]]
+        request, sample = self._rows[self._slot_rows[slot]]
         logps = self._logps_TS[: self._length, slot].tolist()
         if not math.isfinite(sum(logps)):
             raise DivergedError(
@@ -111,8 +108,8 @@ class Wave:
                 "and lower optimizer.lr"
             )
         return Completion(
-            draw=row.request.draw,
-            sample=row.sample,
+            draw=request.draw,
+            sample=sample,
             tokens=token_ids(self._tokens_TS[: self._length, slot].tolist()),
             logps=log_probs(logps),
             finish="stop" if stopped else "length",
@@ -133,7 +130,7 @@ class Wave:
 
 
 class LocalEngine:
-    """Samples responses from a transformers causal language model; implements `ports.Engine`."""
+    """`prorl.types.Engine` on a transformers causal language model."""
 
     def __init__(
         self, model: PreTrainedModel, *, eos_ids: Sequence[int], pad_id: int, max_rows: int = 512
@@ -156,9 +153,7 @@ class LocalEngine:
     def publish(self, version: int) -> None:
         """Serve the module's present weights as `version`; RuntimeError while requests are in flight."""
         if self._wave is not None or self._queue:
-            raise RuntimeError(
-                "weights cannot change while requests are in flight: poll to the end or cancel"
-            )
+            raise RuntimeError("weights cannot change while requests are in flight: poll to the end first")
         self._decoder.refresh()
         self.version = version
 
@@ -167,7 +162,7 @@ class LocalEngine:
         self._check_length(len(request.prompt), request.sampling.limit)
         for first in range(0, request.samples, self._max_rows):
             samples = range(first, min(first + self._max_rows, request.samples))
-            self._queue.append([Row(request=request, sample=sample) for sample in samples])
+            self._queue.append([(request, sample) for sample in samples])
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight."""
@@ -179,11 +174,6 @@ class LocalEngine:
         if not self._wave.left:
             self._wave = None
         return completions
-
-    def cancel(self) -> None:
-        """Drop everything in flight."""
-        self._queue.clear()
-        self._wave = None
 
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -201,8 +191,7 @@ class LocalEngine:
 
     def _next_rows(self) -> list[Row]:
         rows = self._queue.popleft()
-        sampling = rows[0].request.sampling
-        while self._queue and self._queue[0][0].request.sampling == sampling:
+        while self._queue and self._queue[0][0][0].sampling == rows[0][0].sampling:
             if len(rows) + len(self._queue[0]) > self._max_rows:
                 break
             rows += self._queue.popleft()
