@@ -124,10 +124,7 @@ def test_columns_are_resampled_together():
     assert np.allclose(means[:, 1], 2 * means[:, 0])
 
 
-@pytest.mark.parametrize(
-    ("values", "changes"),
-    [([], {}), ([math.nan], {}), ([0.5], {"resamples": 0}), ([0.5], {"level": 1.0}), ([0.5], {"level": 0.0})],
-)
-def test_a_senseless_bootstrap_is_refused(values, changes):
-    with pytest.raises(ValueError, match=r"bootstrap needs|resamples"):
-        interval(values, seed=0, **changes)
+@pytest.mark.parametrize("values", [[], [math.nan]])
+def test_a_senseless_bootstrap_is_refused(values):
+    with pytest.raises(ValueError, match="bootstrap needs"):
+        interval(values, seed=0)

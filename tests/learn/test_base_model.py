@@ -19,7 +19,6 @@ from prorl.learn.base_model import (
     RECORD,
     SMALLEST,
     SPECIAL,
-    TAGS,
     USER,
     Example,
     build_base,
@@ -29,6 +28,7 @@ from prorl.learn.base_model import (
     train_tokenizer,
 )
 from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.rollout.pipeline import TAGS
 
 TEXTS = [f"Reverse the string: q{letter}x{number}." for number in range(30) for letter in "abcdefgh"]
 VOCAB = 320

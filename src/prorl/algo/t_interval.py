@@ -9,15 +9,7 @@ from statistics import fmean, stdev
 
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Interval of the mean of independent, normally distributed values: mean ± t(n - 1) · s / √n.
-
-    Raises:
-        ValueError: fewer than two values, or a level outside (0, 1).
-    """
-    if len(values) < 2 or not 0 < level < 1:
-        raise ValueError(
-            f"need at least two values and a level in (0, 1): got {len(values)} values and {level}"
-        )
+    """Interval of the mean of two or more independent, normally distributed values: mean ± t(n - 1) · s / √n."""
     half = t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 

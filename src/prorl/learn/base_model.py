@@ -30,6 +30,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -39,13 +40,13 @@ from transformers import (
 )
 
 from prorl.config.schema import ShapeConfig, WarmupConfig
-from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN, respond
+from prorl.envs.extract import respond
 from prorl.envs.files import temporary_name
 from prorl.envs.types import Problem
 from prorl.learn.model import ModelError
-from prorl.rollout.pipeline import ChatRenderer
+from prorl.rollout.pipeline import TAGS, ChatRenderer
 
-VERSION = 1  # of this file's recipe: raise it with every change that changes the trained weights
+VERSION = 1  # to be raised with every change of this file that changes the trained weights
 RECORD = "warmup.json"
 MICRO_BATCH = 16  # sequences of similar length computed together: little padding
 RAMP = 0.1  # share of the steps over which the learning rate rises
@@ -56,20 +57,12 @@ MAX_UNUSABLE = 10_000  # problems in a row without a solution that fits
 
 PAD, USER, ASSISTANT, END = "<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"
 SPECIAL = (PAD, USER, ASSISTANT, END)
-TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 SMALLEST = 256 + len(SPECIAL) + len(TAGS)  # every byte, and the tokens that are always there
 
 # Qwen's split: a word keeps its leading space, digits stand alone, punctuation runs stay together.
-_SPLIT = "|".join(
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
-        r"[^\r\n\p{L}\p{N}]?\p{L}+",
-        r"\p{N}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _ADDED = re.compile("|".join(map(re.escape, SPECIAL + TAGS)))
 _MIN_SHARE = 1 / 500  # of the texts: rarer words are content, not phrasing, and are spelled out
@@ -156,7 +149,13 @@ def build_base(
     aside = temporary_name(folder)
     aside.mkdir(parents=True)
     try:
-        tokenizer = train_tokenizer(_corpus(problem_at, warmup.corpus_problems), warmup.vocab_size)
+        corpus = (
+            text
+            for problem in map(problem_at, range(warmup.corpus_problems))
+            for text in (problem.prompt, _shown(problem))
+            if text is not None
+        )
+        tokenizer = train_tokenizer(corpus, warmup.vocab_size)
         model = build_model(warmup.shape, len(tokenizer), seed)
         losses = train(model, _examples(problem_at, tokenizer, warmup.shape.context), warmup, progress)
         end = model.config.eos_token_id = tokenizer.eos_token_id
@@ -189,12 +188,10 @@ def _identity(warmup: WarmupConfig, seed: int, fingerprint: str) -> dict[str, An
     return {"settings": chosen, "fingerprint": fingerprint, "packages": packages, "version": VERSION}
 
 
-def _corpus(problem_at: Callable[[int], Problem], count: int) -> Iterator[str]:
-    """What the tokenizer should know: prompts, and what is shown in reply."""
-    for problem in map(problem_at, range(count)):
-        yield problem.prompt
-        if problem.solution is not None:
-            yield respond(problem.solution.steps, problem.solution.answer)
+def _shown(problem: Problem) -> str | None:
+    """What is shown in reply to a problem; None where it has no solution."""
+    shown = problem.solution
+    return None if shown is None else respond(shown.steps, shown.answer)
 
 
 def _examples(
@@ -204,15 +201,13 @@ def _examples(
     renderer = ChatRenderer(tokenizer)
     unusable = 0
     for problem in map(problem_at, count()):
-        if problem.solution is not None:
-            text = respond(problem.solution.steps, problem.solution.answer)
+        unusable += 1
+        if (text := _shown(problem)) is not None:
             response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
-            example = Example(prompt=renderer.encode(problem.prompt), response=response)
+            example = Example(renderer.encode(problem.prompt), response)
             if len(example.prompt) + len(example.response) <= context:
                 unusable = 0
                 yield example
-                continue
-        unusable += 1
         if unusable == MAX_UNUSABLE:
             raise ModelError(
                 f"warm-up: {unusable} problems in a row have no solution that fits into {context} tokens; "
@@ -260,20 +255,18 @@ def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
 
     No attention mask: padding stands on the right, where causal attention never looks from a real token.
     """
-    width = max(len(example.prompt) + len(example.response) for example in batch)
-    ids_BT = torch.zeros(len(batch), width, dtype=torch.long)
+    ids_BT = pad_sequence([torch.tensor(e.prompt + e.response) for e in batch], batch_first=True)
     positions: list[int] = []
-    targets: list[int] = []
     for row, example in enumerate(batch):
-        sequence = example.prompt + example.response
-        ids_BT[row, : len(sequence)] = torch.tensor(sequence)
-        first = row * width + len(example.prompt) - 1  # the last prompt token predicts the response's first
+        first = (
+            row * ids_BT.shape[1] + len(example.prompt) - 1
+        )  # the last prompt token predicts the response's first
         positions.extend(range(first, first + len(example.response)))
-        targets.extend(example.response)
+    targets_N = torch.tensor([token for example in batch for token in example.response])
     hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
     hidden_NH = hidden_BTH.flatten(0, 1).index_select(0, torch.tensor(positions))
     logits_NV = model.get_output_embeddings()(hidden_NH)
-    return F.cross_entropy(logits_NV, torch.tensor(targets), reduction="sum")
+    return F.cross_entropy(logits_NV, targets_N, reduction="sum")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -314,9 +307,8 @@ def _frequent_words(texts: Iterable[str]) -> list[str]:
     texts_with: Counter[str] = Counter()
     total = 0
     for text in texts:
-        words = [
-            word for part in _ADDED.split(text) for word, _ in cut.pre_tokenize_str(part) if len(word) > 1
-        ]
+        parts = (cut.pre_tokenize_str(part) for part in _ADDED.split(text))
+        words = [word for part in parts for word, _ in part if len(word) > 1]
         occurrences.update(words)
         texts_with.update(set(words))
         total += 1

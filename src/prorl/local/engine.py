@@ -159,7 +159,7 @@ class LocalEngine:
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples; RequestError where it is empty or too long."""
-        self._check_length(len(request.prompt), request.sampling.limit)
+        require_room(len(request.prompt), request.sampling.limit, self._max_positions)
         for first in range(0, request.samples, self._max_rows):
             samples = range(first, min(first + self._max_rows, request.samples))
             self._queue.append([(request, sample) for sample in samples])
@@ -178,7 +178,7 @@ class LocalEngine:
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of given tokens after a prompt at temperature 1, computed token by token as in decoding."""
-        self._check_length(len(prompt), len(tokens))
+        require_room(len(prompt), len(tokens), self._max_positions)
         decoding, logits = self._decoder.start([prompt])
         decoding.arrange([0], None)
         logps: list[float] = []
@@ -197,14 +197,16 @@ class LocalEngine:
             rows += self._queue.popleft()
         return rows
 
-    def _check_length(self, prompt: int, limit: int) -> None:
-        if prompt == 0:
-            raise RequestError("the prompt is empty: give the engine at least one token")
-        if self._max_positions is not None and prompt + limit > self._max_positions:
-            raise RequestError(
-                f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's "
-                f"{self._max_positions} positions: lower sampling.response_limit or shorten the prompt"
-            )
+
+def require_room(prompt: int, limit: int, positions: int | None) -> None:
+    """Raise RequestError where so many tokens of prompt and response do not fit, or the prompt has none."""
+    if prompt == 0:
+        raise RequestError("the prompt is empty: give the engine at least one token")
+    if positions is not None and prompt + limit > positions:
+        raise RequestError(
+            f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's {positions} positions: "
+            "lower sampling.response_limit or shorten the prompt"
+        )
 
 
 def _signed(value: int) -> int:

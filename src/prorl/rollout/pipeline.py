@@ -29,7 +29,7 @@ from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Rendere
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
+TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts as out
 OUTAGE_VERDICTS = 8  # fewer say nothing about a task
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
@@ -55,7 +55,7 @@ class ChatRenderer:
         self._tokenizer = tokenizer
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
-        self._dropped = special - {id_ for id_, token in added if token.content in _TAGS}
+        self._dropped = special - {id_ for id_, token in added if token.content in TAGS}
         opened: str = tokenizer.decode(self.encode(""), skip_special_tokens=False)
         self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
 
