@@ -4,14 +4,7 @@ from hypothesis import strategies as st
 
 from prorl.algo.reference_reset import due
 
-OFF = {
-    "every": 0,
-    "kl_ceiling": None,
-    "kl_count": 2,
-    "kl_window": 4,
-    "stalled_validations": 0,
-    "cooldown": 0,
-}
+OFF = {"every": 0, "kl_ceiling": None, "kl_count": 2, "kl_window": 4, "stalled_validations": 0, "cooldown": 0}
 QUIET = {"since_reset": 1000, "recent_kls": (), "validations_since_best": 0}
 kls = st.lists(st.floats(0, 1), max_size=12)
 

@@ -223,10 +223,7 @@ def test_problems_that_cannot_be_shown_are_skipped(tmp_path):
         return replace(problem, index=index, solution=(problem.solution, None, too_long)[index % 3])
 
     settings = SHORT.model_copy(update={"corpus_problems": 60})
-    folders = [
-        build(settings, tmp_path, copy_problem),
-        build(settings, tmp_path, mixed, fingerprint="mixed"),
-    ]
+    folders = [build(settings, tmp_path, copy_problem), build(settings, tmp_path, mixed, fingerprint="mixed")]
     plain, skipping = (json.loads((folder / RECORD).read_text())["losses"] for folder in folders)
     assert plain == skipping
 

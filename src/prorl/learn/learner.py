@@ -104,10 +104,7 @@ class TorchLearner:
         return partial(self.update, batch, hparams)
 
     def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
-        """One step: `hparams.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
-
-        With several ranks all are given the whole batch; `learn` with what `deal` gives a rank is the same.
-        """
+        """One step on the whole batch: as `learn` with what `deal` gives this rank."""
         return self.learn(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
 
     def learn(self, shares: Sequence[Share], hparams: HParams) -> UpdateStats:
@@ -136,10 +133,7 @@ class TorchLearner:
         return logps
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
-        """Make the policy (`source=None`) or the weights in a folder the reference; ValueError without one.
-
-        `clear_optimizer` forgets the moments of AdamW.
-        """
+        """Make the policy (`source=None`) or the weights in a folder the reference; ValueError if none is held."""
         reference = self._held_reference()
         if source is None:
             reference.load_state_dict(self.policy.state_dict())
@@ -149,11 +143,7 @@ class TorchLearner:
             self._optimizer.clear()
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Copy policy and optimizer to host memory as they are now.
-
-        The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
-        run in another thread while the learner goes on.
-        """
+        """Copy policy and optimizer to host memory now; the returned function writes them, in any thread."""
         write_model, write_optimizer = model_writer(self.policy, self._ranks), self._optimizer.snapshot()
 
         def write(folder: Path) -> None:

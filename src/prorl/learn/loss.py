@@ -167,10 +167,7 @@ class MiniBatchResult:
 
 
 def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> UpdateStats:
-    """Means over the action tokens of the applied updates; None where there is nothing to average.
-
-    What a refused update measured is left out, its positions are not.
-    """
+    """Means over the action tokens of the applied updates; None where there is nothing to average."""
     applied = [result for result in results if result.grad_norm is not None]
     refused = [result.grad_norm is None for result in results]
     sums = sum((result.sums.double().cpu() for result in applied), torch.zeros(len(SUMS)))

@@ -30,12 +30,7 @@ FILE, SHARDS = "optimizer.pt", "optimizer"
 class GuardedAdamW:
     """AdamW that clips the gradient norm and refuses a gradient that is not finite."""
 
-    def __init__(
-        self,
-        weights: Iterable[tuple[str, nn.Parameter]],
-        ranks: Ranks,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, weights: Iterable[tuple[str, nn.Parameter]], ranks: Ranks, **settings: Any) -> None:
         """`weights` by name, which must be the same on all ranks; `settings` of AdamW."""
         self._weights = {name: weight for name, weight in weights if weight.requires_grad}
         self._ranks = ranks
@@ -47,10 +42,7 @@ class GuardedAdamW:
         self._adamw.zero_grad()
 
     def step(self, loss: Tensor, hparams: HParams) -> float | None:
-        """Apply the accumulated gradient of `loss`; its norm before clipping, or None where the step was refused.
-
-        With several ranks both are global, and so is the decision.
-        """
+        """Apply the accumulated gradient of the global `loss`; its norm before clipping, None if refused."""
         weights = self._weights.values()
         norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         if isinstance(norm, DTensor):

@@ -59,7 +59,7 @@ class Scorer(nn.Module):
         self.model = model
 
     def forward(self, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
-        """As `score`; called through the module, so that the hooks run."""
+        """As `score`."""
         return score(self.model, batch, scoring)
 
 

@@ -68,10 +68,7 @@ class LocalBackend:
         self._probe = probe
 
     def sync(self, version: int) -> None:
-        """Let the engine serve the learner's weights as `version`, and prove by the probe that it does.
-
-        Raises SyncError where the engine's log-probs of the probe differ from the learner's.
-        """
+        """Let the engine serve the learner's weights as `version`; SyncError where the probe shows others."""
         self.engine.publish(version)
         prompt, tokens = halves(self._probe)
         decoded, learned = self.engine.score(prompt, tokens), self.learner.score(prompt, tokens)

@@ -83,7 +83,7 @@ class _Worker:
 
 
 class LocalJudge:
-    """`ports.Judge` on worker processes of this machine.
+    """`prorl.types.Judge` on worker processes of this machine.
 
     Invariant: once a worker has started, or `proven` was set, a start that fails is waited for and never an error.
     """
@@ -132,9 +132,8 @@ class LocalJudge:
     def poll(self, *, wait: bool, within: float = math.inf) -> list[tuple[int, Verdict]]:
         """Verdicts that are ready, in no particular order; with `wait`, at least one unless none is outstanding.
 
-        An item that hangs, kills its worker or raises gets a verdict with status "error". The wait ends after
-        `within` seconds, with or without a verdict. Raises JudgeError where no worker has ever started, with the
-        reason, JudgeOutError where none can be started now.
+        An item that hangs, kills its worker or raises gets the status "error". The wait ends after `within` seconds.
+        Raises JudgeError where no worker has ever started, JudgeOutError where none can be started now.
         """
         end = time.monotonic() + within
         self._exchange(timeout=0.0)
@@ -265,11 +264,11 @@ class LocalJudge:
                 worker.since = self._now()
 
     def _next_items(self, count: int) -> list[_Item]:
+        """One item at least, and up to `count` of so many characters."""
         items = [self._waiting.popleft()]
-        chars = len(items[0][2])
-        while self._waiting and len(items) < count and chars + len(self._waiting[0][2]) <= MAX_CHARS:
+        room = MAX_CHARS - len(items[0][2])
+        while self._waiting and len(items) < count and (room := room - len(self._waiting[0][2])) >= 0:
             items.append(self._waiting.popleft())
-            chars += len(items[-1][2])
         return items
 
 
@@ -283,11 +282,10 @@ def replacements(reasons: Counter[str]) -> list[str]:
 def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
     """In a worker: build the verifier, then answer batches `[(problem, text), …]` by one verdict per item.
 
-    First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a pickled
-    function without arguments: it stays pickled until the environment is set, since unpickling imports. `memory` is
-    what the items may add to the address space of the finished verifier, bytes. The process is made harmless: low
-    priority, one thread, deaf to Ctrl-C, silent, and leader of a process group, to be killed with whatever a verifier
-    started.
+    First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` stays pickled
+    until the environment is set, since unpickling imports. `memory` is what the items may add to the address space of
+    the finished verifier, bytes. The process gets a low priority and one thread, ignores Ctrl-C, is silent, and leads
+    a process group, to be killed with whatever a verifier started.
     """
     _settle_in()
     # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.

@@ -77,10 +77,8 @@ class ChatRenderer:
         response which never closes it is read as unfinished thinking.
         """
         kept = [token for token in tokens if token not in self._dropped]
-        text: str = self._tokenizer.decode(
-            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return self._opening + text
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        return self._opening + str(self._tokenizer.decode(kept, **options))
 
 
 class StaleCompletionError(ProrlError):
@@ -108,9 +106,8 @@ def roll_out(
 ) -> list[Group]:
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
-    Raises:
-        StaleCompletionError: the engine answered with weights of another version than it has now.
-        WaitEnded: somebody asked to stop while verifiers or judges were out; the judge may still owe verdicts.
+    Raises StaleCompletionError where the engine answered with other weights than it has now, WaitEnded where somebody
+    asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
     engine, judge = worker.engine, worker.judge
     prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems.items()}

@@ -95,17 +95,11 @@ def ask_problems(
     """Sample `samples` responses to every problem and count how it went, in problem order.
 
     A problem whose verifier failed on some responses is counted over the others, and left out when none remain.
-
-    Raises:
-        VerifierError: none remain of any problem.
+    Raises VerifierError where none remain of any problem.
     """
+    asked = dict(enumerate(problems))
     groups = roll_out(
-        worker,
-        dict(enumerate(problems)),
-        samples=samples,
-        sampling=sampling,
-        seed=seed,
-        clock=clock or Stopwatch(),
+        worker, asked, samples=samples, sampling=sampling, seed=seed, clock=clock or Stopwatch()
     )
     results = [_result(group, part, pass_threshold(group.problem.task)) for group in groups]
     if results and not any(result.samples for result in results):
