@@ -48,15 +48,6 @@ def test_the_ceiling_must_be_broken_in_m_of_the_last_n_steps(recent, expected):
     assert reason(kl_ceiling=0.2, recent_kls=recent) == expected
 
 
-@given(kls, st.integers(1, 5), st.integers(0, 5))
-def test_the_ceiling_equals_a_count_over_the_window(recent, count, more):
-    window = count + more
-    newest_first = list(reversed(recent))
-    above = len([kl for index, kl in enumerate(newest_first) if index < window and kl > 0.5])
-    got = reason(kl_ceiling=0.5, kl_count=count, kl_window=window, recent_kls=recent)
-    assert (got == "kl_ceiling") == (above >= count)
-
-
 def test_reasons_are_given_in_order():
     every_rule = {
         "every": 10,

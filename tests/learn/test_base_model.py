@@ -56,13 +56,6 @@ def test_digits_stand_alone(tokenizer, numbers):
     assert [token for token in tokens if token[-1].isdigit()] == list("".join(map(str, numbers)))
 
 
-def test_two_trainings_write_identical_files(tmp_path):
-    for name in ("one", "two"):
-        train_tokenizer(iter(TEXTS), VOCAB).save_pretrained(tmp_path / name)
-    for file in sorted((tmp_path / "one").iterdir()):
-        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
-
-
 def test_tags_are_single_tokens_that_survive_and_special_tokens_do_not(tokenizer):
     for tag in TAGS:
         assert len(tokenizer.encode(tag)) == 1
