@@ -264,7 +264,7 @@ class LocalJudge:
                 worker.since = self._now()
 
     def _next_items(self, count: int) -> list[_Item]:
-        """One item at least, and up to `count` of so many characters."""
+        """One item at least, and up to `count` that fit into a message."""
         items = [self._waiting.popleft()]
         room = MAX_CHARS - len(items[0][2])
         while self._waiting and len(items) < count and (room := room - len(self._waiting[0][2])) >= 0:
