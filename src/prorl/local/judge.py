@@ -21,10 +21,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ CLOSE_SECONDS = 1.0
 MAX_ITEMS = 64  # per message to a worker
 MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without waiting for the reader
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
+
+_FIELDS = tuple(field.name for field in fields(Verdict))
+_values = attrgetter(*_FIELDS)  # as a tuple a verdict travels in a tenth of the time
 
 Verifier = Callable[[Problem, str], Verdict]
 _Item = tuple[int, Problem, str]
@@ -193,7 +197,7 @@ class LocalJudge:
         """Take in all reports of one worker; the reason if it has ended."""
         try:
             while True:
-                message: Verdict | str | None = worker.connection.recv()
+                message: tuple[Any, ...] | str | None = worker.connection.recv()
                 worker.since = self._now()
                 if isinstance(message, str):
                     worker.kill()
@@ -202,7 +206,7 @@ class LocalJudge:
                     worker.ready = self.proven = True
                     self._failed_starts, self._pause, self._paused_until = 0, 0.0, 0.0
                 else:
-                    self._settle(worker, message)
+                    self._settle(worker, Verdict(**dict(zip(_FIELDS, message, strict=True))))
                 if not worker.connection.poll():
                     return None
         except (EOFError, OSError):
@@ -299,7 +303,7 @@ def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None
         connection.send(None)
         while True:
             for problem, text in connection.recv():
-                connection.send(_verdict(verifier, problem, text))
+                connection.send(_values(_verdict(verifier, problem, text)))
 
 
 def _verdict(verifier: Verifier, problem: Problem, text: str) -> Verdict:
