@@ -10,7 +10,8 @@ from pathlib import Path
 
 from prorl.build import build_session
 from prorl.config.recipe import check
-from prorl.learn.base_model import ModelShape, build_model, parameter_count, train_tokenizer
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model, train_tokenizer
 
 SIZES = ((128, 4), (512, 5), (1024, 6))  # hidden size, layers
 SYNCS = 6  # the first waits for the engine to start
@@ -19,7 +20,7 @@ SYNCS = 6  # the first waits for the engine to start
 def write_model(folder: Path, hidden: int, layers: int) -> int:
     """A random Qwen3 and its tokenizer; returns the number of its parameters."""
     tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
-    shape = ModelShape(
+    shape = ShapeConfig(
         architecture="qwen3",
         hidden_size=hidden,
         layers=layers,
@@ -31,7 +32,7 @@ def write_model(folder: Path, hidden: int, layers: int) -> int:
     model = build_model(shape, len(tokenizer), seed=0)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return parameter_count(model)
+    return model.num_parameters()
 
 
 def seconds_of_a_sync(model: Path) -> float:

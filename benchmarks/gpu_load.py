@@ -8,7 +8,8 @@ import torch
 from transformers import PreTrainedModel
 
 from prorl.cluster.capacity import Size
-from prorl.learn.base_model import ModelShape, build_model, parameter_count
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model
 from prorl.local.engine import LocalEngine
 from prorl.types import Completion, Request, Sampling
 
@@ -19,7 +20,7 @@ SAMPLES = 8  # responses per prompt
 class Load:
     """A model and how hard to try it."""
 
-    shape: ModelShape
+    shape: ShapeConfig
     vocabulary: int
     prompt: int  # tokens
     response: int
@@ -31,7 +32,7 @@ class Load:
 
 LOADS = {
     "1.5b": Load(
-        shape=ModelShape(
+        shape=ShapeConfig(
             architecture="qwen2",
             hidden_size=1536,
             layers=28,
@@ -49,7 +50,7 @@ LOADS = {
         nano=("steps=20", "model.warmup.steps=100", "threads=8"),
     ),
     "tiny": Load(
-        shape=ModelShape(
+        shape=ShapeConfig(
             architecture="qwen2",
             hidden_size=32,
             layers=2,
@@ -84,9 +85,9 @@ def make_model(load: Load, device: torch.device) -> PreTrainedModel:
         return build_model(load.shape, load.vocabulary, seed=0)
 
 
-def size_of(model: PreTrainedModel, shape: ModelShape) -> Size:
+def size_of(model: PreTrainedModel, shape: ShapeConfig) -> Size:
     return Size(
-        parameters=parameter_count(model),
+        parameters=model.num_parameters(),
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
         layers=shape.layers,

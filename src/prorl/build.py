@@ -249,26 +249,18 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
 
 def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
     """Directory or hub id of the model to start from; warms a tiny one up if the recipe says so."""
-    from prorl.learn.base_model import ModelShape, WarmupSettings, build_base
+    from prorl.learn.base_model import build_base
 
     warmup = config.model.warmup
     if warmup is None:
         assert config.model.path is not None, "checked by the recipe"
         return config.model.path
     problems = warmup_mixture(config, warmup)
-    settings = WarmupSettings(
-        shape=ModelShape(**warmup.shape.model_dump()),
-        vocab_size=warmup.vocab_size,
-        steps=warmup.steps,
-        batch_size=warmup.batch_size,
-        learning_rate=warmup.lr,
-        seed=derive(config.seed, "initial weights"),
-        corpus_problems=warmup.corpus_problems,
-    )
     folder = build_base(
-        settings,
+        warmup,
         lambda draw: problems.problem(draw, "train"),
         cache_folder(),
+        seed=derive(config.seed, "initial weights"),
         fingerprint=problems.fingerprint(MANY_PROBLEMS),
         progress=lambda step, steps, loss: progress(step, steps, f"loss {loss:.3f}"),
     )
@@ -328,7 +320,9 @@ def _local_backend(
     context, pad = context_limit(model), pad_id(tokens)
     _check_context(config, context)
     learner = TorchLearner(model, learner_settings(config), with_reference=with_reference, pad_id=pad)
-    engine = LocalEngine(model, eos_ids=eos_ids(model, tokens), pad_id=pad, max_rows=config.engine.max_rows)
+    engine = LocalEngine(
+        model, eos_ids=eos_ids(model.generation_config, tokens), pad_id=pad, max_rows=config.engine.max_rows
+    )
     return LocalBackend(engine, _judge_maker(config)(), learner, probe=_probe(tokens, "float32")), context
 
 

@@ -160,7 +160,7 @@ class HParams:
     mismatch_low: float
     mismatch_high: float
     kl_coef: float
-    kl_estimator: Literal["k1", "k2", "k3"]
+    kl_estimator: Literal["k2", "k3"]
     learning_rate: float
     grad_clip: float
     updates_per_step: int
@@ -209,9 +209,6 @@ class Engine(Protocol):
     def poll(self) -> list[Completion]:
         """Advance, and return what has finished; an empty list means that nothing is in flight."""
 
-    def cancel(self) -> None:
-        """Drop everything in flight."""
-
 
 class Judge(Protocol):
     """Runs verifiers away from the trainer's process."""
@@ -238,7 +235,7 @@ class Learner(Protocol):
         """
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
-        """Make the policy (`source=None`) or the weights in a checkpoint folder the reference."""
+        """Make the policy (`source=None`) or the weights in a folder, of either sort, the reference."""
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy policy and optimizer to host memory as they are now.
@@ -252,9 +249,6 @@ class Learner(Protocol):
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
-
-    def restore_reference(self, folder: Path) -> None:
-        """Load what `save_reference` wrote."""
 
 
 class Backend(Protocol):

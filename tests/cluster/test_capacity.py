@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
+from transformers import PreTrainedModel
 
 from prorl.cluster.capacity import (
     ALONE,
@@ -27,7 +28,8 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
-from prorl.learn.base_model import ModelShape, build_model, parameter_count
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model
 from prorl.learn.learner import TorchLearner
 from prorl.learn.loss import Scoring, score
 from prorl.learn.packing import Row, micro_batch
@@ -57,9 +59,9 @@ def total(held) -> float:
 # -- formulas
 
 
-def size(model: torch.nn.Module, shape: ModelShape) -> Size:
+def size(model: PreTrainedModel, shape: ShapeConfig) -> Size:
     return Size(
-        parameters=parameter_count(model),
+        parameters=model.num_parameters(),
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
         layers=shape.layers,
@@ -70,7 +72,7 @@ def size(model: torch.nn.Module, shape: ModelShape) -> Size:
     )
 
 
-def kept(shape: ModelShape, dtype: str, *, checkpointed: bool) -> tuple[int, Size]:
+def kept(shape: ShapeConfig, dtype: str, *, checkpointed: bool) -> tuple[int, Size]:
     """Bytes of distinct storages that a forward pass over TOKENS positions saves, weights and their casts aside."""
     model = build_model(shape, VOCABULARY, seed=0)
     settings = settings_of(activation_checkpointing=checkpointed)
@@ -99,7 +101,7 @@ def kept(shape: ModelShape, dtype: str, *, checkpointed: bool) -> tuple[int, Siz
 def test_activations_are_what_autograd_saves(dtype, wide):
     few, many = (
         kept(
-            ModelShape(
+            ShapeConfig(
                 architecture="qwen2",
                 hidden_size=96,
                 layers=layers,
@@ -124,7 +126,7 @@ def test_activations_are_what_autograd_saves(dtype, wide):
 def test_checkpointing_keeps_the_input_of_each_layer():
     shape = {"architecture": "qwen2", "hidden_size": 96, "heads": 6, "kv_heads": 3, "intermediate_size": 256}
     few, many = (
-        kept(ModelShape(**shape, layers=layers, context=1024), "bfloat16", checkpointed=True)
+        kept(ShapeConfig(**shape, layers=layers, context=1024), "bfloat16", checkpointed=True)
         for layers in (2, 5)
     )
     assert many[0] - few[0] == pytest.approx(3 * TOKENS * 96 * 4, rel=0.01)

@@ -54,7 +54,7 @@ def policy(model, request):
 
 def probe(engine, one):
     prompt, tokens = halves(PROBE)
-    require_agreement(0, engine.score(prompt, tokens), one.score(prompt, tokens), tolerance=TOLERANCE)
+    require_agreement(0, engine.score(prompt, tokens), one.score(prompt, tokens), "float32")
 
 
 def answered(engine, *requests):
@@ -171,8 +171,8 @@ def test_weights_do_not_change_under_a_request(engine, policy):
     engine.add([(ask(), 0)])
     with pytest.raises(RuntimeError, match="in flight"):
         engine.install(collect(policy.policy, 1, torch.float32))
-    engine.cancel()
-    assert engine.poll() == []
+    while engine.poll():
+        pass
     engine.install(collect(policy.policy, 1, torch.float32))
 
 

@@ -76,7 +76,9 @@ def test_generation_is_set_as_in_training(exported):
 def test_greedy_text_is_the_engines(exported):
     model = AutoModelForCausalLM.from_pretrained(exported)
     tokenizer = AutoTokenizer.from_pretrained(exported)
-    engine = LocalEngine(model, eos_ids=eos_ids(model, tokenizer), pad_id=tokenizer.pad_token_id)
+    engine = LocalEngine(
+        model, eos_ids=eos_ids(model.generation_config, tokenizer), pad_id=tokenizer.pad_token_id
+    )
     renderer = ChatRenderer(tokenizer)
     for draw, prompt in enumerate(PROMPTS):
         request = Request(
@@ -100,7 +102,7 @@ def test_sampled_text_ends_where_a_response_does(exported):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         output = model.generate(**inputs, num_return_sequences=32)
-    ends = set(eos_ids(model, tokenizer))
+    ends = set(eos_ids(model.generation_config, tokenizer))
     lengths = set()
     for row in output[:, inputs["input_ids"].shape[1] :].tolist():
         length = next((at for at, token in enumerate(row, start=1) if token in ends), len(row))

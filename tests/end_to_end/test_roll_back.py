@@ -49,10 +49,10 @@ def sicken(monkeypatch) -> Callable[[Sickbed], Sickbed]:
     sound = GuardedAdamW.step
 
     def sicken(bed: Sickbed) -> Sickbed:
-        def step(self, loss, *, learning_rate, grad_clip):
-            if bed.step >= SICK_FROM and learning_rate > BEARABLE:
+        def step(self, loss, hparams):
+            if bed.step >= SICK_FROM and hparams.learning_rate > BEARABLE:
                 loss = loss * float("nan")
-            return sound(self, loss, learning_rate=learning_rate, grad_clip=grad_clip)
+            return sound(self, loss, hparams)
 
         monkeypatch.setattr(GuardedAdamW, "step", step)
         return bed

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from prorl.config.schema import ShapeConfig, WarmupConfig
 from prorl.envs.types import Problem, Solution
 from prorl.learn.base_model import (
     ASSISTANT,
@@ -18,19 +19,16 @@ from prorl.learn.base_model import (
     RECORD,
     SMALLEST,
     SPECIAL,
-    TAGS,
     USER,
     Example,
-    ModelShape,
-    WarmupSettings,
     build_base,
     build_model,
-    cache_key,
     rate_factor,
     response_loss,
     train_tokenizer,
 )
 from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.rollout.pipeline import TAGS
 
 TEXTS = [f"Reverse the string: q{letter}x{number}." for number in range(30) for letter in "abcdefgh"]
 VOCAB = 320
@@ -41,6 +39,7 @@ def tokenizer():
     return train_tokenizer(TEXTS, VOCAB)
 
 
+@settings(max_examples=50)
 @given(text=st.text().filter(lambda text: not any(token in text for token in SPECIAL)))
 def test_decoding_gives_back_every_text(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -55,13 +54,6 @@ def test_common_words_are_one_token_and_content_is_spelled_out(tokenizer):
 def test_digits_stand_alone(tokenizer, numbers):
     tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode(" ".join(map(str, numbers))))
     assert [token for token in tokens if token[-1].isdigit()] == list("".join(map(str, numbers)))
-
-
-def test_two_trainings_write_identical_files(tmp_path):
-    for name in ("one", "two"):
-        train_tokenizer(iter(TEXTS), VOCAB).save_pretrained(tmp_path / name)
-    for file in sorted((tmp_path / "one").iterdir()):
-        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
 
 
 def test_tags_are_single_tokens_that_survive_and_special_tokens_do_not(tokenizer):
@@ -91,16 +83,9 @@ def test_the_chat_template_marks_each_turn_once(tokenizer):
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 def test_a_checkpoint_reloads_the_same_tokenizer(tokenizer, tmp_path, architecture):
-    shape = ModelShape(
-        architecture=architecture,
-        hidden_size=8,
-        layers=1,
-        heads=2,
-        kv_heads=1,
-        intermediate_size=8,
-        context=16,
+    build_model(SHAPE.model_copy(update={"architecture": architecture}), len(tokenizer), 0).save_pretrained(
+        tmp_path
     )
-    build_model(shape, len(tokenizer), 0).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     reloaded = AutoTokenizer.from_pretrained(tmp_path)
     text = USER + "Reverse the e\u0301string: ab12 .\n\n<think>it's 3</think>" + END
@@ -110,7 +95,7 @@ def test_a_checkpoint_reloads_the_same_tokenizer(tokenizer, tmp_path, architectu
     assert (reloaded.eos_token_id, reloaded.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
 
 
-@given(vocab_size=st.integers(SMALLEST, 400))
+@pytest.mark.parametrize("vocab_size", [SMALLEST, SMALLEST + 1, 300, 400])
 def test_the_vocabulary_never_exceeds_what_was_asked(vocab_size):
     assert SMALLEST <= len(train_tokenizer(TEXTS, vocab_size)) <= vocab_size
 
@@ -120,13 +105,11 @@ def test_a_vocabulary_without_room_for_bytes_is_refused():
         train_tokenizer(TEXTS, SMALLEST - 1)
 
 
-SHAPE = ModelShape(
+SHAPE = ShapeConfig(
     architecture="llama", hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=64, context=40
 )
-SETTINGS = WarmupSettings(
-    shape=SHAPE, vocab_size=300, steps=30, batch_size=20, learning_rate=1e-2, seed=0, corpus_problems=20
-)
-SHORT = replace(SETTINGS, steps=2, batch_size=4)
+SETTINGS = WarmupConfig(shape=SHAPE, vocab_size=300, steps=30, batch_size=20, lr=1e-2, corpus_problems=20)
+SHORT = SETTINGS.model_copy(update={"steps": 2, "batch_size": 4})
 
 
 def copy_problem(index):
@@ -144,6 +127,10 @@ def copy_problem(index):
     )
 
 
+def build(settings, cache, problem_at=copy_problem, *, fingerprint="copy", seed=0, progress=None):
+    return build_base(settings, problem_at, cache, seed=seed, fingerprint=fingerprint, progress=progress)
+
+
 @pytest.fixture
 def one_thread():
     before = torch.get_num_threads()
@@ -154,23 +141,16 @@ def one_thread():
 
 @pytest.mark.usefixtures("one_thread")
 def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_path):
-    losses: list[float] = []
-    folder = build_base(
-        SETTINGS,
-        copy_problem,
-        tmp_path,
-        fingerprint="copy",
-        progress=lambda step, steps, loss: (
-            losses.append(loss) if (step, steps) == (len(losses) + 1, 30) else None
-        ),
-    )
-    assert len(losses) == 30
+    told = []
+    folder = build(SETTINGS, tmp_path, progress=lambda *report: told.append(report))
+    losses = [loss for _, _, loss in told]
+    assert [report[:2] for report in told] == [(step, 30) for step in range(1, 31)]
     assert losses[0] == pytest.approx(math.log(300), rel=0.1)  # a random model is uniform
     assert losses[-1] < 0.4 * losses[0]
 
     model, tokenizer = load_model(folder, dtype=torch.float32, device="cpu"), load_tokenizer(folder)
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
-    assert eos_ids(model, tokenizer) == (tokenizer.eos_token_id,)
+    assert eos_ids(model.generation_config, tokenizer) == (tokenizer.eos_token_id,)
     assert context_limit(model) == SHAPE.context
     record = json.loads((folder / RECORD).read_text())
     assert record["losses"] == [round(loss, 4) for loss in losses]
@@ -179,17 +159,10 @@ def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_pa
 
 def test_the_same_settings_give_the_same_files_and_are_trained_once_per_cache(tmp_path):
     calls = []
-    folders = [
-        build_base(
-            SHORT,
-            copy_problem,
-            tmp_path / name,
-            fingerprint="copy",
-            progress=lambda step, steps, loss: calls.append(step),
-        )
+    one, again, two = (
+        build(SHORT, tmp_path / name, progress=lambda step, *_: calls.append(step))
         for name in ("one", "one", "two")
-    ]
-    one, again, two = folders
+    )
     assert one == again
     assert calls == [1, 2] * 2
     assert sorted(file.name for file in one.iterdir()) == sorted(file.name for file in two.iterdir())
@@ -197,22 +170,19 @@ def test_the_same_settings_give_the_same_files_and_are_trained_once_per_cache(tm
         assert file.read_bytes() == (two / file.name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(SETTINGS, shape=replace(SHAPE, tied_embeddings=False)),
-        replace(SETTINGS, vocab_size=301),
-        replace(SETTINGS, steps=31),
-        replace(SETTINGS, batch_size=21),
-        replace(SETTINGS, learning_rate=2e-2),
-        replace(SETTINGS, seed=1),
-        replace(SETTINGS, corpus_problems=21),
-    ],
-)
-def test_every_setting_and_the_fingerprint_change_the_key(other):
-    keys = {cache_key(SETTINGS, "a"), cache_key(SETTINGS, "b"), cache_key(other, "a"), cache_key(other, "b")}
-    assert len(keys) == 4
-    assert cache_key(replace(other), "a") in keys
+def test_every_setting_the_seed_and_the_fingerprint_make_another_base(tmp_path):
+    changes = [
+        {},
+        {"shape": SHAPE.model_copy(update={"layers": 2})},
+        {"vocab_size": 301},
+        {"steps": 1},
+        {"batch_size": 3},
+        {"lr": 2e-2},
+        {"corpus_problems": 21},
+    ]
+    bases = {build(SHORT.model_copy(update=change), tmp_path) for change in changes}
+    bases |= {build(SHORT, tmp_path, seed=1), build(SHORT, tmp_path, fingerprint="other")}
+    assert len(bases) == len(changes) + 2
 
 
 def test_an_interrupted_warm_up_leaves_nothing_and_the_next_one_succeeds(tmp_path):
@@ -220,22 +190,23 @@ def test_an_interrupted_warm_up_leaves_nothing_and_the_next_one_succeeds(tmp_pat
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_base(SHORT, copy_problem, tmp_path, fingerprint="copy", progress=interrupt)
+        build(SHORT, tmp_path, progress=interrupt)
     assert list(tmp_path.iterdir()) == []
-    folder = build_base(SHORT, copy_problem, tmp_path, fingerprint="copy")
+    folder = build(SHORT, tmp_path)
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_base_that_another_process_finishes_meanwhile_is_used(tmp_path):
+    ours = tmp_path / "ours"
+
     def outrun(step, steps, loss):
         if step == steps:
-            build_base(SHORT, copy_problem, tmp_path / "theirs", fingerprint="copy").rename(
-                tmp_path / f"base-{cache_key(SHORT, 'copy')}"
-            )
+            theirs = build(SHORT, tmp_path / "theirs")
+            theirs.rename(ours / theirs.name)
 
-    folder = build_base(SHORT, copy_problem, tmp_path, fingerprint="copy", progress=outrun)
+    folder = build(SHORT, ours, progress=outrun)
     assert (folder / RECORD).is_file()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [folder.name, "theirs"]
+    assert list(ours.iterdir()) == [folder]
 
 
 def test_problems_that_cannot_be_shown_are_skipped(tmp_path):
@@ -244,28 +215,21 @@ def test_problems_that_cannot_be_shown_are_skipped(tmp_path):
         too_long = Solution(steps="7" * SHAPE.context, answer="7")
         return replace(problem, index=index, solution=(problem.solution, None, too_long)[index % 3])
 
-    settings = replace(SHORT, corpus_problems=60)
-    plain, skipping = (
-        build_base(settings, source, tmp_path, fingerprint=name)
-        for name, source in (("plain", copy_problem), ("mixed", mixed))
-    )
-    losses = [json.loads((folder / RECORD).read_text())["losses"] for folder in (plain, skipping)]
-    assert losses[0] == losses[1]
+    settings = SHORT.model_copy(update={"corpus_problems": 60})
+    folders = [build(settings, tmp_path, copy_problem), build(settings, tmp_path, mixed, fingerprint="mixed")]
+    plain, skipping = (json.loads((folder / RECORD).read_text())["losses"] for folder in folders)
+    assert plain == skipping
 
 
 def test_a_mixture_without_usable_solutions_is_refused(tmp_path):
     with pytest.raises(ModelError, match=r"no solution that fits into 40 tokens"):
-        build_base(
-            SHORT, lambda index: replace(copy_problem(index), solution=None), tmp_path, fingerprint="none"
-        )
+        build(SHORT, tmp_path, lambda index: replace(copy_problem(index), solution=None))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"), [({"shape": replace(SHAPE, architecture="qwen2")}, "llama or qwen3")]
-)
-def test_settings_that_cannot_work_are_refused(change, message):
-    with pytest.raises(ModelError, match=message):
-        replace(SETTINGS, **change)  # type: ignore[arg-type]
+def test_an_architecture_whose_tokenizer_cannot_be_kept_is_refused(tmp_path):
+    qwen2 = SHAPE.model_copy(update={"architecture": "qwen2"})
+    with pytest.raises(ModelError, match="llama or qwen3"):
+        build(SHORT.model_copy(update={"shape": qwen2}), tmp_path)
 
 
 def test_the_loss_is_the_sum_over_response_tokens_whatever_the_padding():

@@ -1,7 +1,6 @@
 """Loading and building models: what comes back, and one clear sentence for whatever is wrong."""
 
 import json
-from dataclasses import replace
 
 import huggingface_hub.constants
 import pytest
@@ -15,10 +14,11 @@ from transformers import (
     T5Config,
 )
 
-from prorl.learn.base_model import ModelShape, build_model, parameter_count, train_tokenizer
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model, train_tokenizer
 from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
 
-SHAPE = ModelShape(
+SHAPE = ShapeConfig(
     architecture="llama", hidden_size=16, layers=2, heads=4, kv_heads=2, intermediate_size=24, context=32
 )
 VOCAB = 300
@@ -42,7 +42,7 @@ def load(folder):
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_built_model_survives_saving_and_loading(architecture, tied, tmp_path):
-    built = build_model(replace(SHAPE, architecture=architecture, tied_embeddings=tied), VOCAB, seed=3)
+    built = build_model(SHAPE.model_copy(update={"architecture": architecture}), VOCAB, 3, tied=tied)
     built.save_pretrained(tmp_path)
     loaded = load_model(tmp_path, dtype=torch.float32, device="cpu")
     assert not loaded.training
@@ -55,9 +55,9 @@ def test_a_shape_means_what_it_says():
     hidden, layers, inner, kv = 16, 2, 24, 2 * 4
     attention = 2 * hidden * hidden + 2 * hidden * kv
     per_layer = attention + 3 * hidden * inner + 2 * hidden
-    assert parameter_count(build_model(SHAPE, VOCAB, 0)) == VOCAB * hidden + layers * per_layer + hidden
-    untied = build_model(replace(SHAPE, tied_embeddings=False), VOCAB, 0)
-    assert parameter_count(untied) == 2 * VOCAB * hidden + layers * per_layer + hidden
+    assert build_model(SHAPE, VOCAB, 0).num_parameters() == VOCAB * hidden + layers * per_layer + hidden
+    untied = build_model(SHAPE, VOCAB, 0, tied=False)
+    assert untied.num_parameters() == 2 * VOCAB * hidden + layers * per_layer + hidden
     assert context_limit(untied) == 32
 
 
@@ -74,7 +74,7 @@ def test_the_seed_decides_the_weights_and_the_global_state_is_left_alone():
 )
 def test_sizes_that_do_not_divide_are_refused(sizes, message):
     with pytest.raises(ModelError, match=message):
-        replace(SHAPE, **sizes)
+        build_model(SHAPE.model_copy(update=sizes), VOCAB, 0)
 
 
 def test_dropout_is_off_even_in_training_mode(tmp_path):
@@ -91,9 +91,9 @@ def test_dropout_is_off_even_in_training_mode(tmp_path):
 def test_every_end_token_is_found_the_tokenizers_own_first(tokenizer, listed, extra):
     model = build_model(SHAPE, VOCAB, 0)
     model.generation_config = GenerationConfig(eos_token_id=listed)
-    assert eos_ids(model, tokenizer) == (tokenizer.eos_token_id, *extra)
+    assert eos_ids(model.generation_config, tokenizer) == (tokenizer.eos_token_id, *extra)
     model.generation_config = GenerationConfig(eos_token_id=[7, tokenizer.eos_token_id])
-    assert eos_ids(model, tokenizer) == (tokenizer.eos_token_id, 7)
+    assert eos_ids(model.generation_config, tokenizer) == (tokenizer.eos_token_id, 7)
 
 
 def test_a_missing_directory_is_named(tmp_path):
@@ -134,7 +134,7 @@ def test_a_model_without_a_causal_head_is_refused(tmp_path):
 
 
 def test_weights_that_the_checkpoint_lacks_are_not_made_up(tmp_path):
-    headless: LlamaModel = build_model(replace(SHAPE, tied_embeddings=False), VOCAB, 0).model
+    headless: LlamaModel = build_model(SHAPE, VOCAB, 0, tied=False).model
     headless.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"lacks 1 weights.*lm_head"):
         load(tmp_path)

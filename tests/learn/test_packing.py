@@ -1,4 +1,3 @@
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,22 +119,12 @@ def test_sharing_switches_itself_off_for_long_responses():
     assert len(rows(2000)) == 8
 
 
-def test_a_group_beyond_the_budget_is_split_with_its_prompt_repeated():
-    rows = plan_rows([group(10, 6, 6, 6, 6)], budget=20, pair_cost=0.0)
-    assert [(row.prompt, len(row.actions)) for row in rows] == [(tuple(range(10)), 2)] * 2
-
-
 def test_short_rows_do_not_pad_up_to_long_ones():
     rows = plan_rows([group(5, 96, 90, 10, 9)], budget=1000, pair_cost=None)
     assert [[row.positions for row in part] for part in gather_rows(rows, budget=1000)] == [
         [100, 94],
         [14, 13],
     ]
-
-
-def test_an_empty_prompt_is_refused():
-    with pytest.raises(ValueError, match="a prompt has no tokens"):
-        plan_rows([group(0, 3)], budget=10, pair_cost=None)
 
 
 def test_rows_of_equal_length_keep_their_order():

@@ -64,8 +64,10 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("old_logprobs", ["engine", "learner"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "old_logprobs"),
+    [*((case, "engine") for case in CASES), ("uneven", "learner"), ("untied", "learner")],
+)
 def test_two_ranks_update_as_one_does(pair, case, old_logprobs):
     batches, model, settings = CASES[case]
     hparams = dataclasses.replace(TIGHT, mismatch="sequence_mask", updates_per_step=2)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from prorl.learn.base_model import ModelShape, build_model
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model
 from prorl.local.backend import EXACT, LocalBackend, SyncError, allowed, require_agreement
 from prorl.local.engine import LocalEngine
 from support.learners import VOCABULARY, learner, qwen2
@@ -40,7 +41,7 @@ def test_a_sync_is_refused_beyond_what_the_precision_of_products_explains(precis
             one.sync(1)
 
 
-SHAPE = ModelShape(
+SHAPE = ShapeConfig(
     architecture="qwen3", hidden_size=64, layers=12, heads=2, kv_heads=1, intermediate_size=128, context=64
 )
 WORDS = 320
@@ -64,36 +65,34 @@ def model_of(seed, sharpness):
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 4.0, 16.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_bfloat16_may_round_and_not_be_another_model(seed, sharpness):
     learned = logps(model_of(seed, sharpness))
     rounded = logps(model_of(seed, sharpness).to(torch.bfloat16))
     other = logps(model_of(seed + 3, sharpness))
-    tolerance = allowed("bfloat16", learned)
     assert max(abs(a - b) for a, b in zip(rounded, learned, strict=True)) > EXACT
-    require_agreement(1, rounded, learned, tolerance=tolerance)
+    require_agreement(1, rounded, learned, "bfloat16")
     with pytest.raises(SyncError, match="policy version 1"):
-        require_agreement(1, other, learned, tolerance=tolerance)
+        require_agreement(1, other, learned, "bfloat16")
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 16.0, 256.0])
 def test_float32_rounds_in_proportion_to_the_logits(sharpness):
     model, other = model_of(0, sharpness), model_of(3, sharpness)
     learned = logps(model)
-    tolerance = allowed("float32", learned)
-    assert tolerance < 0.01 * allowed("bfloat16", learned)
-    require_agreement(1, logps(model.double()), learned, tolerance=tolerance)
+    assert allowed("float32", learned) < 0.01 * allowed("bfloat16", learned)
+    require_agreement(1, logps(model.double()), learned, "float32")
     with pytest.raises(SyncError):
-        require_agreement(1, logps(other), learned, tolerance=tolerance)
+        require_agreement(1, logps(other), learned, "float32")
 
 
 def test_float32_may_differ_in_its_last_digits():
     assert allowed("float32", [-1.0, -1.5]) == EXACT
-    require_agreement(0, [-1.0, -2.00009], [-1.0, -2.0], tolerance=EXACT)
+    require_agreement(0, [-1.0, -2.00009], [-1.0, -2.0], "float32")
     with pytest.raises(SyncError, match=r"differ by 0.0002 nats"):
-        require_agreement(0, [-1.0, -2.0002], [-1.0, -2.0], tolerance=EXACT)
+        require_agreement(0, [-1.0, -2.0002], [-1.0, -2.0], "float32")
 
 
 def test_what_is_no_number_agrees_with_nothing():
     with pytest.raises(SyncError):
-        require_agreement(0, [float("nan"), -1.0], [-1.0, -1.0], tolerance=EXACT)
+        require_agreement(0, [float("nan"), -1.0], [-1.0, -1.0], "float32")

@@ -206,12 +206,6 @@ def test_verifiers_that_cannot_be_built_are_no_verdict(verifiers, factory, reaso
         judge.ready()
 
 
-@pytest.mark.parametrize("options", [{"workers": 0}, {"deadline": 0.0}])
-def test_settings_that_make_no_sense(options):
-    with pytest.raises(ValueError, match=r"a judge needs a worker and time"):
-        LocalJudge(list, **options)
-
-
 @pytest.mark.parametrize(
     ("text", "failure"), [("die", "verifier process died, exit code 3"), ("hang", "deadline of 0.5 s")]
 )
@@ -234,7 +228,7 @@ def test_a_storm_is_told_in_one_sentence_of_bounded_length():
     assert len(told) < 400
 
 
-SCRIPT = """
+TRAINER = """
 import os, sys, time
 from prorl.local.judge import LocalJudge
 from prorl.envs.types import Problem
@@ -242,48 +236,45 @@ sys.path.insert(0, {here!r})
 from judge_verifiers import make_obey
 
 if __name__ == "__main__":
-    judge = LocalJudge(make_obey, deadline=0.2)
     problem = Problem(task="t", domain="d", index=0, split="train", level=0, prompt="", payload=None)
-    judge.submit(0, problem, "pid")
-    print(judge.poll(wait=True)[0][1].note, flush=True)
-    judge.submit(1, problem, {last!r})
-    time.sleep(0.1)
-    os._exit(1)
+    judge = LocalJudge(make_obey, deadline={deadline})
+    {body}
 """
+
+
+def trainer(folder, body, deadline):
+    """A process that does so with a judge."""
+    script = folder / "trainer.py"
+    script.write_text(TRAINER.format(here=str(HERE), deadline=deadline, body="\n    ".join(body)))
+    return subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("last", ["1", "hang"])
 def test_no_worker_outlives_a_killed_trainer(tmp_path, last):
-    script = tmp_path / "trainer.py"
-    script.write_text(SCRIPT.format(here=str(HERE), last=last))
-    trainer = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=False)
-    pid = int(re.fullmatch(r"(\d+)\n", trainer.stdout)[1])
+    body = (
+        'judge.submit(0, problem, "pid")',
+        "print(judge.poll(wait=True)[0][1].note, flush=True)",
+        f"judge.submit(1, problem, {last!r})",
+        "time.sleep(0.1)",
+        "os._exit(1)",
+    )
+    told, _ = trainer(tmp_path, body, 0.2).communicate(timeout=60)
+    pid = int(re.fullmatch(r"(\d+)\n", told)[1])
     eventually(lambda: not is_alive(pid))
-
-
-ASLEEP = """
-import sys
-from prorl.local.judge import LocalJudge
-from prorl.envs.types import Problem
-sys.path.insert(0, {here!r})
-from judge_verifiers import make_obey
-
-if __name__ == "__main__":
-    judge = LocalJudge(make_obey, deadline=1.0)
-    judge.submit(0, Problem(task="t", domain="d", index=0, split="train", level=0, prompt="", payload=None), {text!r})
-    ((_, verdict),) = judge.poll(wait=True)
-    print(verdict.status, judge.incidents())
-    judge.close()
-"""
 
 
 def test_time_in_which_all_are_stopped_is_nobodys(tmp_path):
     """As where a terminal, a debugger or a container stops a tree of processes, for longer than a deadline."""
-    script, pid_file = tmp_path / "trainer.py", tmp_path / "pid"
-    script.write_text(ASLEEP.format(here=str(HERE), text=f"meet {pid_file}"))
-    trainer = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    pid_file = tmp_path / "pid"
+    body = (
+        f"judge.submit(0, problem, {f'meet {pid_file}'!r})",
+        "((_, verdict),) = judge.poll(wait=True)",
+        "print(verdict.status, judge.incidents())",
+        "judge.close()",
+    )
+    stopped = trainer(tmp_path, body, 1.0)
     eventually(lambda: pid_file.exists() and pid_file.read_text())
-    pids = (trainer.pid, int(pid_file.read_text()))
+    pids = (stopped.pid, int(pid_file.read_text()))
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(1.2)
@@ -291,7 +282,7 @@ def test_time_in_which_all_are_stopped_is_nobodys(tmp_path):
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.1)  # the trainer is awake before its worker
-    assert trainer.communicate(timeout=10)[0] == "ok []\n"
+    assert stopped.communicate(timeout=10)[0] == "ok []\n"
 
 
 def test_importing_the_judge_does_not_import_torch():

@@ -27,7 +27,7 @@ def answer(draw, sample):
 
 
 def rolled(worker, draws, *, samples=3, seed=7):
-    problems = [(draw, problem(draw)) for draw in draws]
+    problems = {draw: problem(draw) for draw in draws}
     return roll_out(worker, problems, samples=samples, sampling=SAMPLING, seed=seed, clock=Stopwatch())
 
 

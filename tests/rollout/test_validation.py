@@ -16,11 +16,7 @@ from prorl.types import Sampling
 from support.fake_backend import FakeRenderer
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
 
-PROBLEMS = [
-    problem(40),
-    problem(41, task="other", domain="code"),
-    problem(42),
-]
+PROBLEMS = [problem(40), problem(41, task="other", domain="code"), problem(42)]
 
 
 def sat(
@@ -65,10 +61,7 @@ def test_a_result_says_which_problem_it_is_and_how_it_went():
 
 def test_answers_are_votes_the_most_frequent_first():
     (found,) = sat([["0", "1", SILENT, BROKEN, "1"]])
-    assert found.votes == (
-        Vote(answer="1", count=2, solved=True),
-        Vote(answer="0", count=1, solved=False),
-    )
+    assert found.votes == (Vote(answer="1", count=2, solved=True), Vote(answer="0", count=1, solved=False))
     assert sum(vote.count for vote in found.votes) == found.samples - found.unanswered
 
 

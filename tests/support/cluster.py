@@ -10,7 +10,8 @@ from transformers import GenerationConfig
 
 from prorl.cluster.settings import ClusterSettings, EngineSettings
 from prorl.cluster.weights import Weights, crc
-from prorl.learn.base_model import ModelShape, build_model, train_tokenizer
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model, train_tokenizer
 from prorl.learn.learner import TorchLearner
 from prorl.learn.model import load_model
 from prorl.types import Completion, Request, Sampling
@@ -24,7 +25,7 @@ ENDS = range(24)  # token ids that end a response too, so that random responses 
 def write_model(folder: Path, *, seed: int = 0) -> Path:
     """Heads of 32 dimensions, the least for vLLM's attention on a CPU."""
     tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
-    shape = ModelShape(
+    shape = ShapeConfig(
         architecture="qwen3",
         hidden_size=64,
         layers=2,

@@ -52,9 +52,6 @@ class FakeEngine:
         request = self._queue.pop(0)
         return [self._sample(request, sample) for sample in range(request.samples)]
 
-    def cancel(self) -> None:
-        self._queue.clear()
-
     def _sample(self, request: Request, sample: int) -> Completion:
         right = generator(request.seed, sample).random() < self._skill
         text = self._answers[request.prompt] if right else respond("", WRONG)
@@ -136,9 +133,6 @@ class FakeLearner:
 
     def save_reference(self, folder: Path) -> None:
         (folder / "model.json").write_text(json.dumps({"skill": self.reference}))
-
-    def restore_reference(self, folder: Path) -> None:
-        self.reference = _read(folder)["skill"]
 
 
 class FakeBackend:

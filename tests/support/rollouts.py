@@ -53,9 +53,6 @@ class ScriptedEngine:
             return []
         return [self._queue.pop(self._random.randrange(len(self._queue)) if self._random else 0)]
 
-    def cancel(self) -> None:
-        self._queue.clear()
-
 
 class LateJudge(FakeJudge):
     """Says nothing until it is waited for, and then the newest verdict first, one at a time."""

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from prorl.cluster.weights import collect
-from prorl.learn import learner as learning
 from prorl.learn.learner import TorchLearner
 from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, HParams
@@ -48,7 +46,7 @@ def train(
     one = made(model, settings, alone=alone)
     if restore is not None:
         one.restore(restore)
-        one.restore_reference(restore / "reference")
+        one.reset_reference(restore / "reference", clear_optimizer=False)
     stats = []
     for batch, hparams in steps:
         if turns:
@@ -70,15 +68,15 @@ def on_ranks(arguments: dict[str, Any]) -> Any:
 
 def write_when_there_is_room(folder: Path) -> list[str]:
     """How two writes of a rank ended, the first while the disk of whoever writes the model was full."""
-    one, write_model = made({}, {}, alone=False), learning.write_model
+    one = made({}, {}, alone=False)
+    save = one.policy.save_pretrained
 
-    def full(*_arguments: Any) -> None:
-        if dist.get_rank() == 0:
-            raise OSError(errno.ENOSPC, "no space left")
+    def full(*_arguments: Any, **_options: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
 
     ended = []
-    for write in (full, write_model):
-        learning.write_model = write
+    for write in (full, save):
+        one.policy.save_pretrained = write
         try:
             one.snapshot()(folder)
             ended.append("written")

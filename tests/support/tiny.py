@@ -10,7 +10,8 @@ import torch
 import yaml
 from transformers import GenerationConfig, GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedModel
 
-from prorl.learn.base_model import ModelShape, build_model, train_tokenizer
+from prorl.config.schema import ShapeConfig
+from prorl.learn.base_model import build_model, train_tokenizer
 
 CONTEXT, WIDE_CONTEXT = 192, 2048
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
@@ -57,7 +58,7 @@ def write_recipe(folder: Path, model: Path, /, **settings: Any) -> Path:
 
 def _random_model(architecture: str, vocabulary: int, layers: int) -> PreTrainedModel:
     if architecture != "gpt_neox":
-        shape = ModelShape(
+        shape = ShapeConfig(
             architecture="qwen3" if architecture == "qwen3" else "llama",
             hidden_size=32,
             layers=layers,

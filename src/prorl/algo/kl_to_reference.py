@@ -5,7 +5,7 @@ With d = log(policy / reference) at a sampled token, what an estimator is worth 
 
 | estimator | value          | as a loss: factor of ∇ logp | averaged over the policy's samples     |
 |-----------|----------------|-----------------------------|----------------------------------------|
-| k1        | d              | 1                           | zero                                   |
+| k1        | d              | 1                           | zero: no loss, and not offered         |
 | k2        | d²/2           | d                           | the gradient of KL(policy ‖ reference) |
 | k3        | e^(−d) − 1 + d | 1 − e^(−d)                  | the gradient of KL(reference ‖ policy) |
 
@@ -20,35 +20,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Estimator = Literal["k1", "k2", "k3"]
+CLAMP = 10.0  # nats, of |d|: beyond it no gradient, so that a few tokens the reference finds absurd do not outweigh
 
 
-def kl_penalty(logp: Tensor, ref_logp: Tensor, *, estimator: Estimator = "k2", clamp: float = 10.0) -> Tensor:
+def kl_penalty(logp: Tensor, ref_logp: Tensor, *, estimator: Literal["k2", "k3"]) -> Tensor:
     """KL estimate of each token, in the shape of `logp`; gradients flow into `logp` alone.
 
-    Args:
-        logp: log-probs of sampled tokens under the policy, any shape.
-        ref_logp: log-probs of the same tokens under the reference, same shape.
-        estimator: `k1` is for use inside the reward; as a loss its expected gradient is zero.
-        clamp: bound of |d|, nats. Beyond it the gradient is zero, so that a few tokens which the reference
-            finds absurd do not outweigh the rest.
-
-    Raises:
-        ValueError: shapes differ, the clamp is not positive, or the estimator is unknown.
+    `logp` and `ref_logp` are log-probs of the same sampled tokens under policy and reference, of any shape.
     """
-    if logp.shape != ref_logp.shape:
-        raise ValueError(
-            f"policy and reference log-probs differ in shape: {tuple(logp.shape)} and {tuple(ref_logp.shape)}"
-        )
-    if not clamp > 0:
-        raise ValueError(f"the clamp on the log-ratio must be positive: got {clamp}")
-    d = (logp - ref_logp.detach()).clamp(-clamp, clamp)
-    match estimator:
-        case "k1":
-            return d
-        case "k2":
-            return d.square() / 2
-        case "k3":
-            return torch.expm1(-d) + d
-        case _:
-            raise ValueError(f"unknown KL estimator {estimator!r}: use 'k1', 'k2' or 'k3'")
+    d = (logp - ref_logp.detach()).clamp(-CLAMP, CLAMP)
+    return d.square() / 2 if estimator == "k2" else torch.expm1(-d) + d

@@ -3,9 +3,6 @@
 An engine with other kernels, another precision or older weights samples from a slightly different policy.
 With w = exp(learner_logp - engine_logp), both taken at the start of the step, the policy loss of a token is
 multiplied by a weight made from w.
-
-Invariant: weights are constants (no gradient), and 0 outside the mask. What `mismatch_stats` counts as out of
-bounds is exactly what `importance_weights` changes; under `none` it only measures.
 """
 
 from __future__ import annotations
@@ -16,97 +13,56 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Correction = Literal["none", "tis", "icepop", "sequence_mask"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MismatchStats:
-    """Sums over the masked tokens, scalars: add them over micro-batches, then divide by `tokens`."""
+class Mismatch:
+    """Weights of the tokens, and sums over the masked ones: add them over micro-batches, then divide by `tokens`.
 
+    Out of bounds are the tokens that the correction truncates or drops; `none` counts as `icepop` does.
+    """
+
+    weights: Tensor  # constants, in the shape of the log-probs; 0 outside the mask
     tokens: Tensor
     abs_log_w: Tensor  # sum of |log w|, nats
     out_of_bounds: Tensor  # tokens
 
 
 @torch.no_grad()
-def importance_weights(
-    learner_logp: Tensor, engine_logp: Tensor, mask: Tensor, *, kind: Correction, low: float, high: float
-) -> Tensor:
-    """Weight of each token's policy loss, in the shape and dtype of `learner_logp`.
+def mismatch(
+    learner_BT: Tensor,
+    engine_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    kind: Literal["none", "tis", "icepop", "sequence_mask"],
+    low: float,
+    high: float,
+) -> Mismatch:
+    """How far the log-probs of engine and learner disagree, and the weight of each token's policy loss.
+
+    Values outside `mask_BT`, true at action tokens, are ignored. `low` and `high` bound w.
 
     - `none`: 1, the off value.
     - `tis`: min(w, high); `low` is not used. Truncated importance sampling (Yao et al. 2025).
     - `icepop`: w where low <= w <= high, else 0 (Ling team 2025).
     - `sequence_mask`: w for every token of a rollout whose geometric mean of w is in [low, high], else 0 for
       all of them.
-
-    Args:
-        learner_logp: `[B, T]`, B padded rollouts of T tokens. `none`, `tis` and `icepop` treat each token by
-            itself and take any shape, such as the flat `[N]`.
-        engine_logp: what the engine reported at sampling time, same shape.
-        mask: bool, true at action tokens, same shape. Values elsewhere are ignored.
-        kind: the correction.
-        low: lower bound of w, at least 0.
-        high: upper bound of w.
-
-    Raises:
-        ValueError: shapes differ, the bounds are not 0 <= low <= high, `sequence_mask` is given something
-            else than `[B, T]`, or the kind is unknown.
     """
-    _check(learner_logp, engine_logp, mask, kind=kind, low=low, high=high)
-    log_w = (learner_logp - engine_logp).masked_fill(~mask, 0.0)
-    w = log_w.exp()
+    log_w = (learner_BT - engine_BT).masked_fill(~mask_BT, 0.0)
+    w = judged = log_w.exp()
+    if kind == "sequence_mask":
+        tokens_B1 = mask_BT.sum(dim=-1, keepdim=True).clamp(min=1)
+        judged = (log_w.sum(dim=-1, keepdim=True) / tokens_B1).exp().expand_as(w)
+    outside = judged > high if kind == "tis" else (judged < low) | (judged > high)
     match kind:
         case "none":
-            corrected = torch.ones_like(w)
+            weights = torch.ones_like(w)
         case "tis":
-            corrected = w.clamp(max=high)
-        case "icepop" | "sequence_mask":
-            corrected = w.masked_fill(_out_of_bounds(log_w, mask, kind=kind, low=low, high=high), 0.0)
-    return corrected.masked_fill(~mask, 0.0)
-
-
-@torch.no_grad()
-def mismatch_stats(
-    learner_logp: Tensor, engine_logp: Tensor, mask: Tensor, *, kind: Correction, low: float, high: float
-) -> MismatchStats:
-    """How far engine and learner disagree, whatever the correction; arguments as of `importance_weights`.
-
-    Out of bounds are the tokens that the correction truncates or drops. `none` counts as `icepop` does.
-
-    Raises:
-        ValueError: as `importance_weights`.
-    """
-    _check(learner_logp, engine_logp, mask, kind=kind, low=low, high=high)
-    log_w = (learner_logp - engine_logp).masked_fill(~mask, 0.0)
-    outside = _out_of_bounds(log_w, mask, kind=kind, low=low, high=high)
-    return MismatchStats(tokens=mask.sum(), abs_log_w=log_w.abs().sum(), out_of_bounds=(outside & mask).sum())
-
-
-def _out_of_bounds(log_w: Tensor, mask: Tensor, *, kind: Correction, low: float, high: float) -> Tensor:
-    if kind == "sequence_mask":
-        tokens_B1 = mask.sum(dim=-1, keepdim=True).clamp(min=1)
-        mean_w_B1 = (log_w.sum(dim=-1, keepdim=True) / tokens_B1).exp()
-        return ((mean_w_B1 < low) | (mean_w_B1 > high)).expand_as(log_w)
-    w = log_w.exp()
-    return w > high if kind == "tis" else (w < low) | (w > high)
-
-
-def _check(
-    learner_logp: Tensor, engine_logp: Tensor, mask: Tensor, *, kind: Correction, low: float, high: float
-) -> None:
-    if not learner_logp.shape == engine_logp.shape == mask.shape:
-        raise ValueError(
-            f"learner log-probs {tuple(learner_logp.shape)}, engine log-probs {tuple(engine_logp.shape)} and "
-            f"mask {tuple(mask.shape)} must share one shape"
-        )
-    if mask.dtype != torch.bool:
-        raise ValueError(f"the mask must be bool, not {mask.dtype}")
-    if kind not in ("none", "tis", "icepop", "sequence_mask"):
-        raise ValueError(
-            f"unknown mismatch correction {kind!r}: use 'none', 'tis', 'icepop' or 'sequence_mask'"
-        )
-    if not 0 <= low <= high:
-        raise ValueError(f"mismatch bounds must satisfy 0 <= low <= high: got {low} and {high}")
-    if kind == "sequence_mask" and mask.dim() != 2:
-        raise ValueError(f"sequence_mask needs one row per rollout, [B, T]: got {tuple(mask.shape)}")
+            weights = w.clamp(max=high)
+        case _:
+            weights = w.masked_fill(outside, 0.0)
+    return Mismatch(
+        weights=weights.masked_fill(~mask_BT, 0.0),
+        tokens=mask_BT.sum(),
+        abs_log_w=log_w.abs().sum(),
+        out_of_bounds=(outside & mask_BT).sum(),
+    )

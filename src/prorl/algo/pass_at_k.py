@@ -14,10 +14,8 @@ Array = NDArray[np.float64]
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that one of k responses passes, from c passes among n: 1 - C(n-c, k)/C(n, k).
 
-    Computed in whole numbers and rounded once, so no size of n or k loses precision.
-
-    Raises:
-        ValueError: not 0 <= c <= n, or not 1 <= k <= n.
+    Computed in whole numbers and rounded once, so no size of n or k loses precision. Raises ValueError unless
+    0 <= c <= n and 1 <= k <= n.
     """
     if not 0 <= c <= n:
         raise ValueError(f"passes must be between 0 and the number of responses: got {c} of {n}")
@@ -31,9 +29,6 @@ def pass_rates(counts: Sequence[tuple[int, int]], ks: Sequence[int]) -> Array:
     """pass@k of every problem, given as (responses, passes), for every k: shape (problems, ks).
 
     A problem with fewer than k responses counts with all it has: errors of a verifier may have cost some.
-
-    Raises:
-        ValueError: as `pass_at_k`.
     """
     known = {(n, c): [pass_at_k(n, c, min(k, n)) for k in ks] for n, c in set(counts)}
     return np.array([known[pair] for pair in counts], dtype=np.float64).reshape(len(counts), len(ks))
@@ -44,16 +39,11 @@ def bootstrap_means(
 ) -> Array:
     """Means over resampled problems, all columns of a resample from the same problems: shape (resamples, K).
 
-    Each stratum (a domain, say) is resampled by itself, and the mean is over strata, weighed alike. The result is a
-    function of the arguments.
-
-    Raises:
-        ValueError: no values or one that is not finite, or fewer than one resample.
+    Each stratum (a domain, say) is resampled by itself, and the mean is over strata, weighed alike. Raises ValueError
+    where there are no values or one is not finite.
     """
     if values_PK.ndim != 2 or not values_PK.size or not np.isfinite(values_PK).all():
         raise ValueError("a bootstrap needs one finite value per problem, and at least one problem")
-    if resamples < 1:
-        raise ValueError(f"need resamples >= 1: got {resamples}")
     labels = [None] * len(values_PK) if strata is None else list(strata)
     names = list(dict.fromkeys(labels))
     rng = np.random.default_rng(seed)
@@ -66,13 +56,7 @@ def bootstrap_means(
     return means_RK / len(names)
 
 
-def percentiles(means_RK: Array, *, level: float = 0.95) -> tuple[Array, Array]:
-    """Lower and upper ends of the percentile intervals of bootstrapped means, one per column.
-
-    Raises:
-        ValueError: a level outside (0, 1).
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"an interval of resamples needs a level in (0, 1): got {level}")
+def percentiles(means_RK: Array, level: float = 0.95) -> tuple[Array, Array]:
+    """Lower and upper ends of the percentile intervals of bootstrapped means, one per column."""
     low, high = np.quantile(means_RK, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 
 EPSILON = 1e-8  # added to the variance: a batch of identical rewards has advantage 0, not 0/0
 
-Level = Literal["token", "sequence", "group"]
-
 
 def advantages(
-    rewards: Sequence[Sequence[float]], lengths: Sequence[Sequence[int]], level: Level = "token"
+    rewards: Sequence[Sequence[float]],
+    lengths: Sequence[Sequence[int]],
+    level: Literal["token", "sequence", "group"],
 ) -> list[list[float]]:
     """One advantage per rollout of each group, to be applied to each of the rollout's action tokens.
 
@@ -33,20 +34,17 @@ def advantages(
             every rollout alike. `group`: each group by itself, every rollout alike: GRPO, the off value.
 
     Raises:
-        ValueError: shapes differ, a group is empty, a reward is not finite, a length is below 1, or the level
-            is unknown.
+        ValueError: a reward is not finite.
     """
-    _check(rewards, lengths)
+    if not all(math.isfinite(reward) for group in rewards for reward in group):
+        raise ValueError("a reward is not finite: drop groups with verifier errors before training")
     centred = [_minus_mean(group) for group in rewards]
-    match level:
-        case "group":
-            return [_whitened([group], [[1] * len(group)])[0] for group in centred]
-        case "sequence":
-            return _whitened(centred, [[1] * len(group) for group in centred])
-        case "token":
-            return _whitened(centred, lengths)
-        case _:
-            raise ValueError(f"unknown advantage level {level!r}: use 'token', 'sequence' or 'group'")
+    if level == "token":
+        return _whitened(centred, lengths)
+    alike = [[1] * len(group) for group in centred]
+    if level == "sequence":
+        return _whitened(centred, alike)
+    return [_whitened([group], [ones])[0] for group, ones in zip(centred, alike, strict=True)]
 
 
 def _minus_mean(group: Sequence[float]) -> list[float]:
@@ -56,26 +54,9 @@ def _minus_mean(group: Sequence[float]) -> list[float]:
 
 def _whitened(groups: Sequence[Sequence[float]], weights: Sequence[Sequence[int]]) -> list[list[float]]:
     """Subtract the weighted mean of all values, divide by the root of their weighted variance plus ε."""
-    pairs = [
-        (value, weight)
-        for group, group_weights in zip(groups, weights, strict=True)
-        for value, weight in zip(group, group_weights, strict=True)
-    ]
-    if not pairs:
-        return []
-    total = sum(weight for _, weight in pairs)
+    pairs = list(zip(chain(*groups), chain(*weights), strict=True))
+    total = max(1, sum(weight for _, weight in pairs))
     mean = math.fsum(value * weight for value, weight in pairs) / total
     variance = math.fsum((value - mean) ** 2 * weight for value, weight in pairs) / total
     scale = math.sqrt(variance + EPSILON)
     return [[(value - mean) / scale for value in group] for group in groups]
-
-
-def _check(rewards: Sequence[Sequence[float]], lengths: Sequence[Sequence[int]]) -> None:
-    if [len(group) for group in rewards] != [len(group) for group in lengths]:
-        raise ValueError("rewards and lengths differ in shape: give one length per rollout of every group")
-    if any(len(group) == 0 for group in rewards):
-        raise ValueError("a group has no rollouts: drop empty groups before computing advantages")
-    if not all(math.isfinite(reward) for group in rewards for reward in group):
-        raise ValueError("a reward is not finite: drop groups with verifier errors before training")
-    if any(length < 1 for group in lengths for length in group):
-        raise ValueError("a rollout has no action token: every response holds at least its end-of-sequence")

@@ -7,19 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from statistics import fmean, stdev
 
-HALVINGS = 60  # of the angle that is searched: the limit of double precision
-
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Interval of the mean of independent, normally distributed values: mean ± t(n - 1) · s / √n.
-
-    Raises:
-        ValueError: fewer than two values, or a level outside (0, 1).
-    """
-    if len(values) < 2 or not 0 < level < 1:
-        raise ValueError(
-            f"need at least two values and a level in (0, 1): got {len(values)} values and {level}"
-        )
+    """Interval of the mean of two or more independent, normally distributed values: mean ± t(n - 1) · s / √n."""
     half = t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 
@@ -28,7 +18,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
 def t_quantile(freedom: int, level: float) -> float:
     """The t for which P(|T| ≤ t) = level, T of Student's distribution with `freedom` degrees."""
     low, high = 0.0, math.pi / 2
-    for _ in range(HALVINGS):
+    for _ in range(60):  # halvings of the angle: the limit of double precision
         middle = (low + high) / 2
         low, high = (middle, high) if _share_within(middle, freedom) < level else (low, middle)
     return math.tan(low) * math.sqrt(freedom)

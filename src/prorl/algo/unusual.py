@@ -10,11 +10,7 @@ from statistics import median
 
 
 def times_usual(value: float, earlier: Sequence[float], *, floor: float, least: int) -> float | None:
-    """`value` over the median of `earlier` values, which counts as at least `floor`; None with fewer than `least`.
-
-    >>> times_usual(6.0, [1.0, 2.0, 50.0], floor=0.1, least=3)
-    3.0
-    """
+    """`value` over the median of `earlier` values, which counts as at least `floor`; None with fewer than `least`."""
     return value / max(median(earlier), floor) if len(earlier) >= least else None
 
 
@@ -24,23 +20,15 @@ def above_usual(value: float, earlier: Sequence[float], *, least: int) -> float 
 
 
 def lasts(hot: Sequence[bool], *, hits: int, of_last: int) -> bool:
-    """Whether the newest is hot, and with it at least `hits` of the last `of_last`; `hot` is oldest first.
-
-    >>> lasts([True, False, True], hits=2, of_last=3), lasts([True, True, False], hits=2, of_last=3)
-    (True, False)
-    """
+    """Whether the newest is hot, and with it at least `hits` of the last `of_last`; `hot` is oldest first."""
     return bool(hot) and hot[-1] and sum(hot[-of_last:]) >= hits
 
 
 def divergence(pairs: Sequence[tuple[float, float]]) -> float:
-    """How far training went up while the validation went down: of `(training score, validation score)` pairs, oldest
-    first.
+    """How far training went up while the validation went down, of (training, validation) scores, oldest first.
 
     Both changes are those since the best validation among the pairs, the earliest of equals; the smaller one counts,
     so it is positive only where both happened. Zero for fewer than two pairs.
-
-    >>> round(divergence([(0.2, 0.3), (0.4, 0.5), (0.7, 0.4)]), 3)
-    0.1
     """
     if len(pairs) < 2:
         return 0.0

@@ -20,8 +20,8 @@ import ray
 from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, OverdueError, answered, ended, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing
 from prorl.cluster.weights import Published, Receivers
-from prorl.local.backend import SyncError, allowed, require_agreement
-from prorl.local.engine import RequestError
+from prorl.local.backend import SyncError, require_agreement
+from prorl.local.engine import require_room
 from prorl.types import Completion, Request
 
 MOST_RESTARTS = 3  # of one engine, between two syncs
@@ -128,12 +128,7 @@ class RayEngine:
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples. Raises RequestError: it does not fit into the model's context."""
-        limit, context = request.sampling.limit, self._settings.context
-        if len(request.prompt) + limit > context:
-            raise RequestError(
-                f"a prompt of {len(request.prompt)} tokens and a response of up to {limit} exceed the model's "
-                f"{context} positions: lower sampling.response_limit or shorten the prompt"
-            )
+        require_room(len(request.prompt), request.sampling.limit, self._settings.context)
         self._queue.append(request)
 
     def poll(self) -> list[Completion]:
@@ -154,16 +149,6 @@ class RayEngine:
             self._ask_on()
         return sorted(done, key=lambda completion: (completion.draw, completion.sample))
 
-    def cancel(self) -> None:
-        """Drop everything in flight."""
-        self._queue.clear()
-        cancelling = self._ask("cancel", slots=[slot for slot in self._slots if slot.owed])
-        for slot, cancelled in cancelling:
-            slot.owed.clear()
-            slot.pending = None
-            with self._replacing(slot):
-                cancelled()
-
     def incidents(self) -> list[str]:
         """Which engines were replaced, and why, since this was last asked: a sentence each."""
         told, self._incidents = self._incidents, []
@@ -171,7 +156,7 @@ class RayEngine:
 
     def _require_quiet(self, what: str) -> None:
         if self._queue or any(slot.owed for slot in self._slots):
-            raise RuntimeError(f"{what} while requests are in flight: poll to the end or cancel")
+            raise RuntimeError(f"{what} while requests are in flight: poll to the end first")
 
     def _ask_on(self) -> None:
         """Have every engine that owes responses and has no call pending decode until one has finished."""
@@ -305,9 +290,8 @@ class RayEngine:
         told = self._published
         assert told is not None, "called once there are weights"
         decoded = result(slot.actor.call.remote("score", told.prompt, told.tokens), within=self._deadline)
-        tolerance = allowed(self._settings.dtype, told.logps)
         name = f"engine {slot.index}"
-        require_agreement(told.version, decoded, told.logps, tolerance=tolerance, engine=name)
+        require_agreement(told.version, decoded, told.logps, self._settings.dtype, engine=name)
 
     def _tell(self, incident: str) -> None:
         """Write it to the log now, as a step may take long; `incidents` gives it to the journal."""

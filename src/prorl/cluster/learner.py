@@ -86,7 +86,7 @@ class LearnerRank:
             whole, settings, with_reference=with_reference, pad_id=pad_id(tokens), ranks=self._group
         )
         return Facts(
-            eos_ids=eos_ids(whole, tokens),
+            eos_ids=eos_ids(whole.generation_config, tokens),
             context=context_limit(whole),
             heads=whole.config.get_text_config().num_attention_heads,
             config=whole.config.to_json_string(),
@@ -247,10 +247,6 @@ class RayLearner:
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights."""
         self._call("save_reference", folder.absolute())
-
-    def restore_reference(self, folder: Path) -> None:
-        """Load what `save_reference` wrote."""
-        self._call("restore_reference", folder.absolute())
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         return self._all("call", method, *arguments, **options)

@@ -174,13 +174,6 @@ class VLLMEngine:
         done = [self._completion(output) for output in finished]
         return sorted(done, key=lambda completion: (completion.draw, completion.sample))
 
-    def cancel(self) -> None:
-        """Drop everything in flight."""
-        self._engine.abort_request(list(self._asked))
-        while self._engine.has_unfinished_requests():
-            self._engine.step()
-        self._asked.clear()
-
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt` at temperature 1; only while nothing is in flight."""
         sequence = (*prompt, *tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +11,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
-
-from prorl.algo import schedule
 
 MOST = 65_536
 """Problems, responses to each, rows or processes: far above what anybody uses, far below what ends a machine."""
@@ -70,7 +69,7 @@ class PointsConfig(Schedule):
 
     def at(self, step: int) -> float:
         """Value of the last point at or before a step."""
-        return schedule.piecewise(step, self.points)
+        return next(value for first, value in reversed(self.points) if first <= step)
 
     @model_validator(mode="after")
     def _ascending(self) -> PointsConfig:
@@ -90,9 +89,12 @@ class RampConfig(Schedule):
     start_step: Step = 0
 
     def at(self, step: int) -> float:
-        """Value at a step."""
-        ramp = schedule.linear if self.ramp == "linear" else schedule.cosine
-        return ramp(step, start=self.start, end=self.end, steps=self.steps, start_step=self.start_step)
+        """Value at a step; along half a cosine it is flat at both ends and steepest in the middle."""
+        share = min(max(step - self.start_step, 0), self.steps) / self.steps
+        if self.ramp == "cosine":
+            share = 0.5 * (1 - math.cos(math.pi * share))
+        # start + (end - start) need not be `end`, and a hyperparameter must reach its off value exactly.
+        return self.end if share == 1 else self.start + (self.end - self.start) * share
 
 
 def _form(value: Any) -> str:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from prorl.algo import schedule
 from prorl.config.checks import contradictions
 from prorl.config.fields import (
     MOST,
@@ -144,8 +143,8 @@ class LengthPenaltyConfig(Schedule):
 
     def at(self, step: int) -> float:
         """The weight at a step: on for `on_steps`, off for `off_steps`, again and again from `start_step`."""
-        active = schedule.on_off(step, self.on_steps, self.off_steps, self.start_step)
-        return self.weight if active else 0.0
+        since, cycle = step - self.start_step, self.on_steps + self.off_steps
+        return self.weight if since >= 0 and self.on_steps and since % cycle < self.on_steps else 0.0
 
 
 class TruncationConfig(Model):

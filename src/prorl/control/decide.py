@@ -114,8 +114,7 @@ def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -
     if "reset-reference" in state.asked:
         return ResetReference(reason="command", target="current", optimizer=rules.optimizer)
     reason = due(
-        step=state.step,
-        last_reset_step=state.last_reset,
+        since_reset=state.step - state.last_reset,
         recent_kls=state.recent_kls,
         validations_since_best=state.validations_since_best,
         **rules.model_dump(exclude={"target", "optimizer"}),

@@ -16,42 +16,39 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
-    LlamaConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
 )
 
-from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN, respond
+from prorl.config.schema import ShapeConfig, WarmupConfig
+from prorl.envs.extract import respond
+from prorl.envs.files import temporary_name
 from prorl.envs.types import Problem
 from prorl.learn.model import ModelError
-from prorl.rollout.pipeline import ChatRenderer
+from prorl.rollout.pipeline import TAGS, ChatRenderer
 
-VERSION = 1  # of this file's recipe: raise it with every change that changes the trained weights
+VERSION = 1  # to be raised with every change of this file that changes the trained weights
 RECORD = "warmup.json"
-MICRO_BATCH = (
-    16  # sequences of similar length computed together: little padding, and the batch stays a fair draw
-)
+MICRO_BATCH = 16  # sequences of similar length computed together: little padding
 RAMP = 0.1  # share of the steps over which the learning rate rises
 GRAD_CLIP = 1.0
 BETAS = (0.9, 0.95)
@@ -60,20 +57,12 @@ MAX_UNUSABLE = 10_000  # problems in a row without a solution that fits
 
 PAD, USER, ASSISTANT, END = "<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"
 SPECIAL = (PAD, USER, ASSISTANT, END)
-TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 SMALLEST = 256 + len(SPECIAL) + len(TAGS)  # every byte, and the tokens that are always there
 
 # Qwen's split: a word keeps its leading space, digits stand alone, punctuation runs stay together.
-_SPLIT = "|".join(
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
-        r"[^\r\n\p{L}\p{N}]?\p{L}+",
-        r"\p{N}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _ADDED = re.compile("|".join(map(re.escape, SPECIAL + TAGS)))
 _MIN_SHARE = 1 / 500  # of the texts: rarer words are content, not phrasing, and are spelled out
@@ -90,38 +79,21 @@ _CHAT_TEMPLATE = (
 Progress = Callable[[int, int, float], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """A decoder to build from nothing. Raises ModelError for sizes that do not divide."""
+def build_model(shape: ShapeConfig, vocab_size: int, seed: int, *, tied: bool = True) -> PreTrainedModel:
+    """A randomly initialised float32 model on the CPU, in evaluation mode; `tied`: one matrix embeds and predicts.
 
-    architecture: Literal["qwen2", "qwen3", "llama"]
-    hidden_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    intermediate_size: int
-    context: int  # tokens
-    tied_embeddings: bool = True
-
-    def __post_init__(self) -> None:
-        if self.hidden_size % (2 * self.heads):
-            raise ModelError(
-                f"hidden_size {self.hidden_size} gives {self.heads} heads no equal, even size: use a multiple of "
-                f"{2 * self.heads}"
-            )
-        if self.heads % self.kv_heads:
-            raise ModelError(
-                f"{self.heads} heads cannot share {self.kv_heads} kv_heads equally: use a divisor"
-            )
-
-
-def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedModel:
-    """A randomly initialised float32 model on the CPU, in evaluation mode.
-
-    The same arguments give the same weights, and the global random state stays as it was.
+    The same arguments give the same weights, and the global random state stays as it was. Raises ModelError for
+    sizes that do not divide.
     """
-    config_of = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}[shape.architecture]
-    config = config_of(
+    if shape.hidden_size % (2 * shape.heads):
+        raise ModelError(
+            f"hidden_size {shape.hidden_size} gives {shape.heads} heads no equal, even size: use a multiple of "
+            f"{2 * shape.heads}"
+        )
+    if shape.heads % shape.kv_heads:
+        raise ModelError(f"{shape.heads} heads cannot share {shape.kv_heads} kv_heads equally: use a divisor")
+    config = AutoConfig.for_model(
+        shape.architecture,
         vocab_size=vocab_size,
         hidden_size=shape.hidden_size,
         num_hidden_layers=shape.layers,
@@ -130,7 +102,7 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedMode
         head_dim=shape.hidden_size // shape.heads,
         intermediate_size=shape.intermediate_size,
         max_position_embeddings=shape.context,
-        tie_word_embeddings=shape.tied_embeddings,
+        tie_word_embeddings=tied,
         bos_token_id=None,
         eos_token_id=None,
     )
@@ -140,33 +112,7 @@ def build_model(shape: ModelShape, vocab_size: int, seed: int) -> PreTrainedMode
     return model.eval()
 
 
-def parameter_count(model: PreTrainedModel) -> int:
-    """Number of trained scalars; tied weights count once."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmupSettings:
-    """Everything a caller chooses about a base; the problems come apart, named by their fingerprint."""
-
-    shape: ModelShape
-    vocab_size: int  # at most; the tokenizer uses fewer where frequent words run out
-    steps: int
-    batch_size: int  # sequences
-    learning_rate: float  # peak
-    seed: int  # of the initial weights
-    corpus_problems: int  # whose texts the tokenizer is made from
-
-    def __post_init__(self) -> None:
-        if self.shape.architecture == "qwen2":
-            raise ModelError(
-                "warm-up: transformers reads every qwen2 checkpoint with Qwen's own tokenizer class, which would "
-                "cut text differently from this one; choose llama or qwen3"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class Example(NamedTuple):
     """One prompt and its shown response, end-of-sequence token included."""
 
     prompt: tuple[int, ...]
@@ -174,38 +120,51 @@ class Example:
 
 
 def build_base(
-    settings: WarmupSettings,
+    warmup: WarmupConfig,
     problem_at: Callable[[int], Problem],
     cache: Path,
     *,
+    seed: int,
     fingerprint: str,
     progress: Progress | None = None,
 ) -> Path:
     """The folder of the base that these settings make on `problem_at(0), problem_at(1), …`, trained if not cached.
 
-    `fingerprint` names the problems: equal ones promise equal `problem_at`. `progress(step, steps, loss)` is called
-    after every step, with the mean cross-entropy per response token in nats. The weights are reproducible for one
-    number of threads. Prompts carry no instruction. Raises ModelError if no problem has a solution that fits.
+    `seed` is of the initial weights. `fingerprint` names the problems: equal ones promise equal `problem_at`.
+    `progress(step, steps, loss)` is called after every step, with the mean cross-entropy per response token in nats.
+    The weights are reproducible for one number of threads. Prompts carry no instruction.
+
+    Raises ModelError if no problem has a solution that fits, and for qwen2.
     """
-    folder = cache / f"base-{cache_key(settings, fingerprint)}"
+    if warmup.shape.architecture == "qwen2":
+        raise ModelError(
+            "warm-up: transformers reads every qwen2 checkpoint with Qwen's own tokenizer class, which would "
+            "cut text differently from this one; choose llama or qwen3"
+        )
+    identity = _identity(warmup, seed, fingerprint)
+    digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=8)
+    folder = cache / f"base-{digest.hexdigest()}"
     if folder.is_dir():
         return folder
-    aside = cache / f".{folder.name}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = temporary_name(folder)
     aside.mkdir(parents=True)
     try:
-        tokenizer = train_tokenizer(_corpus(problem_at, settings.corpus_problems), settings.vocab_size)
-        model = build_model(settings.shape, len(tokenizer), settings.seed)
-        examples = _examples(problem_at, tokenizer, settings.shape.context)
-        losses = train(model, examples, settings, progress)
-        model.config.eos_token_id = tokenizer.eos_token_id
-        model.generation_config = GenerationConfig(
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+        corpus = (
+            text
+            for problem in map(problem_at, range(warmup.corpus_problems))
+            for text in (problem.prompt, _shown(problem))
+            if text is not None
         )
+        tokenizer = train_tokenizer(corpus, warmup.vocab_size)
+        model = build_model(warmup.shape, len(tokenizer), seed)
+        losses = train(model, _examples(problem_at, tokenizer, warmup.shape.context), warmup, progress)
+        end = model.config.eos_token_id = tokenizer.eos_token_id
+        padding = tokenizer.pad_token_id
+        model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=padding, do_sample=True)
         model.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
-        record = _identity(settings, fingerprint) | {
-            "parameters": parameter_count(model),
+        record = identity | {
+            "parameters": model.num_parameters(),
             "vocabulary": len(tokenizer),
             "threads": torch.get_num_threads(),
             "losses": [round(loss, 4) for loss in losses],
@@ -221,28 +180,18 @@ def build_base(
     return folder
 
 
-def cache_key(settings: WarmupSettings, fingerprint: str) -> str:
-    """16 hexadecimal digits that change with whatever changes the base."""
-    text = json.dumps(_identity(settings, fingerprint), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _identity(settings: WarmupSettings, fingerprint: str) -> dict[str, Any]:
+def _identity(warmup: WarmupConfig, seed: int, fingerprint: str) -> dict[str, Any]:
+    """Whatever changes the base."""
+    chosen = warmup.model_dump(exclude={"levels", "lr"}) | {"learning_rate": warmup.lr, "seed": seed}
+    chosen["shape"]["tied_embeddings"] = True
     packages = {name: version(name) for name in ("torch", "transformers", "tokenizers")}
-    return {
-        "settings": asdict(settings),
-        "fingerprint": fingerprint,
-        "packages": packages,
-        "version": VERSION,
-    }
+    return {"settings": chosen, "fingerprint": fingerprint, "packages": packages, "version": VERSION}
 
 
-def _corpus(problem_at: Callable[[int], Problem], count: int) -> Iterator[str]:
-    """What the tokenizer should know: prompts, and what is shown in reply."""
-    for problem in map(problem_at, range(count)):
-        yield problem.prompt
-        if problem.solution is not None:
-            yield respond(problem.solution.steps, problem.solution.answer)
+def _shown(problem: Problem) -> str | None:
+    """What is shown in reply to a problem; None where it has no solution."""
+    shown = problem.solution
+    return None if shown is None else respond(shown.steps, shown.answer)
 
 
 def _examples(
@@ -252,15 +201,13 @@ def _examples(
     renderer = ChatRenderer(tokenizer)
     unusable = 0
     for problem in map(problem_at, count()):
-        if problem.solution is not None:
-            text = respond(problem.solution.steps, problem.solution.answer)
+        unusable += 1
+        if (text := _shown(problem)) is not None:
             response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
-            example = Example(prompt=renderer.encode(problem.prompt), response=response)
+            example = Example(renderer.encode(problem.prompt), response)
             if len(example.prompt) + len(example.response) <= context:
                 unusable = 0
                 yield example
-                continue
-        unusable += 1
         if unusable == MAX_UNUSABLE:
             raise ModelError(
                 f"warm-up: {unusable} problems in a row have no solution that fits into {context} tokens; "
@@ -269,17 +216,17 @@ def _examples(
 
 
 def train(
-    model: PreTrainedModel, examples: Iterator[Example], settings: WarmupSettings, progress: Progress | None
+    model: PreTrainedModel, examples: Iterator[Example], warmup: WarmupConfig, progress: Progress | None
 ) -> list[float]:
     """Train in place on the next `steps * batch_size` examples; the loss of every step, in nats per token."""
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
+        model.parameters(), lr=warmup.lr, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
     )
     losses = []
-    for step in range(settings.steps):
+    for step in range(warmup.steps):
         for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * rate_factor(step, settings.steps)
-        batch = sorted(islice(examples, settings.batch_size), key=lambda e: len(e.prompt) + len(e.response))
+            group["lr"] = warmup.lr * rate_factor(step, warmup.steps)
+        batch = sorted(islice(examples, warmup.batch_size), key=lambda e: len(e.prompt) + len(e.response))
         tokens = sum(len(example.response) for example in batch)
         optimizer.zero_grad()
         loss = 0.0
@@ -291,7 +238,7 @@ def train(
         optimizer.step()
         losses.append(loss)
         if progress is not None:
-            progress(step + 1, settings.steps, loss)
+            progress(step + 1, warmup.steps, loss)
     return losses
 
 
@@ -308,20 +255,18 @@ def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
 
     No attention mask: padding stands on the right, where causal attention never looks from a real token.
     """
-    width = max(len(example.prompt) + len(example.response) for example in batch)
-    ids_BT = torch.zeros(len(batch), width, dtype=torch.long)
+    ids_BT = pad_sequence([torch.tensor(e.prompt + e.response) for e in batch], batch_first=True)
     positions: list[int] = []
-    targets: list[int] = []
     for row, example in enumerate(batch):
-        sequence = example.prompt + example.response
-        ids_BT[row, : len(sequence)] = torch.tensor(sequence)
-        first = row * width + len(example.prompt) - 1  # the last prompt token predicts the response's first
+        first = (
+            row * ids_BT.shape[1] + len(example.prompt) - 1
+        )  # the last prompt token predicts the response's first
         positions.extend(range(first, first + len(example.response)))
-        targets.extend(example.response)
+    targets_N = torch.tensor([token for example in batch for token in example.response])
     hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
     hidden_NH = hidden_BTH.flatten(0, 1).index_select(0, torch.tensor(positions))
     logits_NV = model.get_output_embeddings()(hidden_NH)
-    return F.cross_entropy(logits_NV, torch.tensor(targets), reduction="sum")
+    return F.cross_entropy(logits_NV, targets_N, reduction="sum")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -362,9 +307,8 @@ def _frequent_words(texts: Iterable[str]) -> list[str]:
     texts_with: Counter[str] = Counter()
     total = 0
     for text in texts:
-        words = [
-            word for part in _ADDED.split(text) for word, _ in cut.pre_tokenize_str(part) if len(word) > 1
-        ]
+        parts = (cut.pre_tokenize_str(part) for part in _ADDED.split(text))
+        words = [word for part in parts for word, _ in part if len(word) > 1]
         occurrences.update(words)
         texts_with.update(set(words))
         total += 1

@@ -26,11 +26,10 @@ from prorl.learn.parallel import (
     Ranks,
     Scorer,
     copy_weights,
-    host_weights,
+    model_writer,
     read_weights,
     shard,
     without_weights,
-    write_model,
 )
 from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
 
@@ -105,10 +104,7 @@ class TorchLearner:
         return partial(self.update, batch, hparams)
 
     def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
-        """One step: `hparams.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
-
-        With several ranks all are given the whole batch; `learn` with what `deal` gives a rank is the same.
-        """
+        """One step on the whole batch: as `learn` with what `deal` gives this rank."""
         return self.learn(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
 
     def learn(self, shares: Sequence[Share], hparams: HParams) -> UpdateStats:
@@ -118,13 +114,7 @@ class TorchLearner:
         """
         if hparams.kl_coef != 0 and self._score_reference is None:
             raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
-        if hparams.kl_coef != 0 and hparams.kl_estimator == "k1":
-            raise ValueError("k1 has no gradient as a loss; use kl_estimator k2 or k3, or kl_coef 0")
-        scoring = Scoring(
-            temperature=hparams.temperature,
-            logits_elements=self._settings.logits_elements,
-            dtype=getattr(torch, self._settings.dtype),
-        )
+        scoring = self._scoring(hparams.temperature, self._settings.dtype)
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring) for share in shares]
         results: list[MiniBatchResult] = []
@@ -139,17 +129,11 @@ class TorchLearner:
         unknown = log_probs([0.0] * len(tokens))
         action = Action(tokens=token_ids(tokens), engine_logps=unknown, advantage=0.0)
         micro = self._micro_batch([Row(prompt=tuple(prompt), actions=(action,))])  # the same on all ranks
-        scoring = Scoring(
-            temperature=1.0, logits_elements=self._settings.logits_elements, dtype=torch.float32
-        )
-        logps: list[float] = self._score(micro, scoring)[0][0].tolist()
+        logps: list[float] = self._score(micro, self._scoring(1.0, "float32"))[0][0].tolist()
         return logps
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
-        """Make the policy (`source=None`) or the weights in a checkpoint folder the reference.
-
-        `clear_optimizer` forgets the moments of AdamW. Raises ValueError without a reference.
-        """
+        """Make the policy (`source=None`) or the weights in a folder the reference; ValueError if none is held."""
         reference = self._held_reference()
         if source is None:
             reference.load_state_dict(self.policy.state_dict())
@@ -159,18 +143,13 @@ class TorchLearner:
             self._optimizer.clear()
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Copy policy and optimizer to host memory as they are now.
-
-        The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
-        run in another thread while the learner goes on.
-        """
-        weights = host_weights(self.policy, self._ranks)
-        write_optimizer = self._optimizer.snapshot()
+        """Copy policy and optimizer to host memory now; the returned function writes them, in any thread."""
+        write_model, write_optimizer = model_writer(self.policy, self._ranks), self._optimizer.snapshot()
 
         def write(folder: Path) -> None:
             # Ranks write the optimizer together: one that failed before would keep the others waiting.
             write_optimizer(folder)
-            write_model(self.policy, folder, weights)
+            write_model(folder)
 
         return write
 
@@ -191,12 +170,7 @@ class TorchLearner:
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
-        reference = self._held_reference()
-        write_model(reference, folder, host_weights(reference, self._ranks))
-
-    def restore_reference(self, folder: Path) -> None:
-        """Load what `save_reference` wrote."""
-        read_weights(self._held_reference(), folder)
+        model_writer(self._held_reference(), self._ranks)(folder)
 
     def _move(self, device: torch.device) -> None:
         if self._settings.offload and self._ranks.mesh is not None:
@@ -205,6 +179,10 @@ class TorchLearner:
             if scorer is not None:
                 scorer.to(device)
         self._optimizer.move(device)
+
+    def _scoring(self, temperature: float, dtype: str) -> Scoring:
+        elements = self._settings.logits_elements
+        return Scoring(temperature=temperature, logits_elements=elements, dtype=getattr(torch, dtype))
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:
         scorer, settings = Scorer(model), self._settings
@@ -260,9 +238,7 @@ class TorchLearner:
             torch.autograd.backward(loss)
             sums.append(measured)
         total = self._ranks.total(torch.stack(sums).sum(0))
-        norm = self._optimizer.step(
-            total[0], learning_rate=hparams.learning_rate, grad_clip=hparams.grad_clip
-        )
+        norm = self._optimizer.step(total[0], hparams)
         return MiniBatchResult(
             sums=total, grad_norm=norm, positions=share.positions, action_tokens=share.action_tokens
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from transformers import PreTrainedModel
 
 from prorl.algo.clip_higher import policy_loss
 from prorl.algo.kl_to_reference import kl_penalty
-from prorl.algo.mismatch_correction import importance_weights, mismatch_stats
+from prorl.algo.mismatch_correction import Mismatch, mismatch
 from prorl.learn.packing import MicroBatch, prefix_mask
 from prorl.types import HParams, UpdateStats
 
@@ -118,9 +117,7 @@ class TokenScores:
 
     logps_BT: Tensor
     old_BT: Tensor
-    start_BT: (
-        Tensor | None
-    )  # the learner's own at the step's start where it knows them, for the mismatch only
+    start_BT: Tensor | None  # the learner's own at the step's start where it knows them, for the mismatch
     reference_BT: Tensor | None  # None: no KL term
     entropy_N: Tensor
 
@@ -130,13 +127,12 @@ def objective(
 ) -> tuple[Tensor, Tensor]:
     """This micro-batch's share of the loss, the token sum over `denominator`, and its `SUMS`, detached."""
     mask_BT, zero = micro.mask_BT, scores.entropy_N.new_zeros(())
-    correction: dict[str, Any] = {
-        "kind": hparams.mismatch,
-        "low": hparams.mismatch_low,
-        "high": hparams.mismatch_high,
-    }
-    weights_BT = importance_weights(scores.old_BT, micro.engine_logps_BT, mask_BT, **correction)
-    loss, clip = policy_loss(
+
+    def compare(learner_BT: Tensor) -> Mismatch:
+        bounds = {"low": hparams.mismatch_low, "high": hparams.mismatch_high}
+        return mismatch(learner_BT, micro.engine_logps_BT, mask_BT, kind=hparams.mismatch, **bounds)
+
+    loss, clipped = policy_loss(
         scores.logps_BT,
         scores.old_BT,
         micro.advantages_BT,
@@ -144,21 +140,20 @@ def objective(
         clip_low=hparams.clip_low,
         clip_high=hparams.clip_high,
         dual_clip=hparams.dual_clip,
-        weights=weights_BT,
+        weights=compare(scores.old_BT).weights,
         denominator=denominator,
     )
-    kl = zero
+    sums = [loss.detach() * denominator, zero, scores.entropy_N.sum(), clipped, zero, zero, zero]
     if scores.reference_BT is not None:
         penalty_BT = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=hparams.kl_estimator)
         loss = loss + hparams.kl_coef * penalty_BT[mask_BT].sum() / denominator
         # One measure for all estimators, as ceilings and detectors read it: the one without heavy tails.
         kl = kl_penalty(scores.logps_BT.detach(), scores.reference_BT, estimator="k2")[mask_BT].sum()
-    mismatch, mismatch_out, mismatch_tokens = zero, zero, zero
+        sums[:2] = loss.detach() * denominator, kl
     if scores.start_BT is not None:
-        found = mismatch_stats(scores.start_BT, micro.engine_logps_BT, mask_BT, **correction)
-        mismatch, mismatch_out, mismatch_tokens = found.abs_log_w, found.out_of_bounds, found.tokens
-    sums = (loss.detach() * denominator, kl, scores.entropy_N.sum(), clip.clipped)
-    return loss, torch.stack([value.float() for value in (*sums, mismatch, mismatch_out, mismatch_tokens)])
+        found = compare(scores.start_BT)
+        sums[4:] = found.abs_log_w, found.out_of_bounds, found.tokens
+    return loss, torch.stack([value.float() for value in sums])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,17 +167,12 @@ class MiniBatchResult:
 
 
 def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> UpdateStats:
-    """Means over the action tokens of the applied updates; None where there is nothing to average.
-
-    What a refused update measured is left out, its positions are not.
-    """
+    """Means over the action tokens of the applied updates; None where there is nothing to average."""
     applied = [result for result in results if result.grad_norm is not None]
-    sums = torch.zeros(len(SUMS), dtype=torch.float64)
-    for result in applied:
-        sums += result.sums.double().cpu()
-    loss, kl, entropy, clipped, mismatch, mismatch_out, mismatch_tokens = sums.tolist()
-    tokens = sum(result.action_tokens for result in applied)
     refused = [result.grad_norm is None for result in results]
+    sums = sum((result.sums.double().cpu() for result in applied), torch.zeros(len(SUMS)))
+    loss, kl, entropy, clipped, mismatch_, out, measured = sums.tolist()
+    tokens = sum(result.action_tokens for result in applied)
     return UpdateStats(
         updates=len(applied),
         skipped=sum(refused),
@@ -191,8 +181,8 @@ def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> Update
         entropy=_mean(entropy, tokens),
         grad_norm=_mean(sum(result.grad_norm or 0.0 for result in applied), len(applied)),
         clip_share=_mean(clipped, tokens),
-        mismatch=_mean(mismatch, mismatch_tokens),
-        mismatch_out_share=_mean(mismatch_out, mismatch_tokens),
+        mismatch=_mean(mismatch_, measured),
+        mismatch_out_share=_mean(out, measured),
         tokens=sum(result.positions for result in results),
         action_tokens=sum(result.action_tokens for result in results),
         skipped_last=[*reversed(refused), False].index(False),

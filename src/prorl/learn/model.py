@@ -51,9 +51,7 @@ def load_model(source: str | Path, *, dtype: torch.dtype, device: torch.device |
             f"{source} ({config.model_type}) has no causal language-model head; give a decoder-only model"
         )
     text = config.get_text_config()
-    for name, value in vars(
-        text
-    ).items():  # no dropout, so that a model in training mode computes one function too
+    for name, value in vars(text).items():  # no dropout, in training mode either
         if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
             setattr(text, name, 0.0)
     read = partial(AutoModelForCausalLM.from_pretrained, config=config, dtype=dtype, output_loading_info=True)
@@ -78,15 +76,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+def eos_ids(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Every id that ends a response: the tokenizer's own first, then those that only the generation config lists."""
-    return listed_eos_ids(model.generation_config, tokenizer)
-
-
-def listed_eos_ids(
-    generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase
-) -> tuple[int, ...]:
-    """`eos_ids` where the model itself is not loaded."""
     listed = generation.eos_token_id if generation is not None else None
     extra = listed if isinstance(listed, list) else [] if listed is None else [listed]
     return tuple(dict.fromkeys([tokenizer.eos_token_id, *extra]))

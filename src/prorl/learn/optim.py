@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 from torch.distributed.tensor import DTensor
 
-from prorl.learn.parallel import Ranks, host_copy, sharded_like
+from prorl.learn.parallel import Ranks, sharded_like
+from prorl.types import HParams
 
 FILE, SHARDS = "optimizer.pt", "optimizer"
 
@@ -28,32 +30,19 @@ FILE, SHARDS = "optimizer.pt", "optimizer"
 class GuardedAdamW:
     """AdamW that clips the gradient norm and refuses a gradient that is not finite."""
 
-    def __init__(
-        self,
-        weights: Iterable[tuple[str, nn.Parameter]],
-        ranks: Ranks,
-        *,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-    ) -> None:
-        """`weights` by name, which must be the same on all ranks."""
+    def __init__(self, weights: Iterable[tuple[str, nn.Parameter]], ranks: Ranks, **settings: Any) -> None:
+        """`weights` by name, which must be the same on all ranks; `settings` of AdamW."""
         self._weights = {name: weight for name, weight in weights if weight.requires_grad}
         self._ranks = ranks
         # The learning rate is a hyperparameter of every step, so none is kept here.
-        self._adamw = torch.optim.AdamW(
-            self._weights.values(), lr=0.0, betas=betas, eps=eps, weight_decay=weight_decay, fused=True
-        )
+        self._adamw = torch.optim.AdamW(self._weights.values(), lr=0.0, fused=True, **settings)
 
     def zero_grad(self) -> None:
         """Forget the accumulated gradient."""
-        self._adamw.zero_grad(set_to_none=True)
+        self._adamw.zero_grad()
 
-    def step(self, loss: Tensor, *, learning_rate: float, grad_clip: float) -> float | None:
-        """Apply the accumulated gradient of `loss`; its norm before clipping, or None where the step was refused.
-
-        With several ranks both are global, and so is the decision.
-        """
+    def step(self, loss: Tensor, hparams: HParams) -> float | None:
+        """Apply the accumulated gradient of the global `loss`; its norm before clipping, None if refused."""
         weights = self._weights.values()
         norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         if isinstance(norm, DTensor):
@@ -63,9 +52,9 @@ class GuardedAdamW:
         if not (abs(value) < float("inf") and length < float("inf")):
             self.zero_grad()
             return None
-        nn.utils.clip_grads_with_norm_(weights, grad_clip, norm)
+        nn.utils.clip_grads_with_norm_(weights, hparams.grad_clip, norm)
         for group in self._adamw.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = hparams.learning_rate
         self._adamw.step()
         self.zero_grad()
         return float(length)
@@ -86,7 +75,7 @@ class GuardedAdamW:
             return self._shards()
         state = self._adamw.state_dict()
         kept = {
-            "state": {index: host_copy(moments) for index, moments in state["state"].items()},
+            "state": {index: _host_copy(moments) for index, moments in state["state"].items()},
             # Without the rate of the last step, which an optimizer that has just been restored does not know.
             "param_groups": [copy.deepcopy(group) | {"lr": 0.0} for group in state["param_groups"]],
         }
@@ -99,12 +88,11 @@ class GuardedAdamW:
 
     def restore(self, folder: Path) -> None:
         """Read what a snapshot wrote; betas, eps and weight decay stay those this optimizer was made with."""
-        sharded = (folder / SHARDS).exists()
-        state: dict[int, dict[str, Tensor]] = (
-            self._read_shards(folder / SHARDS)
-            if sharded
-            else torch.load(folder / FILE, map_location="cpu", weights_only=True)["state"]
-        )
+        state: dict[int, dict[str, Tensor]]
+        if (folder / SHARDS).exists():
+            state = self._read_shards(folder / SHARDS)
+        else:
+            state = torch.load(folder / FILE, map_location="cpu", weights_only=True)["state"]
         for index, weight in enumerate(self._weights.values()):
             for key, value in state.get(index, {}).items():
                 if value.shape == weight.shape and not isinstance(value, DTensor):
@@ -116,7 +104,7 @@ class GuardedAdamW:
         kept = {
             f"{name}/{key}": value
             for name, weight in self._weights.items()
-            for key, value in host_copy(self._adamw.state.get(weight, {})).items()
+            for key, value in _host_copy(self._adamw.state.get(weight, {})).items()
         }
 
         def write(folder: Path) -> None:
@@ -130,22 +118,20 @@ class GuardedAdamW:
         state: dict[int, dict[str, Tensor]] = {}
         wanted: dict[str, Tensor] = {}
         for index, (name, weight) in enumerate(self._weights.items()):
-            kinds = [key for key in sizes if key.rpartition("/")[0] == name]
-            # A moment lies over the ranks as its weight does, a step count does not.
-            moments = {
-                key: torch.zeros_like(weight, requires_grad=False)
-                if sizes[key] == weight.shape
-                else torch.zeros(sizes[key])
-                for key in kinds
-            }
-            wanted |= moments
-            state[index] = {key.rpartition("/")[2]: moment for key, moment in moments.items()}
+            for key in (key for key in sizes if key.rpartition("/")[0] == name):
+                # A moment lies over the ranks as its weight does, a step count does not.
+                own = sizes[key] == weight.shape
+                wanted[key] = (
+                    torch.zeros_like(weight, requires_grad=False) if own else torch.zeros(sizes[key])
+                )
+                state.setdefault(index, {})[key.rpartition("/")[2]] = wanted[key]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")  # it is, where a rank is alone
-            load_shards(
-                wanted,
-                checkpoint_id=folder,
-                process_group=self._ranks.files,
-                no_dist=self._ranks.mesh is None,
-            )
-        return {index: moments for index, moments in state.items() if moments}
+            alone = self._ranks.mesh is None
+            load_shards(wanted, checkpoint_id=folder, process_group=self._ranks.files, no_dist=alone)
+        return state
+
+
+def _host_copy(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy every tensor to host memory; a shard stays a shard."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in values.items()}

@@ -22,9 +22,7 @@ from prorl.types import Action, Batch, PromptActions
 
 SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
 SHARING_ATTENTION = frozenset({"sdpa", "eager"})  # implementations that take a full mask as it is
-
-# Rows of one forward pass are at least this share of the longest, which bounds the padding computed in vain.
-SHORTEST_SHARE = 0.8
+SHORTEST_SHARE = 0.8  # of the longest row of a forward pass, which bounds the padding computed in vain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +77,11 @@ def attention_cost(model: PreTrainedModel) -> float | None:
 def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float | None) -> list[Row]:
     """Rows for all actions, in order: as many actions of a group per row as is cheapest within `budget` positions.
 
-    `pair_cost` as in `attention_cost`; None gives every action a row of its own. Raises ValueError for an empty
-    prompt, because nothing then predicts the first token.
+    `pair_cost` as in `attention_cost`; None gives every action a row of its own. A prompt has at least one token,
+    which predicts the first of every action.
     """
     rows: list[Row] = []
     for group in groups:
-        if not group.prompt:
-            raise ValueError("a prompt has no tokens; render prompts with at least one, e.g. a start token")
         actions = tuple(action for action in group.actions if action.tokens)
         per_row = 1 if pair_cost is None else _cheapest_share(group.prompt, actions, budget, pair_cost)
         rows += [
@@ -172,8 +168,9 @@ def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> Mi
 
     logps_N = joined((torch.frombuffer(a.engine_logps, dtype=torch.float32) for a in actions), torch.float32)
     sources = (part for index, row in enumerate(rows) for part in _sources(row, index * width))
+    fed = [[torch.tensor(row.prompt), *(_ids(action)[:-1] for action in row.actions)] for row in rows]
     return MicroBatch(
-        tokens_RS=padded([_tokens(row) for row in rows], pad_id),
+        tokens_RS=padded([torch.cat(parts) for parts in fed], pad_id),
         positions_RS=padded([positions_S for positions_S, _ in layouts], 0) if layouts else None,
         segments_RS=padded([segments_S for _, segments_S in layouts], -1) if layouts else None,
         sources_N=joined(sources, torch.long).to(device),
@@ -211,10 +208,6 @@ def _cheapest_share(
         return total
 
     return min(range(1, len(actions) + 1), key=cost, default=1)
-
-
-def _tokens(row: Row) -> Tensor:
-    return torch.cat([torch.tensor(row.prompt), *(_ids(action)[:-1] for action in row.actions)])
 
 
 def _ids(action: Action) -> Tensor:

@@ -9,10 +9,9 @@ Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277); the per-parameter sha
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -42,13 +41,8 @@ class Ranks:
     @classmethod
     def joined(cls, device: str) -> Ranks:
         """All ranks of the default process group, on devices of this type ("cpu" or "cuda")."""
-        count = dist.get_world_size()
-        return cls(
-            index=dist.get_rank(),
-            count=count,
-            mesh=init_device_mesh(device, (count,)),
-            files=dist.new_group(backend="gloo"),
-        )
+        count, files = dist.get_world_size(), dist.new_group(backend="gloo")
+        return cls(index=dist.get_rank(), count=count, mesh=init_device_mesh(device, (count,)), files=files)
 
     def total(self, sums: Tensor) -> Tensor:
         """The sum over ranks, in place and the same on all of them."""
@@ -65,7 +59,7 @@ class Scorer(nn.Module):
         self.model = model
 
     def forward(self, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
-        """As `score`; called through the module, so that the hooks run."""
+        """As `score`."""
         return score(self.model, batch, scoring)
 
 
@@ -78,16 +72,16 @@ def shard(scorer: Scorer, ranks: Ranks, *, dtype: torch.dtype, offload: bool) ->
     if ranks.mesh is None:
         return
     pinned = ranks.mesh.device_type == "cuda"
-    options: dict[str, Any] = {
-        "mesh": ranks.mesh,
-        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
-        "offload_policy": CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy(),
-        # The root as well: what is scored without gradient would otherwise stay gathered until the next backward.
-        "reshard_after_forward": True,
-    }
     layers = [layer for layer in scorer.modules() if isinstance(layer, GradientCheckpointingLayer)]
     for module in (*layers, scorer):
-        sharded = fully_shard(module, **options)
+        sharded = fully_shard(
+            module,
+            mesh=ranks.mesh,
+            mp_policy=MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
+            offload_policy=CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy(),
+            # The root as well: what is scored without gradient would stay gathered until the next backward.
+            reshard_after_forward=True,
+        )
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)  # plain sums; gloo has no others
 
@@ -128,33 +122,26 @@ def sharded_like(whole: Tensor, weight: Tensor) -> Tensor:
     return distribute_tensor(whole, weight.device_mesh, weight.placements, src_data_rank=None)
 
 
-def host_copy(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy every tensor to host memory; a shard stays a shard."""
-    return {
-        name: value.detach().to("cpu", copy=True) if torch.is_tensor(value) else value
-        for name, value in values.items()
-    }
+def model_writer(model: PreTrainedModel, ranks: Ranks) -> Callable[[Path], None]:
+    """Copy the whole weights to host memory of the first rank, a collective; the returned function writes them there.
 
-
-def host_weights(model: PreTrainedModel, ranks: Ranks) -> dict[str, Tensor]:
-    """A copy of the whole weights on the first rank, nothing on the others, which help to gather them."""
+    It writes a transformers checkpoint, and does nothing on the other ranks.
+    """
     copies = {}
     for name, whole in full_weights(model):
         if ranks.index == 0:
             copies[name] = whole.to("cpu", copy=True)
-    return copies
 
+    def write(folder: Path) -> None:
+        if copies:  # one file however large, because weights are read back by that name
+            model.save_pretrained(folder, state_dict=copies, max_shard_size="1TB")
 
-def write_model(model: PreTrainedModel, folder: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write what `host_weights` gave as a transformers checkpoint; nothing on ranks that hold nothing."""
-    if weights:
-        # One file however large, because weights are read back by that name.
-        model.save_pretrained(folder, state_dict=dict(weights), max_shard_size="1TB")
+    return write
 
 
 @torch.no_grad()
 def read_weights(model: PreTrainedModel, folder: Path) -> None:
-    """Load what `write_model` wrote into a model, whole or sharded; ValueError if it is of another model."""
+    """Load what a `model_writer` wrote into a model, whole or sharded; ValueError if it is of another model."""
     path = folder / WEIGHTS
     own = model.state_dict(keep_vars=True)
     with safe_open(path, framework="pt") as file:

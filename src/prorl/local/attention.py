@@ -3,7 +3,7 @@
 Attention is two pairs of batched matrix products around one softmax. On a CPU this is several times faster than
 `scaled_dot_product_attention` at one query per sequence; the query heads of a group are folded into the query length,
 so keys and values are never repeated. Invariants: the first `length` columns of every suffix are written; fused
-copies equal the module's parameters as of `FusedLayer.of`; output projections and norms are the module's own tensors.
+copies equal the module's parameters as they were; output projections and norms are the module's own tensors.
 
 Dimensions: P prompts, B blocks, W slots per block, S = B·W slots, H query heads, K key heads, G = H / K,
 L padded prompt length, C capacity of a suffix, D head width, E model width, N tokens. A leading 2 is (keys, values).
@@ -12,8 +12,7 @@ L padded prompt length, C capacity of a suffix, D head width, E model width, N t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,38 +24,35 @@ _FIRST_CAPACITY = 16
 class AttentionCache:
     """All layers' keys and values, and the attention of one new token per slot to them."""
 
-    def __init__(self, prompt_kv: Sequence[Tensor], prompt_lengths: Sequence[int]) -> None:
-        """`prompt_kv`: per layer, shape 2PKLD, prompts padded on the right."""
+    def __init__(self, prompt_kv: Sequence[Tensor], lengths_P: Tensor) -> None:
+        """`prompt_kv`: per layer, shape 2PKLD, prompts of these lengths padded on the right."""
         self._prompt_kv = prompt_kv
+        self._lengths_P = lengths_P
         self._block_kv: list[Tensor] = []  # per layer, 2(BK)LD
         self._own_kv: list[Tensor] = []  # per layer, 2(BKW)CD
-        self._heads, longest, self._head_width = prompt_kv[0].shape[2:]
+        self._heads, self.longest, self._head_width = prompt_kv[0].shape[2:]
+        padded_PL = torch.arange(self.longest, device=lengths_P.device) >= lengths_P[:, None]
         self._pad_bias_PL: Tensor | None = None  # minus infinity on padding, zero elsewhere
-        if min(prompt_lengths) < longest:
-            lengths_P = torch.tensor(prompt_lengths, device=prompt_kv[0].device)
-            padded_PL = torch.arange(longest, device=lengths_P.device) >= lengths_P[:, None]
-            zeros_PL = prompt_kv[0].new_zeros(padded_PL.shape)
-            self._pad_bias_PL = zeros_PL.masked_fill_(padded_PL, -torch.inf)
+        if padded_PL.any():
+            self._pad_bias_PL = prompt_kv[0].new_zeros(padded_PL.shape).masked_fill_(padded_PL, -torch.inf)
         self._pad_bias: Tensor | None = None  # (BK)1L, None where no prompt is padded
-        self._width = 1
-        self._blocks = 0
+        self._begin_S = lengths_P
+        self._width = self._blocks = 1
         self.length = 0
 
     def arrange(self, block_prompts: Sequence[int], width: int, slots: Sequence[int] | None) -> None:
         """Blocks of `width` slots for these prompts; slot s goes on from slot `slots[s]` of before, None at first."""
-        device = self._prompt_kv[0].device
-        prompts_B = torch.tensor(block_prompts, device=device)
+        prompts_B = torch.tensor(block_prompts, device=self._lengths_P.device)
         # index_select would copy every prompt; one block for each is the usual start
-        one_each = list(block_prompts) == list(range(self._prompt_kv[0].shape[1]))
+        one_each = list(block_prompts) == list(range(len(self._lengths_P)))
         self._block_kv = [
             (kv if one_each else kv.index_select(1, prompts_B)).flatten(1, 2) for kv in self._prompt_kv
         ]
         if self._pad_bias_PL is not None:
-            bias_BL = self._pad_bias_PL[prompts_B]
-            self._pad_bias = bias_BL.repeat_interleave(self._heads, 0).unsqueeze(1)
-        kept = None if slots is None else self._suffix_index(torch.tensor(slots, device=device), width)
-        self._width = width
-        self._blocks = len(block_prompts)
+            self._pad_bias = self._pad_bias_PL[prompts_B].repeat_interleave(self._heads, 0).unsqueeze(1)
+        self._begin_S = self._lengths_P[prompts_B].repeat_interleave(width)
+        kept = None if slots is None else self._suffix_index(slots, width)
+        self._width, self._blocks = width, len(block_prompts)
         if kept is None:
             self._own_kv = [self._empty(kv, _FIRST_CAPACITY) for kv in self._prompt_kv]
             return
@@ -64,14 +60,15 @@ class AttentionCache:
             self._own_kv[layer] = new = self._empty(old, old.shape[2])
             torch.index_select(old[:, :, : self.length], 1, kept, out=new[:, :, : self.length])
 
-    def extend(self) -> None:
-        """Make room for one more token per slot; `attend` then writes it for each layer."""
+    def extend(self) -> Tensor:
+        """Make room for one more token per slot, to be written by `attend` for each layer; their positions."""
         capacity = self._own_kv[0].shape[2]
         if self.length == capacity:
             for layer, old in enumerate(self._own_kv):
                 self._own_kv[layer] = new = self._empty(old, 2 * capacity)
                 new[:, :, :capacity].copy_(old)
         self.length += 1
+        return self._begin_S + (self.length - 1)
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         """Write the newest keys and values and attend: `qkv` S(H+2K)D, queries already scaled, to S(HD)."""
@@ -104,83 +101,58 @@ class AttentionCache:
         return mixed.view(blocks, heads, width, group * depth).transpose(1, 2).reshape(blocks * width, -1)
 
     def _empty(self, like: Tensor, capacity: int) -> Tensor:
-        suffixes = self._blocks * self._heads * self._width
-        return like.new_empty(2, suffixes, capacity, self._head_width)
+        return like.new_empty(2, self._blocks * self._heads * self._width, capacity, self._head_width)
 
-    def _suffix_index(self, slots_S: Tensor, new_width: int) -> Tensor:
-        """Where the suffixes of `slots_S` lie now, in the order (block, head, slot) of the new layout."""
+    def _suffix_index(self, slots: Sequence[int], new_width: int) -> Tensor:
+        """Where the suffixes of `slots` lie now, in the order (block, head, slot) of the new layout."""
+        slots_S = torch.tensor(slots, device=self._lengths_P.device)
         block_S = slots_S.div(self._width, rounding_mode="floor")
         head_K = torch.arange(self._heads, device=slots_S.device)
         first_SK = (block_S[:, None] * self._heads + head_K) * self._width + (slots_S % self._width)[:, None]
         return first_SK.view(-1, new_width, self._heads).transpose(1, 2).reshape(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedLayer:
-    """Weights of one layer and what they compute."""
+    """Weights of one decoder layer module of transformers (Llama, Qwen2 or Qwen3), and what they compute."""
 
-    input_norm: Tensor
-    post_norm: Tensor
-    norm_eps: float
-    qkv_weight: Tensor  # ((H+2K)D)E
-    qkv_bias: Tensor | None
-    head_norm: Tensor | None  # (H+K)D, Qwen3's norm of each query and key head
-    out_weight: Tensor
-    out_bias: Tensor | None
-    gate_up_weight: Tensor
-    gate_up_bias: Tensor | None
-    down_weight: Tensor
-    down_bias: Tensor | None
-    key_heads: int
-    head_width: int
-
-    @classmethod
-    def of(cls, layer: Any) -> Self:
-        """Fuse a decoder layer module of transformers (Llama, Qwen2 or Qwen3)."""
+    def __init__(self, layer: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
-        width = attention.head_dim
-        scale = attention.scaling
-        normed = hasattr(attention, "q_norm")
-        # a head norm would undo a scaled weight, so there the scale goes into the norm's own weight
-        query_scale = 1.0 if normed else scale
-        weights, biases = [], []
-        for linear, factor in ((attention.q_proj, query_scale), (attention.k_proj, 1.0)):
-            weights.append(_pair_up(linear.weight, width) * factor)
-            biases.append(None if linear.bias is None else _pair_up(linear.bias, width) * factor)
-        weights.append(attention.v_proj.weight)
-        biases.append(attention.v_proj.bias)
-        head_norm = None
-        key_heads = attention.k_proj.out_features // width
-        if normed:
-            query_heads = attention.q_proj.out_features // width
-            query_norm = _pair_up(attention.q_norm.weight, width) * scale
-            key_norm = _pair_up(attention.k_norm.weight, width)
-            head_norm = torch.cat((query_norm.expand(query_heads, -1), key_norm.expand(key_heads, -1)))
-        return cls(
-            input_norm=layer.input_layernorm.weight,
-            post_norm=layer.post_attention_layernorm.weight,
-            norm_eps=layer.input_layernorm.variance_epsilon,
-            qkv_weight=torch.cat(weights),
-            qkv_bias=_cat_biases(biases),
-            head_norm=head_norm,
-            out_weight=attention.o_proj.weight,
-            out_bias=attention.o_proj.bias,
-            gate_up_weight=torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)),
-            gate_up_bias=_cat_biases([mlp.gate_proj.bias, mlp.up_proj.bias]),
-            down_weight=mlp.down_proj.weight,
-            down_bias=mlp.down_proj.bias,
-            key_heads=key_heads,
-            head_width=width,
+        query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
+        width = self.head_width = attention.head_dim
+        self.key_heads = key.out_features // width
+        self._input_norm, self._post_norm = (
+            layer.input_layernorm.weight,
+            layer.post_attention_layernorm.weight,
         )
+        self._norm_eps = layer.input_layernorm.variance_epsilon
+        self._out_weight, self._out_bias = attention.o_proj.weight, attention.o_proj.bias
+        self._down_weight, self._down_bias = mlp.down_proj.weight, mlp.down_proj.bias
+        self._gate_up_weight = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
+        self._gate_up_bias: Tensor | None = None
+        if mlp.gate_proj.bias is not None:
+            self._gate_up_bias = torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
+        scale = attention.scaling
+        self._head_norm: Tensor | None = None  # (H+K)D, Qwen3's norm of each query and key head
+        if hasattr(attention, "q_norm"):
+            query_norm = _pair_up(attention.q_norm.weight, width) * scale
+            key_norm = _pair_up(attention.k_norm.weight, width).expand(self.key_heads, -1)
+            self._head_norm = torch.cat((query_norm.expand(query.out_features // width, -1), key_norm))
+            scale = 1.0  # a head norm would undo a scaled weight, so the scale is in the norm's own
+        rotated = (_pair_up(query.weight, width) * scale, _pair_up(key.weight, width))
+        self._qkv_weight = torch.cat((*rotated, value.weight))  # ((H+2K)D)E
+        self._qkv_bias: Tensor | None = None
+        if query.bias is not None:
+            rotated = (_pair_up(query.bias, width) * scale, _pair_up(key.bias, width))
+            self._qkv_bias = torch.cat((*rotated, value.bias))
 
     def qkv(self, x_NE: Tensor, rotation: Tensor) -> Tensor:
         """Queries, keys (both rotated) and values of the layer's input, shape N(H+2K)D."""
-        normed = F.rms_norm(x_NE, x_NE.shape[-1:], self.input_norm, self.norm_eps)
-        heads = F.linear(normed, self.qkv_weight, self.qkv_bias).view(len(x_NE), -1, self.head_width)
+        normed = F.rms_norm(x_NE, x_NE.shape[-1:], self._input_norm, self._norm_eps)
+        heads = F.linear(normed, self._qkv_weight, self._qkv_bias).view(len(x_NE), -1, self.head_width)
         rotated = heads[:, : -self.key_heads]
-        if self.head_norm is not None:
-            scaled = F.rms_norm(rotated, rotated.shape[-1:], None, self.norm_eps)
-            torch.mul(scaled, self.head_norm, out=rotated)
+        if self._head_norm is not None:
+            scaled = F.rms_norm(rotated, rotated.shape[-1:], None, self._norm_eps)
+            torch.mul(scaled, self._head_norm, out=rotated)
         pairs = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2)))
         if rotated.dtype == torch.float32:
             pairs.mul_(rotation)  # a view: rotates `heads` in place
@@ -188,27 +160,19 @@ class FusedLayer:
             rotated.copy_(torch.view_as_real(pairs * rotation).flatten(-2))
         return heads
 
-    def add_attention_(self, x_NE: Tensor, mixed: Tensor) -> None:
-        """Add the attention output to the residual stream in place; `mixed` has shape N(HD)."""
-        x_NE.addmm_(mixed, self.out_weight.t())
-        if self.out_bias is not None:
-            x_NE.add_(self.out_bias)
-
-    def add_mlp_(self, x_NE: Tensor) -> None:
-        """Add the gated feed-forward output to the residual stream in place."""
-        normed = F.rms_norm(x_NE, x_NE.shape[-1:], self.post_norm, self.norm_eps)
-        gate, up = F.linear(normed, self.gate_up_weight, self.gate_up_bias).chunk(2, dim=-1)
-        x_NE.addmm_(F.silu(gate, inplace=True).mul_(up), self.down_weight.t())
-        if self.down_bias is not None:
-            x_NE.add_(self.down_bias)
+    def finish_(self, x_NE: Tensor, mixed: Tensor) -> None:
+        """Add the attention output `mixed`, of shape N(HD), and then the gated feed-forward's, in place."""
+        x_NE.addmm_(mixed, self._out_weight.t())
+        if self._out_bias is not None:
+            x_NE.add_(self._out_bias)
+        normed = F.rms_norm(x_NE, x_NE.shape[-1:], self._post_norm, self._norm_eps)
+        gate, up = F.linear(normed, self._gate_up_weight, self._gate_up_bias).chunk(2, dim=-1)
+        x_NE.addmm_(F.silu(gate, inplace=True).mul_(up), self._down_weight.t())
+        if self._down_bias is not None:
+            x_NE.add_(self._down_bias)
 
 
 def _pair_up(rows: Tensor, width: int) -> Tensor:
     """Reorder each head's rows from (all first halves, all second halves) to adjacent rotary pairs."""
     halves = rows.view(-1, 2, width // 2, *rows.shape[1:])
     return halves.transpose(1, 2).reshape(rows.shape)
-
-
-def _cat_biases(biases: list[Tensor | None]) -> Tensor | None:
-    present = [bias for bias in biases if bias is not None]
-    return torch.cat(present) if len(present) == len(biases) else None

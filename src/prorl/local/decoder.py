@@ -26,10 +26,13 @@ from transformers import DynamicCache, PreTrainedModel
 from prorl.local.attention import AttentionCache, FusedLayer
 
 _CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-# the frequencies of the other kinds depend on the sequence length
-_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-# bounds the activations of prompt computation, not its result
-_PROMPT_TOKENS_AT_ONCE = 16384
+_ROPE_TYPES = (
+    "default",
+    "linear",
+    "llama3",
+    "yarn",
+)  # frequencies of the others depend on the sequence length
+_PROMPT_TOKENS_AT_ONCE = 16384  # bounds the activations of prompt computation, not its result
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400
 _NEEDED = ("input_ids", "attention_mask", "position_ids", "past_key_values")
@@ -117,20 +120,19 @@ class LlamaDecoder:
     def refresh(self) -> None:
         """Retake the fused weights from the module."""
         self._layers = []  # frees the old copies before the new ones are made
-        self._layers = [FusedLayer.of(layer) for layer in self._model.model.layers]
+        self._layers = [FusedLayer(layer) for layer in self._model.model.layers]
 
     @torch.inference_mode()
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[LlamaDecoding, Tensor]:
         """Compute prompts once; the decoding and the logits that follow each prompt, shape PV."""
         first = self._layers[0]
-        lengths = [len(prompt) for prompt in prompts]
-        longest = max(lengths)
+        longest = max(map(len, prompts))
         embedding = self._model.model.embed_tokens.weight
         shape = (2, len(prompts), first.key_heads, longest, first.head_width)
         prompt_kv = [embedding.new_empty(shape) for _ in self._layers]
         padded = [[*prompt, *[self._pad_id] * (longest - len(prompt))] for prompt in prompts]
         tokens_PL = torch.tensor(padded, device=embedding.device)
-        lengths_P = torch.tensor(lengths, device=embedding.device)
+        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=embedding.device)
         chunk = max(1, _PROMPT_TOKENS_AT_ONCE // longest)
         logits = [
             self._prompt_logits(
@@ -140,7 +142,7 @@ class LlamaDecoder:
             )
             for begin in range(0, len(prompts), chunk)
         ]
-        return LlamaDecoding(self, AttentionCache(prompt_kv, lengths), lengths_P), torch.cat(logits)
+        return LlamaDecoding(self, AttentionCache(prompt_kv, lengths_P)), torch.cat(logits)
 
     def _prompt_logits(self, tokens_PL: Tensor, lengths_P: Tensor, kv_out: Sequence[Tensor]) -> Tensor:
         prompts, longest = tokens_PL.shape
@@ -174,8 +176,7 @@ class LlamaDecoder:
         rotation = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
         x = F.embedding(tokens_N, model.embed_tokens.weight)
         for index, layer in enumerate(self._layers):
-            layer.add_attention_(x, attend(index, layer.qkv(x, rotation)))
-            layer.add_mlp_(x)
+            layer.finish_(x, attend(index, layer.qkv(x, rotation)))
         return F.rms_norm(x, x.shape[-1:], model.norm.weight, model.norm.variance_epsilon)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -186,11 +187,9 @@ class LlamaDecoder:
 class LlamaDecoding:
     """Responses to some prompts under way, all at the same number of tokens."""
 
-    def __init__(self, decoder: LlamaDecoder, cache: AttentionCache, prompt_lengths_P: Tensor) -> None:
+    def __init__(self, decoder: LlamaDecoder, cache: AttentionCache) -> None:
         self._decoder = decoder
         self._cache = cache
-        self._prompt_lengths_P = prompt_lengths_P
-        self._begin_S = prompt_lengths_P
 
     @torch.inference_mode()
     def arrange(self, row_prompts: Sequence[int], sources: Sequence[int] | None) -> Layout:
@@ -198,19 +197,15 @@ class LlamaDecoding:
 
         `sources` is None for the first layout, before any token. Rows not named are dropped.
         """
-        longest = int(self._prompt_lengths_P.max())
-        layout = pack(row_prompts, best_width(row_prompts, longest / _POSITIONS_PER_SLOT))
+        layout = pack(row_prompts, best_width(row_prompts, self._cache.longest / _POSITIONS_PER_SLOT))
         kept = sources and [sources[row] for row in layout.rows]
         self._cache.arrange(layout.block_prompts, layout.width, kept)
-        prompts_B = torch.tensor(layout.block_prompts, device=self._prompt_lengths_P.device)
-        self._begin_S = self._prompt_lengths_P[prompts_B].repeat_interleave(layout.width)
         return layout
 
     @torch.inference_mode()
     def step(self, tokens_S: Tensor) -> Tensor:
         """Append one token per slot; the logits of the next, shape SV."""
-        positions_S = self._begin_S + self._cache.length
-        self._cache.extend()
+        positions_S = self._cache.extend()
         return self._decoder.logits(self._decoder.hidden(tokens_S, positions_S, self._cache.attend))
 
 

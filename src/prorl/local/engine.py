@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import torch
@@ -25,8 +25,9 @@ from prorl.envs.errors import ProrlError
 from prorl.local.decoder import Decoder, Decoding, make_decoder
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
-# the share of slots still alive below which dropping the others pays for copying the caches
-_COMPACT_BELOW = 0.85
+_COMPACT_BELOW = (
+    0.85  # the share of slots still alive from which dropping the others pays for copying the caches
+)
 
 
 class RequestError(ProrlError, ValueError):
@@ -37,12 +38,8 @@ class DivergedError(ProrlError, FloatingPointError):
     """The policy computes nothing that could be sampled from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One response to write."""
-
-    request: Request
-    sample: int
+Row = tuple[Request, int]
+"""One response to write: a request and the number of the sample."""
 
 
 class Wave:
@@ -53,22 +50,24 @@ class Wave:
     ) -> None:
         self._rows = rows
         self._version = version
-        self._sampling = rows[0].request.sampling
-        prompts = list(dict.fromkeys(row.request.prompt for row in rows))
-        numbers = {prompt: number for number, prompt in enumerate(prompts)}
-        self._prompt_of = [numbers[row.request.prompt] for row in rows]
+        self._sampling = rows[0][0].sampling
+        numbers: dict[tuple[int, ...], int] = {}
+        self._prompt_of = [numbers.setdefault(request.prompt, len(numbers)) for request, _ in rows]
         self._decoding: Decoding
-        self._decoding, logits_PV = decoder.start(prompts)
+        self._decoding, logits_PV = decoder.start(list(numbers))
         device = logits_PV.device
         self._eos = torch.tensor(tuple(eos_ids), dtype=torch.long, device=device)
         self._length = 0
-        self._layout = self._decoding.arrange(self._prompt_of, None)
-        self._slot_rows: list[int] = list(self._layout.rows)
-        prompts_S = torch.tensor([self._prompt_of[row] for row in self._slot_rows], device=device)
-        self._logits_SV = logits_PV[prompts_S]
-        slots = [rows[row] for row in self._slot_rows]
-        self._keys_S = row_keys([row.request.seed for row in slots], [row.sample for row in slots], device)
-        self._live_S = torch.tensor(self._layout.live, device=device)
+        layout = self._decoding.arrange(self._prompt_of, None)
+        self._slot_rows: Sequence[int] = layout.rows
+        self._logits_SV = logits_PV[
+            torch.tensor([self._prompt_of[row] for row in layout.rows], device=device)
+        ]
+        slots = [rows[row] for row in layout.rows]
+        self._keys_S = row_keys(
+            [request.seed for request, _ in slots], [sample for _, sample in slots], device
+        )
+        self._live_S = torch.tensor(layout.live, device=device)
         self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
         self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
         self.left = len(rows)  # rows that have not finished
@@ -101,7 +100,7 @@ class Wave:
         return list(zip(slots, stopped_S[finished_S].tolist(), strict=True))
 
     def _completion(self, slot: int, stopped: bool) -> Completion:
-        row = self._rows[self._slot_rows[slot]]
+        request, sample = self._rows[self._slot_rows[slot]]
         logps = self._logps_TS[: self._length, slot].tolist()
         if not math.isfinite(sum(logps)):
             raise DivergedError(
@@ -109,8 +108,8 @@ class Wave:
                 "and lower optimizer.lr"
             )
         return Completion(
-            draw=row.request.draw,
-            sample=row.sample,
+            draw=request.draw,
+            sample=sample,
             tokens=token_ids(self._tokens_TS[: self._length, slot].tolist()),
             logps=log_probs(logps),
             finish="stop" if stopped else "length",
@@ -131,7 +130,7 @@ class Wave:
 
 
 class LocalEngine:
-    """Samples responses from a transformers causal language model; implements `ports.Engine`."""
+    """`prorl.types.Engine` on a transformers causal language model."""
 
     def __init__(
         self, model: PreTrainedModel, *, eos_ids: Sequence[int], pad_id: int, max_rows: int = 512
@@ -154,26 +153,16 @@ class LocalEngine:
     def publish(self, version: int) -> None:
         """Serve the module's present weights as `version`; RuntimeError while requests are in flight."""
         if self._wave is not None or self._queue:
-            raise RuntimeError(
-                "weights cannot change while requests are in flight: poll to the end or cancel"
-            )
+            raise RuntimeError("weights cannot change while requests are in flight: poll to the end first")
         self._decoder.refresh()
         self.version = version
 
     def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples; ValueError where it cannot be served, as RequestError if too long."""
-        sampling = request.sampling
-        self._check_length(len(request.prompt), sampling.limit)
-        if request.samples < 1 or sampling.limit < 1:
-            raise ValueError("A request needs at least one sample and a limit of at least one token.")
-        if sampling.temperature < 0.0 or not 0.0 < sampling.top_p <= 1.0:
-            raise ValueError(
-                f"temperature {sampling.temperature} must not be negative and top_p {sampling.top_p} must lie "
-                "in (0, 1]."
-            )
+        """Queue one prompt with its n samples; RequestError where it is empty or too long."""
+        require_room(len(request.prompt), request.sampling.limit, self._max_positions)
         for first in range(0, request.samples, self._max_rows):
             samples = range(first, min(first + self._max_rows, request.samples))
-            self._queue.append([Row(request=request, sample=sample) for sample in samples])
+            self._queue.append([(request, sample) for sample in samples])
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight."""
@@ -186,15 +175,10 @@ class LocalEngine:
             self._wave = None
         return completions
 
-    def cancel(self) -> None:
-        """Drop everything in flight."""
-        self._queue.clear()
-        self._wave = None
-
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of given tokens after a prompt at temperature 1, computed token by token as in decoding."""
-        self._check_length(len(prompt), len(tokens))
+        require_room(len(prompt), len(tokens), self._max_positions)
         decoding, logits = self._decoder.start([prompt])
         decoding.arrange([0], None)
         logps: list[float] = []
@@ -207,23 +191,22 @@ class LocalEngine:
 
     def _next_rows(self) -> list[Row]:
         rows = self._queue.popleft()
-        sampling = rows[0].request.sampling
-        while (
-            self._queue
-            and self._queue[0][0].request.sampling == sampling
-            and len(rows) + len(self._queue[0]) <= self._max_rows
-        ):
+        while self._queue and self._queue[0][0][0].sampling == rows[0][0].sampling:
+            if len(rows) + len(self._queue[0]) > self._max_rows:
+                break
             rows += self._queue.popleft()
         return rows
 
-    def _check_length(self, prompt: int, limit: int) -> None:
-        if prompt == 0:
-            raise ValueError("The prompt is empty; give the engine at least one token.")
-        if self._max_positions is not None and prompt + limit > self._max_positions:
-            raise RequestError(
-                f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's "
-                f"{self._max_positions} positions: lower sampling.response_limit or shorten the prompt"
-            )
+
+def require_room(prompt: int, limit: int, positions: int | None) -> None:
+    """Raise RequestError where so many tokens of prompt and response do not fit, or the prompt has none."""
+    if prompt == 0:
+        raise RequestError("the prompt is empty: give the engine at least one token")
+    if positions is not None and prompt + limit > positions:
+        raise RequestError(
+            f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's {positions} positions: "
+            "lower sampling.response_limit or shorten the prompt"
+        )
 
 
 def _signed(value: int) -> int:
@@ -296,19 +279,17 @@ def _inverse_cdf(weights_RV: Tensor, bits_R: Tensor) -> Tensor:
 def _redraw_outside_nucleus(tokens_R: Tensor, probs_RV: Tensor, bits_R: Tensor, top_p: float) -> None:
     """Replace, in place, tokens outside the nucleus by draws from it.
 
-    The nucleus holds every token whose strictly more probable tokens sum to less than `top_p`; ties share a
-    fate. Rejection needs no sort over the vocabulary (as in FlashInfer): whatever is not more probable than
-    a rejected token is outside too, so each redraw is from fewer tokens and the result is exact.
+    The nucleus holds every token whose strictly more probable tokens sum to less than `top_p`; of equals all or
+    none. Rejection needs no sort over the vocabulary (as in FlashInfer): whatever is not more probable than a
+    rejected token is outside too, so each redraw is from fewer tokens and the result is exact.
     """
     rows = torch.arange(len(tokens_R), device=tokens_R.device)
     probs, bits, tokens = probs_RV, bits_R, tokens_R
-    attempt = 0
-    while True:
+    for attempt in count(1):
         above = torch.where(probs > probs.gather(-1, tokens[:, None]), probs, 0.0)
         outside = above.sum(-1, dtype=torch.float64) >= top_p
         if not outside.any():
             return
-        attempt += 1
         rows, probs, bits = rows[outside], above[outside], bits[outside]
         tokens = _inverse_cdf(probs, absorb(bits, attempt))
         tokens_R[rows] = tokens

@@ -21,15 +21,17 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields, replace
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
-from prorl.envs.types import Problem, Status, Verdict
+from prorl.envs.types import Problem, Verdict
 from prorl.types import JudgeOutError
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
@@ -40,11 +42,12 @@ MAX_REASONS = 300  # characters, of why workers were replaced
 CLOSE_SECONDS = 1.0
 MAX_ITEMS = 64  # per message to a worker
 MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without waiting for the reader
-
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
 
+_FIELDS = tuple(field.name for field in fields(Verdict))
+_values = attrgetter(*_FIELDS)  # as a tuple a verdict travels in a tenth of the time
+
 Verifier = Callable[[Problem, str], Verdict]
-Outcome = tuple[float, Status, str, bool, float]  # score, status, note, answered, seconds
 _Item = tuple[int, Problem, str]
 
 
@@ -84,7 +87,7 @@ class _Worker:
 
 
 class LocalJudge:
-    """`ports.Judge` on worker processes of this machine.
+    """`prorl.types.Judge` on worker processes of this machine.
 
     Invariant: once a worker has started, or `proven` was set, a start that fails is waited for and never an error.
     """
@@ -102,16 +105,12 @@ class LocalJudge:
 
         `make_verifier` is called once in each worker, so it must be picklable: a module-level function, or a
         `functools.partial` of one. `deadline` is the seconds that one item may take, `memory` the bytes. A worker
-        is replaced after `items_per_worker` items, as other people's code leaks. Raises ValueError for no worker or
-        no time, JudgeError where this machine cannot start a process.
+        is replaced after `items_per_worker` items, as other people's code leaks. Raises JudgeError where this machine
+        cannot start a process.
         """
-        if workers < 1 or deadline <= 0:
-            raise ValueError(f"a judge needs a worker and time, not workers={workers}, deadline={deadline}")
         self.proven = False
-        self._memory = memory
-        self._items_per_worker = items_per_worker
-        self._factory = pickle.dumps(make_verifier)
-        self._deadline = deadline
+        self._factory, self._memory = pickle.dumps(make_verifier), memory
+        self._items_per_worker, self._deadline = items_per_worker, deadline
         self._waiting: deque[_Item] = deque()
         self._judged: list[tuple[int, Verdict]] = []
         self._clock, self._looked = 0.0, time.monotonic()
@@ -137,9 +136,8 @@ class LocalJudge:
     def poll(self, *, wait: bool, within: float = math.inf) -> list[tuple[int, Verdict]]:
         """Verdicts that are ready, in no particular order; with `wait`, at least one unless none is outstanding.
 
-        An item that hangs, kills its worker or raises gets a verdict with status "error". The wait ends after
-        `within` seconds, with or without a verdict. Raises JudgeError where no worker has ever started, with the
-        reason, JudgeOutError where none can be started now.
+        An item that hangs, kills its worker or raises gets the status "error". The wait ends after `within` seconds.
+        Raises JudgeError where no worker has ever started, JudgeOutError where none can be started now.
         """
         end = time.monotonic() + within
         self._exchange(timeout=0.0)
@@ -199,7 +197,7 @@ class LocalJudge:
         """Take in all reports of one worker; the reason if it has ended."""
         try:
             while True:
-                message: Outcome | str | None = worker.connection.recv()
+                message: tuple[Any, ...] | str | None = worker.connection.recv()
                 worker.since = self._now()
                 if isinstance(message, str):
                     worker.kill()
@@ -208,19 +206,17 @@ class LocalJudge:
                     worker.ready = self.proven = True
                     self._failed_starts, self._pause, self._paused_until = 0, 0.0, 0.0
                 else:
-                    self._settle(worker, message)
+                    self._settle(worker, Verdict(**dict(zip(_FIELDS, message, strict=True))))
                 if not worker.connection.poll():
                     return None
         except (EOFError, OSError):
             worker.kill()
             return f"verifier process died, exit code {worker.process.exitcode}"
 
-    def _settle(self, worker: _Worker, outcome: Outcome) -> None:
+    def _settle(self, worker: _Worker, verdict: Verdict) -> None:
         ticket, _, _ = worker.running.popleft()
-        score, status, note, answered, seconds = outcome
         # What earlier items left may be what the memory was short of: the next batch is for another worker.
-        worker.judged += self._items_per_worker if note.startswith("MemoryError") else 1
-        verdict = Verdict(score=score, status=status, note=note, answered=answered, seconds=seconds)
+        worker.judged += self._items_per_worker if verdict.note.startswith("MemoryError") else 1
         self._judged.append((ticket, verdict))
 
     def _lose(self, worker: _Worker, failure: str) -> None:
@@ -232,7 +228,7 @@ class LocalJudge:
         task = f" ({worker.running[0][1].task})" if worker.running else ""
         self._replaced[failure + task] += 1
         if worker.running:
-            self._settle(worker, (0.0, "error", failure, True, self._now() - worker.since))
+            self._settle(worker, _error(failure, self._now() - worker.since))
         self._waiting.extendleft(reversed(worker.running))
 
     def _start_failed(self, failure: str) -> None:
@@ -272,11 +268,11 @@ class LocalJudge:
                 worker.since = self._now()
 
     def _next_items(self, count: int) -> list[_Item]:
+        """One item at least, and up to `count` that fit into a message."""
         items = [self._waiting.popleft()]
-        chars = len(items[0][2])
-        while self._waiting and len(items) < count and chars + len(self._waiting[0][2]) <= MAX_CHARS:
+        room = MAX_CHARS - len(items[0][2])
+        while self._waiting and len(items) < count and (room := room - len(self._waiting[0][2])) >= 0:
             items.append(self._waiting.popleft())
-            chars += len(items[-1][2])
         return items
 
 
@@ -288,46 +284,44 @@ def replacements(reasons: Counter[str]) -> list[str]:
 
 
 def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
-    """In a worker: build the verifier, then answer batches `[(problem, text), …]` by one `Outcome` per item.
+    """In a worker: build the verifier, then answer batches `[(problem, text), …]` by one verdict per item.
 
-    First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` is a pickled
-    function without arguments: it stays pickled until the environment is set, since unpickling imports. `memory` is
-    what the items may add to the address space of the finished verifier, bytes. The process is made harmless: low
-    priority, one thread, deaf to Ctrl-C, silent, and leader of a process group, to be killed with whatever a verifier
-    started.
+    First sends None when ready, or the reason as a string when the verifier cannot be built. `factory` stays pickled
+    until the environment is set, since unpickling imports. `memory` is what the items may add to the address space of
+    the finished verifier, bytes. The process gets a low priority and one thread, ignores Ctrl-C, is silent, and leads
+    a process group, to be killed with whatever a verifier started.
     """
     _settle_in()
     # The input ends when the parent closes its side; one that is killed or gives up early resets the line instead.
     with suppress(EOFError, ConnectionError):
-        _answer(connection, factory, memory)
+        try:
+            verifier: Verifier = pickle.loads(factory)()
+        except Exception as error:
+            connection.send(f"{type(error).__name__}: {error}")
+            return
+        _allow_memory(memory)
+        connection.send(None)
+        while True:
+            for problem, text in connection.recv():
+                connection.send(_values(_verdict(verifier, problem, text)))
 
 
-def _answer(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:
-    try:
-        verifier: Verifier = pickle.loads(factory)()
-    except Exception as error:
-        connection.send(f"{type(error).__name__}: {error}")
-        return
-    _allow_memory(memory)
-    connection.send(None)
-    while True:
-        batch: list[tuple[Problem, str]] = connection.recv()
-        for problem, text in batch:
-            connection.send(_outcome(verifier, problem, text))
-
-
-def _outcome(verifier: Verifier, problem: Problem, text: str) -> Outcome:
+def _verdict(verifier: Verifier, problem: Problem, text: str) -> Verdict:
     begin = time.perf_counter()
     try:
         verdict = verifier(problem, text)
     except BaseException as error:  # a verifier may well call sys.exit
-        return 0.0, "error", f"{type(error).__name__}: {error}"[:MAX_NOTE], True, time.perf_counter() - begin
+        return _error(f"{type(error).__name__}: {error}", time.perf_counter() - begin)
     seconds = time.perf_counter() - begin
     if not isinstance(verdict, Verdict):
-        return 0.0, "error", f"the verifier returned {type(verdict).__name__}, not a Verdict", True, seconds
+        return _error(f"the verifier returned {type(verdict).__name__}, not a Verdict", seconds)
     if not 0.0 <= verdict.score <= 1.0:
-        return 0.0, "error", f"score {verdict.score} is outside [0, 1]", True, seconds
-    return float(verdict.score), verdict.status, verdict.note[:MAX_NOTE], verdict.answered, seconds
+        return _error(f"score {verdict.score} is outside [0, 1]", seconds)
+    return replace(verdict, score=float(verdict.score), note=verdict.note[:MAX_NOTE], seconds=seconds)
+
+
+def _error(failure: str, seconds: float) -> Verdict:
+    return Verdict(score=0.0, status="error", note=failure[:MAX_NOTE], seconds=seconds)
 
 
 def _settle_in() -> None:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from prorl.algo import reinforce_baseline
-from prorl.algo.cosine_length_penalty import shaped_reward
+from prorl.algo.cosine_length_penalty import cosine_length_reward
 from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
@@ -61,7 +61,7 @@ def collect(
         size = wave_size(wanted - len(accepted), expected_share, hparams.wave_margin)
         wave = roll_out(
             worker,
-            [(draw, problem_at(draw)) for draw in range(cursor, min(end, cursor + size))],
+            {draw: problem_at(draw) for draw in range(cursor, min(end, cursor + size))},
             samples=hparams.samples_per_prompt,
             sampling=sampling,
             seed=seed,
@@ -91,13 +91,9 @@ def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:
     advantages = reinforce_baseline.advantages(rewards, lengths, level=hparams.advantage_level)
     prompts = []
     for group, group_advantages in zip(groups, advantages, strict=True):
-        actions = tuple(
-            Action(
-                tokens=rollout.completion.tokens, engine_logps=rollout.completion.logps, advantage=advantage
-            )
-            for rollout, advantage in zip(group.rollouts, group_advantages, strict=True)
-        )
-        prompts.append(PromptActions(prompt=group.prompt, actions=actions))
+        pairs = zip([rollout.completion for rollout in group.rollouts], group_advantages, strict=True)
+        actions = [Action(tokens=done.tokens, engine_logps=done.logps, advantage=own) for done, own in pairs]
+        prompts.append(PromptActions(prompt=group.prompt, actions=tuple(actions)))
     return Batch(groups=tuple(prompts))
 
 
@@ -105,16 +101,13 @@ def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
     """Rewards of a group's rollouts: raw scores, scaled where truncated, plus the cosine length term."""
 
     def reward(rollout: Rollout) -> float:
-        length, verdict = len(rollout.completion.tokens), rollout.verdict
-        return shaped_reward(
-            truncated_score(verdict.score, rollout.completion.finish == "length", hparams.truncated_scale),
-            length,
-            hparams.response_limit,
-            weight=hparams.length_weight,
-            eta_min=hparams.length_eta_min,
-            eta_max=hparams.length_eta_max,
-            applies=hparams.length_applies_to == "all" or verdict.status == "ok",
-        )
+        completion, verdict = rollout.completion, rollout.verdict
+        score = truncated_score(verdict.score, completion.finish == "length", hparams.truncated_scale)
+        if hparams.length_applies_to == "correct" and verdict.status != "ok":
+            return score
+        eta = {"eta_min": hparams.length_eta_min, "eta_max": hparams.length_eta_max}
+        bonus = cosine_length_reward(len(completion.tokens), hparams.response_limit, **eta)
+        return score + hparams.length_weight * bonus
 
     return [reward(rollout) for rollout in group.rollouts]
 

@@ -3,8 +3,7 @@
 `ChatRenderer` turns text into tokens and back by the model's own tokenizer; it is the one place where a prompt
 becomes tokens. Imports no torch: the tokenizer comes from the caller.
 
-Which sequences decode together follows from the order of the problems alone, never from how fast a verdict came; the
-result is in problem order.
+Which sequences decode together follows from the order of the problems alone, never from how fast a verdict came.
 
 A verdict of "error" drops its group, so a judge killed from outside would change what a run learns from, and a broken
 verifier would quietly turn a run of five domains into one of four. So each error is judged once more, and while a
@@ -30,7 +29,7 @@ from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Rendere
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
+TAGS = (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts as out
 OUTAGE_VERDICTS = 8  # fewer say nothing about a task
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
@@ -56,7 +55,7 @@ class ChatRenderer:
         self._tokenizer = tokenizer
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
-        self._dropped = special - {id_ for id_, token in added if token.content in _TAGS}
+        self._dropped = special - {id_ for id_, token in added if token.content in TAGS}
         opened: str = tokenizer.decode(self.encode(""), skip_special_tokens=False)
         self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
 
@@ -64,12 +63,10 @@ class ChatRenderer:
         """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template."""
         if not self._tokenizer.chat_template:
             return tuple(self._tokenizer.encode(prompt + "\n"))
+        turns = [{"role": "user", "content": prompt}]
         return tuple(
             self._tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}],
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=False,
+                turns, add_generation_prompt=True, tokenize=True, return_dict=False
             )
         )
 
@@ -80,10 +77,8 @@ class ChatRenderer:
         response which never closes it is read as unfinished thinking.
         """
         kept = [token for token in tokens if token not in self._dropped]
-        text: str = self._tokenizer.decode(
-            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return self._opening + text
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        return self._opening + str(self._tokenizer.decode(kept, **options))
 
 
 class StaleCompletionError(ProrlError):
@@ -102,7 +97,7 @@ class Worker:
 
 def roll_out(
     worker: Worker,
-    problems: Sequence[tuple[int, Problem]],  # (draw, problem), draws distinct
+    problems: Mapping[int, Problem],  # by draw
     *,
     samples: int,
     sampling: Sampling,
@@ -111,25 +106,22 @@ def roll_out(
 ) -> list[Group]:
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
-    Raises:
-        StaleCompletionError: the engine answered with weights of another version than it has now.
-        WaitEnded: somebody asked to stop while verifiers or judges were out; the judge may still owe verdicts.
+    Raises StaleCompletionError where the engine answered with other weights than it has now, WaitEnded where somebody
+    asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
-    prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems}
-    problem_of = dict(problems)
-    version = worker.engine.version
+    engine, judge = worker.engine, worker.judge
+    prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems.items()}
+    version = engine.version
     for draw, prompt in prompts.items():
-        request = Request(
-            draw=draw, prompt=prompt, samples=samples, seed=derive(seed, draw), sampling=sampling
-        )
-        worker.engine.submit(request)
+        own = derive(seed, draw)
+        engine.submit(Request(draw=draw, prompt=prompt, samples=samples, seed=own, sampling=sampling))
 
-    completions: list[Completion] = []
-    judged: list[Item] = []
+    completions: list[Completion] = []  # in the order of their tickets, as `items` are
+    items: list[Item] = []
     verdicts: dict[int, Verdict] = {}
     while True:
         with clock.phase("generate"):
-            finished = worker.engine.poll()
+            finished = engine.poll()
         if not finished:
             break
         for completion in finished:
@@ -138,32 +130,31 @@ def roll_out(
                     f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
                     f"but version {version} was asked"
                 )
-            text = worker.renderer.decode(completion.tokens)
-            item = (problem_of[completion.draw], text)
-            worker.judge.submit(len(completions), *item)
+            item = (problems[completion.draw], worker.renderer.decode(completion.tokens))
+            judge.submit(len(items), *item)
             completions.append(completion)
-            judged.append(item)
-        verdicts.update(worker.judge.poll(wait=False))
+            items.append(item)
+        verdicts.update(judge.poll(wait=False))
     with clock.phase("judge"):
-        verdicts = collect_verdicts(worker.judge, verdicts, len(completions), worker.wait)
-        verdicts = heal(worker.judge, judged, verdicts, worker.wait)
+        verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), worker.wait), worker.wait)
 
-    by_draw: dict[int, list[Rollout]] = {draw: [] for draw, _ in problems}
-    for ticket, (completion, (_, text)) in enumerate(zip(completions, judged, strict=True)):
-        by_draw[completion.draw].append(Rollout(completion=completion, text=text, verdict=verdicts[ticket]))
+    rollouts: dict[int, dict[int, Rollout]] = {draw: {} for draw in problems}  # by draw and sample
+    for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
+        rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
+        rollouts[completion.draw][completion.sample] = rollout
     return [
         Group(
             draw=draw,
             problem=problem,
             prompt=prompts[draw],
-            rollouts=tuple(sorted(by_draw[draw], key=lambda rollout: rollout.completion.sample)),
+            rollouts=tuple(found for _, found in sorted(rollouts[draw].items())),
         )
-        for draw, problem in problems
+        for draw, problem in problems.items()
     ]
 
 
 def judge_all(judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently) -> dict[int, Verdict]:
-    """Submit items under their tickets and block until all are judged. Raises WaitEnded from `wait`."""
+    """Submit items under their tickets and block until all are judged."""
     for ticket, (problem, text) in items.items():
         judge.submit(ticket, problem, text)
     return collect_verdicts(judge, {}, len(items), wait)
@@ -172,7 +163,7 @@ def judge_all(judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silentl
 def collect_verdicts(
     judge: Judge, verdicts: Mapping[int, Verdict], expected: int, wait: Wait = wait_silently
 ) -> dict[int, Verdict]:
-    """`verdicts` and those still outstanding, `expected` in all. Raises WaitEnded from `wait`."""
+    """`verdicts` and those still outstanding, `expected` in all."""
     found = dict(verdicts)
     while len(found) < expected:
         try:
@@ -185,10 +176,7 @@ def collect_verdicts(
 def heal(
     judge: Judge, items: Sequence[Item], verdicts: Mapping[int, Verdict], wait: Wait
 ) -> dict[int, Verdict]:
-    """`verdicts` by position in `items`, with errors judged once more, those of a task that is out until it heals.
-
-    Raises WaitEnded from `wait`.
-    """
+    """`verdicts` by position in `items`, with errors judged once more, those of a task that is out until it heals."""
     healed = dict(verdicts)
     failed = sorted(ticket for ticket, verdict in verdicts.items() if verdict.status == "error")
     seconds = 0.0

@@ -20,9 +20,7 @@ from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
 from prorl.types import Group, Rollout, Sampling
 
-KEPT = (
-    2  # first responses of every problem that are kept whatever their verdicts, beside the first that passed
-)
+KEPT = 2  # first responses of a problem that are kept whatever their verdicts, beside the first that passed
 ANSWER_CHARS = 200
 
 Part = Literal["validation", "test", "ood", "levels"]
@@ -97,46 +95,32 @@ def ask_problems(
     """Sample `samples` responses to every problem and count how it went, in problem order.
 
     A problem whose verifier failed on some responses is counted over the others, and left out when none remain.
-
-    Raises:
-        VerifierError: none remain of any problem.
+    Raises VerifierError where none remain of any problem.
     """
+    asked = dict(enumerate(problems))
     groups = roll_out(
-        worker,
-        list(enumerate(problems)),
-        samples=samples,
-        sampling=sampling,
-        seed=seed,
-        clock=clock or Stopwatch(),
+        worker, asked, samples=samples, sampling=sampling, seed=seed, clock=clock or Stopwatch()
     )
-    results = (_result(group, part, pass_threshold(group.problem.task)) for group in groups)
-    judged = tuple(result for result in results if result.samples)
-    if groups and not judged:
+    results = [_result(group, part, pass_threshold(group.problem.task)) for group in groups]
+    if results and not any(result.samples for result in results):
         note = groups[0].rollouts[0].verdict.note
         raise VerifierError(
             f"verifiers failed on every response of a validation, on the first one with: {note}"
         )
-    return judged
+    return tuple(result for result in results if result.samples)
 
 
 def questions(tasks: Mixture, *, per_domain: int, ood: int, per_level: int) -> Questions:
     """`per_domain` problems of each domain, `ood` out of each, `per_level` of each level of the default levels.
 
-    Parts of size zero are left out.
-
-    Raises:
-        ValueError: a domain has fewer distinct problems.
+    Parts without problems are left out. Raises ValueError where a domain has fewer distinct problems.
     """
-    asked: dict[Part, tuple[Problem, ...]] = {}
-    if per_domain:
-        asked["test"] = tasks.validation_problems("test", per_domain)
-    if ood:
-        asked["ood"] = tasks.validation_problems("ood", ood)
-    if per_level:
-        names = tasks.levelled_tasks()
-        asked["levels"] = tuple(
-            problem for name in names for problem in tasks.level_problems(name, per_level)
-        )
+    names = tasks.levelled_tasks() if per_level else ()
+    asked: dict[Part, Sequence[Problem]] = {
+        "test": tasks.validation_problems("test", per_domain) if per_domain else (),
+        "ood": tasks.validation_problems("ood", ood) if ood else (),
+        "levels": tuple(problem for name in names for problem in tasks.level_problems(name, per_level)),
+    }
     return {part: problems for part, problems in asked.items() if problems}
 
 

@@ -195,7 +195,8 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tup
         )
     learner.restore(checkpoint.path)
     if state.reference is not None:
-        learner.restore_reference(store.reference_folder(state.reference.name))  # whole: `latest_checkpoint`
+        folder = store.reference_folder(state.reference.name)  # whole: `latest_checkpoint`
+        learner.reset_reference(folder, clear_optimizer=False)
     told = (r for r in discarded if r.get("kind") == Warned.kind or r.get("branched_from") is not None)
     return state, list(map(from_record, told))
 

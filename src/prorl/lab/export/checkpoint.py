@@ -28,7 +28,7 @@ from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
 from prorl.lab.results import gains, newest_pairs
-from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
+from prorl.learn.model import eos_ids, load_model, load_tokenizer
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
@@ -132,7 +132,7 @@ def _generation(tokenizer: Path, checkpoint: Path, hparams: HParams) -> Generati
         top_k=0,
         max_new_tokens=hparams.response_limit,
         bos_token_id=base.bos_token_id,
-        eos_token_id=list(listed_eos_ids(base, tokens)),
+        eos_token_id=list(eos_ids(base, tokens)),
         pad_token_id=tokens.eos_token_id if tokens.pad_token_id is None else tokens.pad_token_id,
     )
 
