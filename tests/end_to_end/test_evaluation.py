@@ -15,7 +15,6 @@ import pytest
 from prorl.cli.runs import read_ks
 from prorl.envs.errors import ProrlError
 from prorl.lab import measurement
-from prorl.lab.evals import evaluation as measuring
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, model_file, read_evaluation, write_evaluation
 from prorl.lab.evals.evaluation_store import models as models_of
 from prorl.run.history import read_history
@@ -106,7 +105,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_with_the_same_results(
     trained, studied, tmp_path, monkeypatch
 ):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    sit, calls = measuring.ask_problems, []
+    sit, calls = measurement.ask_problems, []
 
     def interrupted(*arguments, **named):
         calls.append(named["part"])
@@ -114,7 +113,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_with_the_same_results(
             raise KeyboardInterrupt
         return sit(*arguments, **named)
 
-    monkeypatch.setattr(measuring, "ask_problems", interrupted)
+    monkeypatch.setattr(measurement, "ask_problems", interrupted)
     stopped = prorl("eval", run, *FEW)
     assert stopped.exit_code == 130
     assert "give the same command again to go on" in stopped.stderr
@@ -282,13 +281,13 @@ def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run
 
 def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(trained, tmp_path, monkeypatch):
     run = Path(shutil.copytree(trained, tmp_path / "tiny"))
-    sit = measuring.ask_problems
+    sit = measurement.ask_problems
 
     def deleting(*arguments, **named):
         shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
         return sit(*arguments, **named)
 
-    monkeypatch.setattr(measuring, "ask_problems", deleting)
+    monkeypatch.setattr(measurement, "ask_problems", deleting)
     assert "base → step 3: held-out problems" in done("eval", run, *FEW)
 
 

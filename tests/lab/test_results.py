@@ -16,16 +16,16 @@ TRAINED = named("step_000009", results([2, 4, 0, 0], 4), step=9)
 
 
 def pair(base, trained):
-    return Pair(evaluation="m", base=base, trained=trained)
+    return Pair(base=base, trained=trained)
 
 
 def rates(base, trained):
     """Base and trained rate by part, domain and k."""
     return {
-        (found.part, row.label, k): (row.base.at(k), row.trained.at(k))
+        (found.part, row.label, of_k.k): (of_k.base, of_k.trained)
         for found in gains(pair(base, trained))
         for row in found.rows
-        for k in row.base.ks
+        for of_k in row.differences
     }
 
 
@@ -67,7 +67,7 @@ def test_problems_are_paired_by_name_and_those_without_a_partner_left_out():
 def test_a_problem_without_a_judged_response_says_nothing():
     silent = evaluation([*AFTER.problems[:1], result(1, 0, samples=0, errors=4), AFTER.problems[2]])
     math = gains(pair(BASE, silent))[0].rows[0]
-    assert (math.base.problems, math.base.at(1), math.trained.at(1)) == (1, 0.0, 0.25)
+    assert (math.problems, math.differences[0].base, math.differences[0].trained) == (1, 0.0, 0.25)
 
 
 def test_parts_stay_apart_and_levels_are_one():

@@ -139,7 +139,6 @@ def evaluate(
                 ks=ks,
                 name=name,
                 out=out,
-                runs=RUNS,
                 console=Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True)),
             )
         except KeyboardInterrupt:

@@ -60,8 +60,8 @@ def test_there_is_a_row_per_domain_and_their_mean():
     moves = paired(domains(math=[0, 2, 4, 2], code=[0, 0]), domains(math=[4, 4, 4, 4], code=[0, 2]))
     math, code, mean = compare(moves, (1, 4))
     assert [row.label for row in (math, code, mean)] == ["math", "code", "mean"]
-    assert (math.base.rates, math.trained.rates) == ((0.5, 0.75), (1.0, 1.0))
-    assert (code.base.rates, code.trained.rates) == ((0.0, 0.0), (0.25, 0.5))
+    assert [(of_k.base, of_k.trained) for of_k in math.differences] == [(0.5, 1.0), (0.75, 1.0)]
+    assert [(of_k.base, of_k.trained) for of_k in code.differences] == [(0.0, 0.25), (0.0, 0.5)]
     assert [difference.gain for difference in mean.differences] == pytest.approx([0.375, 0.375])
 
 

@@ -184,11 +184,10 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
     context = "" if model.context is None else f" Its context is {model.context} tokens, prompt included."
     yield f"Longer responses than {model.response_limit} tokens were cut off in training.{context}"
     for found in model.gains:
-        mean = found.rows[-1]
-        for worse in (one for one in mean.differences if one.high < 0):
+        for worse in (one for one in found.rows[-1].differences if one.high < 0):
             yield (
                 f"It does worse than its base at pass@{worse.k} on the {NAMES[found.part]} problems of "
-                f"{found.evaluation}: {mean.base.at(worse.k):.1%} → {mean.trained.at(worse.k):.1%}."
+                f"{found.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
             )
     alarms = [event.detector for event in story.of(Intervened)]
     hacking = alarms.count("reward_hacking")

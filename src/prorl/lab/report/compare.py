@@ -174,14 +174,13 @@ def _end(runs: Sequence[RunHistory]) -> Rows:
 
 def _measured(runs: Sequence[Gains | None]) -> Rows:
     """Base → trained, means over domains."""
-    ks = dict.fromkeys(k for found in runs if found for k in found.rows[-1].base.ks)
+    means = [{of_k.k: of_k for of_k in found.rows[-1].differences} if found else {} for found in runs]
     yield "after step", _numbers(COUNT, (found.step if found else None for found in runs))
-    for k in ks:
-        means = [found.rows[-1] if found and k in found.rows[-1].base.ks else None for found in runs]
-        yield f"pass@{k}, base", _numbers(SHARE, (row.base.at(k) if row else None for row in means))
-        yield f"pass@{k}, trained", _numbers(SHARE, (row.trained.at(k) if row else None for row in means))
-        found = [None if row is None else next(one for one in row.differences if one.k == k) for row in means]
-        yield f"pass@{k}, gain", [difference_cell(one) for one in found]
+    for k in dict.fromkeys(k for mean in means for k in mean):
+        at_k = [mean.get(k) for mean in means]
+        yield f"pass@{k}, base", _numbers(SHARE, (found.base if found else None for found in at_k))
+        yield f"pass@{k}, trained", _numbers(SHARE, (found.trained if found else None for found in at_k))
+        yield f"pass@{k}, gain", [difference_cell(found) for found in at_k]
 
 
 def _numbers(form: str, values: Iterable[float | None]) -> list[Number]:
