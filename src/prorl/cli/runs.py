@@ -239,7 +239,7 @@ def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
     """The corpus that the user names, or what the base of the run around an evaluation was warmed up on."""
     from prorl.config.recipe import check
     from prorl.data import warmup_texts
-    from prorl.lab.evals.corpus import corpus_of_files, corpus_of_texts
+    from prorl.lab.evals.corpus import Corpus, corpus_of_files
     from prorl.run.store import RunStore
 
     if given:
@@ -250,7 +250,7 @@ def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
             f"{evaluation} lies in no run, so there is no default corpus: name one with --corpus"
         )
     texts = warmup_texts(check(RunStore.open(run).config, str(run)))
-    return corpus_of_texts("the warm-up of its base", texts)
+    return Corpus(name="the warm-up of its base", documents=lambda: texts)
 
 
 # -- runs side by side, pages

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
-from prorl.lab.evals.corpus import corpus_of_texts, longest_matches
+from prorl.lab.evals.corpus import Corpus, longest_matches
 from prorl.lab.evals.creativity import (
     Estimate,
     Lengths,
@@ -49,7 +49,7 @@ def by_definition(documents: list[str], text: str, length: int) -> float:
 
 
 def matches_of(documents: list[str], text: str):
-    (matches,) = longest_matches([text], corpus_of_texts("c", documents)).lengths
+    (matches,) = longest_matches([text], Corpus(name="c", documents=lambda: documents)).lengths
     return matches
 
 
@@ -127,7 +127,7 @@ OLD, NEW, HALF = "a b c d", "w x y z", "a b y z"
 
 
 def compared(*evaluations: Evaluation, lengths: Lengths = FEW):
-    return compare_creativity(evaluations, corpus_of_texts("letters", [OLD]), lengths=lengths)
+    return compare_creativity(evaluations, Corpus(name="letters", documents=lambda: [OLD]), lengths=lengths)
 
 
 def row(found, model, domain, part="test"):
@@ -178,7 +178,9 @@ def test_short_responses_are_counted_apart():
 def test_the_floor_is_the_index_of_responses_that_the_corpus_holds():
     texts = (OLD, "a b c", "b c")
     problems = [problem("math", n, text) for n, text in enumerate(texts)]
-    found = compare_creativity([evaluation("base", *problems)], corpus_of_texts("c", texts), lengths=FEW)
+    found = compare_creativity(
+        [evaluation("base", *problems)], Corpus(name="c", documents=lambda: texts), lengths=FEW
+    )
     assert found.models[0].floor == row(found, "base", "math").index.mean == (0 + 1 + 2) / 3
 
 

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from prorl.envs.errors import ProrlError
 
 DEPTH = 16  # words to which a match is followed
+KINDS = (".txt", ".jsonl", ".parquet")
 AT_A_TIME = 1 << 20  # words of the corpus that are searched together: bounds the memory
 
 Ids = NDArray[np.int64]
@@ -51,9 +52,7 @@ class Matches:
 
     documents: int  # of the corpus
     words: int  # of the corpus
-    lengths: Sequence[
-        Ids
-    ]  # per text, for each of its words: how many from there on are in one document, up to DEPTH
+    lengths: Sequence[Ids]  # per text, for each word: how many from there on are in one document, up to DEPTH
 
 
 def split_words(text: str) -> Iterator[str]:
@@ -69,11 +68,6 @@ def split_words(text: str) -> Iterator[str]:
         yield from _WORD.findall(unicodedata.normalize("NFC", line.casefold()))
 
 
-def corpus_of_texts(name: str, texts: Sequence[str]) -> Corpus:
-    """A corpus in which every text is a document."""
-    return Corpus(name=name, documents=lambda: texts)
-
-
 def corpus_of_files(paths: Sequence[Path]) -> Corpus:
     """The documents of files, and of all files below folders, that end in .txt, .jsonl or .parquet.
 
@@ -85,8 +79,54 @@ def corpus_of_files(paths: Sequence[Path]) -> Corpus:
     files = [file for path in paths for file in _files(path)]
     return Corpus(
         name=", ".join(path.name or str(path) for path in paths),
-        documents=lambda: chain.from_iterable(_READERS[file.suffix](file) for file in files),
+        documents=lambda: chain.from_iterable(map(_documents, files)),
     )
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix in KINDS and file.is_file())
+    else:
+        found = [path] if path.suffix in KINDS and path.is_file() else []
+    if not found:
+        raise CorpusError(
+            f"there is no corpus {path}: name a file in {', '.join(KINDS)}, or a folder with some of these"
+        )
+    return found
+
+
+def _documents(path: Path) -> Iterator[str]:
+    try:
+        yield from _texts(path)
+    except (ValueError, TypeError, NotImplementedError) as error:  # pyarrow's errors are these, too
+        raise CorpusError(
+            f"the corpus {path} cannot be read ({error}): write .txt in UTF-8, each line of .jsonl as an object "
+            "with a field `text`, .parquet with a column `text`"
+        ) from None
+
+
+def _texts(path: Path) -> Iterator[str]:
+    if path.suffix == ".txt":
+        yield path.read_text(encoding="utf-8-sig")
+    elif path.suffix == ".jsonl":
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        text = json.loads(line)["text"]
+                    except (ValueError, KeyError, TypeError):
+                        text = None
+                    if not isinstance(text, str):
+                        raise ValueError(f"line {number}")
+                    yield text
+    else:
+        from pyarrow import parquet, string
+
+        with parquet.ParquetFile(path) as table:
+            if "text" not in table.schema_arrow.names:
+                raise ValueError(f"it has the columns {', '.join(table.schema_arrow.names)}")
+            for batch in table.iter_batches(columns=["text"]):
+                yield from filter(None, batch.column(0).cast(string()).to_pylist())
 
 
 def longest_matches(
@@ -132,7 +172,7 @@ class _Sequences:
         self._names = [names_Q]  # by length: of the sequence that begins at each word
         self._keys: list[
             Ids
-        ] = []  # by length from 2 on: sorted, (number of its beginning, last word) as one number
+        ] = []  # by length from 2 on, sorted: number of the beginning and last word as one number
         for width in range(1, DEPTH):
             next_Q = padded_Q[width : width + len(ids_Q)]
             key_Q = np.where((names_Q > 0) & (next_Q > 0), names_Q * size + next_Q, 0)
@@ -164,63 +204,3 @@ class _Sequences:
 
 def _padded(ids: array[int]) -> Ids:
     return np.concatenate([np.asarray(ids, np.int64), np.zeros(DEPTH, np.int64)])
-
-
-def _files(path: Path) -> list[Path]:
-    kinds = ", ".join(_READERS)
-    if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix in _READERS and file.is_file())
-        if not found:
-            raise CorpusError(f"the corpus {path} is a folder without a file in {kinds}")
-        return found
-    if not path.is_file():
-        raise CorpusError(f"there is no corpus {path}: name a file in {kinds}, or a folder of these")
-    if path.suffix not in _READERS:
-        raise CorpusError(f"the corpus {path} is of no kind that can be read: {kinds}")
-    return [path]
-
-
-def _read_text(path: Path) -> Iterator[str]:
-    try:
-        yield path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"the corpus {path} is not UTF-8 ({error}): convert it first") from None
-
-
-def _read_json_lines(path: Path) -> Iterator[str]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise CorpusError(f"the corpus {path}, line {number}: {error}") from None
-            text = row.get("text") if isinstance(row, dict) else None
-            if not isinstance(text, str):
-                raise CorpusError(
-                    f"the corpus {path}, line {number}: a line is a JSON object with a field `text` that is a string"
-                )
-            yield text
-
-
-def _read_parquet(path: Path) -> Iterator[str]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as table:
-            names = table.schema_arrow.names
-            if "text" not in names:
-                raise CorpusError(f"the corpus {path} has no column `text`; it has {', '.join(names)}")
-            for batch in table.iter_batches(columns=["text"]):
-                yield from (text for text in batch.column(0).cast(pyarrow.string()).to_pylist() if text)
-    except pyarrow.ArrowException as error:
-        raise CorpusError(f"the corpus {path} cannot be read as Parquet: {error}") from None
-
-
-_READERS: Mapping[str, Callable[[Path], Iterator[str]]] = {
-    ".txt": _read_text,
-    ".jsonl": _read_json_lines,
-    ".parquet": _read_parquet,
-}

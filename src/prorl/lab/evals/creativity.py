@@ -9,28 +9,25 @@ models that pass at different rates would be compared by different choices.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from prorl.algo.pass_at_k import bootstrap_means, percentiles
 from prorl.envs.errors import ProrlError
-from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
+from prorl.envs.files import StorageError, encode_json, write_atomic
 from prorl.envs.seeds import derive, purpose
-from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, longest_matches
+from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, Ids, longest_matches
 from prorl.lab.evals.evaluation_store import Evaluation
-from prorl.lab.evals.statistics import MEAN
+from prorl.lab.evals.statistics import MEAN, grouped
 from prorl.rollout.validation import KEPT, ProblemResult
 
-Values = Mapping[
-    tuple[str, str, int, int], tuple[ProblemResult, float]
-]  # by key: mean index of the responses
+Values = Mapping[tuple[str, str, int, int], tuple[ProblemResult, float]]
+"""By key of a problem: the mean index of its responses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +90,7 @@ class Creativity:
     rows: tuple[Row, ...]  # by part, then domain, the mean last, then in the order of the models
 
 
-def uniqueness(matches: NDArray[np.int64], length: int) -> float:
+def uniqueness(matches: Ids, length: int) -> float:
     """L-uniqueness of a text from the longest match at each of its words, for L = `length`.
 
     A longer sequence holds one of exactly L words around each of its words, so these are all that is to be seen.
@@ -109,12 +106,8 @@ def uniqueness(matches: NDArray[np.int64], length: int) -> float:
     return float(1 - covered.mean())
 
 
-def creativity_index(matches: NDArray[np.int64], lengths: Lengths) -> float:
-    """The sum of L-uniqueness over the lengths, from 0 (all of it is in the corpus) to how many lengths there are.
-
-    Raises:
-        ValueError: the text has no words.
-    """
+def creativity_index(matches: Ids, lengths: Lengths) -> float:
+    """The sum of L-uniqueness over the lengths, from 0 (all of it is in the corpus) to how many lengths there are."""
     return math.fsum(uniqueness(matches, length) for length in range(lengths.shortest, lengths.longest + 1))
 
 
@@ -132,41 +125,53 @@ def compare_creativity(
     Raises:
         ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
-    (name, number), *_ = Counter(evaluation.model for evaluation in evaluations).most_common(1)
-    if number > 1:
-        raise ProrlError(f"two evaluations of {name} cannot be told apart: compare each with another model")
+    for name, several in grouped(evaluations, lambda one: one.model).items():
+        if len(several) > 1:
+            raise ProrlError(
+                f"two evaluations of {name} cannot be told apart: compare each with another model"
+            )
     asked = [
-        [
-            (problem, kept.text)
-            for problem in evaluation.problems
-            for kept in problem.kept
-            if kept.sample < KEPT
-        ]
+        [(problem, one.text) for problem in evaluation.problems for one in problem.kept if one.sample < KEPT]
         for evaluation in evaluations
     ]
-    found = longest_matches([text for of_evaluation in asked for _, text in of_evaluation], corpus, advance)
+    found = longest_matches([text for of_model in asked for _, text in of_model], corpus, advance)
     matches = iter(found.lengths)
-    scored = [
-        _score(evaluation, [(problem, next(matches)) for problem, _ in of_evaluation], lengths)
-        for evaluation, of_evaluation in zip(evaluations, asked, strict=True)
-    ]
-    rows = _rows([(responses.model, values) for responses, values in scored])
+    models: list[Responses] = []
+    values: dict[str, Values] = {}
+    for evaluation, of_model in zip(evaluations, asked, strict=True):
+        matched = [(problem, next(matches)) for problem, _ in of_model]
+        counted = [(problem, at_words) for problem, at_words in matched if at_words.size >= lengths.shortest]
+        if not counted:
+            raise ProrlError(
+                f"{evaluation.model} has no kept response of {lengths.shortest} words or more, so it has no "
+                "creativity index: look for shorter sequences"
+            )
+        values[evaluation.model] = {
+            key: (several[0][0], fmean(creativity_index(at_words, lengths) for _, at_words in several))
+            for key, several in grouped(counted, lambda one: one[0].key).items()
+        }
+        models.append(
+            Responses(
+                model=evaluation.model,
+                step=evaluation.step,
+                counted=len(counted),
+                short=len(matched) - len(counted),
+                words=fmean(at_words.size for _, at_words in counted),
+                floor=fmean(max(0, lengths.longest - at_words.size) for _, at_words in counted),
+            )
+        )
     return Creativity(
         corpus=corpus.name,
         corpus_documents=found.documents,
         corpus_words=found.words,
         lengths=lengths,
-        models=tuple(responses for responses, _ in scored),
-        rows=tuple(rows),
+        models=tuple(models),
+        rows=tuple(_rows(values)),
     )
 
 
 def write_creativity(path: Path, creativity: Creativity) -> None:
-    """Store the comparison as JSON, whole or not at all.
-
-    Raises:
-        StorageError: there is no room.
-    """
+    """Store the comparison as JSON, whole or not at all."""
     write_atomic(path, encode_json(asdict(creativity), indent=1))
 
 
@@ -177,77 +182,44 @@ def read_creativity(path: Path) -> Creativity:
         StorageError: the file is missing, damaged or something else.
     """
     try:
-        data = decode_json(path.read_bytes())
-        models = tuple(Responses(**model) for model in data.pop("models"))
-        rows = tuple(map(_row, data.pop("rows")))
-        return Creativity(**{**data, "lengths": Lengths(**data["lengths"])}, models=models, rows=rows)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return TypeAdapter(Creativity).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise StorageError(
             f"{path} cannot be read ({error}); delete it and run `prorl creativity` again"
         ) from error
 
 
-def _score(
-    evaluation: Evaluation, matched: Sequence[tuple[ProblemResult, NDArray[np.int64]]], lengths: Lengths
-) -> tuple[Responses, Values]:
-    """What was counted of a model's responses, and the mean index of every problem's responses."""
-    counted = [(problem, matches) for problem, matches in matched if matches.size >= lengths.shortest]
-    if not counted:
-        raise ProrlError(
-            f"{evaluation.model} has no kept response of {lengths.shortest} words or more, so it has no creativity "
-            "index: look for shorter sequences"
-        )
-    indices: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
-    for problem, matches in counted:
-        indices[problem.key].append(creativity_index(matches, lengths))
-    responses = Responses(
-        model=evaluation.model,
-        step=evaluation.step,
-        counted=len(counted),
-        short=len(matched) - len(counted),
-        words=fmean(matches.size for _, matches in counted),
-        floor=fmean(max(0, lengths.longest - matches.size) for _, matches in counted),
-    )
-    return responses, {problem.key: (problem, fmean(indices[problem.key])) for problem, _ in counted}
-
-
-def _rows(models: Sequence[tuple[str, Values]]) -> Iterator[Row]:
-    groups = dict.fromkeys((one.part, one.domain) for _, values in models for one, _ in values.values())
-    _, first = models[0]
-    for part in dict.fromkeys(part for part, _ in groups):
-        domains = [domain for of_part, domain in groups if of_part == part]
+def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
+    first = next(iter(models.values()))
+    problems = [one for values in models.values() for one, _ in values.values()]
+    for part, of_part in grouped(problems, lambda one: one.part).items():
+        domains = list(dict.fromkeys(one.domain for one in of_part))
         for name in (*domains, MEAN):
             seed = derive(0, "creativity", purpose(part), name)
-            for position, (model, values) in enumerate(models):
-                found = {
-                    key: (one.domain, value)
-                    for key, (one, value) in values.items()
+            for model, values in models.items():
+                found = [
+                    (one, value)
+                    for one, value in values.values()
                     if one.part == part and name in (one.domain, MEAN)
-                }
-                gains = [
-                    (domain, value - first[key][1]) for key, (domain, value) in found.items() if key in first
                 ]
-                index = _estimate(list(found.values()), domains, seed)
-                gain = _estimate(gains, domains, seed) if position else None
+                gains = [(one, value - first[one.key][1]) for one, value in found if one.key in first]
+                index = _estimate(found, domains, seed)
+                gain = None if values is first else _estimate(gains, domains, seed)
                 if index is not None:
                     yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
-def _estimate(found: Sequence[tuple[str, float]], domains: Sequence[str], seed: int) -> Estimate | None:
+def _estimate(
+    found: Sequence[tuple[ProblemResult, float]], domains: Sequence[str], seed: int
+) -> Estimate | None:
     """The mean over domains, which weigh alike however many problems they have; None where there is no problem."""
-    by_domain = [[value for of_domain, value in found if of_domain == domain] for domain in domains]
+    by_domain = ([value for one, value in found if one.domain == domain] for domain in domains)
     held = [values for values in by_domain if values]
     if not held:
         return None
-    values = np.array([value for of_domain in held for value in of_domain])
-    strata = [place for place, of_domain in enumerate(held) for _ in of_domain]
-    low, high = percentiles(bootstrap_means(values[:, None], seed=seed, strata=strata))
+    values_P1 = np.array([value for values in held for value in values])[:, None]
+    strata = [place for place, values in enumerate(held) for _ in values]
+    low, high = percentiles(bootstrap_means(values_P1, seed=seed, strata=strata))
     return Estimate(
-        problems=len(values), mean=fmean(map(fmean, held)), low=float(low[0]), high=float(high[0])
+        problems=len(values_P1), mean=fmean(map(fmean, held)), low=float(low[0]), high=float(high[0])
     )
-
-
-def _row(record: Mapping[str, Any]) -> Row:
-    index, gain = record["index"], record["gain"]
-    estimates = {"index": Estimate(**index), "gain": None if gain is None else Estimate(**gain)}
-    return Row(**{**record, **estimates})
