@@ -17,13 +17,12 @@ from statistics import fmean
 import numpy as np
 from pydantic import TypeAdapter
 
-from prorl.algo.pass_at_k import bootstrap_means, percentiles
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, encode_json, write_atomic
 from prorl.envs.seeds import derive, purpose
 from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, Ids, longest_matches
 from prorl.lab.evals.evaluation_store import Evaluation
-from prorl.lab.evals.statistics import MEAN, grouped
+from prorl.lab.evals.statistics import MEAN, curve, grouped
 from prorl.rollout.validation import KEPT, ProblemResult
 
 Values = Mapping[tuple[str, str, int, int], tuple[ProblemResult, float]]
@@ -193,8 +192,7 @@ def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
     first = next(iter(models.values()))
     problems = [one for values in models.values() for one, _ in values.values()]
     for part, of_part in grouped(problems, lambda one: one.part).items():
-        domains = list(dict.fromkeys(one.domain for one in of_part))
-        for name in (*domains, MEAN):
+        for name in dict.fromkeys([*(one.domain for one in of_part), MEAN]):
             seed = derive(0, "creativity", purpose(part), name)
             for model, values in models.items():
                 found = [
@@ -203,23 +201,17 @@ def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
                     if one.part == part and name in (one.domain, MEAN)
                 ]
                 gains = [(one, value - first[one.key][1]) for one, value in found if one.key in first]
-                index = _estimate(found, domains, seed)
-                gain = None if values is first else _estimate(gains, domains, seed)
+                index = _estimate(found, seed)
+                gain = None if values is first else _estimate(gains, seed)
                 if index is not None:
                     yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
-def _estimate(
-    found: Sequence[tuple[ProblemResult, float]], domains: Sequence[str], seed: int
-) -> Estimate | None:
-    """The mean over domains, which weigh alike however many problems they have; None where there is no problem."""
-    by_domain = ([value for one, value in found if one.domain == domain] for domain in domains)
-    held = [values for values in by_domain if values]
-    if not held:
+def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estimate | None:
+    if not found:
         return None
-    values_P1 = np.array([value for values in held for value in values])[:, None]
-    strata = [place for place, values in enumerate(held) for _ in values]
-    low, high = percentiles(bootstrap_means(values_P1, seed=seed, strata=strata))
-    return Estimate(
-        problems=len(values_P1), mean=fmean(map(fmean, held)), low=float(low[0]), high=float(high[0])
-    )
+    values_P1 = np.array([[value] for _, value in found])
+    index = curve("", [one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
+    domains = grouped(found, lambda one: one[0].domain).values()
+    mean = fmean(fmean(value for _, value in of_domain) for of_domain in domains)
+    return Estimate(problems=len(found), mean=mean, low=index.low[0], high=index.high[0])

@@ -17,10 +17,10 @@ import yaml
 from prorl import __version__
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.config.schema import RunConfig
-from prorl.control.events import Intervened, Ordered, StageEntered, Validated
+from prorl.control.events import Intervened, Validated
 from prorl.lab.results import NAMES, Gains, gain_table
-from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
-from prorl.run.history import RunHistory, describe
+from prorl.lab.tables import Number, Table, plain, to_markdown
+from prorl.run.history import RunHistory
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
@@ -63,11 +63,8 @@ def model_card(story: RunHistory, config: RunConfig, model: Exported) -> str:
 
 
 def _front_matter(config: RunConfig) -> str:
-    data: dict[str, Any] = {
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["prorl", "reinforcement-learning", "verifiable-rewards"],
-    }
+    data: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    data["tags"] = ["prorl", "reinforcement-learning", "verifiable-rewards"]
     path = config.model.path
     if path is not None and _HUB_ID.fullmatch(path) and not Path(path).exists():
         data["base_model"] = path
@@ -76,14 +73,14 @@ def _front_matter(config: RunConfig) -> str:
 
 def _summary(story: RunHistory, config: RunConfig, model: Exported) -> str:
     base = "a tiny base that knew only such tasks" if config.model.path is None else plain(config.model.path)
+    responses = story.steps.total("rollout_stats.rollouts")
+    tokens = int(story.steps.total("rollout_stats.sampled_tokens"))
     return (
         f"A language model of {_amount(model.parameters)} parameters ({plain(model.architecture)}, {model.dtype}), "
         "trained by prolonged reinforcement learning with verifiable rewards (ProRL v2), with prorl "
         f"{__version__}, on these tasks: {plain(', '.join(config.tasks))}. It began as {base}, and is the policy "
-        f"after step {model.step} of {config.steps}. Until then "
-        f"{story.steps.total('rollout_stats.rollouts'):,.0f} responses with "
-        f"{_amount(int(story.steps.total('rollout_stats.sampled_tokens')))} tokens were sampled and judged by "
-        "programs."
+        f"after step {model.step} of {config.steps}. Until then {responses:,.0f} responses with {_amount(tokens)} "
+        "tokens were sampled and judged by programs."
     )
 
 
@@ -136,19 +133,18 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
 
 
 def _validation_table(first: Validated, last: Validated, best: Validated) -> str:
-    validations = (first, last, best)
+    shown = (first, last, best)
     names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
-    rows: list[tuple[Cell, ...]] = []
-    for domain in [
-        *dict.fromkeys(domain for validation in validations for domain in validation.domains),
-        None,
-    ]:
-        scores = (
-            validation.score if domain is None else validation.domains.get(domain)
-            for validation in validations
+    domains = dict.fromkeys(domain for one in shown for domain in one.domains)
+    scores = {domain: [one.domains.get(domain) for one in shown] for domain in domains}
+    rows = (*scores.items(), ("mean", [one.score for one in shown]))
+    return to_markdown(
+        Table(
+            title="",
+            columns=("domain", *names),
+            rows=tuple((name, *(Number(value=one, form=".1%") for one in of_row)) for name, of_row in rows),
         )
-        rows.append((domain or "mean", *(Number(value=score, form=".1%") for score in scores)))
-    return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
+    )
 
 
 def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
@@ -157,21 +153,20 @@ def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
     )
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude=set(SECTIONS))
     yield fenced(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "yaml")
-    parents = story.branches
-    if parents:
-        yield f"The run is a branch of {plain(' of '.join(reversed(parents)))}."
-    born = story.references
-    if born:
+    if story.branches:
+        yield f"The run is a branch of {plain(' of '.join(reversed(story.branches)))}."
+    if story.references:
         yield "The references that the KL penalty was paid to:"
         columns = ("reference", "born after step", "reason", "parent", "policy of step", "optimizer")
         rows = (
-            (one.name, one.step, one.reason, one.parent or "", one.source_step, one.optimizer) for one in born
+            (one.name, one.step, one.reason, one.parent or "", one.source_step, one.optimizer)
+            for one in story.references
         )
         yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
-    told = [event for event in story.events if isinstance(event, (StageEntered, Intervened, Ordered))]
+    told = [mark.text for mark in story.marks if mark.kind in ("stage", "intervention", "roll back", "order")]
     if told:
         yield "Stages, interventions of detectors and orders of the operator:"
-        yield bullets(describe(event) for event in told)
+        yield bullets(told)
 
 
 def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[str]:
@@ -190,8 +185,7 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
                 f"{found.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
             )
     alarms = [event.detector for event in story.of(Intervened)]
-    hacking = alarms.count("reward_hacking")
-    if hacking:
+    if hacking := alarms.count("reward_hacking"):
         yield (
             f"The detector of reward hacking reported {hacking} times: part of the reward may have been earned by "
             "tricks. What it saw is said above."
@@ -212,10 +206,9 @@ def _going_on(story: RunHistory, config: RunConfig, model: Exported) -> Iterator
 
 
 def _amount(number: int) -> str:
-    for unit, size in (("B", 10**9), ("M", 10**6)):
-        if number >= size:
-            return f"{number / size:.1f}{unit}"
-    return f"{number:,}"
+    if number < 10**6:
+        return f"{number:,}"
+    return f"{number / 10**9:.1f}B" if number >= 10**9 else f"{number / 10**6:.1f}M"
 
 
 def bullets(texts: Iterable[str]) -> str:

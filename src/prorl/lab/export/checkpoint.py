@@ -27,6 +27,7 @@ from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.export.card import Exported, model_card
+from prorl.lab.measurement import newest
 from prorl.lab.results import gains, newest_pairs
 from prorl.learn.model import listed_eos_ids, load_model, load_tokenizer
 from prorl.run.checkpoint import commit
@@ -66,9 +67,7 @@ def export(
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
     store = RunStore.open(folder, report=say)
-    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
-    if checkpoint is None:
-        raise StorageError(f"{folder} has no checkpoint yet: export it after its first one")
+    checkpoint = newest(store) if step is None else store.checkpoint(step)
     config = check(store.config, str(folder / CONFIG))
     story = read_history(folder, up_to=checkpoint.step)
     for note in story.notes:
@@ -160,8 +159,7 @@ def _parameters(folder: Path) -> int:
     total = 0
     for path in folder.glob("*.safetensors"):
         with safe_open(path, framework="pt") as tensors:
-            names = tensors.keys()
-            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
     return total
 
 
@@ -169,7 +167,5 @@ def _prompt(story: RunHistory, step: int) -> str:
     """The shortest prompt among the last sample rollouts, as the model was asked it in training."""
     paths = sorted((story.folder / SAMPLES).glob("step_*.jsonl"))
     told = [path for path in paths if int(path.stem.removeprefix("step_")) <= step]
-    if not told:
-        return QUESTION
-    prompts = [json.loads(line)["prompt"] for line in told[-1].read_bytes().splitlines()]
-    return min(prompts, key=len, default=QUESTION)
+    lines = told[-1].read_bytes().splitlines() if told else []
+    return min((json.loads(line)["prompt"] for line in lines), key=len, default=QUESTION)
