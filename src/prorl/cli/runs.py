@@ -27,7 +27,7 @@ from prorl.envs.errors import ProrlError
 from prorl.run.layout import JOURNAL, RUNS, run_folder
 
 if TYPE_CHECKING:
-    from prorl.lab.evals.corpus import Corpus
+    from prorl.lab.evals.creativity import Corpus
 
 DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
 INDEX = "creativity.json"
@@ -239,7 +239,7 @@ def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
     """The corpus that the user names, or what the base of the run around an evaluation was warmed up on."""
     from prorl.config.recipe import check
     from prorl.data import warmup_texts
-    from prorl.lab.evals.corpus import Corpus, corpus_of_files
+    from prorl.lab.evals.creativity import Corpus, corpus_of_files
     from prorl.run.store import RunStore
 
     if given:
@@ -381,7 +381,7 @@ def export(
     """
 
     def work() -> None:
-        from prorl.lab.export.checkpoint import export as write
+        from prorl.lab.export import export as write
 
         folder, wanted = run_at(run)
         step = write(folder, target, step=wanted, dtype=dtype, say=say)

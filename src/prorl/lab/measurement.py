@@ -82,11 +82,7 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
 
 
 def newest(store: RunStore) -> Checkpoint:
-    """The newest whole checkpoint.
-
-    Raises:
-        StorageError: there is none.
-    """
+    """The newest whole checkpoint, or a `StorageError` that there is none."""
     checkpoint = store.latest_checkpoint()
     if checkpoint is None:
         raise StorageError(
@@ -100,11 +96,8 @@ def newest(store: RunStore) -> Checkpoint:
 
 def measure_base(store: RunStore, session: Session, console: Console, pulse: Pulse) -> None:
     """Measure the model a run starts from, once: a run that is begun again after a kill has it already."""
-    folder = store.folder / EVALS / MEASUREMENT
-    asked = asked_by(session.config, session.tasks)
-    if asked.questions and not model_file(folder, BASE).exists():
-        with held(folder, asked.rules()):
-            ask(asked, Subject(model=BASE, step=0), folder, session, console, pulse)
+    if not model_file(store.folder / EVALS / MEASUREMENT, BASE).exists():
+        _measure_served(Subject(model=BASE, step=0), store, session, console, pulse)
 
 
 def compare_with_base(store: RunStore, step: int, session: Session, console: Console, pulse: Pulse) -> None:
@@ -112,31 +105,38 @@ def compare_with_base(store: RunStore, step: int, session: Session, console: Con
 
     The training is done whatever becomes of its measurement, so one that fails is said and fails nothing.
     """
-    folder = store.folder / EVALS / MEASUREMENT
+    stored = model_file(store.folder / EVALS / MEASUREMENT, BASE)
     try:
-        asked = asked_by(session.config, session.tasks)
-        if not asked.questions:
-            return
-        base = read_evaluation(model_file(folder, BASE)) if model_file(folder, BASE).exists() else None
-        with held(folder, asked.rules()):
-            subject = Subject(model=step_name(step), step=step)
-            trained = ask(asked, subject, folder, session, console, pulse)
+        base = read_evaluation(stored) if stored.exists() else None
+        trained = _measure_served(Subject(model=step_name(step), step=step), store, session, console, pulse)
     except ProrlError as error:
         console.say(
             f"training is done, but step {step} was not compared with its base: {error}; "
             f"`prorl eval {store.folder} --name other` compares them in an evaluation of its own"
         )
         return
-    ks = (1, asked.samples) if asked.samples > 1 else (1,)
-    tables = rate_tables(trained, ks) if base is None else gain_tables(Pair(base=base, trained=trained), ks)
-    print_tables(tables, console.rich)
+    if trained is not None:
+        ks = tuple(sorted({1, trained.samples}))
+        tables = gain_tables(Pair(base=base, trained=trained), ks) if base else rate_tables(trained, ks)
+        print_tables(tables, console.rich)
+
+
+def _measure_served(
+    subject: Subject, store: RunStore, session: Session, console: Console, pulse: Pulse
+) -> Evaluation | None:
+    """Ask the policy that is served now what the recipe asks; None where it asks nothing."""
+    folder, asked = store.folder / EVALS / MEASUREMENT, asked_by(session.config, session.tasks)
+    if not asked.questions:
+        return None
+    with held(folder, asked.rules()):
+        return ask(asked, subject, folder, session, console, pulse)
 
 
 def forget_other_questions(folder: Path, session: Session) -> None:
     """Drop a branch's copy of its parent's measurement where its own recipe asks otherwise."""
-    measured = folder / EVALS / MEASUREMENT
-    if differing(measured, asked_by(session.config, session.tasks).rules()):
-        shutil.rmtree(measured)
+    folder = folder / EVALS / MEASUREMENT
+    if differing(folder, asked_by(session.config, session.tasks).rules()):
+        shutil.rmtree(folder)
 
 
 # -- an evaluation on demand
@@ -164,7 +164,13 @@ def evaluate(
     if slug(name) != name:
         raise StorageError(f"an evaluation cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
     source = find(model, console)
-    config = _config(source, model, recipe, settings)
+    if recipe is not None:
+        config = load_recipe(recipe, settings)
+    elif source.run is not None:
+        config = changed(check(source.run.config, str(source.run.folder)), {}, settings)
+    else:
+        raise ProrlError(f"{model} is no run; for a model, say whose problems it is asked: --recipe NAME")
+    config = build.settled(config)
     if ks[-1] > config.evaluation.samples:
         raise RecipeError(
             f"pass@{ks[-1]} needs as many responses per problem, not {config.evaluation.samples}: raise --samples, "
@@ -182,26 +188,17 @@ def evaluate(
         # The model first: its trainer may delete it soon.
         after = _measured(source, asked, folder, tasks, config, console)
         before = None if base is None else _measured(base, asked, folder, tasks, config, console)
-    if before is None:
-        tables = rate_tables(after, ks)
-    else:
-        pair = Pair(base=before, trained=after)
-        tables = evaluation_tables(pair, between(folder, before, after), ks)
+        middle = None if before is None else between(folder, before, after)
     console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
     if source.run is not None:
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
-    return tables
+    if before is None:
+        return rate_tables(after, ks)
+    return evaluation_tables(Pair(base=before, trained=after), middle, ks)
 
 
 def find(name: str, console: Console) -> Source:
-    """RUN, RUN@STEP (the run by directory or by its name below `runs/`), or else a model directory or hub id.
-
-    Reads a run's files only, so its trainer may be at work.
-
-    Raises:
-        ProrlError: the step is no number.
-        StorageError: the run has no such checkpoint, or it is damaged.
-    """
+    """RUN, RUN@STEP (the run by directory or by its name below `runs/`), or else a model directory or hub id."""
     folder, at, step = name.partition("@")
     place = next((path for path in (Path(folder), RUNS / folder) if (path / JOURNAL).exists()), None)
     if place is None:
@@ -216,11 +213,7 @@ def find(name: str, console: Console) -> Source:
 
 
 def base_of(store: RunStore) -> Source:
-    """The model that a run started from: its checkpoint of step 0, or its first reference, which is the same weights.
-
-    Raises:
-        StorageError: both are gone.
-    """
+    """The model that a run started from: its checkpoint of step 0, or its first reference of the same weights."""
     for path in (store.checkpoint_folder(0), store.folder / REFERENCES / FIRST_REFERENCE):
         if has_all_files(path):
             return _of_run(store, path, BASE, 0)
@@ -231,23 +224,16 @@ def base_of(store: RunStore) -> Source:
 
 
 def between(folder: Path, base: Evaluation, trained: Evaluation) -> Evaluation | None:
-    """The checkpoint in an evaluation that lies nearest to half of the way from `base` to `trained`.
-
-    None where none lies on it, and where there is no such way, as from a model from elsewhere.
-    """
-    start, end = base.step, trained.step
-    if start is None or end is None:
+    """The checkpoint in an evaluation nearest to half of the way from `base` to `trained`, if any lies on it."""
+    if base.step is None or trained.step is None:
         return None
+    start, end = base.step, trained.step
     steps = {step: path for path in models(folder) if (step := step_of(path)) and start < step < end}
     return read_evaluation(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
 
 
 def require_free_gpus(source: Source, config: RunConfig) -> None:
-    """Check that an evaluation leaves GPUs to a run that trains: a Ray of its own would count them as free.
-
-    Raises:
-        ProrlError: it would take them.
-    """
+    """Check that an evaluation leaves GPUs to a run that trains: a Ray of its own would count them as free."""
     own = config.backend == "ray" and config.cluster.address is None and config.device == "cuda"
     if own and source.run is not None and holder(source.run.folder) is not None:
         raise ProrlError(
@@ -260,14 +246,6 @@ def _of_run(store: RunStore, path: Path, model: str, step: int) -> Source:
     weights = verify(path).files.get(WEIGHTS, {}).get("sha256", "")
     tokenizer = store.folder / TOKENIZER
     return Source(model=model, step=step, weights=weights, path=path, tokenizer=tokenizer, run=store)
-
-
-def _config(source: Source, name: str, recipe: str | None, settings: Sequence[str]) -> RunConfig:
-    if recipe is not None:
-        return build.settled(load_recipe(recipe, settings))
-    if source.run is None:
-        raise ProrlError(f"{name} is no run; for a model, say whose problems it is asked: --recipe NAME")
-    return build.settled(changed(check(source.run.config, str(source.run.folder)), {}, settings))
 
 
 def _base(source: Source, against: str | None, console: Console) -> Source | None:
@@ -305,11 +283,7 @@ def _measured(
 
 
 def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
-    """What the section `evaluation` of a recipe asks.
-
-    Raises:
-        RecipeError: a domain has fewer problems than that.
-    """
+    """What the section `evaluation` of a recipe asks, or a `RecipeError` that a domain has fewer problems."""
     section = config.evaluation
     sizes = {"test": section.per_domain, "ood": section.ood_per_domain, "levels": section.per_level}
     try:

@@ -82,9 +82,6 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
     """The newest checkpoint, of step `up_to` at most, and the base of every evaluation of a run that has both.
 
     Answers and responses are not read.
-
-    Raises:
-        StorageError: an evaluation cannot be read.
     """
     pairs = []
     for name, files in evaluations(folder):

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from prorl.config.recipe import check, load_recipe, to_json
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.control.events import Resumed, Started
-from prorl.lab.export.card import Exported, model_card
+from prorl.lab.export import Exported, model_card
 from prorl.lab.results import Pair
 from prorl.lab.results import gains as gains_of
 from support.events import evaluated, intervened, order, reset, rollout_stats, stepped

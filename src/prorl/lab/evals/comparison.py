@@ -30,12 +30,11 @@ from prorl.envs.seeds import derive
 from prorl.lab.evals.statistics import MEAN, grouped, mean_over_domains, rates
 from prorl.rollout.validation import Part, ProblemResult
 
-SURE = 0.01
-"""p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost."""
-LEVEL = 0.05
-"""Intervals have 95 %. The p-value must agree, as the interval of a few problems that agree has no width."""
-LESS = 0.5
-"""A second half that gains less than this share of what the first half did is a plateau."""
+SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost
+LEVEL = (
+    0.05  # beside the 95 % interval, which has no width where a few problems agree, the p-value must agree
+)
+LESS = 0.5  # a second half that gains less than this share of what the first half did is a plateau
 FLIPS = 2_000
 ROUNDING = 1e-12
 
@@ -139,11 +138,8 @@ class TaskPattern:
 def paired(base: Iterable[ProblemResult], trained: Iterable[ProblemResult]) -> list[Move]:
     """The problems that both were judged on, in the base's order: a verifier's error may have cost either some."""
     after = {problem.key: problem for problem in trained if problem.samples}
-    return [
-        Move(base=problem, trained=after[problem.key])
-        for problem in base
-        if problem.samples and problem.key in after
-    ]
+    both = (problem for problem in base if problem.samples and problem.key in after)
+    return [Move(base=problem, trained=after[problem.key]) for problem in both]
 
 
 def sides(moves: Iterable[Move]) -> tuple[list[ProblemResult], list[ProblemResult]]:
@@ -174,13 +170,9 @@ def compare(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> list[
     """A row per domain, and last the mean over domains; none without problems."""
     groups = [*grouped(moves, lambda move: move.base.domain).items(), (MEAN, moves)]
     return [
-        Comparison(
-            label=label,
-            problems=len(members),
-            differences=differences(members, ks, seed=derive(seed, label)),
-        )
-        for label, members in groups
-        if members
+        Comparison(label=label, problems=len(of), differences=differences(of, ks, seed=derive(seed, label)))
+        for label, of in groups
+        if of
     ]
 
 
@@ -189,9 +181,6 @@ def differences(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> t
 
     The p-value is that of the sign-flip permutation test: were the two models alike, each problem's difference would
     as likely have the other sign.
-
-    Raises:
-        ValueError: there are no problems.
     """
     domains = [move.base.domain for move in moves]
     base_PK, trained_PK = (rates(problems, ks) for problems in sides(moves))

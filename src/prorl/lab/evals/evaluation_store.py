@@ -65,10 +65,7 @@ class Asked:
     seed: int
 
     def rules(self) -> dict[str, Any]:
-        """All of it as data; for the questions the levels of each task and a hash of every prompt.
-
-        The hash changes with the tasks' code, their weights and levels.
-        """
+        """All of it as data; instead of the questions the levels of each task and a hash of every prompt."""
         levels: dict[str, set[int]] = {}
         for problem in self.questions.get("levels", ()):
             levels.setdefault(problem.task, set()).add(problem.level)
@@ -88,11 +85,7 @@ class Asked:
 
 
 def write_evaluation(path: Path, evaluation: Evaluation) -> None:
-    """Store a model's results, whole or not at all.
-
-    Raises:
-        StorageError: there is no room.
-    """
+    """Store a model's results, whole or not at all."""
     import pyarrow
     from pyarrow import parquet
 
@@ -144,8 +137,7 @@ def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
                     f"the evaluation {folder} was asked otherwise ({'; '.join(differences)}): "
                     "ask the same again, or give this one another name with --name"
                 )
-            if differences or not (folder / RULES).exists():
-                write_atomic(folder / RULES, encode_json(rules, indent=1))
+            write_atomic(folder / RULES, encode_json(rules, indent=1))
             yield
     except BaseException:
         if made and not any(folder.rglob("*.parquet")):
@@ -157,16 +149,12 @@ def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
 
 
 def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
-    """What was asked otherwise in the folder's evaluation; nothing where there is none yet.
-
-    Raises:
-        StorageError: the rules stored there are damaged.
-    """
+    """What was asked otherwise in the folder's evaluation; nothing where there is none yet."""
     path = folder / RULES
+    if not path.exists():
+        return []
     try:
         return list(_differences(json.loads(path.read_bytes()), json.loads(encode_json(rules))))
-    except FileNotFoundError:
-        return []
     except ValueError as error:
         raise StorageError(
             f"{path} is not JSON ({error}); restore it, or delete the evaluation and measure again"
@@ -175,18 +163,17 @@ def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
 
 def evaluations(folder: Path) -> list[tuple[str, tuple[Path, ...]]]:
     """The evaluations of a run by name, each with its models' files as `models` orders them."""
-    found = (
-        (place.name, models(place)) for place in sorted((folder / EVALS).glob("[!.]*")) if place.is_dir()
-    )
-    return [(name, files) for name, files in found if files]
+    return [
+        (place.name, files) for place in sorted((folder / EVALS).glob("[!.]*")) if (files := models(place))
+    ]
 
 
 def models(folder: Path) -> tuple[Path, ...]:
     """The models' files of one evaluation: the base, checkpoints by step, then others."""
 
-    def order(path: Path) -> tuple[int, int, str]:
+    def order(path: Path) -> tuple[bool, bool, int, str]:
         step = step_of(path)
-        return 0 if path.stem == BASE else 1 if step is not None else 2, step or 0, path.stem
+        return path.stem != BASE, step is None, step or 0, path.stem
 
     return tuple(sorted(folder.glob("[!.]*.parquet"), key=order))
 

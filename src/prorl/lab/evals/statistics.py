@@ -41,11 +41,7 @@ class Curve:
     high: tuple[float, ...]
 
     def at(self, k: int) -> float:
-        """The rate at k.
-
-        Raises:
-            ValueError: this k was not asked for.
-        """
+        """The rate at k."""
         return self.rates[self.ks.index(k)]
 
 
@@ -79,22 +75,12 @@ def curve(
     rates_PK: Array | None = None,
     seed: int = 0,
 ) -> Curve:
-    """The curve of a set of problems: of pass@k, or of the rates given per problem.
-
-    Raises:
-        ValueError: there are no problems.
-    """
+    """The curve of a set of problems: of pass@k, or of the rates given per problem."""
     values = rates(problems, ks) if rates_PK is None else rates_PK
     domains = [problem.domain for problem in problems]
-    low, high = percentiles(bootstrap_means(values, seed=seed, strata=domains))
-    return Curve(
-        label=label,
-        problems=len(problems),
-        ks=tuple(ks),
-        rates=tuple(mean_over_domains(values, domains)),
-        low=tuple(low.tolist()),
-        high=tuple(high.tolist()),
-    )
+    ends = percentiles(bootstrap_means(values, seed=seed, strata=domains))
+    means, low, high = map(tuple, (mean_over_domains(values, domains), *(end.tolist() for end in ends)))
+    return Curve(label=label, problems=len(problems), ks=tuple(ks), rates=means, low=low, high=high)
 
 
 def mean_rates(problems: Sequence[ProblemResult], ks: Sequence[int]) -> list[float]:
@@ -138,9 +124,7 @@ def _common(
 ) -> list[ProblemResult]:
     """The problems that count in the results of every model."""
     shared = [{problem.key for problem in other if counts(problem)} for other in others]
-    return [
-        problem for problem in problems if counts(problem) and all(problem.key in keys for keys in shared)
-    ]
+    return [one for one in problems if counts(one) and all(one.key in keys for keys in shared)]
 
 
 def majority_rates(
