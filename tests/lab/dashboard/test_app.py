@@ -67,7 +67,6 @@ def test_an_order_that_moves_a_hparam_far_is_given_once_it_is_confirmed(client, 
     ("changes", "status"),
     [
         ({"authorization": None}, 401),
-        ({"authorization": "Bearer "}, 401),
         ({"authorization": f"Bearer {TOKEN}x"}, 401),
         ({"authorization": f"Bearer {TOKEN[:-1]}"}, 401),
         ({"authorization": f"Basic {TOKEN}"}, 401),
@@ -79,7 +78,6 @@ def test_an_order_that_moves_a_hparam_far_is_given_once_it_is_confirmed(client, 
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-site"}, 403),
         ({"content-type": "text/plain"}, 415),
-        ({"content-type": "application/x-www-form-urlencoded"}, 415),
         ({"content-type": None}, 415),
         ({"host": "evil.example"}, 421),
         ({"host": "evil.example:8787", "origin": "http://evil.example:8787"}, 421),
@@ -95,17 +93,14 @@ def test_a_program_gives_orders_without_being_a_browser(client, root):
     assert order(client, **{"origin": None, "sec-fetch-site": None}).status_code == 200
 
 
+NO_ORDERS = (b"", b"{", b"[]", b"null", b'{"words": "pause"}', b'{"words": [1]}', b"[" * 9000, b"\xff")
+
+
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"null", b'{"words": "pause"}', b'{"words": [1]}', b"[" * 9000, b"\xff"],
+    ("content", "status"), [*((content, 400) for content in NO_ORDERS), (b" " * (MAX_ORDER + 1), 413)]
 )
-def test_what_is_no_order_is_refused(client, root, content):
-    assert order(client, content=content).status_code == 400
-    assert inbox(root) == b""
-
-
-def test_more_than_any_order_is_not_read(client, root):
-    assert order(client, content=b" " * (MAX_ORDER + 1)).status_code == 413
+def test_what_is_no_order_or_more_than_any_is_refused(client, root, content, status):
+    assert order(client, content=content).status_code == status
     assert inbox(root) == b""
 
 
@@ -143,7 +138,7 @@ def test_without_a_token_nobody_gives_orders_and_orders_are_posted(root):
 
 # -- names
 
-ELSEWHERE = [
+ELSEWHERE = (
     "nowhere",
     "%2e%2e",
     "..%2fruns%2fnano",
@@ -152,15 +147,14 @@ ELSEWHERE = [
     "/etc",
     "nano%00",
     "nano/evals",
-]
+)
 
 
 @pytest.mark.parametrize("name", [*ELSEWHERE, ""])
 def test_a_name_that_is_no_run_finds_nothing(client, root, name):
     assert order(client, name=name).status_code == 404
     assert client.get(f"/run/{name}").status_code == 404
-    if name:  # without one it is the list of runs
-        assert client.get(f"/events/{name}").status_code == 404
+    assert not name or client.get(f"/events/{name}").status_code == 404  # without one it is the list of runs
     assert inbox(root) == b""
 
 
