@@ -176,7 +176,11 @@ def test_what_failed_and_was_mended_is_kept_beside_the_results(tmp_path):
 
 
 def test_every_part_is_measured_on_its_own_problems(tmp_path):
-    evaluation = measured(tmp_path)
+    seen = []
+    evaluation = measured(tmp_path, watch=lambda done, total: seen.append((done, total)))
+    total = sum(map(len, ASKED.values()))
+    assert seen[0] == (PROBLEMS_AT_A_TIME, total)
+    assert seen[-1] == (total, total)
     for part, problems in ASKED.items():
         of_part = [result for result in evaluation.problems if result.part == part]
         assert [(r.task, r.level, r.index) for r in of_part] == [(p.task, p.level, p.index) for p in problems]
@@ -218,14 +222,6 @@ def test_what_other_weights_left_behind_is_not_taken_up(tmp_path):
     assert evaluation.weights == "other"
 
 
-def test_progress_counts_up_to_all_problems_of_all_parts(tmp_path):
-    seen = []
-    asked = questions(TASKS, per_domain=20, ood=4, per_level=0)
-    measured(tmp_path, asked=asked, watch=lambda done, total: seen.append((done, total)))
-    assert [done for done, _ in seen] == [PROBLEMS_AT_A_TIME, 40, 52]
-    assert {total for _, total in seen} == {52}
-
-
 def test_a_better_policy_measures_better(tmp_path):
     asked = questions(TASKS, per_domain=40, ood=0, per_level=0)
     for skill in (0.2, 0.8):
@@ -233,20 +229,18 @@ def test_a_better_policy_measures_better(tmp_path):
         assert sum(found.values()) / len(found) == pytest.approx(skill, abs=0.1)
 
 
-def test_a_chunk_that_cannot_be_judged_costs_the_evaluation_nothing_else(tmp_path):
-    evaluation = measured(tmp_path, asked=WITH_LOST, judge=Broken(LOST))
-    assert [problem.prompt for problem in evaluation.problems] == [
-        problem.prompt for problem in ASKED["test"]
-    ]
-
-
-def test_a_chunk_that_could_not_be_judged_is_asked_again(tmp_path):
+def test_a_chunk_that_cannot_be_judged_costs_nothing_else_and_is_asked_again(tmp_path):
     with pytest.raises(Killed):
         measured(tmp_path, asked=WITH_LOST, judge=Broken(LOST), watch=killed_after(1))
-    assert len(measured(tmp_path, asked=WITH_LOST).problems) == 1 + len(ASKED["test"])
+    asked = [problem.prompt for problem in ASKED["test"]]
+    (tmp_path / "other").mkdir()
+    evaluation = measured(tmp_path / "other", asked=WITH_LOST, judge=Broken(LOST))
+    assert [problem.prompt for problem in evaluation.problems] == asked
+    evaluation = measured(tmp_path, asked=WITH_LOST)
+    assert [problem.prompt for problem in evaluation.problems] == [LOST[0].prompt, *asked]
 
 
-def test_a_evaluation_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):
+def test_an_evaluation_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):
     with pytest.raises(VerifierError, match="no luck"):
         measured(tmp_path, asked={"ood": LOST}, judge=Broken(LOST))
     assert not (tmp_path / "base.parquet").exists()

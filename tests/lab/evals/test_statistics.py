@@ -92,16 +92,6 @@ def test_equals_trying_every_choice_of_k_responses(votes, silent):
     assert majority_rates([problem], ks, draws=20_000)[0] == pytest.approx(exact, abs=0.015)
 
 
-def test_all_responses_need_no_chance():
-    assert majority_rates([voted({"a": (3, True), "b": (2, False)})], (5,), draws=1)[0, 0] == 1.0
-    assert majority_rates([voted({"a": (2, True), "b": (2, False)})], (4,), draws=1)[0, 0] == 0.5
-
-
-def test_one_response_is_pass_at_1():
-    problem = voted({"a": (3, True), "b": (5, False)}, silent=2)
-    assert majority_rates([problem], (1,), draws=20_000)[0, 0] == pytest.approx(0.3, abs=0.015)
-
-
 def test_an_answer_judged_both_ways_counts_by_its_share():
     problem = result(1, 3, votes=(*voted({"a": (1, True)}).votes, *voted({"a": (2, False)}).votes))
     assert majority_rates([problem], (3,))[0, 0] == pytest.approx(1 / 3)
