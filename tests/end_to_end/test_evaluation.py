@@ -189,28 +189,23 @@ def test_training_that_is_done_does_not_fail_by_its_measurement(run):
     assert read_history(run).health == "done"
 
 
-def test_a_model_is_asked_the_problems_of_a_recipe(recipe, models, workplace):
+def test_a_model_is_asked_the_problems_of_a_recipe_and_compared_with_a_run(
+    recipe, models, workplace, studied
+):
     text = done("eval", models["qwen3"], "--recipe", recipe, "--against", models["llama"], *FEW)
     assert "held-out problems" in text
     (folder,) = (workplace / "evals").glob("*/evaluation")
     assert len(list(folder.glob("*.parquet"))) == 2
     assert folder.parent.name.endswith("qwen3")
-
-
-def test_a_run_may_be_compared_with_any_model(studied, models, tmp_path):
-    out = tmp_path / "elsewhere"
-    text = done("eval", studied, *FEW, "--against", models["llama"], "--out", out)
+    text = done("eval", studied, *FEW, "--against", models["llama"], "--out", "elsewhere")
     assert "→ step 3: held-out problems" in text
-    assert len(list((out / "evaluation").glob("*.parquet"))) == 2
+    assert len(list((workplace / "elsewhere" / "evaluation").glob("*.parquet"))) == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ("no-such-run",),
-            "no-such-run is no run; for a model, say whose problems it is asked: --recipe NAME",
-        ),
+        (("no-such-run",), "no-such-run is no run; for a model, say whose problems it is asked: --recipe"),
         (("RUN@77",), "has no checkpoint of step 77"),
         (("RUN@last",), "say RUN@STEP, with the number of a step"),
         (("RUN@²",), "say RUN@STEP, with the number of a step"),
@@ -219,7 +214,6 @@ def test_a_run_may_be_compared_with_any_model(studied, models, tmp_path):
         (("RUN", "--k", "9" * 5000), "and none above 65536"),
         (("RUN", "--samples", 99_999_999_999), "evaluation.samples"),
         (("RUN", "--per-domain", 99_999_999_999), "evaluation.per_domain"),
-        (("RUN", "--ood", 99_999_999_999), "evaluation.ood_per_domain"),
         (("RUN", "--per-level", 99_999_999_999), "evaluation.per_level"),
         (("RUN", "--k", 8, "--samples", 4), "pass@8 needs as many responses per problem, not 4"),
         (("RUN", "--name", "../up"), "an evaluation cannot be called"),
@@ -272,23 +266,17 @@ def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run
     assert [path.stem for path in models_of(workplace / "other" / "evals" / "measurement")] == ["step_000003"]
 
 
-def test_the_checkpoint_is_measured_before_its_trainer_may_delete_it(run, monkeypatch):
-    sit = measurement.ask_problems
+@pytest.mark.parametrize("early", [False, True])
+def test_a_checkpoint_may_be_deleted_by_its_trainer_once_it_is_measured(run, monkeypatch, early):
+    module, name = (measurement.build, "build_tasks") if early else (measurement, "ask_problems")
+    act = getattr(module, name)
 
     def deleting(*arguments, **named):
         shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
-        return sit(*arguments, **named)
+        return act(*arguments, **named)
 
-    monkeypatch.setattr(measurement, "ask_problems", deleting)
-    assert "base → step 3: held-out problems" in done("eval", run, *FEW)
-
-
-def test_a_checkpoint_that_was_deleted_meanwhile_is_told(run, monkeypatch):
-    build = measurement.build.build_tasks
-
-    def deleting(config):
-        shutil.rmtree(run / "checkpoints" / "step_000003", ignore_errors=True)
-        return build(config)
-
-    monkeypatch.setattr(measurement.build, "build_tasks", deleting)
-    assert "step_000003 was deleted meanwhile" in refused("eval", run, *FEW)
+    monkeypatch.setattr(module, name, deleting)
+    if early:
+        assert "step_000003 was deleted meanwhile" in refused("eval", run, *FEW)
+    else:
+        assert "base → step 3: held-out problems" in done("eval", run, *FEW)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -29,16 +29,13 @@ from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.measurement import newest
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
-from prorl.lab.tables import Number, Table, plain, to_markdown
+from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
 from prorl.run.resume import hash_files
 from prorl.run.store import RunStore
 from prorl.types import HParams
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -57,9 +54,7 @@ class Exported:
     architecture: str
     dtype: str
     context: int | None  # tokens
-    temperature: float
-    top_p: float
-    response_limit: int  # tokens
+    hparams: HParams  # of the last step
     chat: bool  # whether the tokenizer has a chat template
     prompt: str  # one that the model was asked in training
     gains: tuple[Gains, ...] = ()
@@ -100,9 +95,9 @@ def export(
         _write_model(checkpoint.path, aside, dtype)
         shutil.copytree(tokenizer, aside, dirs_exist_ok=True)
         shutil.copyfile(folder / CONFIG, aside / RECIPE)
-        generation = _generation(aside, checkpoint.path, _last_hparams(story, config))
-        generation.save_pretrained(aside)
-        card = model_card(story, config, _exported(story, checkpoint.step, aside, generation))
+        hparams = _last_hparams(story, config)
+        _write_generation(aside, checkpoint.path, hparams)
+        card = model_card(story, config, _exported(story, checkpoint.step, aside, hparams))
         # Half a surrogate pair, which a tokenizer may leave in a text, has no UTF-8.
         (aside / CARD).write_text(card, encoding="utf-8", errors="replace")
 
@@ -146,15 +141,15 @@ def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
             shutil.copyfile(path, aside / path.name)
 
 
-def _generation(tokenizer: Path, checkpoint: Path, hparams: HParams) -> GenerationConfig:
+def _write_generation(aside: Path, checkpoint: Path, hparams: HParams) -> None:
     """Sampling as in training: the base's own settings, as for top-k, did not hold there."""
     from transformers import GenerationConfig
 
     from prorl.learn.model import listed_eos_ids, load_tokenizer
 
-    tokens = load_tokenizer(tokenizer)
+    tokens = load_tokenizer(aside)
     base = GenerationConfig.from_pretrained(checkpoint)
-    return GenerationConfig(
+    GenerationConfig(
         do_sample=True,
         temperature=hparams.temperature,
         top_p=hparams.top_p,
@@ -163,10 +158,10 @@ def _generation(tokenizer: Path, checkpoint: Path, hparams: HParams) -> Generati
         bos_token_id=base.bos_token_id,
         eos_token_id=list(listed_eos_ids(base, tokens)),
         pad_token_id=tokens.eos_token_id if tokens.pad_token_id is None else tokens.pad_token_id,
-    )
+    ).save_pretrained(aside)
 
 
-def _exported(story: RunHistory, step: int, aside: Path, generation: GenerationConfig) -> Exported:
+def _exported(story: RunHistory, step: int, aside: Path, hparams: HParams) -> Exported:
     """What the card says of the files themselves."""
     from prorl.learn.model import load_tokenizer
 
@@ -177,9 +172,7 @@ def _exported(story: RunHistory, step: int, aside: Path, generation: GenerationC
         architecture=model["model_type"],
         dtype=model["dtype"],
         context=model.get("max_position_embeddings"),
-        temperature=generation.temperature,
-        top_p=generation.top_p,
-        response_limit=generation.max_new_tokens,
+        hparams=hparams,
         chat=bool(load_tokenizer(aside).chat_template),
         prompt=_prompt(story, step),
         gains=tuple(one for pair in newest_pairs(story.folder, up_to=step) for one in gains(pair)),
@@ -274,9 +267,10 @@ def _use(config: RunConfig, model: Exported) -> Iterator[str]:
         'print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))',
         "python",
     )
+    hparams = model.hparams
     yield (
-        f"`generation_config.json` samples as in training: temperature {model.temperature:g}, top-p {model.top_p:g}, "
-        f"at most {model.response_limit} tokens. `manifest.json` has the hash of every file."
+        f"`generation_config.json` samples as in training: temperature {hparams.temperature:g}, top-p "
+        f"{hparams.top_p:g}, at most {hparams.response_limit} tokens. `manifest.json` has the hash of every file."
     )
 
 
@@ -302,15 +296,13 @@ def _validation_table(first: Validated, last: Validated, best: Validated) -> str
     shown = (first, last, best)
     names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
     domains = dict.fromkeys(domain for one in shown for domain in one.domains)
+    scores: dict[str, list[float | None]]
     scores = {domain: [one.domains.get(domain) for one in shown] for domain in domains}
-    rows = (*scores.items(), ("mean", [one.score for one in shown]))
-    return to_markdown(
-        Table(
-            title="",
-            columns=("domain", *names),
-            rows=tuple((name, *(Number(value=one, form=".1%") for one in of_row)) for name, of_row in rows),
-        )
-    )
+    scores["mean"] = [one.score for one in shown]
+    rows: list[tuple[Cell, ...]] = []
+    for name, of_name in scores.items():
+        rows.append((name, *(Number(value=one, form=".1%") for one in of_name)))
+    return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
 
 
 def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
@@ -324,10 +316,10 @@ def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
     if story.references:
         yield "The references that the KL penalty was paid to:"
         columns = ("reference", "born after step", "reason", "parent", "policy of step", "optimizer")
-        rows = (
+        rows = [
             (one.name, one.step, one.reason, one.parent or "", one.source_step, one.optimizer)
             for one in story.references
-        )
+        ]
         yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
     told = [mark.text for mark in story.marks if mark.kind in ("stage", "intervention", "roll back", "order")]
     if told:
@@ -343,7 +335,7 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
     if config.model.path is None:
         yield "Its base learned only from solutions of such tasks, so it knows no language beyond them."
     context = "" if model.context is None else f" Its context is {model.context} tokens, prompt included."
-    yield f"Longer responses than {model.response_limit} tokens were cut off in training.{context}"
+    yield f"Longer responses than {model.hparams.response_limit} tokens were cut off in training.{context}"
     for found in model.gains:
         for worse in (one for one in found.rows[-1].differences if one.high < 0):
             yield (

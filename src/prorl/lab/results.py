@@ -110,21 +110,15 @@ def model_name(model: Subject | Responses) -> str:
 # -- tables
 
 
-def gain_table(found: Gains, title: str, *, folded: bool = False) -> Table:
+def gain_table(found: Gains, title: str) -> Table:
     """Base → trained, a row per domain; gains are points with 95 % intervals over problems."""
     ks = [of_k.k for of_k in found.rows[0].differences]
-    return Table(
-        title=title,
-        columns=("domain", "problems", *(name for k in ks for name in (f"pass@{k}", f"gain in pass@{k}"))),
-        rows=tuple(
-            (
-                *(row.label, row.problems),
-                *(cell for of_k in row.differences for cell in (_rate_cell(of_k), difference_cell(of_k))),
-            )
-            for row in found.rows
-        ),
-        folded=folded,
-    )
+    columns = ("domain", "problems", *(name for k in ks for name in (f"pass@{k}", f"gain in pass@{k}")))
+    rows: list[tuple[Cell, ...]] = []
+    for row in found.rows:
+        cells = (cell for of_k in row.differences for cell in (_rate_cell(of_k), difference_cell(of_k)))
+        rows.append((row.label, row.problems, *cells))
+    return Table(title=title, columns=columns, rows=tuple(rows))
 
 
 def _rate_cell(found: Difference) -> Number:
@@ -143,15 +137,14 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     tables = []
     for part, title in PARTS.items():
         problems = [problem for problem in evaluation.problems if problem.part == part]
-        rows = tuple(
-            (label, len(members), *(Number(value=rate, form=SHARE) for rate in mean_rates(members, ks)))
-            for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)]
-            if members
-        )
+        rows: list[tuple[Cell, ...]] = []
+        for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)] if problems else []:
+            cells = (Number(value=rate, form=SHARE) for rate in mean_rates(members, ks))
+            rows.append((label, len(members), *cells))
         if rows:
             columns = ("task", "problems", *(f"pass@{k}" for k in ks))
             name = f"{model_name(evaluation)}: {title} problems"
-            tables.append(Table(title=name, columns=columns, rows=rows))
+            tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
     return tables
 
 
@@ -181,13 +174,12 @@ def evaluation_tables(pair: Pair, between: Evaluation | None, ks: Sequence[int])
 
 
 def _curve_table(moves: Sequence[Move], ks: Sequence[int], title: str) -> Table:
-    *_, mean = compare(moves, ks)
     rows = tuple(
         (
             *(str(of_k.k), Number(value=of_k.base, form=SHARE), Number(value=of_k.trained, form=SHARE)),
             *(difference_cell(of_k), Number(value=of_k.p, form=".2g")),
         )
-        for of_k in mean.differences
+        for of_k in compare(moves, ks)[-1].differences
     )
     return Table(title=title, columns=("k", "base", "model", "gain", "p"), rows=rows)
 
@@ -320,11 +312,15 @@ def creativity_tables(found: Creativity) -> list[Table]:
         rows: list[tuple[Cell, ...]] = []
         for domain in dict.fromkeys(domain for domain, _ in of_part):
             several = [of_part.get((domain, model)) for model in names]
-            pairs = (
-                (_estimate(row and row.index, ".2f"), _estimate(row and row.gain, "+.2f")) for row in several
-            )
-            index, _, *others = (cell for pair in pairs for cell in pair)
-            rows.append((domain, index, *others))
+            cells = [
+                _estimate(estimate, form)
+                for row in several
+                for estimate, form in (
+                    (row.index if row else None, ".2f"),
+                    (row.gain if row else None, "+.2f"),
+                )
+            ]
+            rows.append((domain, cells[0], *cells[2:]))
         if rows:
             name = f"Creativity index ({lengths}): {title} problems"
             tables.append(Table(title=name, columns=tuple(columns), rows=tuple(rows)))

@@ -57,18 +57,15 @@ def composed(page: RunPage, found) -> dict[str, str]:
     return seen
 
 
-def test_a_page_follows_its_run(page, run):
-    assert ">2<" in html(page.look())["health"]
+def test_a_page_follows_its_run_and_makes_nothing_again_that_did_not_change(page, run):
+    first, second = page.look(), page.look()
+    same = {one.key for one, other in zip(first, second, strict=True) if one is other}
+    assert {section.key for section in first} - same == {"health"}  # it tells the time
+    assert ">2<" in html(first)["health"]
     append(run, stepped(3), reset(3))
     seen = html(page.look())
     assert ">3<" in seen["health"]
     assert "reference reset at step 3" in seen["health"]
-
-
-def test_what_did_not_change_is_not_made_again(page, run):
-    first, second = page.look(), page.look()
-    same = {one.key for one, other in zip(first, second, strict=True) if one is other}
-    assert {section.key for section in first} - same == {"health"}  # it tells the time
 
 
 def test_rollouts_come_as_they_are_written(page, run):
@@ -121,18 +118,14 @@ def test_what_breaks_the_reader_is_a_sentence_as_long_as_it_lasts(page, run, spo
     assert "trouble" not in html(page.look())
 
 
-def test_a_damaged_journal_is_said_and_the_rest_shown(page, run):
+def test_a_damaged_journal_is_said_and_the_rest_shown_and_a_run_that_vanishes_is_no_disaster(page, run):
     with (run / "journal.jsonl").open("ab") as file:
         file.write(b"{\n" + b'{"kind": "dreamt", "step": 3}\n')
     seen = html(page.look())["health"]
     assert "damaged at line " in seen
     assert "1 more line" in seen
-
-
-def test_a_run_that_vanishes_is_no_disaster(page, run):
-    page.look()
-    for path in (run / "journal.jsonl", run / "config.json"):
-        path.unlink()
+    for name in ("journal.jsonl", "config.json"):
+        (run / name).unlink()
     assert "cannot be read" in html(page.look())["health"]
 
 
@@ -144,16 +137,12 @@ def test_the_list_follows_all_runs(run):
     assert ">2<" in html(page.look())["runs"]
     append(run, stepped(3))
     RunStore.create(run.parent / "group" / "other", to_json(recipe()))
-    seen = html(page.look())["runs"]
-    assert ">3<" in seen
-    assert 'href="/run/group/other"' in seen
-
-
-def test_a_run_that_dies_without_a_word_is_noticed(run):
-    page = RunsPage(run.parent)
     with RunStore.open(run):
-        assert "running" in html(page.look())["runs"]
-    assert "crashed" in html(page.look())["runs"]
+        seen = html(page.look())["runs"]
+        assert ">3<" in seen
+        assert "running" in seen
+        assert 'href="/run/group/other"' in seen
+    assert "crashed" in html(page.look())["runs"]  # without a word
 
 
 def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
@@ -195,17 +184,13 @@ def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
     assert "to be read" not in seen[2]
 
 
-def test_runs_that_go_on_stand_before_those_that_rest(run):
+def test_runs_that_go_on_stand_before_those_that_rest_and_say_how_long(page, run):
     RunStore.create(run.parent / "a", to_json(recipe()))
     append(run.parent / "a", Started(config_hash="c", reference_hash="a"), Stopped(step=0, reason="done"))
     with RunStore.open(run):
         seen = html(RunsPage(run.parent).look())["runs"]
-    assert seen.index("/run/nano") < seen.index("/run/a")
-
-
-def test_time_to_go_is_told_of_runs_that_go(page, run):
-    with RunStore.open(run):
         assert "to go at this rate" in html(page.look())["health"]
+    assert seen.index("/run/nano") < seen.index("/run/a")
     assert "to go at this rate" not in html(page.look())["health"]
 
 
@@ -229,11 +214,8 @@ def root(tmp_path):
     return tmp_path / "runs"
 
 
-def test_runs_lie_in_the_folder_or_one_level_below(root):
+def test_runs_lie_in_the_folder_or_one_level_below_unless_it_is_a_run(root):
     assert find_runs(root) == {"a": root / "a", "group/b": root / "group" / "b"}
-
-
-def test_a_folder_that_is_a_run_is_the_only_one(root):
     assert find_runs(root / "a") == {"a": root / "a"}
 
 

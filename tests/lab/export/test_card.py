@@ -13,6 +13,8 @@ from markdown_it import MarkdownIt
 from prorl.config.recipe import check, load_recipe, to_json
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.control.events import Resumed, Started
+from prorl.control.plan import hparams_now, make_plan
+from prorl.control.state import RunState
 from prorl.lab.export import Exported, model_card
 from prorl.lab.results import Pair
 from prorl.lab.results import gains as gains_of
@@ -27,9 +29,7 @@ MODEL = Exported(
     architecture="qwen3",
     dtype="float32",
     context=256,
-    temperature=1.0,
-    top_p=0.95,
-    response_limit=80,
+    hparams=hparams_now(make_plan(load_recipe("nano")), RunState()),
     chat=True,
     prompt="make 24",
 )
