@@ -20,8 +20,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from prorl.lab.evals.corpus import corpus_of_files, longest_matches
-from prorl.lab.evals.creativity import Lengths, creativity_index
+from prorl.lab.evals.creativity import Lengths, corpus_of_files, creativity_index, longest_matches
 
 VOCABULARY = 200_000
 EXPONENT = 1.0  # of Zipf's law

@@ -41,7 +41,7 @@ LIGHT = [
     "prorl.cluster.estimate",
     "prorl.lab.watch.console",
     "prorl.lab.report.compare",
-    "prorl.lab.export.card",
+    "prorl.lab.export",
     *modules(prorl.envs),
     *modules(prorl.run),
     *modules(prorl.control),

@@ -81,13 +81,8 @@ def test_greedy_text_is_the_engines(exported):
     )
     renderer = ChatRenderer(tokenizer)
     for draw, prompt in enumerate(PROMPTS):
-        request = Request(
-            draw=draw,
-            prompt=renderer.encode(prompt),
-            samples=1,
-            seed=0,
-            sampling=Sampling(temperature=0.0, top_p=1.0, limit=16),
-        )
+        sampling = Sampling(temperature=0.0, top_p=1.0, limit=16)
+        request = Request(draw=draw, prompt=renderer.encode(prompt), samples=1, seed=0, sampling=sampling)
         engine.submit(request)
         (completion,) = engine.poll()
         inputs = torch.tensor([request.prompt])
@@ -101,14 +96,12 @@ def test_sampled_text_ends_where_a_response_does(exported):
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        output = model.generate(**inputs, num_return_sequences=32)
-    ends = set(eos_ids(model.generation_config, tokenizer))
-    lengths = set()
-    for row in output[:, inputs["input_ids"].shape[1] :].tolist():
-        length = next((at for at, token in enumerate(row, start=1) if token in ends), len(row))
+        output = model.generate(**inputs, num_return_sequences=32)[:, inputs["input_ids"].shape[1] :].tolist()
+    ends = set(eos_ids(model, tokenizer))
+    lengths = [next((at for at, token in enumerate(row, 1) if token in ends), len(row)) for row in output]
+    for row, length in zip(output, lengths, strict=True):
         assert set(row[length:]) <= {tokenizer.pad_token_id}
-        lengths.add(length)
-    assert len(lengths) > 1
+    assert len(set(lengths)) > 1
     assert max(lengths) <= 16
 
 
@@ -119,16 +112,6 @@ def test_rounded_weights_are_the_checkpoints_rounded(trained, tmp_path):
     rounded = load_file(tmp_path / "half" / "model.safetensors")
     assert rounded.keys() == stored.keys()
     assert all(torch.equal(rounded[name], stored[name].bfloat16()) for name in stored)
-
-
-def test_the_usage_in_the_card_runs(exported, monkeypatch):
-    card = (exported / "README.md").read_text()
-    code = re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1]
-    monkeypatch.chdir(exported)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        exec(code, {})
-    assert said.getvalue().endswith("\n")
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gpt_neox"])
@@ -143,25 +126,23 @@ def test_other_architectures_load_too(architecture, write_recipe, workplace):
 
 
 def test_it_holds_what_is_needed_and_nothing_of_the_trainer(trained, exported):
-    assert folders(exported) == [
-        "README.md",
-        "chat_template.jinja",
-        "config.json",
-        "generation_config.json",
-        "manifest.json",
-        "model.safetensors",
-        "prorl_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ]
+    mine = ("README.md", "generation_config.json", "manifest.json", "prorl_config.json")
+    model = ("config.json", "model.safetensors")
+    tokenizer = ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")
+    assert folders(exported) == sorted((*mine, *model, *tokenizer))
     assert (exported / "prorl_config.json").read_bytes() == (trained / "config.json").read_bytes()
     assert verify(exported).about["step"] == 3
 
 
-def test_the_card_tells_the_validations_of_the_journal(trained, exported):
+def test_the_card_tells_the_validations_of_the_journal_and_its_code_runs(trained, exported, monkeypatch):
     first, *_, last = of_kind(trained, Validated)
     card = (exported / "README.md").read_text()
     assert f"| mean | {first.score:.1%} | {last.score:.1%} |" in card
+    monkeypatch.chdir(exported)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1], {})
+    assert said.getvalue().endswith("\n")
 
 
 def test_an_earlier_step_is_told_as_it_was(trained, tmp_path):
@@ -195,30 +176,26 @@ def test_a_run_that_is_training_is_exported_beside_it(run):
         assert "step 3" in done("export", "tiny", "model")
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(run):
+def test_a_damaged_checkpoint_is_passed_over_with_a_sentence_unless_it_was_asked_for(run):
     spoil(run / "checkpoints" / LAST / "model.safetensors")
+    assert "model.safetensors is damaged" in refused("export", "tiny@3", "model")
+    assert not Path("model").exists()
     result = prorl("export", "tiny", "model")
     assert result.exit_code == 0
     assert "model.safetensors is damaged" in result.stderr
     assert "step 2 of runs/tiny is exported" in result.stdout
 
 
-def test_a_damaged_checkpoint_that_was_asked_for_is_refused(run):
-    spoil(run / "checkpoints" / LAST / "model.safetensors")
-    assert "model.safetensors is damaged" in refused("export", "tiny@3", "model")
-    assert not Path("model").exists()
-
-
-def test_a_tokenizer_that_was_changed_is_refused(run):
+def test_what_is_not_there_or_was_changed_is_refused(run):
+    assert "it has those of: 0, 2, 3" in refused("export", "tiny@1", "model")
     spoil(run / "tokenizer" / "tokenizer.json")
     assert "restore them" in refused("export", "tiny", "model")
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    assert "has no checkpoint yet" in refused("export", "tiny", "model")
 
 
-def test_a_step_without_checkpoint_is_refused_by_those_there_are(run):
-    assert "it has those of: 0, 2, 3" in refused("export", "tiny@1", "model")
-
-
-def test_nothing_is_overwritten(run):
+def test_nothing_is_overwritten_and_an_empty_folder_is_filled(run):
     Path("model").mkdir()
     Path("model/mine.txt").write_text("mine")
     Path("file").write_text("mine")
@@ -226,12 +203,9 @@ def test_nothing_is_overwritten(run):
     for name in ("model", "file", "."):
         assert "nothing is overwritten" in refused("export", "tiny", name)
     assert tree(Path.cwd()) == before
-
-
-def test_an_empty_folder_is_filled(run):
-    Path("model").mkdir()
-    done("export", "tiny", "model")
-    assert "README.md" in folders(Path("model"))
+    Path("empty").mkdir()
+    done("export", "tiny", "empty")
+    assert "README.md" in folders(Path("empty"))
 
 
 def test_a_full_disk_leaves_nothing_behind(run, files_limited_to):
@@ -248,9 +222,3 @@ def test_a_checkpoint_that_vanishes_meanwhile_is_a_sentence(run, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", vanish)
     assert "vanished while it was copied" in refused("export", "tiny", "model")
     assert not Path("model").exists()
-
-
-def test_a_run_without_checkpoint_is_refused(run):
-    shutil.rmtree(run / "checkpoints")
-    (run / "checkpoints").mkdir()
-    assert "has no checkpoint yet" in refused("export", "tiny", "model")

@@ -1,4 +1,7 @@
-"""What is checked before anything is built, which checkpoint lies between two, and what is kept of failures."""
+"""Measuring: what is checked before, every part on its own problems, repeatable, and interrupted without a trace."""
+
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -10,15 +13,17 @@ from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.sandbox.link import SandboxError
+from prorl.envs.types import Verdict
 from prorl.lab import measurement
-from prorl.lab.evals.evaluation import Subject
-from prorl.lab.evals.evaluation_store import Evaluation, Rules, digest, write_evaluation
-from prorl.lab.measurement import Asked, Source, ask, between, checked_tasks, require_free_gpus
+from prorl.lab.evals.evaluation_store import Asked, Evaluation, Subject, read_evaluation, write_evaluation
+from prorl.lab.measurement import PROBLEMS_AT_A_TIME, Source, ask, between, checked_tasks, require_free_gpus
+from prorl.lab.watch.console import Console
+from prorl.rollout.validation import VerifierError, domain_rates, questions
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
 from prorl.types import Sampling
 from support.evaluations import evaluation, results
-from support.fake_backend import FakeBackend, FakeRenderer
+from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
 from support.recipes import recipe
 from support.runs import quiet
 
@@ -57,7 +62,7 @@ ON_GPUS = ["backend=ray", "device=cuda"]
 def test_a_evaluation_does_not_take_the_gpus_of_a_run_that_trains(tmp_path, harmless):
     config = load_recipe("nano", ON_GPUS)
     with RunStore.create(tmp_path / "run", to_json(config)) as run:
-        source = Source(subject=Subject(model="step_000004", step=4), model="", run=run)
+        source = Source(model="step_000004", step=4, path="", run=run)
         require_free_gpus(source, load_recipe("nano", harmless))
         with pytest.raises(ProrlError, match=r"is being trained.*--address"):
             require_free_gpus(source, config)
@@ -76,60 +81,166 @@ def test_programs_are_tried_where_they_will_be_judged(monkeypatch):
             checked_tasks(here, quiet())
 
 
-class MendedBackend(FakeBackend):
-    """Something failed in it and was mended whenever it is asked."""
+# -- asking
 
-    def incidents(self):
-        return ["engine 0 has died and is replaced"]
+NAMES = ("arithmetic", "word_list", "blicket")
+VERIFIERS = {name: make_task(name) for name in NAMES}
+TASKS = Mixture([(task, 1.0) for task in VERIFIERS.values()], seed=3)
+ASKED = questions(TASKS, per_domain=20, ood=4, per_level=2)
+BASE = Subject(model="base", step=0, weights="w")
+LOST = ASKED["ood"][:1]  # too few responses for its verifiers to count as out, which are waited for
+WITH_LOST = {"ood": LOST, "test": ASKED["test"]}
+INCIDENT = "engine 0 has died and is replaced"
 
 
-def asked_in(folder, backend, tasks, problems, model):
-    rules = Rules(
-        sizes={},
-        levels={},
-        samples=2,
-        sampling=Sampling(temperature=1.0, top_p=1.0, limit=500),
-        seed=1,
-        problems=digest({"test": problems}),
-    )
+class Killed(BaseException):
+    """What a test ends a measurement with."""
+
+
+class Watched(Console):
+    """Calls a function of done and total with the progress of every measurement."""
+
+    def __init__(self, watch):
+        super().__init__(quiet().rich)
+        self._watch = watch
+
+    @contextmanager
+    def progress(self, title):
+        yield lambda done, total, note: self._watch(done, total)
+
+
+class Broken(FakeJudge):
+    """A judge whose verifiers fail on every response to these problems."""
+
+    def __init__(self, problems):
+        super().__init__(VERIFIERS)
+        self._broken = {problem.prompt for problem in problems}
+
+    def submit(self, ticket, problem, text):
+        if problem.prompt in self._broken:
+            self._ready.append((ticket, Verdict(score=0.0, status="error", note="no luck")))
+        else:
+            super().submit(ticket, problem, text)
+
+
+def measured(folder, *, asked=ASKED, subject=BASE, skill=0.5, seed=1, watch=None, judge=None, incidents=()):
+    problems = [problem for part in asked.values() for problem in part]
+    answers = {FakeRenderer().encode(one.prompt): respond("", one.solution.answer) for one in problems}
+    backend = FakeBackend(VERIFIERS, answers, skill)
+    backend.judge = judge or backend.judge
+    backend.incidents = lambda: list(incidents)
+    backend.sync(0)
     session = Session(
         config=recipe(),
         plan=make_plan(recipe()),
-        tasks=tasks,
+        tasks=TASKS,
         backend=backend,
         renderer=FakeRenderer(),
         tokenizer=None,
         context=500,
     )
-    asked = Asked(questions={"test": problems}, rules=rules)
-    return ask(asked, Subject(model=model), folder, session, quiet())
+    sampling = Sampling(temperature=1.0, top_p=1.0, limit=500)
+    wanted = Asked(questions=asked, sizes={}, samples=4, sampling=sampling, seed=seed)
+    return ask(wanted, subject, folder, session, Watched(watch) if watch else quiet())
 
 
-@pytest.fixture
-def asked():
-    tasks = Mixture([(make_task("arithmetic"), 1.0)], seed=3)
-    problems = tasks.validation_problems("test", 3)
-    answers = {FakeRenderer().encode(one.prompt): respond("", one.solution.answer) for one in problems}
-    return tasks, problems, answers
+def killed_after(chunks):
+    calls = []
+
+    def watch(done, total):
+        calls.append(done)
+        if len(calls) == chunks:
+            raise Killed
+
+    return watch
 
 
-def test_what_failed_and_was_mended_is_kept_beside_the_results(asked, tmp_path):
-    tasks, problems, answers = asked
-    backend = MendedBackend({"arithmetic": make_task("arithmetic")}, answers, skill=1.0)
-    backend.sync(0)
-    for model in ("base", "step_000004"):
-        assert asked_in(tmp_path, backend, tasks, problems, model).model == model
-    backend.judge = FakeBackend({}, answers, skill=1.0).judge
-    with pytest.raises(KeyError):  # an evaluation that fails tells it too
-        asked_in(tmp_path, backend, tasks, problems, "step_000008")
-    records = list(read_journal(tmp_path / "incidents.jsonl"))
-    assert [record["model"] for record in records] == ["base", "step_000004", "step_000008"]
-    assert {record["text"] for record in records} == {"engine 0 has died and is replaced"}
+def test_what_failed_and_was_mended_is_kept_beside_the_results(tmp_path):
+    for number, model in enumerate(("base", "step_000004")):
+        measured(
+            tmp_path,
+            asked={"test": ASKED["test"][:3]},
+            subject=Subject(model=model),
+            incidents=[INCIDENT] * number,
+        )
+    with pytest.raises(VerifierError):  # an evaluation that fails tells it too
+        measured(
+            tmp_path,
+            asked={"ood": LOST},
+            subject=Subject(model="x"),
+            judge=Broken(LOST),
+            incidents=[INCIDENT],
+        )
+    records = [(record["model"], record["text"]) for record in read_journal(tmp_path / "incidents.jsonl")]
+    assert records == [("step_000004", INCIDENT), ("x", INCIDENT)]
 
 
-def test_nothing_is_kept_of_a_evaluation_without_failures(asked, tmp_path):
-    tasks, problems, answers = asked
-    backend = FakeBackend({"arithmetic": make_task("arithmetic")}, answers, skill=1.0)
-    backend.sync(0)
-    asked_in(tmp_path, backend, tasks, problems, "base")
+def test_every_part_is_measured_on_its_own_problems(tmp_path):
+    seen = []
+    evaluation = measured(tmp_path, watch=lambda done, total: seen.append((done, total)))
+    total = sum(map(len, ASKED.values()))
+    assert seen[0] == (PROBLEMS_AT_A_TIME, total)
+    assert seen[-1] == (total, total)
+    for part, problems in ASKED.items():
+        of_part = [result for result in evaluation.problems if result.part == part]
+        assert [(r.task, r.level, r.index) for r in of_part] == [(p.task, p.level, p.index) for p in problems]
+    assert read_evaluation(tmp_path / "base.parquet") == evaluation
     assert [path.name for path in tmp_path.iterdir()] == ["base.parquet"]
+
+
+def test_a_measurement_can_be_repeated(tmp_path):
+    first, second = (replace(measured(tmp_path), seconds=0.0) for _ in range(2))
+    assert first == second
+    assert measured(tmp_path, seed=2).problems != first.problems
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_an_interrupted_one_goes_on_and_ends_with_the_same_results(tmp_path, chunks):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    whole = measured(tmp_path / "whole")
+    with pytest.raises(Killed):
+        measured(tmp_path / "cut", watch=killed_after(chunks))
+    parts = tmp_path / "cut" / "base.parts"
+    assert len(list(parts.iterdir())) == chunks
+    assert not (tmp_path / "cut" / "base.parquet").exists()
+    kept = {path: path.stat().st_mtime_ns for path in parts.iterdir()}
+
+    def untouched(done, total):
+        assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+
+    assert measured(tmp_path / "cut", watch=untouched).problems == whole.problems
+    assert not parts.exists()
+
+
+def test_what_other_weights_left_behind_is_not_taken_up(tmp_path):
+    with pytest.raises(Killed):
+        measured(tmp_path, skill=0.01, watch=killed_after(2))
+    other = replace(BASE, weights="other")
+    evaluation = measured(tmp_path, subject=other, skill=0.99)
+    assert min(domain_rates(evaluation.problems, 1).values()) > 0.9
+    assert evaluation.weights == "other"
+
+
+def test_a_better_policy_measures_better(tmp_path):
+    asked = questions(TASKS, per_domain=40, ood=0, per_level=0)
+    for skill in (0.2, 0.8):
+        found = domain_rates(measured(tmp_path, asked=asked, skill=skill).problems, 1)
+        assert sum(found.values()) / len(found) == pytest.approx(skill, abs=0.1)
+
+
+def test_a_chunk_that_cannot_be_judged_costs_nothing_else_and_is_asked_again(tmp_path):
+    with pytest.raises(Killed):
+        measured(tmp_path, asked=WITH_LOST, judge=Broken(LOST), watch=killed_after(1))
+    asked = [problem.prompt for problem in ASKED["test"]]
+    (tmp_path / "other").mkdir()
+    evaluation = measured(tmp_path / "other", asked=WITH_LOST, judge=Broken(LOST))
+    assert [problem.prompt for problem in evaluation.problems] == asked
+    evaluation = measured(tmp_path, asked=WITH_LOST)
+    assert [problem.prompt for problem in evaluation.problems] == [LOST[0].prompt, *asked]
+
+
+def test_an_evaluation_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):
+    with pytest.raises(VerifierError, match="no luck"):
+        measured(tmp_path, asked={"ood": LOST}, judge=Broken(LOST))
+    assert not (tmp_path / "base.parquet").exists()

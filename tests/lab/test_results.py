@@ -16,16 +16,16 @@ TRAINED = named("step_000009", results([2, 4, 0, 0], 4), step=9)
 
 
 def pair(base, trained):
-    return Pair(evaluation="m", base=base, trained=trained)
+    return Pair(base=base, trained=trained)
 
 
 def rates(base, trained):
     """Base and trained rate by part, domain and k."""
     return {
-        (found.part, row.label, k): (row.base.at(k), row.trained.at(k))
+        (found.part, row.label, of_k.k): (of_k.base, of_k.trained)
         for found in gains(pair(base, trained))
         for row in found.rows
-        for k in row.base.ks
+        for of_k in row.differences
     }
 
 
@@ -59,26 +59,22 @@ def test_the_interval_of_the_mean_is_about_its_gain():
     assert intervals["mean"] == (0.25, 0.25)  # the domains weigh alike
 
 
-def test_problems_are_paired_by_name_and_those_without_a_partner_left_out():
+def test_problems_are_paired_by_name_and_those_without_a_partner_or_judged_response_left_out():
     shuffled = evaluation([*reversed(AFTER.problems), result(9, 4)])
     assert rates(BASE, shuffled) == rates(BASE, AFTER)
-
-
-def test_a_problem_without_a_judged_response_says_nothing():
     silent = evaluation([*AFTER.problems[:1], result(1, 0, samples=0, errors=4), AFTER.problems[2]])
     math = gains(pair(BASE, silent))[0].rows[0]
-    assert (math.base.problems, math.base.at(1), math.trained.at(1)) == (1, 0.0, 0.25)
+    assert (math.problems, math.differences[0].base, math.differences[0].trained) == (1, 0.0, 0.25)
 
 
-def test_parts_stay_apart_and_levels_are_one():
+def test_parts_stay_apart_levels_are_one_and_single_samples_have_one_k():
     parts = [result(0, 2), result(0, 0, part="ood"), result(0, 4, part="levels")]
     found = rates(evaluation(parts), evaluation([result(0, 4), result(0, 1, part="ood"), parts[2]]))
-    assert found["test", "math", 1] == (0.5, 1.0)
-    assert found["ood", "math", 1] == (0.0, 0.25)
-    assert found["levels", "math", 1] == (1.0, 1.0)
-
-
-def test_single_samples_have_one_k():
+    assert {part: found[part, "math", 1] for part in ("test", "ood", "levels")} == {
+        "test": (0.5, 1.0),
+        "ood": (0.0, 0.25),
+        "levels": (1.0, 1.0),
+    }
     single = evaluation([result(0, 1, samples=1)], samples=1)
     assert pair(single, single).ks == (1,)
 
@@ -119,11 +115,12 @@ def test_the_rates_of_one_model_have_a_row_per_task():
     assert row(tables, title, "mean") == ["mean", "5", "75.0%", "87.5%"]
 
 
-def test_it_says_who_solves_what():
+def test_it_says_who_solves_what_and_a_part_without_votes_has_no_majority():
     tables = evaluation_tables(pair(BEFORE, TRAINED), None, (1, 4))
     found = row(tables, "who solves what in 4 tries", "all")
     assert found == ["all", "4", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
     assert row(tables, "pattern of each task", "t")[1] == "unclear"
+    assert row(tables, "answers", "base")[4] == "–"
 
 
 def test_format_failures_are_shown_apart():
@@ -131,11 +128,6 @@ def test_format_failures_are_shown_apart():
     last = named("step_000009", [voted({"a": (8, True)})], step=9)
     tables = evaluation_tables(pair(base, last), None, (1, 8))
     assert row(tables, "answers", "base") == ["base", "75.0%", "0.0%", "50.0%", "50.0%", "9.0"]
-
-
-def test_a_part_without_votes_has_no_majority():
-    tables = evaluation_tables(pair(BEFORE, TRAINED), None, (1, 4))
-    assert row(tables, "answers", "base")[4] == "–"
 
 
 def test_levels_have_a_row_each():
@@ -148,10 +140,7 @@ def test_levels_have_a_row_each():
     assert [text(cell) for cell in table.rows[-1]] == ["t", "3", "0% → 50%", "0% → 100%", "1", "0"]
 
 
-def test_one_k_is_enough():
+def test_one_k_is_enough_and_what_nobody_was_asked_is_not_shown():
     assert evaluation_tables(pair(BEFORE, TRAINED), None, (1,))[0].columns[2:] == ("pass@1", "gain in pass@1")
-
-
-def test_what_nobody_was_asked_is_not_shown():
     other = named("step_000009", results([1], 4, task="other"), step=9)
     assert evaluation_tables(pair(BEFORE, other), None, (1,)) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from prorl.lab.export.card import bullets, fenced
+from prorl.lab.export import bullets, fenced
 from prorl.lab.tables import (
     Number,
     Several,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +13,7 @@ from prorl.envs.files import encode_json
 from prorl.lab.evals.evaluation_store import Evaluation, write_evaluation
 from prorl.rollout.validation import ProblemResult
 from prorl.run.history import RunHistory, read_history
+from support import evaluations
 from support.events import evaluated, reset, stepped
 from support.journals import lines
 
@@ -52,18 +53,8 @@ def write_run(folder: Path, events: Iterable[Event] | None = None, /, **settings
 
 
 def result(index: int, solved: int, *, samples: int = 4, **changes: Any) -> ProblemResult:
-    plausible: Mapping[str, Any] = {
-        "task": "countdown",
-        "domain": "math",
-        "part": "test",
-        "level": 1,
-        "prompt": "make 24",
-        "unanswered": 0,
-        "truncated": 0,
-        "errors": 0,
-        "length": 20.0,
-    }
-    return ProblemResult(index=index, solved=solved, samples=samples, **{**plausible, **changes})
+    plausible = {"task": "countdown", "prompt": "make 24", "length": 20.0}
+    return evaluations.result(solved, samples, index=index, **plausible | changes)
 
 
 def evaluation(problems: Iterable[ProblemResult], *, step: int | None = 4, samples: int = 4) -> Evaluation:
@@ -71,9 +62,9 @@ def evaluation(problems: Iterable[ProblemResult], *, step: int | None = 4, sampl
     return Evaluation(model=model, step=step, samples=samples, seconds=1.0, problems=tuple(problems))
 
 
-def keep(folder: Path, *evaluations: Evaluation, name: str = "measurement") -> None:
+def keep(folder: Path, *stored: Evaluation, name: str = "measurement") -> None:
     """Store evaluations of a run's models where its readers look for them."""
     place = folder / "evals" / name
     place.mkdir(parents=True, exist_ok=True)
-    for one in evaluations:
+    for one in stored:
         write_evaluation(place / f"{one.model}.parquet", one)

@@ -26,7 +26,7 @@ from prorl.envs.errors import ProrlError
 from prorl.run.layout import JOURNAL, RUNS, run_folder
 
 if TYPE_CHECKING:
-    from prorl.lab.evals.corpus import Corpus
+    from prorl.lab.evals.creativity import Corpus
 
 DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
 INDEX = "creativity.json"
@@ -78,7 +78,6 @@ def evaluate(
             ks=ks,
             name=name,
             out=out,
-            runs=RUNS,
             console=Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True)),
         )
     except KeyboardInterrupt:
@@ -171,7 +170,7 @@ def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
     """The corpus that the user names, or what the base of the run around an evaluation was warmed up on."""
     from prorl.config.recipe import check
     from prorl.data import warmup_texts
-    from prorl.lab.evals.corpus import corpus_of_files, corpus_of_texts
+    from prorl.lab.evals.creativity import Corpus, corpus_of_files
     from prorl.run.store import RunStore
 
     if given:
@@ -182,7 +181,7 @@ def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
             f"{evaluation} lies in no run, so there is no default corpus: name one with --corpus"
         )
     texts = warmup_texts(check(RunStore.open(run).config, str(run)))
-    return corpus_of_texts("the warm-up of its base", texts)
+    return Corpus(name="the warm-up of its base", documents=lambda: texts)
 
 
 def compare(
@@ -289,7 +288,7 @@ def export(
 
     Examples: `prorl export nano model/` · `prorl export nano@300 model/ --dtype bfloat16`
     """
-    from prorl.lab.export.checkpoint import export as write
+    from prorl.lab.export import export as write
 
     folder, wanted = run_at(run)
     step = write(folder, target, step=wanted, dtype=dtype, say=say)

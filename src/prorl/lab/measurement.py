@@ -2,7 +2,8 @@
 
 Both are evaluations: the same questions to several models, kept below a run's `evals/`. `test` problems are seen by
 nothing in the run; `ood` problems are larger sizes and families never trained. An evaluation takes no run's lock, so
-that a run can be studied while it trains.
+that a run can be studied while it trains. Problems are asked in chunks, each with its own seed and stored once it is
+done: an interrupted evaluation ends with the results of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from prorl import build
@@ -22,16 +24,15 @@ from prorl.data import check_sandbox
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
-from prorl.lab.evals.evaluation import Subject, measure
+from prorl.envs.seeds import derive, purpose
+from prorl.envs.types import Problem
 from prorl.lab.evals.evaluation_store import (
     BASE,
-    INCIDENTS,
     MEASUREMENT,
+    Asked,
     Evaluation,
-    Rules,
-    check_name,
+    Subject,
     differing,
-    digest,
     held,
     model_file,
     models,
@@ -40,35 +41,29 @@ from prorl.lab.evals.evaluation_store import (
     slug,
     step_name,
     step_of,
+    write_evaluation,
 )
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import Questions, questions
-from prorl.run.checkpoint import intact, verify
+from prorl.rollout.validation import Part, ProblemResult, VerifierError, ask_problems, questions
+from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
-from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, TOKENIZER, holder
+from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend, Sampling
 
 WEIGHTS = "model.safetensors"
+INCIDENTS = "incidents.jsonl"
+PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """An evaluation's questions and how they are asked."""
+class Source(Subject):
+    """A model that can be loaded: a checkpoint of a run, its base, or a model from elsewhere."""
 
-    questions: Questions
-    rules: Rules
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A model and where it can be loaded from: a checkpoint of a run, its base, or a model from elsewhere."""
-
-    subject: Subject
-    model: str | Path
+    path: str | Path
     tokenizer: Path | None = None  # where it does not lie beside the model
     run: RunStore | None = None
 
@@ -87,11 +82,7 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
 
 
 def newest(store: RunStore) -> Checkpoint:
-    """The newest whole checkpoint.
-
-    Raises:
-        StorageError: there is none.
-    """
+    """The newest whole checkpoint, or a `StorageError` that there is none."""
     checkpoint = store.latest_checkpoint()
     if checkpoint is None:
         raise StorageError(
@@ -105,13 +96,8 @@ def newest(store: RunStore) -> Checkpoint:
 
 def measure_base(store: RunStore, session: Session, console: Console, pulse: Pulse) -> None:
     """Measure the model a run starts from, once: a run that is begun again after a kill has it already."""
-    folder = store.folder / EVALS / MEASUREMENT
-    if model_file(folder, BASE).exists():
-        return
-    asked = asked_by(session.config, session.tasks)
-    if asked.questions:
-        with held(folder, asked.rules):
-            ask(asked, Subject(model=BASE, step=0), folder, session, console, pulse)
+    if not model_file(store.folder / EVALS / MEASUREMENT, BASE).exists():
+        _measure_served(Subject(model=BASE, step=0), store, session, console, pulse)
 
 
 def compare_with_base(store: RunStore, step: int, session: Session, console: Console, pulse: Pulse) -> None:
@@ -119,33 +105,38 @@ def compare_with_base(store: RunStore, step: int, session: Session, console: Con
 
     The training is done whatever becomes of its measurement, so one that fails is said and fails nothing.
     """
-    folder = store.folder / EVALS / MEASUREMENT
+    stored = model_file(store.folder / EVALS / MEASUREMENT, BASE)
     try:
-        asked = asked_by(session.config, session.tasks)
-        if not asked.questions:
-            return
-        base = read_evaluation(model_file(folder, BASE)) if model_file(folder, BASE).exists() else None
-        with held(folder, asked.rules):
-            subject = Subject(model=step_name(step), step=step)
-            trained = ask(asked, subject, folder, session, console, pulse)
+        base = read_evaluation(stored) if stored.exists() else None
+        trained = _measure_served(Subject(model=step_name(step), step=step), store, session, console, pulse)
     except ProrlError as error:
         console.say(
             f"training is done, but step {step} was not compared with its base: {error}; "
             f"`prorl eval {store.folder} --name other` compares them in an evaluation of its own"
         )
         return
-    ks = (1, asked.rules.samples) if asked.rules.samples > 1 else (1,)
-    if base is None:
-        print_tables(rate_tables(trained, ks), console.rich)
-    else:
-        print_tables(gain_tables(Pair(evaluation=MEASUREMENT, base=base, trained=trained), ks), console.rich)
+    if trained is not None:
+        ks = tuple(sorted({1, trained.samples}))
+        tables = gain_tables(Pair(base=base, trained=trained), ks) if base else rate_tables(trained, ks)
+        print_tables(tables, console.rich)
+
+
+def _measure_served(
+    subject: Subject, store: RunStore, session: Session, console: Console, pulse: Pulse
+) -> Evaluation | None:
+    """Ask the policy that is served now what the recipe asks; None where it asks nothing."""
+    folder, asked = store.folder / EVALS / MEASUREMENT, asked_by(session.config, session.tasks)
+    if not asked.questions:
+        return None
+    with held(folder, asked.rules()):
+        return ask(asked, subject, folder, session, console, pulse)
 
 
 def forget_other_questions(folder: Path, session: Session) -> None:
     """Drop a branch's copy of its parent's measurement where its own recipe asks otherwise."""
-    measured = folder / EVALS / MEASUREMENT
-    if list(differing(measured, asked_by(session.config, session.tasks).rules)):
-        shutil.rmtree(measured)
+    folder = folder / EVALS / MEASUREMENT
+    if differing(folder, asked_by(session.config, session.tasks).rules()):
+        shutil.rmtree(folder)
 
 
 # -- an evaluation on demand
@@ -160,7 +151,6 @@ def evaluate(
     ks: Sequence[int],
     name: str,
     out: Path | None,
-    runs: Path,
     console: Console,
 ) -> list[Table]:
     """Measure `model` and what it is compared with as far as that is not stored yet; returns what it says.
@@ -171,9 +161,16 @@ def evaluate(
     Raises:
         ProrlError: with one sentence that says what to do.
     """
-    check_name(name)
-    source = find(model, runs, console)
-    config = _config(source, model, recipe, settings)
+    if slug(name) != name:
+        raise StorageError(f"an evaluation cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
+    source = find(model, console)
+    if recipe is not None:
+        config = load_recipe(recipe, settings)
+    elif source.run is not None:
+        config = changed(check(source.run.config, str(source.run.folder)), {}, settings)
+    else:
+        raise ProrlError(f"{model} is no run; for a model, say whose problems it is asked: --recipe NAME")
+    config = build.settled(config)
     if ks[-1] > config.evaluation.samples:
         raise RecipeError(
             f"pass@{ks[-1]} needs as many responses per problem, not {config.evaluation.samples}: raise --samples, "
@@ -184,56 +181,42 @@ def evaluate(
     asked = asked_by(config, tasks)
     if not asked.questions:
         raise RecipeError("this asks nothing: say --per-domain, --ood or --per-level above 0")
-    where = source.run.folder / EVALS if source.run else Path(EVALS) / slug(source.subject.model)
+    where = source.run.folder / EVALS if source.run else Path(EVALS) / slug(source.model)
     folder = (out or where) / name
-    with held(folder, asked.rules):
-        base = _base(source, against, runs, console)
-        after = _measured(
-            source, asked, folder, tasks, config, console
-        )  # first: its trainer may delete it soon
+    with held(folder, asked.rules()):
+        base = _base(source, against, console)
+        # The model first: its trainer may delete it soon.
+        after = _measured(source, asked, folder, tasks, config, console)
         before = None if base is None else _measured(base, asked, folder, tasks, config, console)
-    if before is None:
-        tables = rate_tables(after, ks)
-    else:
-        pair = Pair(evaluation=name, base=before, trained=after)
-        tables = evaluation_tables(pair, between(folder, before, after), ks)
+        middle = None if before is None else between(folder, before, after)
     console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
     if source.run is not None:
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
-    return tables
+    if before is None:
+        return rate_tables(after, ks)
+    return evaluation_tables(Pair(base=before, trained=after), middle, ks)
 
 
-def find(name: str, runs: Path, console: Console) -> Source:
-    """RUN, RUN@STEP (the run by directory or by its name below `runs`), or else a model directory or hub id.
-
-    Reads a run's files only, so its trainer may be at work.
-
-    Raises:
-        ProrlError: the step is no number.
-        StorageError: the run has no such checkpoint, or it is damaged.
-    """
+def find(name: str, console: Console) -> Source:
+    """RUN, RUN@STEP (the run by directory or by its name below `runs/`), or else a model directory or hub id."""
     folder, at, step = name.partition("@")
-    place = next((path for path in (Path(folder), runs / folder) if (path / JOURNAL).exists()), None)
+    place = next((path for path in (Path(folder), RUNS / folder) if (path / JOURNAL).exists()), None)
     if place is None:
-        return Source(subject=Subject(model=outsider(name)), model=name)
+        return Source(model=outsider(name), path=name)
     if at and not step.isdecimal():
         raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
     store = RunStore.open(place, report=console.say)
     checkpoint = store.checkpoint(int(step)) if at else newest(store)
     if checkpoint.step == 0:
         return base_of(store)
-    return _held(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)
+    return _of_run(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)
 
 
 def base_of(store: RunStore) -> Source:
-    """The model that a run started from: its checkpoint of step 0, or its first reference, which is the same weights.
-
-    Raises:
-        StorageError: both are gone.
-    """
+    """The model that a run started from: its checkpoint of step 0, or its first reference of the same weights."""
     for path in (store.checkpoint_folder(0), store.folder / REFERENCES / FIRST_REFERENCE):
         if intact(path):
-            return _held(store, path, BASE, 0)
+            return _of_run(store, path, BASE, 0)
     raise StorageError(
         f"the base of {store.folder} is gone ({CHECKPOINTS}/step_000000 and {REFERENCES}/{FIRST_REFERENCE}): "
         "say what to compare with, --against MODEL"
@@ -241,24 +224,16 @@ def base_of(store: RunStore) -> Source:
 
 
 def between(folder: Path, base: Evaluation, trained: Evaluation) -> Evaluation | None:
-    """Of the checkpoints in an evaluation that lie on the way from `base` to `trained`, the one nearest to half of
-    it.
-
-    None as well where there is no such way, as from a model from elsewhere.
-    """
-    start, end = base.step, trained.step
-    if start is None or end is None:
+    """The checkpoint in an evaluation nearest to half of the way from `base` to `trained`, if any lies on it."""
+    if base.step is None or trained.step is None:
         return None
+    start, end = base.step, trained.step
     steps = {step: path for path in models(folder) if (step := step_of(path)) and start < step < end}
     return read_evaluation(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
 
 
 def require_free_gpus(source: Source, config: RunConfig) -> None:
-    """Check that an evaluation leaves GPUs to a run that trains: a Ray of its own would count them as free.
-
-    Raises:
-        ProrlError: it would take them.
-    """
+    """Check that an evaluation leaves GPUs to a run that trains: a Ray of its own would count them as free."""
     own = config.backend == "ray" and config.cluster.address is None and config.device == "cuda"
     if own and source.run is not None and holder(source.run.folder) is not None:
         raise ProrlError(
@@ -267,27 +242,18 @@ def require_free_gpus(source: Source, config: RunConfig) -> None:
         )
 
 
-def _held(store: RunStore, path: Path, model: str, step: int) -> Source:
+def _of_run(store: RunStore, path: Path, model: str, step: int) -> Source:
     weights = verify(path).files.get(WEIGHTS, {}).get("sha256", "")
-    subject = Subject(model=model, step=step, weights=weights)
-    return Source(subject=subject, model=path, tokenizer=store.folder / TOKENIZER, run=store)
+    tokenizer = store.folder / TOKENIZER
+    return Source(model=model, step=step, weights=weights, path=path, tokenizer=tokenizer, run=store)
 
 
-def _config(source: Source, name: str, recipe: str | None, settings: Sequence[str]) -> RunConfig:
-    if recipe is not None:
-        return build.settled(load_recipe(recipe, settings))
-    if source.run is None:
-        raise ProrlError(f"{name} is no run; for a model, say whose problems it is asked: --recipe NAME")
-    return build.settled(changed(check(source.run.config, str(source.run.folder)), {}, settings))
-
-
-def _base(source: Source, against: str | None, runs: Path, console: Console) -> Source | None:
+def _base(source: Source, against: str | None, console: Console) -> Source | None:
     if against is not None:
-        base = find(against, runs, console)
+        base = find(against, console)
         same = base.run is not None and source.run is not None and base.run.folder == source.run.folder
-        elsewhere = Subject(model=outsider(against), weights=base.subject.weights)
-        return base if same else replace(base, subject=elsewhere)
-    if source.run is None or source.subject.step == 0:
+        return base if same else replace(base, model=outsider(against), step=None)
+    if source.run is None or source.step == 0:
         return None
     return base_of(source.run)
 
@@ -296,61 +262,38 @@ def _measured(
     source: Source, asked: Asked, folder: Path, tasks: Mixture, config: RunConfig, console: Console
 ) -> Evaluation:
     """The stored results of this very model, or new ones."""
-    path = model_file(folder, source.subject.model)
-    if path.exists() and source.subject.is_of(stored := read_evaluation(path)):
-        console.say(f"{source.subject.model} was measured before")
+    path = model_file(folder, source.model)
+    if path.exists() and source.is_same(stored := read_evaluation(path)):
+        console.say(f"{source.model} was measured before")
         return stored
-    if source.run is not None and not Path(source.model).exists():
+    if source.run is not None and not Path(source.path).exists():
         raise StorageError(
-            f"{source.model} was deleted meanwhile, as its trainer keeps the newest checkpoints (save.keep_last): "
+            f"{source.path} was deleted meanwhile, as its trainer keeps the newest checkpoints (save.keep_last): "
             "give the same command again for one that is still there"
         )
     session = build.build_session(
-        config, source.model, tokenizer=source.tokenizer, tasks=tasks, with_reference=False
+        config, source.path, tokenizer=source.tokenizer, tasks=tasks, with_reference=False
     )
     with closing(session.backend):
         session.backend.sync(0)
-        return ask(asked, source.subject, folder, session, console)
+        return ask(asked, source, folder, session, console)
 
 
 # -- questions and answers
 
 
 def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
-    """What the section `evaluation` of a recipe asks.
-
-    Raises:
-        RecipeError: a domain has fewer problems than that.
-    """
+    """What the section `evaluation` of a recipe asks, or a `RecipeError` that a domain has fewer problems."""
     section = config.evaluation
+    sizes = {"test": section.per_domain, "ood": section.ood_per_domain, "levels": section.per_level}
     try:
-        chosen = questions(
-            tasks,
-            per_domain=section.per_domain,
-            ood=section.ood_per_domain,
-            per_level=section.per_level,
-        )
+        chosen = questions(tasks, per_domain=sizes["test"], ood=sizes["ood"], per_level=sizes["levels"])
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    levels: dict[str, set[int]] = {}
-    for problem in chosen.get("levels", ()):
-        levels.setdefault(problem.task, set()).add(problem.level)
-    sizes = {
-        "test": section.per_domain,
-        "ood": section.ood_per_domain,
-        "levels": section.per_level,
-    }
-    rules = Rules(
-        sizes=sizes,
-        levels={name: sorted(found) for name, found in levels.items()},
-        samples=section.samples,
-        sampling=Sampling(
-            temperature=section.temperature, top_p=section.top_p, limit=config.sampling.response_limit
-        ),
-        seed=config.seed,
-        problems=digest(chosen),
+    sampling = Sampling(
+        temperature=section.temperature, top_p=section.top_p, limit=config.sampling.response_limit
     )
-    return Asked(questions=chosen, rules=rules)
+    return Asked(questions=chosen, sizes=sizes, samples=section.samples, sampling=sampling, seed=config.seed)
 
 
 def ask(
@@ -361,11 +304,18 @@ def ask(
     console: Console,
     pulse: Pulse = unheard,
 ) -> Evaluation:
-    """Ask the policy that the engine serves now the questions of the evaluation in `folder`, and store how it
-    went."""
-    if asked.rules.sampling.temperature == 0 and asked.rules.samples > 1:
+    """Ask the policy that the engine serves now all questions of the evaluation in `folder`, and store how it went.
+
+    The caller holds the evaluation (`evaluation_store.held`). Chunks that an earlier try stored are not asked again.
+    Problems of which no response could be judged are left out; a chunk of nothing else is not stored.
+
+    Raises:
+        VerifierError: not one response to any problem could be judged.
+        StorageError: no room, or a damaged chunk.
+    """
+    if asked.sampling.temperature == 0 and asked.samples > 1:
         console.say(
-            f"evaluation.temperature=0 is greedy: the {asked.rules.samples} responses to a problem are all equal, so "
+            f"evaluation.temperature=0 is greedy: the {asked.samples} responses to a problem are all equal, so "
             "pass@k is the same for every k; evaluation.samples=1 asks no more than needed"
         )
 
@@ -373,27 +323,65 @@ def ask(
         console.say(reason)
         time.sleep(seconds)
 
+    path = model_file(folder, subject.model)
+    aside = path.with_suffix(".parts")
+    aside.mkdir(exist_ok=True)
+    tidy(aside)
+    evaluation = partial(
+        Evaluation, model=subject.model, step=subject.step, weights=subject.weights, samples=asked.samples
+    )
+    clock = Stopwatch(pulse, within="measure")
+    total, done = sum(map(len, asked.questions.values())), 0
+    results: list[ProblemResult] = []
+    seconds, failure = 0.0, None
     with (
         _incidents_kept(folder, subject, session.backend),
         console.progress(f"measuring {subject.model}") as progress,
     ):
-        evaluation = measure(
-            session.worker(wait),
-            folder,
-            subject,
-            asked.questions,
-            asked.rules,
-            pass_threshold=session.tasks.pass_threshold,
-            progress=progress,
-            clock=Stopwatch(pulse, within="measure"),
-        )
-    total = sum(map(len, asked.questions.values()))
-    if len(evaluation.problems) < total:
+        for number, (part, start, problems) in enumerate(_chunks(asked)):
+            stored = aside / f"part_{number:03d}.parquet"
+            done += len(problems)
+            chunk = read_evaluation(stored) if stored.exists() else None
+            if chunk is None or not subject.is_same(chunk):
+                began = time.perf_counter()
+                try:
+                    found = ask_problems(
+                        session.worker(wait),
+                        problems,
+                        part=part,
+                        samples=asked.samples,
+                        sampling=asked.sampling,
+                        seed=derive(asked.seed, "measure", purpose(part), start),
+                        pass_threshold=session.tasks.pass_threshold,
+                        clock=clock,
+                    )
+                except VerifierError as error:
+                    failure = failure or error
+                    continue
+                chunk = evaluation(problems=found, seconds=time.perf_counter() - began)
+                write_evaluation(stored, chunk)
+            results += chunk.problems
+            seconds += chunk.seconds
+            rate = asked.samples * len(results) / seconds
+            progress(done, total, f"problems × {asked.samples} responses, {rate:.0f} responses/s")
+        if failure and not results:
+            raise failure
+        whole = evaluation(problems=tuple(results), seconds=seconds)
+        write_evaluation(path, whole)
+        shutil.rmtree(aside)
+    if len(results) < total:
         console.say(
-            f"{total - len(evaluation.problems)} of {total} problems are left out: no response to them could be "
-            "judged"
+            f"{total - len(results)} of {total} problems are left out: no response to them could be judged"
         )
-    return evaluation
+    return whole
+
+
+def _chunks(asked: Asked) -> Iterator[tuple[Part, int, Sequence[Problem]]]:
+    """Part, number of the first problem within it, and the problems of every chunk."""
+    size = min(PROBLEMS_AT_A_TIME, max(1, RESPONSES_AT_A_TIME // asked.samples))
+    for part, problems in asked.questions.items():
+        for start in range(0, len(problems), size):
+            yield part, start, problems[start : start + size]
 
 
 @contextmanager

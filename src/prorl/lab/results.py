@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -16,16 +16,18 @@ from prorl.lab.evals.comparison import (
     compare,
     paired,
     patterns,
+    sides,
 )
 from prorl.lab.evals.creativity import Creativity, Estimate, Responses
-from prorl.lab.evals.evaluation_store import BASE, SLIM, Evaluation, evaluations, read_evaluation, step_of
+from prorl.lab.evals.evaluation_store import BASE, Evaluation, Subject, evaluations, read_evaluation, step_of
 from prorl.lab.evals.statistics import (
+    MEAN,
     answered_only,
     by_task,
-    curve,
-    curves,
+    grouped,
     majority_rates,
     mean_over_domains,
+    mean_rates,
     voting,
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
@@ -43,9 +45,9 @@ SHARE = ".1%"
 class Pair:
     """A model and the base that it is compared with, in one evaluation."""
 
-    evaluation: str
     base: Evaluation
     trained: Evaluation
+    evaluation: str = ""  # its name
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -54,11 +56,11 @@ class Pair:
 
     def moves(self, *parts: Part) -> list[Move]:
         """The problems of these parts that both were judged on."""
-        both = (
+        base, trained = (
             [one for one in evaluation.problems if one.part in parts]
             for evaluation in (self.base, self.trained)
         )
-        return paired(*both)
+        return paired(base, trained)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +82,13 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
     """The newest checkpoint, of step `up_to` at most, and the base of every evaluation of a run that has both.
 
     Answers and responses are not read.
-
-    Raises:
-        StorageError: an evaluation cannot be read.
     """
     pairs = []
     for name, files in evaluations(folder):
         steps = [(step, path) for path in files if (step := step_of(path)) is not None]
         trained = [path for step, path in steps if up_to is None or step <= up_to]
         if files[0].stem == BASE and trained:
-            base, last = (read_evaluation(path, columns=SLIM) for path in (files[0], trained[-1]))
+            base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
             pairs.append(Pair(evaluation=name, base=base, trained=last))
     return pairs
 
@@ -97,44 +96,33 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
 def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) -> list[Gains]:
     """For every part that both were judged on: pass@k for `ks`, or for 1 and the most responses that both have."""
     return [
-        Gains(
-            evaluation=pair.evaluation,
-            part=part,
-            step=pair.trained.step,
-            rows=tuple(compare(moves, ks or pair.ks)),
-        )
+        Gains(evaluation=pair.evaluation, part=part, step=pair.trained.step, rows=tuple(rows))
         for part in parts
-        if (moves := pair.moves(part))
+        if (rows := compare(pair.moves(part), ks or pair.ks))
     ]
 
 
-def model_name(evaluation: Evaluation | Responses) -> str:
+def model_name(model: Subject | Responses) -> str:
     """What people call the model: `base`, `step 320`, or the name of a model from elsewhere."""
-    return (
-        evaluation.model if evaluation.step is None or evaluation.model == BASE else f"step {evaluation.step}"
-    )
+    return model.model if model.step is None or model.model == BASE else f"step {model.step}"
 
 
 # -- tables
 
 
-def gain_table(found: Gains, title: str, *, folded: bool = False) -> Table:
+def gain_table(found: Gains, title: str) -> Table:
     """Base → trained, a row per domain; gains are points with 95 % intervals over problems."""
-    ks = found.rows[0].base.ks
-    return Table(
-        title=title,
-        columns=("domain", "problems", *(name for k in ks for name in (f"pass@{k}", f"gain in pass@{k}"))),
-        rows=tuple(
-            (row.label, row.base.problems, *(cell for at in range(len(ks)) for cell in _gain_cells(row, at)))
-            for row in found.rows
-        ),
-        folded=folded,
-    )
+    ks = [of_k.k for of_k in found.rows[0].differences]
+    columns = ("domain", "problems", *(name for k in ks for name in (f"pass@{k}", f"gain in pass@{k}")))
+    rows: list[tuple[Cell, ...]] = []
+    for row in found.rows:
+        cells = (cell for of_k in row.differences for cell in (_rate_cell(of_k), difference_cell(of_k)))
+        rows.append((row.label, row.problems, *cells))
+    return Table(title=title, columns=columns, rows=tuple(rows))
 
 
-def _gain_cells(row: Comparison, at: int) -> tuple[Cell, Cell]:
-    rates = Number(value=row.trained.rates[at], base=row.base.rates[at], form=SHARE)
-    return rates, difference_cell(row.differences[at])
+def _rate_cell(found: Difference) -> Number:
+    return Number(value=found.trained, base=found.base, form=SHARE)
 
 
 def difference_cell(found: Difference | None) -> Number:
@@ -150,13 +138,13 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     for part, title in PARTS.items():
         problems = [problem for problem in evaluation.problems if problem.part == part]
         rows: list[tuple[Cell, ...]] = []
-        for row in curves(problems, ks, by=by_task):
-            rows.append((row.label, row.problems, *(Number(value=rate, form=SHARE) for rate in row.rates)))
+        for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)] if problems else []:
+            cells = (Number(value=rate, form=SHARE) for rate in mean_rates(members, ks))
+            rows.append((label, len(members), *cells))
         if rows:
             columns = ("task", "problems", *(f"pass@{k}" for k in ks))
-            tables.append(
-                Table(title=f"{model_name(evaluation)}: {title} problems", columns=columns, rows=tuple(rows))
-            )
+            name = f"{model_name(evaluation)}: {title} problems"
+            tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
     return tables
 
 
@@ -173,10 +161,10 @@ def evaluation_tables(pair: Pair, between: Evaluation | None, ks: Sequence[int])
     for part, title in PARTS.items():
         if moves := pair.moves(part):
             middle = None if between is None else [one for one in between.problems if one.part == part]
-            before, after = _sides(moves)
+            before, after = sides(moves)
             found = patterns(before, after, between=middle, k=ks[-1])
             tables += [
-                _curve_table(pair, moves, ks, f"pass@k, mean over domains: {title} problems"),
+                _curve_table(moves, ks, f"pass@k, mean over domains: {title} problems"),
                 pattern_table(found, ks[-1], f"pattern of each task: {title} problems"),
                 moved_table(moves, f"who solves what in {pair.base.samples} tries: {title} problems"),
                 answer_table(pair, moves, ks[-1], f"answers: {title} problems"),
@@ -185,45 +173,29 @@ def evaluation_tables(pair: Pair, between: Evaluation | None, ks: Sequence[int])
     return [*tables, level_table(levels, ends, "difficulty levels")] if levels else tables
 
 
-def _curve_table(pair: Pair, moves: Sequence[Move], ks: Sequence[int], title: str) -> Table:
-    *_, mean = compare(moves, ks)
-    rows = zip(mean.base.rates, mean.trained.rates, mean.differences, strict=True)
-    return Table(
-        title=title,
-        columns=("k", "base", "model", "gain", "p"),
-        rows=tuple(
-            (
-                str(found.k),
-                Number(value=before, form=SHARE),
-                Number(value=after, form=SHARE),
-                difference_cell(found),
-                Number(value=found.p, form=".2g"),
-            )
-            for before, after, found in rows
-        ),
+def _curve_table(moves: Sequence[Move], ks: Sequence[int], title: str) -> Table:
+    rows = tuple(
+        (
+            *(str(of_k.k), Number(value=of_k.base, form=SHARE), Number(value=of_k.trained, form=SHARE)),
+            *(difference_cell(of_k), Number(value=of_k.p, form=".2g")),
+        )
+        for of_k in compare(moves, ks)[-1].differences
     )
+    return Table(title=title, columns=("k", "base", "model", "gain", "p"), rows=rows)
 
 
 def pattern_table(found: Sequence[TaskPattern], k: int, title: str = "") -> Table:
     """What training did to each task, with the differences that decided it, in points."""
     halves = any(one.early is not None for one in found)
     parts = len({one.part for one in found}) > 1
-    return Table(
-        title=title,
-        columns=(
-            *("task", *(("part",) if parts else ()), "pattern", "problems"),
-            *("pass@1", "pass@k" if k == 1 else f"pass@{k}"),
-            *(("first half", "second half") if halves else ()),
-        ),
-        rows=tuple(
-            (
-                *(one.task, *((NAMES[one.part],) if parts else ()), one.pattern, one.problems),
-                *(difference_cell(gain) for gain in (one.at_1, one.at_k)),
-                *((difference_cell(one.early), difference_cell(one.late)) if halves else ()),
-            )
-            for one in found
-        ),
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for one in found:
+        name = (one.task, *((NAMES[one.part],) if parts else ()))
+        shown = (one.at_1, one.at_k, *((one.early, one.late) if halves else ()))
+        rows.append((*name, one.pattern, one.problems, *map(difference_cell, shown)))
+    columns = ("task", *(("part",) if parts else ()), "pattern", "problems", "pass@1")
+    columns += ("pass@k" if k == 1 else f"pass@{k}", *(("first half", "second half") if halves else ()))
+    return Table(title=title, columns=columns, rows=tuple(rows))
 
 
 def moved_table(moves: Sequence[Move], title: str, *, folded: bool = False) -> Table:
@@ -245,7 +217,7 @@ def moved_table(moves: Sequence[Move], title: str, *, folded: bool = False) -> T
 
 def answer_table(pair: Pair, moves: Sequence[Move], k: int, title: str) -> Table:
     """What is not ability: whether there is an answer at all, how long, and what a vote makes of many."""
-    before, after = _sides(moves)
+    before, after = sides(moves)
     rows: list[tuple[Cell, ...]] = []
     for evaluation, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
         samples = sum(problem.samples for problem in problems)
@@ -253,7 +225,7 @@ def answer_table(pair: Pair, moves: Sequence[Move], k: int, title: str) -> Table
         shares = (
             unanswered_share(problems),
             sum(problem.truncated for problem in problems) / samples,
-            curve("", answered, (1,)).rates[0] if answered else None,
+            mean_rates(answered, (1,))[0] if answered else None,
             _majority(votes, k) if votes else None,
         )
         length = sum(problem.length for problem in problems) / len(problems)
@@ -271,20 +243,13 @@ def _majority(votes: Sequence[ProblemResult], k: int) -> float:
 def level_table(moves: Sequence[Move], ks: Sequence[int], title: str, *, folded: bool = False) -> Table:
     """Pass rates of every task by difficulty level, and the problems that are new and lost there."""
     rows: list[tuple[Cell, ...]] = []
-    levels: dict[tuple[str, int], list[Move]] = {}
-    for move in moves:
-        levels.setdefault((move.base.task, move.base.level), []).append(move)
-    for (task, level), members in levels.items():
-        old, new = (curve(task, side, ks).rates for side in _sides(members))
+    for (task, level), members in grouped(moves, lambda move: (move.base.task, move.base.level)).items():
         found = boundary(task, members)
+        old, new = (mean_rates(side, ks) for side in sides(members))
         rates = (Number(value=b, base=a, form=".0%") for a, b in zip(old, new, strict=True))
         rows.append((task, level, *rates, found.new, found.lost))
     columns = ("task", "level", *(f"pass@{k}" for k in ks), "new", "lost")
     return Table(title=title, columns=columns, rows=tuple(rows), folded=folded)
-
-
-def _sides(moves: Sequence[Move]) -> tuple[list[ProblemResult], list[ProblemResult]]:
-    return [move.base for move in moves], [move.trained for move in moves]
 
 
 # -- sentences
@@ -292,14 +257,13 @@ def _sides(moves: Sequence[Move]) -> tuple[list[ProblemResult], list[ProblemResu
 
 def gain_sentence(moves: Sequence[Move], title: str, ks: Sequence[int], names: tuple[str, str]) -> str:
     """pass@1 and pass@k of base and trained model with the gains, and whether these may be chance."""
-    mean = compare(moves, ks)[-1]
     told = []
-    for at, found in enumerate(mean.differences):
+    for found in compare(moves, ks)[-1].differences:
         tries = "at the first try" if found.k == 1 else f"within {found.k} tries"
         doubt = "" if found.up or found.down else ", which may be chance"
         told.append(
-            f"{mean.trained.rates[at]:.1%} {tries} and {names[0]} {mean.base.rates[at]:.1%}: {points(found.gain)} "
-            f"points, 95 % interval {points(found.low)} to {points(found.high)}{doubt}"
+            f"{found.trained:.1%} {tries} and {names[0]} {found.base:.1%}: {points(found.gain)} points, 95 % "
+            f"interval {points(found.low)} to {points(found.high)}{doubt}"
         )
     return f"Of {len(moves)} {title} problems {names[1]} solves {'; '.join(told)}."
 
@@ -316,22 +280,21 @@ def problems_moved(moves: Sequence[Move], k: int) -> str:
 
 def tasks_moved(found: Sequence[TaskPattern], k: int) -> str:
     """On which tasks pass@k moved beyond chance, in a sentence per part; as plainly where it did not."""
-    parts = [(title, [one for one in found if one.part == part]) for part, title in PARTS.items()]
-    return " ".join(_moved(title, chosen, k) for title, chosen in parts if chosen)
-
-
-def _moved(title: str, chosen: Sequence[TaskPattern], k: int) -> str:
-    def names(of: Callable[[Difference], bool]) -> list[str]:
-        return [one.task for one in chosen if of(one.at_k)]
-
-    up, down = names(lambda gain: gain.up), names(lambda gain: gain.down)
-    tasks = count(len(chosen), f"{title} task")
-    rose = f"surely rose on {len(up)} of {tasks}: {listing(up)}" if up else f"surely rose on none of {tasks}"
-    fell = f", and surely fell on {len(down)}: {listing(down)}" if down else ""
-    return (
-        f"The reasoning boundary, pass@{k}, {rose}{fell} (95 % intervals; by chance about {0.025 * len(chosen):.1f} "
-        "would seem so either way)."
-    )
+    told = []
+    for part, title in PARTS.items():
+        gained = {one.task: one.at_k for one in found if one.part == part}
+        if not gained:
+            continue
+        up = [task for task, gain in gained.items() if gain.up]
+        down = [task for task, gain in gained.items() if gain.down]
+        tasks = count(len(gained), f"{title} task")
+        rose = f"rose on {len(up)} of {tasks}: {listing(up)}" if up else f"rose on none of {tasks}"
+        fell = f", and surely fell on {len(down)}: {listing(down)}" if down else ""
+        told.append(
+            f"The reasoning boundary, pass@{k}, surely {rose}{fell} (95 % intervals; by chance about "
+            f"{0.025 * len(gained):.1f} would seem so either way)."
+        )
+    return " ".join(told)
 
 
 # -- creativity
@@ -345,33 +308,32 @@ def creativity_tables(found: Creativity) -> list[Table]:
     del columns[2]  # the first model's gain over itself
     tables = []
     for part, title in NAMES.items():
-        rows = [row for row in found.rows if row.part == part]
-        cells: dict[str, list[Cell]] = {}
-        for domain in dict.fromkeys(row.domain for row in rows):
-            of_model = {row.model: row for row in rows if row.domain == domain}
-            for at, name in enumerate(names):
-                row = of_model.get(name)
-                shown = [_estimate(row.index if row else None, ".2f")]
-                shown += [_estimate(row.gain if row else None, "+.2f")] if at else []
-                cells.setdefault(domain, []).extend(shown)
+        of_part = {(row.domain, row.model): row for row in found.rows if row.part == part}
+        rows: list[tuple[Cell, ...]] = []
+        for domain in dict.fromkeys(domain for domain, _ in of_part):
+            several = [of_part.get((domain, model)) for model in names]
+            cells = [
+                _estimate(estimate, form)
+                for row in several
+                for estimate, form in (
+                    (row.index if row else None, ".2f"),
+                    (row.gain if row else None, "+.2f"),
+                )
+            ]
+            rows.append((domain, cells[0], *cells[2:]))
         if rows:
-            shown_rows = tuple((domain, *several) for domain, several in cells.items())
             name = f"Creativity index ({lengths}): {title} problems"
-            tables.append(Table(title=name, columns=tuple(columns), rows=shown_rows))
-    models = tuple(
-        (
-            names[one.model],
-            one.counted,
-            Number(value=one.words, form=".1f"),
-            one.short,
-            Number(value=one.floor, form=".2f"),
-        )
-        for one in found.models
-    )
+            tables.append(Table(title=name, columns=tuple(columns), rows=tuple(rows)))
     about = Table(
         title="Responses that were counted",
         columns=("model", "responses", "words each", "too short", "floor"),
-        rows=models,
+        rows=tuple(
+            (
+                *(names[one.model], one.counted, Number(value=one.words, form=".1f")),
+                *(one.short, Number(value=one.floor, form=".2f")),
+            )
+            for one in found.models
+        ),
         notes=(
             f"corpus: {found.corpus}, {found.corpus_words:,} words, documents: {found.corpus_documents:,}",
             f"too short: of fewer than {found.lengths.shortest} words; floor: the index if the corpus held them all",

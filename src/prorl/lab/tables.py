@@ -29,9 +29,7 @@ class Number:
     """A measured number with its interval, or one that changed from a base."""
 
     value: float | None  # None or NaN: not measured
-    form: str = (
-        ",.0f"  # format specification; "points": a difference of shares; "ago": seconds since something
-    )
+    form: str = ",.0f"  # of `format`; "points": a difference of shares; "ago": seconds since something
     low: float | None = None  # 95 % interval
     high: float | None = None
     base: float | None = None  # what it was before
@@ -50,11 +48,7 @@ Cell = str | int | Number | Several | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells below named columns.
-
-    Raises:
-        ValueError: two columns have one name, or a row has another number of cells.
-    """
+    """Rows of cells below named columns: each column has a name of its own, each row a cell for every column."""
 
     title: str
     columns: tuple[str, ...]
@@ -203,9 +197,9 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
         for table in several:
             if aligned:
                 shown.add_row(Text(f"\n{table.title}", style="bold"))
-            for first, *cells in table.rows:
-                indent = "  " if aligned else ""
-                shown.add_row(Text(indent + text(first)), *(Text(text(cell)) for cell in cells))
+            for row in table.rows:
+                first, *others = map(text, row)
+                shown.add_row(Text(f"  {first}" if aligned else first), *map(Text, others))
         console.print(shown)
         for note in (note for table in several for note in table.notes):
             console.print(Text(note, style="dim"))

@@ -19,17 +19,25 @@ FAST = Pace(interval=0.01, share=1.0, linger=0.05, heartbeat=60.0)
 
 
 class Counting:
-    """A page that says how often it was looked at, up to `end`."""
+    """A page that says how often it was looked at, up to `end`; notices when it is closed during a look."""
 
-    def __init__(self, end: int) -> None:
+    def __init__(self, end: int, *, seconds: float = 0.0, broken: bool = False) -> None:
         self.looks, self.end, self.closed = 0, end, 0
+        self.seconds, self.broken = seconds, broken
+        self.looking = self.closed_meanwhile = False
 
     def look(self) -> list[Section]:
+        if self.broken:
+            raise RuntimeError("no page")
+        self.looking = True
+        time.sleep(self.seconds)
+        self.looking = False
         self.looks += 1
         return [Section(key="count", title="", html=str(min(self.looks, self.end)))]
 
     def close(self) -> None:
         self.closed += 1
+        self.closed_meanwhile = self.looking
 
 
 async def messages(hub: Hub, page: Callable[[], Page], until: int) -> list[int]:
@@ -52,22 +60,23 @@ async def until(condition) -> None:
 
 
 def test_the_page_comes_at_once_and_then_what_changes():
-    async def main() -> list[int]:
-        return await messages(Hub(FAST), lambda: Counting(3), 3)
-
-    found = asyncio.run(main())
+    found = asyncio.run(messages(Hub(FAST), lambda: Counting(3), 3))
     assert found == sorted(set(found))
     assert found[-1] == 3
 
 
-def test_readers_share_one_loop():
+@pytest.mark.parametrize("together", [True, False])
+def test_readers_share_one_loop_and_a_page_outlives_a_reload(together):
     opened = []
 
     async def main() -> None:
-        hub = Hub(FAST)
-        await asyncio.gather(
-            *(messages(hub, lambda: opened.append(Counting(2)) or opened[-1], 2) for _ in range(5))
-        )
+        hub = Hub(Pace(interval=0.01, share=1.0, linger=60.0))
+        readers = [messages(hub, lambda: opened.append(Counting(2)) or opened[-1], 2) for _ in range(3)]
+        if together:
+            await asyncio.gather(*readers)
+        else:
+            for reader in readers:
+                await reader
 
     asyncio.run(main())
     assert len(opened) == 1
@@ -87,28 +96,11 @@ def test_nobody_looks_at_what_nobody_reads():
     asyncio.run(main())
 
 
-def test_a_page_outlives_a_reload():
-    opened = []
-
-    async def main() -> None:
-        hub = Hub(Pace(interval=0.01, linger=60.0))
-        for _ in range(3):
-            await messages(hub, lambda: opened.append(Counting(9)) or opened[-1], 1)
-
-    asyncio.run(main())
-    assert len(opened) == 1
-
-
 def test_silence_is_broken_so_that_dead_connections_are_noticed():
     async def main() -> list[str]:
         hub = Hub(Pace(interval=0.01, heartbeat=0.02))
-        found = []
         async with aclosing(hub.events("run", lambda: Counting(1))) as stream:
-            async for event in stream:
-                found.append(event)
-                if len(found) == 4:
-                    return found
-        return found
+            return [await anext(stream) for _ in range(4)]
 
     retry, *others = asyncio.run(main())
     assert retry.startswith("retry: ")
@@ -116,12 +108,11 @@ def test_silence_is_broken_so_that_dead_connections_are_noticed():
     assert sum(event.startswith(":") and event.endswith("\n\n") for event in others) == 2
 
 
-@pytest.mark.parametrize("readers", [1, 3])
-def test_closing_ends_every_stream(readers):
+def test_closing_ends_every_stream():
     async def main() -> None:
         page = Counting(1)
         hub = Hub(FAST)
-        streams = [asyncio.create_task(messages(hub, lambda: page, 99)) for _ in range(readers)]
+        streams = [asyncio.create_task(messages(hub, lambda: page, 99)) for _ in range(3)]
         await until(lambda: page.looks > 1)
         hub.close()
         async with asyncio.timeout(20):
@@ -130,16 +121,9 @@ def test_closing_ends_every_stream(readers):
     asyncio.run(main())
 
 
-class Broken(Counting):
-    """A page that cannot be composed."""
-
-    def look(self) -> list[Section]:
-        raise RuntimeError("no page")
-
-
-def test_a_stream_ends_with_its_page_and_can_be_opened_anew():
+def test_a_stream_ends_with_a_page_that_cannot_be_composed_and_can_be_opened_anew():
     async def main() -> list[int]:
-        hub, broken = Hub(FAST), Broken(0)
+        hub, broken = Hub(FAST), Counting(0, broken=True)
         assert await messages(hub, lambda: broken, 1) == []
         assert broken.closed == 1
         return await messages(hub, lambda: Counting(1), 1)
@@ -147,24 +131,8 @@ def test_a_stream_ends_with_its_page_and_can_be_opened_anew():
     assert asyncio.run(main()) == [1]
 
 
-class Slow(Counting):
-    """A page that takes a while, and notices when it is closed meanwhile."""
-
-    looking = closed_meanwhile = False
-
-    def look(self) -> list[Section]:
-        self.looking = True
-        time.sleep(0.1)
-        self.looking = False
-        return super().look()
-
-    def close(self) -> None:
-        self.closed_meanwhile = self.looking
-        super().close()
-
-
 def test_a_page_is_closed_after_its_last_look_when_the_server_is_cut_off():
-    page = Slow(1)
+    page = Counting(1, seconds=0.1)
 
     async def main() -> None:
         reader = asyncio.create_task(messages(Hub(FAST), lambda: page, 1))
@@ -217,24 +185,17 @@ def test_who_follows_and_who_comes_late_see_the_newest_page(pages):
     assert follower.take(page) == Reader().take(page) == [section_json(one) for one in pages[-1][0]]
 
 
-def test_only_the_sections_that_changed_are_sent_and_no_version_is_made_without_any():
-    page = Newest()
-    for value, version in ((1.0, 1), (2.0, 2), (2.0, 2)):
-        page.take([section("a", "old", value), section("b", "same")])
-        assert page.version == version
-    [sent] = json.loads(page.since(1)[0])["sections"]
-    assert sent["key"] == "a"
-
-
-def test_a_section_that_is_the_same_object_is_not_made_json_again(monkeypatch):
+def test_only_what_changed_is_sent_and_made_json(monkeypatch):
     made = []
     monkeypatch.setattr(
         "prorl.lab.dashboard.hub.section_json", lambda one: made.append(one) or section_json(one)
     )
-    page, still = Newest(), section("a", "x")
-    for step in range(3):
-        page.take([still, section("b", str(step))])
-    assert (made.count(still), page.version) == (1, 3)
+    page, still = Newest(), section("b", "same")
+    for value, version in ((1.0, 1), (2.0, 2), (2.0, 2)):
+        page.take([section("a", "old", value), still])
+        assert page.version == version
+    [sent] = json.loads(page.since(1)[0])["sections"]
+    assert (sent["key"], made.count(still)) == ("a", 1)
 
 
 def test_a_message_is_one_line_of_ascii():

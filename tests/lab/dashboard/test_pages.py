@@ -35,6 +35,12 @@ def html(sections) -> dict[str, str]:
     return {section.key: section.html for section in sections}
 
 
+def keep(run, *evaluations) -> None:
+    (run / "evals" / "evaluation").mkdir(parents=True)
+    for one in evaluations:
+        write_evaluation(run / "evals" / "evaluation" / f"{one.model}.parquet", one)
+
+
 @pytest.fixture
 def page(run):
     page = RunPage(run, commands=True)
@@ -51,18 +57,15 @@ def composed(page: RunPage, found) -> dict[str, str]:
     return seen
 
 
-def test_a_page_follows_its_run(page, run):
-    assert ">2<" in html(page.look())["health"]
+def test_a_page_follows_its_run_and_makes_nothing_again_that_did_not_change(page, run):
+    first, second = page.look(), page.look()
+    same = {one.key for one, other in zip(first, second, strict=True) if one is other}
+    assert {section.key for section in first} - same == {"health"}  # it tells the time
+    assert ">2<" in html(first)["health"]
     append(run, stepped(3), reset(3))
     seen = html(page.look())
     assert ">3<" in seen["health"]
     assert "reference reset at step 3" in seen["health"]
-
-
-def test_what_did_not_change_is_not_made_again(page, run):
-    first, second = page.look(), page.look()
-    same = {one.key for one, other in zip(first, second, strict=True) if one is other}
-    assert {section.key for section in first} - same == {"health"}  # it tells the time
 
 
 def test_rollouts_come_as_they_are_written(page, run):
@@ -75,12 +78,9 @@ def test_rollouts_come_as_they_are_written(page, run):
 
 def test_measurements_come_from_another_process_and_are_renewed(page, run):
     before = composed(page, lambda seen: "Not measured" in seen["summary"])
-    (run / "evals" / "evaluation").mkdir(parents=True)
-    write_evaluation(
-        run / "evals" / "evaluation" / "base.parquet", evaluation("base", [result(0, 4)], step=0)
-    )
-    write_evaluation(
-        run / "evals" / "evaluation" / "step_000002.parquet",
+    keep(
+        run,
+        evaluation("base", [result(0, 4)], step=0),
         evaluation("step_000002", [result(4, 4)], step=2),
     )
     after = composed(page, lambda seen: seen["summary"] != before["summary"])
@@ -88,48 +88,44 @@ def test_measurements_come_from_another_process_and_are_renewed(page, run):
 
 
 def test_a_damaged_measurement_does_not_hide_the_rest(page, run):
-    (run / "evals" / "evaluation").mkdir(parents=True)
+    keep(run)
     for name in ("base", "step_000002"):
         (run / "evals" / "evaluation" / f"{name}.parquet").write_bytes(b"no Parquet")
     seen = composed(page, lambda seen: "cannot be read" in "".join(seen.values()))
     assert ">2<" in seen["health"]
 
 
-def test_a_folder_that_breaks_the_reader_is_a_sentence(page, run):
-    page.look()
-    (run / "samples").rename(run / "gone")
-    (run / "samples").mkdir()
+def spoil_samples(run):
     (run / "samples" / "step_000001.jsonl").mkdir()  # a folder where a file should be
-    seen = html(page.look())
-    assert "cannot be shown as it is now" in seen["trouble"]
-    assert ">2<" in seen["health"]
-    (run / "samples" / "step_000001.jsonl").rmdir()
-    (run / "samples").rmdir()
-    (run / "gone").rename(run / "samples")
-    assert "trouble" not in html(page.look())
+    return (run / "samples" / "step_000001.jsonl").rmdir
 
 
-def test_trouble_is_said_as_long_as_it_lasts(page, run):
+def spoil_recipe(run):
     whole = (run / "config.json").read_bytes()
     (run / "config.json").write_text('{"tasks": 5, "steps": 50}')
+    return lambda: (run / "config.json").write_bytes(whole)
+
+
+@pytest.mark.parametrize("spoil", [spoil_samples, spoil_recipe])
+def test_what_breaks_the_reader_is_a_sentence_as_long_as_it_lasts(page, run, spoil):
+    page.look()
+    mend = spoil(run)
     for _ in range(2):
-        assert "cannot be shown as it is now" in html(page.look())["trouble"]
-    (run / "config.json").write_bytes(whole)
+        seen = html(page.look())
+        assert "cannot be shown as it is now" in seen["trouble"]
+    assert ">2<" in seen["health"]
+    mend()
     assert "trouble" not in html(page.look())
 
 
-def test_a_damaged_journal_is_said_and_the_rest_shown(page, run):
+def test_a_damaged_journal_is_said_and_the_rest_shown_and_a_run_that_vanishes_is_no_disaster(page, run):
     with (run / "journal.jsonl").open("ab") as file:
         file.write(b"{\n" + b'{"kind": "dreamt", "step": 3}\n')
     seen = html(page.look())["health"]
     assert "damaged at line " in seen
     assert "1 more line" in seen
-
-
-def test_a_run_that_vanishes_is_no_disaster(page, run):
-    page.look()
-    for path in (run / "journal.jsonl", run / "config.json"):
-        path.unlink()
+    for name in ("journal.jsonl", "config.json"):
+        (run / name).unlink()
     assert "cannot be read" in html(page.look())["health"]
 
 
@@ -141,16 +137,12 @@ def test_the_list_follows_all_runs(run):
     assert ">2<" in html(page.look())["runs"]
     append(run, stepped(3))
     RunStore.create(run.parent / "group" / "other", to_json(recipe()))
-    seen = html(page.look())["runs"]
-    assert ">3<" in seen
-    assert 'href="/run/group/other"' in seen
-
-
-def test_a_run_that_dies_without_a_word_is_noticed(run):
-    page = RunsPage(run.parent)
     with RunStore.open(run):
-        assert "running" in html(page.look())["runs"]
-    assert "crashed" in html(page.look())["runs"]
+        seen = html(page.look())["runs"]
+        assert ">3<" in seen
+        assert "running" in seen
+        assert 'href="/run/group/other"' in seen
+    assert "crashed" in html(page.look())["runs"]  # without a word
 
 
 def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
@@ -164,17 +156,18 @@ def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
     assert "done" in html(page.look())["runs"]
 
 
-def test_a_name_is_text_and_its_link_an_address(run):
-    os.rename(run, run.parent / "a <b> & 100%")
+@pytest.mark.parametrize(
+    ("name", "shown", "address"),
+    [
+        ("a <b> & 100%", ">a &lt;b&gt; &amp; 100%<", "a%20%3Cb%3E%20%26%20100%25"),
+        (os.fsdecode(b"\xff"), ">?<", "%FF"),
+    ],
+)
+def test_a_name_is_text_and_its_link_an_address_and_hides_no_other(run, name, shown, address):
+    shutil.copytree(run, run.parent / name)
     seen = html(RunsPage(run.parent).look())["runs"]
-    assert ">a &lt;b&gt; &amp; 100%<" in seen
-    assert 'href="/run/a%20%3Cb%3E%20%26%20100%25"' in seen
-
-
-def test_a_name_that_is_no_text_does_not_hide_the_others(run):
-    shutil.copytree(run, run.parent / os.fsdecode(b"\xff"))
-    seen = html(RunsPage(run.parent).look())["runs"]
-    assert 'href="/run/%FF"' in seen
+    assert shown in seen
+    assert f'href="/run/{address}"' in seen
     assert 'href="/run/nano"' in seen
 
 
@@ -191,17 +184,13 @@ def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
     assert "to be read" not in seen[2]
 
 
-def test_runs_that_go_on_stand_before_those_that_rest(run):
+def test_runs_that_go_on_stand_before_those_that_rest_and_say_how_long(page, run):
     RunStore.create(run.parent / "a", to_json(recipe()))
     append(run.parent / "a", Started(config_hash="c", reference_hash="a"), Stopped(step=0, reason="done"))
     with RunStore.open(run):
         seen = html(RunsPage(run.parent).look())["runs"]
-    assert seen.index("/run/nano") < seen.index("/run/a")
-
-
-def test_time_to_go_is_told_of_runs_that_go(page, run):
-    with RunStore.open(run):
         assert "to go at this rate" in html(page.look())["health"]
+    assert seen.index("/run/nano") < seen.index("/run/a")
     assert "to go at this rate" not in html(page.look())["health"]
 
 
@@ -225,24 +214,17 @@ def root(tmp_path):
     return tmp_path / "runs"
 
 
-def test_runs_lie_in_the_folder_or_one_level_below(root):
+def test_runs_lie_in_the_folder_or_one_level_below_unless_it_is_a_run(root):
     assert find_runs(root) == {"a": root / "a", "group/b": root / "group" / "b"}
-
-
-def test_a_folder_that_is_a_run_is_the_only_one(root):
     assert find_runs(root / "a") == {"a": root / "a"}
 
 
-def test_a_link_out_of_the_folder_is_no_run_of_it(root):
+def test_a_link_within_the_folder_counts_and_one_out_of_it_does_not(root):
     (root / "link").symlink_to(root.parent / "outside")
     (root / "alias").symlink_to(root / "a")
-    assert "link" not in find_runs(root)
-    assert "alias" in find_runs(root)
-
-
-def test_the_folder_itself_may_be_a_link(root):
-    (root.parent / "shown").symlink_to(root)
-    assert set(find_runs(root.parent / "shown")) == {"a", "group/b"}
+    (root.parent / "shown").symlink_to(root)  # the folder itself may be one
+    for folder in (root, root.parent / "shown"):
+        assert set(find_runs(folder)) == {"a", "alias", "group/b"}
 
 
 def test_an_empty_or_missing_folder_holds_none(tmp_path):

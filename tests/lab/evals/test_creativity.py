@@ -1,23 +1,33 @@
-"""The creativity index by its definition, and models side by side."""
+"""Words, corpora and longest matches; the creativity index by its definition, and models side by side."""
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from statistics import fmean
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
-from prorl.lab.evals.corpus import corpus_of_texts, longest_matches
+from prorl.lab.evals import creativity
 from prorl.lab.evals.creativity import (
+    DEPTH,
+    Corpus,
+    CorpusError,
     Estimate,
     Lengths,
     compare_creativity,
+    corpus_of_files,
     creativity_index,
+    longest_matches,
     read_creativity,
+    split_words,
     uniqueness,
     write_creativity,
 )
@@ -26,62 +36,181 @@ from prorl.rollout.validation import ProblemResult
 from support.evaluations import evaluation as evaluation_of
 from support.evaluations import kept, result
 
-LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=20).map(" ".join)
-CORPORA = st.lists(LETTERS, min_size=1, max_size=5)
+LETTERS = st.lists(st.sampled_from("abc"), max_size=40).map(" ".join)
+CORPORA = st.lists(LETTERS, min_size=1, max_size=6).filter(any)
+REPETITIVE = st.integers(1, 40).map(lambda size: " ".join("a" * size))
 FEW = Lengths(shortest=2, longest=4)
 
 
-def by_definition(documents: list[str], text: str, length: int) -> float:
-    """The share of words w such that no n-gram with n >= L that contains w occurs in the corpus."""
-    words, corpus = text.split(), [document.split() for document in documents]
-    sizes = range(length, len(words) + 1)
-    grams = {tuple(d[i : i + n]) for d in corpus for n in sizes for i in range(len(d) - n + 1)}
-    unique = [
-        not any(
-            tuple(words[i : i + n]) in grams
-            for n in sizes
-            for i in range(len(words) - n + 1)
-            if i <= position < i + n
-        )
-        for position in range(len(words))
-    ]
-    return fmean(unique)
+def corpus_of(documents) -> Corpus:
+    return Corpus(name="letters", documents=lambda: documents)
+
+
+def matches(documents: list[str], texts: list[str]) -> list[list[int]]:
+    return [found.tolist() for found in longest_matches(texts, corpus_of(documents)).lengths]
 
 
 def matches_of(documents: list[str], text: str):
-    (matches,) = longest_matches([text], corpus_of_texts("c", documents)).lengths
-    return matches
+    (found,) = longest_matches([text], corpus_of(documents)).lengths
+    return found
 
 
-def index_of(documents: list[str], text: str, lengths: Lengths = FEW) -> float:
-    return creativity_index(matches_of(documents, text), lengths)
+# -- words and files
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" \t\r\n", []),
+        ("Don't stop", ["don", "'", "t", "stop"]),
+        ("3*(8+1)=27", ["3", "*", "(", "8", "+", "1", ")", "=", "27"]),
+        ("x2 a_b", ["x2", "a", "_", "b"]),
+        ("</think><answer>4</answer>", ["</think>", "<answer>", "4", "</answer>"]),
+        ("a < b > c", ["a", "<", "b", ">", "c"]),
+        ("Straße STRASSE", ["strasse", "strasse"]),
+        ("Москва, 東京!", ["москва", ",", "東京", "!"]),
+        ("\ud800 odd", ["\ud800", "odd"]),
+    ],
+)
+def test_words(text, expected):
+    assert list(split_words(text)) == expected
+
+
+@given(st.text())
+def test_neither_case_nor_white_space_nor_the_spelling_of_a_character_matters(text):
+    parts = text.split()
+    assert list(split_words(" ".join(parts))) == list(split_words("\n\n".join(parts)))
+    composed, decomposed = (unicodedata.normalize(form, "É" + "Ärger") for form in ("NFC", "NFD"))
+    assert list(split_words(composed)) == list(split_words(decomposed.swapcase()))
+
+
+@given(st.text())
+def test_words_hold_every_visible_character_once(text):
+    folded = unicodedata.normalize("NFC", text.casefold())
+    assert "".join(split_words(text)) == "".join(folded.split())
+
+
+def write(folder):
+    (folder / "a.txt").write_text("first line\nsecond line", encoding="utf-8-sig")
+    (folder / "deep").mkdir()
+    lines = "".join(json.dumps({"text": text, "id": 7}) + "\n" for text in ("one", "two\nthree"))
+    (folder / "deep" / "b.jsonl").write_text(lines + "\n")
+    table = pyarrow.table({"id": [1, 2, 3], "text": ["uno", None, "due"]})
+    parquet.write_table(table, folder / "deep" / "c.parquet")
+    (folder / "notes.md").write_text("not part of it")
+
+
+def test_a_folder_gives_the_documents_of_all_its_files(tmp_path):
+    write(tmp_path)
+    documents = ["first line\nsecond line", "one", "two\nthree", "uno", "due"]
+    assert list(corpus_of_files([tmp_path]).documents()) == documents
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.txt", "München".encode("latin-1"), r"'utf-8' codec .* write \.txt in UTF-8"),
+        ("a.jsonl", b'{"text": "fine"}\n{"text": 3}\n', r"line 2\): .* with a field `text`"),
+        ("a.jsonl", b"[]\n", "line 1"),
+        ("a.jsonl", b'{"text": "cut', "line 1"),
+        ("a.parquet", b"PAR1 no", "a.parquet cannot be read"),
+        ("a.parquet", {"content": ["x"], "id": [1]}, "it has the columns content, id"),
+        ("a.parquet", {"text": [["x"]]}, "a.parquet cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_said_in_a_sentence(tmp_path, name, content, sentence):
+    if isinstance(content, dict):
+        parquet.write_table(pyarrow.table(content), tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=sentence):
+        list(corpus_of_files([tmp_path / name]).documents())
+
+
+@pytest.mark.parametrize("name", [".", "missing.txt", "a.doc"])
+def test_a_path_without_a_corpus_is_said_in_a_sentence(tmp_path, name):
+    (tmp_path / "a.doc").touch()
+    with pytest.raises(CorpusError, match=r"there is no corpus .* in \.txt, \.jsonl, \.parquet, or a folder"):
+        corpus_of_files([tmp_path / name])
+
+
+# -- the longest matches
+
+
+def look_everywhere(documents: list[str], text: str) -> list[int]:
+    """For every word the longest match, by definition."""
+    words, corpus = text.split(), [document.split() for document in documents]
+    lengths = range(1, min(DEPTH, len(words)) + 1)
+    grams = {tuple(d[i : i + n]) for d in corpus for n in lengths for i in range(len(d) - n + 1)}
+    return [
+        max((n for n in lengths if i + n <= len(words) and tuple(words[i : i + n]) in grams), default=0)
+        for i in range(len(words))
+    ]
+
+
+@pytest.mark.parametrize("batch", [1, 30, 1 << 20])
+@given(documents=CORPORA, texts=st.lists(LETTERS, max_size=4))
+def test_matches_are_those_of_looking_everywhere(documents, texts, batch):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(creativity, "AT_A_TIME", batch)
+        assert matches(documents, texts) == [look_everywhere(documents, text) for text in texts]
+
+
+@given(st.lists(REPETITIVE, min_size=1, max_size=3), REPETITIVE)
+def test_repetitions_longer_than_a_match_is_followed(documents, text):
+    assert matches(documents, [text]) == [look_everywhere(documents, text)]
+
+
+@pytest.mark.parametrize(
+    ("documents", "texts", "found"),
+    [
+        (["one two three four"], ["one two three four"], [[4, 3, 2, 1]]),
+        (["one two", "three four"], ["one two three four"], [[2, 1, 2, 1]]),
+        (["one two three four"], ["one two", "three four"], [[2, 1], [2, 1]]),
+        (["one two", ""], ["one zzz two", "yyy xxx", ""], [[1, 0, 1], [0, 0], []]),
+        (["one two", ""], ["yyy xxx", ""], [[0, 0], []]),
+        (["zwei drei \ud800 Élan"], ["ÉLAN drei \ud800"], [[1, 2, 1]]),
+    ],
+)
+def test_a_match_stays_within_a_document_a_text_and_known_words(documents, texts, found):
+    assert matches(documents, texts) == found
+
+
+def test_documents_and_words_are_counted_and_there_must_be_some():
+    found = longest_matches(["one"], corpus_of(["one two, three", "", "one"]))
+    assert (found.documents, found.words) == (3, 5)
+    for documents in ([], [""], [" ", "\n"]):
+        with pytest.raises(CorpusError, match="no words"):
+            matches(documents, ["one"])
 
 
 # -- the definition
 
 
-@given(CORPORA, LETTERS, st.integers(1, 8))
-def test_uniqueness_is_what_its_definition_says(documents, text, length):
-    matches = matches_of(documents, text)
-    assert uniqueness(matches, length) == pytest.approx(by_definition(documents, text, length))
+def by_definition(documents: list[str], text: str, length: int) -> float:
+    """The share of words w such that no n-gram with n >= L that contains w occurs in the corpus."""
+    words, corpus = text.split(), [document.split() for document in documents]
+    spans = [(i, i + n) for n in range(length, len(words) + 1) for i in range(len(words) - n + 1)]
+    grams = {
+        tuple(d[i : i + n])
+        for d in corpus
+        for n in range(length, len(words) + 1)
+        for i in range(len(d) - n + 1)
+    }
+    found = [(i, j) for i, j in spans if tuple(words[i:j]) in grams]
+    return fmean(not any(i <= position < j for i, j in found) for position in range(len(words)))
 
 
-@given(CORPORA, LETTERS)
-def test_uniqueness_does_not_fall_with_the_length(documents, text):
-    matches = matches_of(documents, text)
-    shares = [uniqueness(matches, length) for length in range(1, 17)]
-    assert shares == sorted(shares)
+WORDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=20).map(" ".join)
 
 
-@given(CORPORA, LETTERS, LETTERS)
-def test_more_corpus_never_raises_the_index(documents, more, text):
-    assert index_of([*documents, more], text) <= index_of(documents, text)
-
-
-@given(CORPORA, LETTERS)
-def test_the_index_is_the_sum_of_uniqueness_over_the_lengths(documents, text):
+@given(CORPORA, WORDS, st.integers(1, 8))
+def test_uniqueness_and_index_are_what_their_definitions_say(documents, text, length):
+    found = matches_of(documents, text)
+    assert uniqueness(found, length) == pytest.approx(by_definition(documents, text, length))
     expected = sum(by_definition(documents, text, length) for length in (2, 3, 4))
-    assert index_of(documents, text) == pytest.approx(expected)
+    assert creativity_index(found, FEW) == pytest.approx(expected)
 
 
 def test_a_worked_example():
@@ -93,15 +222,12 @@ def test_a_worked_example():
     assert uniqueness(matches, 5) == 1
 
 
-def test_a_text_out_of_the_corpus_has_index_0_and_one_of_new_words_the_most():
+def test_the_index_is_between_0_and_the_number_of_lengths():
     text = " ".join(f"w{number}" for number in range(30))
-    assert index_of([f"before {text} behind"], text, Lengths()) == 0
-    assert index_of(["something else"], text, Lengths()) == 8
-
-
-def test_a_text_shorter_than_some_sequence_cannot_reach_0_and_one_without_words_has_no_index():
-    text = "one two three"
-    assert index_of([text], text, Lengths(shortest=2, longest=6)) == 3  # for 4, 5 and 6 words
+    assert creativity_index(matches_of([f"before {text} behind"], text), Lengths()) == 0
+    assert creativity_index(matches_of(["something else"], text), Lengths()) == 8
+    text = "one two three"  # shorter than sequences of 4, 5 and 6 words, so it cannot reach 0
+    assert creativity_index(matches_of([text], text), Lengths(shortest=2, longest=6)) == 3
     with pytest.raises(ValueError, match="without words"):
         creativity_index(np.zeros(0, np.int64), Lengths())
 
@@ -127,7 +253,7 @@ OLD, NEW, HALF = "a b c d", "w x y z", "a b y z"
 
 
 def compared(*evaluations: Evaluation, lengths: Lengths = FEW):
-    return compare_creativity(evaluations, corpus_of_texts("letters", [OLD]), lengths=lengths)
+    return compare_creativity(evaluations, corpus_of([OLD]), lengths=lengths)
 
 
 def row(found, model, domain, part="test"):
@@ -150,21 +276,16 @@ def test_models_are_compared_on_the_same_problems():
     assert (found.corpus, found.corpus_words, found.corpus_documents) == ("letters", 4, 1)
 
 
-def test_responses_of_a_problem_are_averaged_before_problems_are():
-    found = compared(evaluation("base", problem("math", 0, OLD, NEW), problem("math", 1, OLD)))
-    assert row(found, "base", "math").index.mean == pytest.approx((1.5 + 0) / 2)
-
-
-def test_the_response_that_is_kept_because_it_passed_does_not_count():
-    found = compared(evaluation("base", problem("math", 0, OLD, OLD, NEW)))
-    assert (row(found, "base", "math").index.mean, found.models[0].counted) == (0, 2)
+def test_responses_of_a_problem_are_averaged_without_the_one_that_is_kept_because_it_passed():
+    found = compared(evaluation("base", problem("math", 0, OLD, NEW, NEW), problem("math", 1, OLD)))
+    assert (row(found, "base", "math").index.mean, found.models[0].counted) == ((1.5 + 0) / 2, 3)
 
 
 def test_domains_count_alike_and_parts_stay_apart():
     problems = [problem("math", n, OLD) for n in range(3)] + [problem("code", 0, NEW)]
     found = compared(evaluation("base", *problems, problem("math", 7, NEW, part="ood")))
-    assert row(found, "base", "mean").index.mean == pytest.approx(1.5)
-    assert row(found, "base", "mean").index.problems == 4
+    # All problems of a domain are alike, so others of these domains would give the same mean.
+    assert row(found, "base", "mean").index == Estimate(problems=4, mean=1.5, low=1.5, high=1.5)
     assert row(found, "base", "mean", "ood").index.mean == pytest.approx(3)
 
 
@@ -178,7 +299,7 @@ def test_short_responses_are_counted_apart():
 def test_the_floor_is_the_index_of_responses_that_the_corpus_holds():
     texts = (OLD, "a b c", "b c")
     problems = [problem("math", n, text) for n, text in enumerate(texts)]
-    found = compare_creativity([evaluation("base", *problems)], corpus_of_texts("c", texts), lengths=FEW)
+    found = compare_creativity([evaluation("base", *problems)], corpus_of(texts), lengths=FEW)
     assert found.models[0].floor == row(found, "base", "math").index.mean == (0 + 1 + 2) / 3
 
 
@@ -211,10 +332,3 @@ def test_a_damaged_comparison_is_said_in_a_sentence(tmp_path, damage):
     (tmp_path / "c.json").write_bytes(damage)
     with pytest.raises(StorageError, match="run `prorl creativity` again"):
         read_creativity(tmp_path / "c.json")
-
-
-def test_an_interval_knows_nothing_of_how_domains_differ():
-    """Every problem of a domain is alike, so other problems of these domains would give the same mean."""
-    problems = [problem("math", n, OLD) for n in range(9)] + [problem("code", n, NEW) for n in range(2)]
-    mean = row(compared(evaluation("base", *problems)), "base", "mean").index
-    assert (mean.mean, mean.low, mean.high) == (1.5, 1.5, 1.5)

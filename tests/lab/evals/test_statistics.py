@@ -8,11 +8,11 @@ import pytest
 from prorl.algo.pass_at_k import pass_at_k
 from prorl.lab.evals.statistics import (
     answered_only,
-    by_level,
-    by_task,
+    by_domain,
     curve,
-    curves,
+    grouped,
     majority_rates,
+    mean_rates,
     rates,
     voting,
 )
@@ -31,26 +31,15 @@ def test_a_curve_is_the_mean_over_problems_within_its_interval():
     assert found.at(2) == found.rates[1]
 
 
-def test_there_is_a_curve_per_group_and_one_of_the_mean_over_domains():
+def test_domains_weigh_alike_and_their_rates_are_those_of_validations():
     problems = [*results([16], domain="math", task="a"), *results([0] * 9, domain="code", task="b")]
-    math, code, mean = curves(problems, (1,))
-    assert [(row.label, row.problems) for row in (math, code, mean)] == [
-        ("math", 1),
-        ("code", 9),
-        ("mean", 10),
-    ]
-    assert (math.rates, code.rates, mean.rates) == ((1.0,), (0.0,), (0.5,))
-    assert [row.label for row in curves(problems, (1,), by=by_task)] == ["a", "b", "mean"]
-    levels = curves([result(16, level=1), result(0, level=2)], (1,), by=by_level)
-    assert [(row.label, row.rates) for row in levels[:2]] == [("1", (1.0,)), ("2", (0.0,))]
-    assert curves([], KS) == []
-
-
-def test_domain_rates_are_those_of_the_curves():
+    assert mean_rates(problems, (1,)) == [0.5]
     problems = [*results([1, 5], domain="math"), *results([9], domain="code")]
     for k in KS:
-        of_curves = {row.label: row.at(k) for row in curves(problems, KS)[:-1]}
-        assert domain_rates(problems, k) == pytest.approx(of_curves)
+        of_domain = {
+            name: mean_rates(members, (k,))[0] for name, members in grouped(problems, by_domain).items()
+        }
+        assert domain_rates(problems, k) == pytest.approx(of_domain)
 
 
 def test_a_problem_with_fewer_judged_responses_is_counted_with_those_it_has():
@@ -101,16 +90,6 @@ def test_equals_trying_every_choice_of_k_responses(votes, silent):
     ks = range(1, problem.samples + 1)
     exact = [by_trying_all(votes, silent, k) for k in ks]
     assert majority_rates([problem], ks, draws=20_000)[0] == pytest.approx(exact, abs=0.015)
-
-
-def test_all_responses_need_no_chance():
-    assert majority_rates([voted({"a": (3, True), "b": (2, False)})], (5,), draws=1)[0, 0] == 1.0
-    assert majority_rates([voted({"a": (2, True), "b": (2, False)})], (4,), draws=1)[0, 0] == 0.5
-
-
-def test_one_response_is_pass_at_1():
-    problem = voted({"a": (3, True), "b": (5, False)}, silent=2)
-    assert majority_rates([problem], (1,), draws=20_000)[0, 0] == pytest.approx(0.3, abs=0.015)
 
 
 def test_an_answer_judged_both_ways_counts_by_its_share():

@@ -13,7 +13,9 @@ from markdown_it import MarkdownIt
 from prorl.config.recipe import check, load_recipe, to_json
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 from prorl.control.events import Resumed, Started
-from prorl.lab.export.card import Exported, model_card
+from prorl.control.plan import hparams_now, make_plan
+from prorl.control.state import RunState
+from prorl.lab.export import Exported, model_card
 from prorl.lab.results import Pair
 from prorl.lab.results import gains as gains_of
 from support.events import command, evaluated, intervened, reset, rollout_stats, stepped
@@ -27,9 +29,7 @@ MODEL = Exported(
     architecture="qwen3",
     dtype="float32",
     context=256,
-    temperature=1.0,
-    top_p=0.95,
-    response_limit=80,
+    hparams=hparams_now(make_plan(load_recipe("nano")), RunState()),
     chat=True,
     prompt="make 24",
 )
@@ -92,13 +92,8 @@ def test_validations_are_those_of_the_journal():
 
 
 def test_numbers_of_the_run_are_sums_over_its_steps():
-    events = [
-        STARTED,
-        *(
-            stepped(step, rollout_stats=rollout_stats(rollouts=100, sampled_tokens=2_000_000))
-            for step in (1, 2)
-        ),
-    ]
+    stats = rollout_stats(rollouts=100, sampled_tokens=2_000_000)
+    events = [STARTED, *(stepped(step, rollout_stats=stats) for step in (1, 2))]
     assert "200 responses with 4.0M tokens" in card(events)
     assert "1.2M parameters" in card(events)
 
@@ -112,10 +107,6 @@ def test_the_measurement_is_a_row_per_domain_with_all_k():
     assert "worse than its base" not in text
     worse = card(model=replace(MODEL, gains=measured((1, 4), (0, 2))))
     assert "worse than its base at pass@1 on the held-out problems of measurement: 62.5% → 25.0%" in worse
-
-
-def test_a_run_without_validations_and_evaluations_says_so():
-    assert "Nothing was measured" in card([STARTED, stepped(1)])
 
 
 def test_references_interventions_and_commands_are_told():
@@ -134,24 +125,20 @@ def test_references_interventions_and_commands_are_told():
     assert "reward hacking reported 1 times" in text
 
 
-def test_without_alarms_it_says_that_there_were_none():
+def test_what_there_was_not_is_said_or_left_out():
     assert "No detector" in card()
-
-
-def test_a_run_without_penalty_tells_no_references():
-    assert (
-        "ref"
-        not in card([Started(config_hash="c", reference_hash=None)]).split("## Training")[1].split("yaml")[0]
-    )
+    assert "Nothing was measured" in card([STARTED, stepped(1)])
+    bare = card([Started(config_hash="c", reference_hash=None)])
+    assert "ref" not in bare.split("## Training")[1].split("yaml")[0]
 
 
 @pytest.mark.parametrize("name", ["nano", "nano_stages", "prorl_v2"])
 def test_the_recipe_in_the_card_is_the_recipe(name):
     config = load_recipe(name)
-    shown = check(yaml.safe_load(block(model_card(story(), config, MODEL), "yaml")), "the card")
-    care = set(SECTIONS)
-    assert shown.model_dump(exclude=care) == config.model_dump(exclude=care)
-    assert len(block(model_card(story(), config, MODEL), "yaml")) < len(yaml.safe_dump(to_json(config)))
+    text = block(model_card(story(), config, MODEL), "yaml")
+    shown, runtime = check(yaml.safe_load(text), "the card"), set(SECTIONS)
+    assert shown.model_dump(exclude=runtime) == config.model_dump(exclude=runtime)
+    assert len(text) < len(yaml.safe_dump(to_json(config)))
 
 
 # -- how it is used
@@ -161,11 +148,8 @@ def test_the_instruction_is_part_of_the_prompt_and_shown():
     instruction = "Answer between ``` and ```."
     assert block(card(overrides=[f"instruction='{instruction}'"]), "text") == instruction
     assert "instruction" not in card()
-
-
-def test_a_tokenizer_without_template_is_called_as_the_renderer_does():
     code = block(card(model=replace(MODEL, chat=False)), "python")
-    assert 'tokenizer(prompt + "\\n"' in code
+    assert 'tokenizer(prompt + "\\n"' in code  # as the renderer does without a chat template
     assert "apply_chat_template" not in code
 
 

@@ -1,6 +1,9 @@
-"""The dashboard's server: its addresses, where it listens, and how it ends.
+"""The dashboard's server: its addresses, where it listens, who may do what, and how it ends.
 
-All pages may be read; `/command` alone changes something, and asks for the token.
+All pages may be read; `/command` alone changes something, and asks for the token. The threats are web pages that the
+operator has open beside the dashboard (forged requests, framing, DNS rebinding) and text that a model wrote (script
+in a response). The headers checked here keep the first out, and a browser runs none of the second because the policy
+allows scripts from this server's files only.
 """
 
 from __future__ import annotations
@@ -11,22 +14,33 @@ import logging
 import secrets
 import socket
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prorl.commands import UnconfirmedError, tell
 from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.hub import Hub
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
-from prorl.lab.dashboard.security import Guard, numeric, refusal
 from prorl.lab.report.page import PLOTLY, asset_path, page
 
 LIST = ""  # the name of the list of runs where others have that of a run
@@ -34,6 +48,17 @@ OWN = Path(__file__).parent / "assets"
 MAX_COMMAND = 16_384  # bytes of a request
 PORT, TRIED = 8787, 20  # the first port, and how many from there on are tried
 PATIENCE = 2  # seconds for requests that are being answered when the server ends
+ANSWERS = {
+    # plotly.js puts style elements into the page whose text changes with its version; styles can load nothing here.
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+        "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
 
 
 def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
@@ -50,14 +75,8 @@ def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
     with _bound(host, port) as listening:
         logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
         app = dashboard(root, token=token, hosts=(host, socket.gethostname()))
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            timeout_graceful_shutdown=PATIENCE,
-        )
+        quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
+        config = uvicorn.Config(app, lifespan="off", timeout_graceful_shutdown=PATIENCE, **quiet)
         said = announcement(root, host, listening.getsockname()[1], token)
         _Server(config, app.state.hub, "\n".join(said)).run([listening])
 
@@ -163,11 +182,7 @@ class _Dashboard:
         return answer
 
     async def _find(self, request: Request) -> tuple[str, Path]:
-        """The run that an address names.
-
-        Raises:
-            HTTPException: there is none.
-        """
+        """The run that an address names, or a 404."""
         name = request.path_params["name"]
         folder = (await asyncio.to_thread(find_runs, self._root)).get(name)
         if folder is None:
@@ -209,11 +224,7 @@ def _bound(host: str, port: int | None) -> socket.socket:
 
 
 async def _body(request: Request) -> bytes:
-    """The content of a request.
-
-    Raises:
-        HTTPException: it is longer than any command.
-    """
+    """The content of a request, which is refused if it is longer than any command."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -224,3 +235,63 @@ async def _body(request: Request) -> bytes:
 
 def _said(status: int, sentence: str) -> Response:
     return JSONResponse({"said": sentence}, status_code=status)
+
+
+# -- who may do what
+
+
+class Guard:
+    """ASGI middleware: refuses requests under a foreign name of this machine, and adds `ANSWERS` to every answer."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str]) -> None:
+        """`hosts` are the names under which this server may be asked for, besides `localhost` and numbers."""
+        self._app = app
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(ANSWERS)
+            await send(message)
+
+        allowed = scope["type"] != "http" or self._knows(Headers(scope=scope).get("host", ""))
+        refusal = PlainTextResponse("This server is not known by that name; see --host.\n", status_code=421)
+        await (self._app if allowed else refusal)(scope, receive, answer)
+
+    def _knows(self, host: str) -> bool:
+        # Rebinding needs a name whose address the attacker can change; a number cannot be rebound.
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name in self._hosts or numeric(name) is not None
+
+
+def refusal(headers: Headers, token: str | None) -> tuple[int, str] | None:
+    """Why a command with these headers is refused unread: status and sentence; None where nothing is wrong.
+
+    What a page of another site can make a browser send lacks one of these: JSON and `Authorization` need a
+    consent (CORS) that this server never gives, and the origin is told by the browser.
+    """
+    if token is None:
+        return 403, "this dashboard is read only"
+    origin = headers.get("origin")
+    foreign = origin is not None and origin.partition("://")[2] != headers.get("host")
+    if foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return 403, "commands are taken from this server's own pages only"
+    if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        return 415, "a command is JSON"
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme != "Bearer" or not secrets.compare_digest(given.encode(), token.encode()):
+        return 401, "this needs the token: open the address that `prorl dashboard` printed when it started"
+    return None
+
+
+def numeric(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is if it is written in numbers."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None

@@ -67,10 +67,8 @@ class Newest:
                 fresh = to_script_json(section_json(section))
                 changed, text = (changed, text) if fresh == text else (version + 1, fresh)
             new[section.key] = section, changed, text
-        same = [(key, at) for key, (_, at, _) in new.items()] == [
-            (key, at) for key, (_, at, _) in old.items()
-        ]
-        self._page = version + (not same), new
+        different = list(new) != list(old) or any(at > version for _, at, _ in new.values())
+        self._page = version + different, new
 
     def since(self, known: int) -> tuple[str, int]:
         """The message, JSON in one line, for a reader who has version `known`, and the version that it leads to."""
@@ -85,7 +83,7 @@ class Hub:
     def __init__(self, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
         self._pages: dict[str, _Watched] = {}
-        self._closing = asyncio.Event()
+        self._closing = False
 
     async def events(self, name: str, open_page: Callable[[], Page]) -> AsyncIterator[str]:
         """The page of that name as server-sent events: whole at first, then what changes; until `close`.
@@ -101,11 +99,14 @@ class Hub:
         try:
             yield f"retry: {RETRY}\n\n"
             version = 0
-            while not (self._closing.is_set() or page.over):
+            while not (self._closing or page.over):
                 if page.newest.version > version:
                     message, version = page.newest.since(version)
                     yield f"data: {message}\n\n"
-                elif not await page.changed(self._pace.heartbeat):
+                    continue
+                try:
+                    await asyncio.wait_for(page.news.wait(), self._pace.heartbeat)
+                except TimeoutError:
                     yield ": nothing new\n\n"
         finally:
             page.readers -= 1
@@ -113,14 +114,14 @@ class Hub:
 
     def close(self) -> None:
         """End all streams now."""
-        self._closing.set()
+        self._closing = True
         for page in self._pages.values():
             page.wake()
 
     async def _keep(self, name: str, page: _Watched) -> None:
         pace = self._pace
         try:
-            while page.wanted(pace.linger) and not self._closing.is_set():
+            while not self._closing and (page.readers or time.monotonic() - page.left < pace.linger):
                 version = page.newest.version
                 computed = await asyncio.to_thread(page.renew)
                 if page.newest.version > version:
@@ -129,7 +130,9 @@ class Hub:
         except Exception:
             log.exception("the page %r cannot be composed", name)
         finally:
-            del self._pages[name]  # with no await since `wanted`: no reader can have come in between
+            del self._pages[
+                name
+            ]  # with no await since the readers were counted: none can have come in between
             page.end()
 
 
@@ -137,24 +140,21 @@ class _Watched:
     """One page and its readers."""
 
     def __init__(self, source: Page) -> None:
-        self.source = source
         self.newest = Newest()
+        self.news = asyncio.Event()  # of a version, or of the end; then there is another one
         self.over = False  # nothing will come any more
         self.readers = 0
         self.left = time.monotonic()  # when the last reader did
         self.task: asyncio.Task[None] | None = None  # the loop keeps only a weak reference
-        self._news = asyncio.Event()
+        self._source = source
         self._looking = threading.Lock()
-
-    def wanted(self, linger: float) -> bool:
-        return self.readers > 0 or time.monotonic() - self.left < linger
 
     def renew(self) -> float:
         """Compose the page, in a thread; returns the CPU seconds that it took."""
         began = time.thread_time()
         with self._looking:
             if not self.over:
-                self.newest.take(self.source.look())
+                self.newest.take(self._source.look())
         return time.thread_time() - began
 
     def end(self) -> None:
@@ -162,16 +162,8 @@ class _Watched:
         self.over = True
         self.wake()
         with self._looking:
-            self.source.close()
+            self._source.close()
 
     def wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
-
-    async def changed(self, seconds: float) -> bool:
-        """Wait for the next version, so long at most; whether it came."""
-        try:
-            await asyncio.wait_for(self._news.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        self.news.set()
+        self.news = asyncio.Event()

@@ -6,39 +6,48 @@ text that an operator, a task or a folder's name brings in is escaped where it b
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from prorl.commands import WORDS
 from prorl.config.schema import HPARAMS
-from prorl.lab.dashboard.evaluations import Evaluations
 from prorl.lab.report.curves import curve_sections
-from prorl.lab.report.page import Section, bullets, heading, paragraph
+from prorl.lab.report.page import Section, bullets, heading, paragraph, section_json, to_script_json
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
-from prorl.lab.tables import count, duration, escape
+from prorl.lab.tables import NONE, Figure, count, duration, escape
 from prorl.run.history import RunHistory, health
-from prorl.run.layout import CONFIG, JOURNAL, SAMPLES, runs_below
+from prorl.run.layout import CONFIG, EVALS, JOURNAL, SAMPLES, runs_below
 
 GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
 AT_A_TIME = 1.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
 LATELY = 5  # marks
-NONE = "–"
-FACTS = ("health", "step", "last validation", "steps per hour", "last event")
+NICENESS = 10  # of the process that reads evaluations: training comes first
 TONES: Mapping[str, str] = {
     **dict.fromkeys(("running", "done"), "good"),
     **dict.fromkeys(("degraded", "crashed", "hung?", "unreadable"), "bad"),
 }
 GOING = ("running", "degraded", "waiting", "hung?", "elsewhere")  # of health: what may still take steps
 
-Stamp = tuple[int, int, int]  # inode, bytes, time
-
 log = logging.getLogger("prorl.lab.dashboard")
+
+
+class Stamp(NamedTuple):
+    """By what a change of a file is noticed."""
+
+    inode: int = 0
+    bytes: int = 0
+    time: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,64 @@ class Glance:
     notes: tuple[str, ...]
 
 
+class Evaluations:
+    """The sections about one run's evaluations, composed by a child process whenever those changed.
+
+    Reading Parquet takes tens of megabytes that a server which runs for weeks would never give back. The process is
+    started and polled without waiting: until it is done, the page shows what it showed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, Stamp] | None = None  # those that `sections` shows, or will
+        self._process: subprocess.Popen[bytes] | None = None
+        self._made = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+        self.measured = ""  # the summary's part, as HTML
+        self.sections: Sequence[Section] = ()
+
+    def refresh(self) -> bool:
+        """Take over what was composed, and have composed what changed. Returns at once, whether anything is new."""
+        if self._process is None:
+            found = {path: stamp(path) for path in sorted((self._folder / EVALS).glob("*/*.parquet"))}
+            if found != self._files:
+                self._files = found
+                self._made.seek(0)
+                self._made.truncate()
+                command = [sys.executable, "-m", __name__, str(self._folder)]
+                # In a group of its own: Ctrl-C in the terminal is the server's to answer.
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=self._made, process_group=0
+                )
+        elif self._process.poll() is not None:
+            self._take(failed=self._process.returncode != 0)
+            self._process = None
+            return True
+        return False
+
+    def close(self) -> None:
+        """End the child process if there is one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._made.close()
+
+    def _take(self, *, failed: bool) -> None:
+        if failed:
+            place = self._folder / EVALS
+            html = paragraph(
+                f"The measurements in {place} cannot be shown; the server's terminal says why.", tone="bad"
+            )
+            self.measured, self.sections = "", [Section(key="boundary", title="Boundary", html=html)]
+            return
+        self._made.seek(0)
+        made = json.load(self._made)
+        self.measured = made["measured"]
+        self.sections = [
+            Section(**{**data, "figures": tuple(Figure(**figure) for figure in data["figures"])})
+            for data in made["sections"]
+        ]
+
+
 class RunPage:
     """One run: how it does now, commands, curves, evaluations, rollouts, references."""
 
@@ -63,31 +130,24 @@ class RunPage:
         self._folder = folder
         self._run = RunHistory(folder)
         self._form = [commands_section()] if commands else []
-        self._summary: list[Section] = []
-        self._curves: list[Section] = []
-        self._sources: list[Section] = []
-        self._rollouts: list[Section] = []
+        self._summary = self._curves = self._sources = self._rollouts = list[Section]()
         self._sampled: Stamp | None = None
         self._evaluations = Evaluations(folder)
         self._news = False  # read, and not yet composed
-        self._trouble = ""
+        self._trouble: list[Section] = []
 
     def look(self) -> Sequence[Section]:
         """The page as the files are now."""
-        trouble = ""
         try:
             self._read_on()
+            self._trouble = []
         except Exception as error:  # whatever lies in a folder, the server and the rest of the page go on
-            trouble = f"This run cannot be shown as it is now: {error or repr(error)}"
-            if trouble != self._trouble:
+            html = paragraph(f"This run cannot be shown as it is now: {error or repr(error)}", tone="bad")
+            if html not in (section.html for section in self._trouble):
                 log.warning("%s: %r", self._folder, error)
-        self._trouble = trouble
+            self._trouble = [Section(key="trouble", title="Trouble", html=html)]
         return [
-            *(
-                [Section(key="trouble", title="Trouble", html=paragraph(trouble, tone="bad"))]
-                if trouble
-                else []
-            ),
+            *self._trouble,
             health_section(glance(self._run), time.time()),
             *self._form,
             *self._summary,
@@ -123,19 +183,18 @@ class RunsPage:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._rows: dict[str, tuple[Stamp | None, Glance]] = {}
+        self._rows: dict[str, tuple[Stamp, Glance]] = {}
         self._readers: dict[str, RunHistory] = {}
 
     def look(self) -> Sequence[Section]:
         """The list as the files are now."""
-        now = time.time()
+        now, until = time.time(), time.monotonic() + AT_A_TIME
         found = find_runs(self._root)
-        rows = {name: self._row(name, folder, now) for name, folder in found.items() if name in self._rows}
-        until = time.monotonic() + AT_A_TIME
-        new = {name: stamp(folder / JOURNAL) for name, folder in found.items() if name not in rows}
-        for name in sorted(new, key=lambda name: (new[name] or (0, 0, 0))[2], reverse=True):
-            rows[name] = self._row(name, found[name], now)
-            if time.monotonic() > until:
+        stamps = {name: stamp(folder / JOURNAL) for name, folder in found.items()}
+        rows = {}
+        for name in sorted(found, key=lambda name: (name in self._rows, stamps[name].time), reverse=True):
+            rows[name] = stamps[name], self._glance(name, found[name], stamps[name], now)
+            if name not in self._rows and time.monotonic() > until:
                 break
         self._rows = rows
         self._readers = {
@@ -150,19 +209,17 @@ class RunsPage:
         """The page has no readers any more. The rows stay, for the next one."""
         self._readers.clear()
 
-    def _row(self, name: str, folder: Path, now: float) -> tuple[Stamp | None, Glance]:
-        seen = stamp(folder / JOURNAL)
-        if name in self._rows and self._rows[name][0] == seen:
-            row = self._rows[name][1]
-            begun = seen is not None and seen[1] > 0
-            return seen, replace(row, health=health(folder, begun=begun, stopped=row.stopped, now=now))
+    def _glance(self, name: str, folder: Path, seen: Stamp, now: float) -> Glance:
+        before, row = self._rows.get(name, (None, None))
+        if row is not None and before == seen:
+            return replace(row, health=health(folder, begun=seen.bytes > 0, stopped=row.stopped, now=now))
         run = self._readers.setdefault(name, RunHistory(folder))
         try:
             run.refresh()
-            return seen, glance(run)
+            return glance(run)
         except Exception as error:  # one folder, whatever lies in it, does not hide the others
             log.warning("%s: %r", folder, error)
-            return seen, replace(glance(RunHistory(folder)), health=f"unreadable: {error!r}")
+            return replace(glance(RunHistory(folder)), health=f"unreadable: {error!r}")
 
 
 def find_runs(root: Path) -> Mapping[str, Path]:
@@ -180,26 +237,25 @@ def find_runs(root: Path) -> Mapping[str, Path]:
     return {run.relative_to(root).as_posix(): run for run in found if run.resolve().is_relative_to(inside)}
 
 
-def stamp(path: Path) -> Stamp | None:
-    """Changes when a file or a folder's list of names does; None where there is none."""
+def stamp(path: Path) -> Stamp:
+    """Changes when a file or a folder's list of names does; zeros where there is none."""
     try:
         found = path.stat()
     except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+        return Stamp()
+    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def glance(run: RunHistory) -> Glance:
     """What is shown of a run at a glance."""
+    last = [*zip(run.validations.steps, run.validations.get("score"), strict=True)][-1:]
     return Glance(
         health=run.health,
         stopped=run.stopped,
         step=run.step,
         steps=run.planned,
         rate=run.steps_per_hour,
-        validation=(run.validations.steps[-1], run.validations.get("score")[-1])
-        if len(run.validations)
-        else None,
+        validation=last[0] if last else None,
         written=run.written,
         lately=tuple(mark.text for mark in run.marks[: -LATELY - 1 : -1]),
         notes=run.notes,
@@ -208,10 +264,7 @@ def glance(run: RunHistory) -> Glance:
 
 def health_section(seen: Glance, now: float) -> Section:
     """How a run is doing."""
-    cells = "".join(
-        f"<div><dt>{name}</dt><dd>{value}</dd></div>"
-        for name, value in zip(FACTS, _facts(seen, now), strict=True)
-    )
+    cells = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in _facts(seen, now).items())
     left = ""
     if seen.rate and seen.step < seen.steps and _word(seen.health) in GOING:
         hours = (seen.steps - seen.step) / seen.rate
@@ -225,14 +278,15 @@ def health_section(seen: Glance, now: float) -> Section:
 
 def runs_section(runs: Mapping[str, Glance], now: float, *, unread: int = 0) -> Section:
     """All runs, a row each, those that go on first; `unread` more are still to be read."""
-    head = "".join(f'<th scope="col">{title}</th>' for title in ("run", *FACTS, "lately"))
-    ordered = sorted(runs.items(), key=lambda item: _word(item[1].health) not in GOING)
     rows = ""
-    for name, seen in ordered:
+    columns: tuple[str, ...] = ()
+    for name, seen in sorted(runs.items(), key=lambda item: _word(item[1].health) not in GOING):
         link = f'<a href="/run/{quote(os.fsencode(name))}">{escape(name)}</a>'
         lately = f"<small>{escape((*seen.notes, *seen.lately, '')[0])}</small>"
-        cells = "".join(f"<td>{cell}</td>" for cell in (link, *_facts(seen, now), lately))
-        rows += f"<tr>{cells}</tr>"
+        cells = {"run": link, **_facts(seen, now), "lately": lately}
+        columns = tuple(cells)
+        rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells.values())}</tr>"
+    head = "".join(f'<th scope="col">{title}</th>' for title in columns)
     table = f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     none = paragraph("There are no runs here yet; `prorl train` begins one.", tone="soft")
     more = paragraph(f"{count(unread, 'more run')} to be read …", tone="soft") if unread else ""
@@ -259,19 +313,21 @@ def commands_section() -> Section:
     )
 
 
-def _facts(seen: Glance, now: float) -> Iterator[str]:
-    """What stands under `FACTS`, as HTML."""
+def _facts(seen: Glance, now: float) -> dict[str, str]:
+    """What is known of a run, as HTML by name."""
     word, about = _word(seen.health), seen.health.partition(" ")[2]
     bar = f'<progress aria-hidden="true" value="{seen.step}" max="{max(seen.steps, 1)}"></progress>'
-    yield f'<span class="{TONES.get(word, "warn")}">{escape(word)}</span>' + _small(escape(about))
-    yield f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}")
-    yield (
-        f"{seen.validation[1]:.1%}" + _small(f"pass@1 at step {seen.validation[0]:,}")
-        if seen.validation
-        else NONE
-    )
-    yield f"{seen.rate:,.0f}" if seen.rate else NONE
-    yield f"{duration(max(0.0, now - seen.written))} ago" if seen.written else NONE
+    facts = {
+        "health": f'<span class="{TONES.get(word, "warn")}">{escape(word)}</span>' + _small(escape(about)),
+        "step": f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}"),
+        "last validation": NONE,
+        "steps per hour": f"{seen.rate:,.0f}" if seen.rate else NONE,
+        "last event": f"{duration(max(0.0, now - seen.written))} ago" if seen.written else NONE,
+    }
+    if seen.validation:
+        step, score = seen.validation
+        facts["last validation"] = f"{score:.1%}" + _small(f"pass@1 at step {step:,}")
+    return facts
 
 
 def _small(html: str) -> str:
@@ -280,3 +336,16 @@ def _small(html: str) -> str:
 
 def _word(health: str) -> str:
     return health.partition(" ")[0].rstrip(":")
+
+
+def main(folder: Path) -> None:
+    """The child process: print the sections about a run's evaluations as JSON."""
+    from prorl.lab.report.boundary import boundary_sections, measured
+
+    os.nice(NICENESS)
+    sections = [section_json(section) for section in boundary_sections(folder)]
+    print(to_script_json({"measured": measured(folder), "sections": sections}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -27,20 +27,20 @@ import numpy as np
 
 from prorl.algo.pass_at_k import Array, bootstrap_means, percentiles
 from prorl.envs.seeds import derive
-from prorl.lab.evals.statistics import MEAN, Curve, curve, grouped, mean_over_domains, rates
+from prorl.lab.evals.statistics import MEAN, grouped, mean_over_domains, rates
 from prorl.rollout.validation import Part, ProblemResult
 
-SURE = 0.01
-"""p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost."""
-LEVEL = 0.05
-"""Intervals have 95 %. The p-value must agree, as the interval of a few problems that agree has no width."""
-LESS = 0.5
-"""A second half that gains less than this share of what the first half did is a plateau."""
+SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost
+LEVEL = (
+    0.05  # beside the 95 % interval, which has no width where a few problems agree, the p-value must agree
+)
+LESS = 0.5  # a second half that gains less than this share of what the first half did is a plateau
 FLIPS = 2_000
 ROUNDING = 1e-12
 
 Fate = Literal["both", "new", "lost", "neither"]
 Pattern = Literal["diminish", "plateau", "sustained", "gain", "unclear"]
+Results = Mapping[tuple[str, str, int, int], ProblemResult]  # by key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,8 @@ class Difference:
     """Trained minus base in pass@k, domains weighed alike."""
 
     k: int
+    base: float
+    trained: float
     gain: float
     low: float  # 95 %, bootstrap over problems, paired
     high: float
@@ -115,8 +117,7 @@ class Comparison:
     """One row of the table base → trained, on the problems that both were judged on."""
 
     label: str
-    base: Curve
-    trained: Curve
+    problems: int
     differences: tuple[Difference, ...]  # one per k
 
 
@@ -137,11 +138,13 @@ class TaskPattern:
 def paired(base: Iterable[ProblemResult], trained: Iterable[ProblemResult]) -> list[Move]:
     """The problems that both were judged on, in the base's order: a verifier's error may have cost either some."""
     after = {problem.key: problem for problem in trained if problem.samples}
-    return [
-        Move(base=problem, trained=after[problem.key])
-        for problem in base
-        if problem.samples and problem.key in after
-    ]
+    both = (problem for problem in base if problem.samples and problem.key in after)
+    return [Move(base=problem, trained=after[problem.key]) for problem in both]
+
+
+def sides(moves: Iterable[Move]) -> tuple[list[ProblemResult], list[ProblemResult]]:
+    """The problems as the base did them, and as the trained model did."""
+    return [move.base for move in moves], [move.trained for move in moves]
 
 
 def boundary(label: str, moves: Sequence[Move]) -> Boundary:
@@ -165,15 +168,11 @@ def boundary(label: str, moves: Sequence[Move]) -> Boundary:
 
 def compare(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> list[Comparison]:
     """A row per domain, and last the mean over domains; none without problems."""
-    groups = grouped(moves, lambda move: move.base.domain)
+    groups = [*grouped(moves, lambda move: move.base.domain).items(), (MEAN, moves)]
     return [
-        Comparison(
-            label=label,
-            base=curve("base", [move.base for move in members], ks, seed=derive(seed, label)),
-            trained=curve("trained", [move.trained for move in members], ks, seed=derive(seed, label)),
-            differences=differences(members, ks, seed=derive(seed, label)),
-        )
-        for label, members in ([*groups.items(), (MEAN, moves)] if moves else [])
+        Comparison(label=label, problems=len(of), differences=differences(of, ks, seed=derive(seed, label)))
+        for label, of in groups
+        if of
     ]
 
 
@@ -182,17 +181,16 @@ def differences(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> t
 
     The p-value is that of the sign-flip permutation test: were the two models alike, each problem's difference would
     as likely have the other sign.
-
-    Raises:
-        ValueError: there are no problems.
     """
     domains = [move.base.domain for move in moves]
-    gains_PK = rates((move.trained for move in moves), ks) - rates((move.base for move in moves), ks)
-    low, high = percentiles(bootstrap_means(gains_PK, seed=seed, strata=domains))
-    gains, p = mean_over_domains(gains_PK, domains), _sign_flips(gains_PK, domains, seed)
+    base_PK, trained_PK = (rates(problems, ks) for problems in sides(moves))
+    gains_PK = trained_PK - base_PK
+    means = (mean_over_domains(values_PK, domains) for values_PK in (base_PK, trained_PK, gains_PK))
+    interval = percentiles(bootstrap_means(gains_PK, seed=seed, strata=domains))
+    others = (values_K.tolist() for values_K in (*interval, _sign_flips(gains_PK, domains, seed)))
     return tuple(
-        Difference(k=k, gain=gains[at], low=float(low[at]), high=float(high[at]), p=float(p[at]))
-        for at, k in enumerate(ks)
+        Difference(k=k, base=base, trained=trained, gain=gain, low=low, high=high, p=p)
+        for k, base, trained, gain, low, high, p in zip(ks, *means, *others, strict=True)
     )
 
 
@@ -214,29 +212,20 @@ def patterns(
     return [_decided(moves, middle, k, seed) for moves in groups.values()]
 
 
-def _decided(
-    moves: Sequence[Move],
-    between: Mapping[tuple[str, str, int, int], ProblemResult] | None,
-    k: int,
-    seed: int,
-) -> TaskPattern:
+def _decided(moves: Sequence[Move], between: Results | None, k: int, seed: int) -> TaskPattern:
     at_1, at_k = differences(moves, (1, k), seed=seed)
     early = late = None
-    pattern: Pattern = "unclear"
-    first, second = list[Move](), list[Move]()
+    pattern: Pattern = "gain" if at_k.up and between is None else "unclear"
     if between is not None:
         first = [Move(base=move.base, trained=between[move.base.key]) for move in moves]
         second = [Move(base=between[move.base.key], trained=move.trained) for move in moves]
-        (early,) = differences(first, (k,), seed=seed)
-        (late,) = differences(second, (k,), seed=seed)
+        (early,), (late,) = differences(first, (k,), seed=seed), differences(second, (k,), seed=seed)
+        if at_k.up and late.up:
+            pattern = "sustained"
+        elif early.up and _slowed(first, second, k, seed):
+            pattern = "plateau"
     if at_1.up and at_k.down:
         pattern = "diminish"
-    elif early is None or late is None:
-        pattern = "gain" if at_k.up else "unclear"
-    elif at_k.up and late.up:
-        pattern = "sustained"
-    elif early.up and _slowed(first, second, k, seed):
-        pattern = "plateau"
     return TaskPattern(
         task=moves[0].base.task,
         part=moves[0].base.part,
@@ -251,9 +240,7 @@ def _decided(
 
 def _slowed(first: Sequence[Move], second: Sequence[Move], k: int, seed: int) -> bool:
     """Whether the second half surely gained less than its share of the first half."""
-    before = rates((move.base for move in first), (k,))
-    middle = rates((move.base for move in second), (k,))
-    after = rates((move.trained for move in second), (k,))
+    (before, middle), (_, after) = ([rates(side, (k,)) for side in sides(half)] for half in (first, second))
     excess = (after - middle) - LESS * (middle - before)
     _, high = percentiles(bootstrap_means(excess, seed=seed))
     return bool(high[0] < 0)
@@ -265,5 +252,5 @@ def _sign_flips(gains_PK: Array, domains: Sequence[str], seed: int) -> Array:
     weighed_PK = gains_PK * shares[:, None]
     signs_FP = np.random.default_rng(seed).integers(2, size=(FLIPS, len(domains)), dtype=np.int8) * 2.0 - 1
     flipped_FK = np.abs(signs_FP @ weighed_PK)
-    as_large = flipped_FK >= np.abs(weighed_PK.sum(axis=0)) - ROUNDING
-    return np.asarray((1 + as_large.sum(axis=0)) / (1 + FLIPS), dtype=np.float64)
+    as_large_FK = flipped_FK >= np.abs(weighed_PK.sum(axis=0)) - ROUNDING
+    return np.asarray((1 + as_large_FK.sum(axis=0)) / (1 + FLIPS), dtype=np.float64)

@@ -4,33 +4,218 @@ L-uniqueness of a text is the share of its words that lie in no sequence of L or
 index is its sum over a range of L (Lu et al. 2024, "AI as Humanity's Salieri", https://arxiv.org/abs/2410.04265).
 Invariant: of a problem's stored responses only the first ones count. A further one is stored because it passed, and
 models that pass at different rates would be compared by different choices.
+
+The longest sequences that texts share with a corpus are found exactly. Every sequence of up to DEPTH words of the
+texts gets a number, by that of its beginning and its last word. One pass over the corpus follows these numbers from
+every position, in batches, so memory does not grow with the corpus. Words are compared and no hash of them. Array
+names end in their axes: Q words of the texts, N words of a batch of the corpus, M positions of it that still match.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import unicodedata
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
-from prorl.algo.pass_at_k import bootstrap_means, percentiles
 from prorl.envs.errors import ProrlError
-from prorl.envs.files import StorageError, decode_json, encode_json, write_atomic
+from prorl.envs.files import StorageError, encode_json, write_atomic
 from prorl.envs.seeds import derive, purpose
-from prorl.lab.evals.corpus import DEPTH, Advance, Corpus, longest_matches
 from prorl.lab.evals.evaluation_store import Evaluation
-from prorl.lab.evals.statistics import MEAN
+from prorl.lab.evals.statistics import MEAN, curve, grouped
 from prorl.rollout.validation import KEPT, ProblemResult
 
-Values = Mapping[
-    tuple[str, str, int, int], tuple[ProblemResult, float]
-]  # by key: mean index of the responses
+DEPTH = 16  # words to which a match is followed
+KINDS = (".txt", ".jsonl", ".parquet")
+AT_A_TIME = 1 << 20  # words of the corpus that are searched together: bounds the memory
+
+Ids = NDArray[np.int64]
+Advance = Callable[[str, int], None]
+
+# A tag such as <think> belongs to the format of a response: one word, or `</think><answer>` alone would be seven.
+_WORD = re.compile(r"</?\w+>|[^\W_]+|[^\w\s]|_")
+
+
+class CorpusError(ProrlError):
+    """A reference corpus that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """Documents to compare with. A match never reaches from one document into the next."""
+
+    name: str
+    documents: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """What texts share with a corpus."""
+
+    documents: int  # of the corpus
+    words: int  # of the corpus
+    lengths: Sequence[Ids]  # per text, for each word: how many from there on are in one document, up to DEPTH
+
+
+def split_words(text: str) -> Iterator[str]:
+    """The words of a text: runs of letters and digits, tags, and every other visible character by itself.
+
+    Upper and lower case are the same, and so are the ways in which Unicode spells one character.
+
+    >>> list(split_words("<think>3*8 = 24</think> Done_now!"))
+    ['<think>', '3', '*', '8', '=', '24', '</think>', 'done', '_', 'now', '!']
+    """
+    # No word spans two lines, and all words of a large document at once would take ten times its memory.
+    for line in text.splitlines():
+        yield from _WORD.findall(unicodedata.normalize("NFC", line.casefold()))
+
+
+def corpus_of_files(paths: Sequence[Path]) -> Corpus:
+    """The documents of files, and of all files below folders, that end in .txt, .jsonl or .parquet.
+
+    A text file is one document. In the others every row is one: its field or column `text`.
+    """
+    files = [file for path in paths for file in _files(path)]
+    return Corpus(
+        name=", ".join(path.name or str(path) for path in paths),
+        documents=lambda: chain.from_iterable(map(_documents, files)),
+    )
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix in KINDS and file.is_file())
+    else:
+        found = [path] if path.suffix in KINDS and path.is_file() else []
+    if not found:
+        raise CorpusError(
+            f"there is no corpus {path}: name a file in {', '.join(KINDS)}, or a folder with some of these"
+        )
+    return found
+
+
+def _documents(path: Path) -> Iterator[str]:
+    try:
+        yield from _texts(path)
+    except (ValueError, TypeError, NotImplementedError) as error:  # pyarrow's errors are these, too
+        raise CorpusError(
+            f"the corpus {path} cannot be read ({error}): write .txt in UTF-8, each line of .jsonl as an object "
+            "with a field `text`, .parquet with a column `text`"
+        ) from None
+
+
+def _texts(path: Path) -> Iterator[str]:
+    if path.suffix == ".txt":
+        yield path.read_text(encoding="utf-8-sig")
+    elif path.suffix == ".jsonl":
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        text = json.loads(line)["text"]
+                    except (ValueError, KeyError, TypeError):
+                        text = None
+                    if not isinstance(text, str):
+                        raise ValueError(f"line {number}")
+                    yield text
+    else:
+        from pyarrow import parquet, string
+
+        with parquet.ParquetFile(path) as table:
+            if "text" not in table.schema_arrow.names:
+                raise ValueError(f"it has the columns {', '.join(table.schema_arrow.names)}")
+            for batch in table.iter_batches(columns=["text"]):
+                yield from filter(None, batch.column(0).cast(string()).to_pylist())
+
+
+def longest_matches(
+    texts: Sequence[str], corpus: Corpus, advance: Advance = lambda _what, _done: None
+) -> Matches:
+    """Find the words of the texts in the corpus; `advance(what, done)` reports progress."""
+    vocabulary: defaultdict[str, int] = defaultdict(count(1).__next__)
+    ids_Q, spans = array("q"), []
+    for text in texts:
+        begin = len(ids_Q)
+        ids_Q.extend(map(vocabulary.__getitem__, split_words(text)))
+        spans.append(slice(begin, len(ids_Q)))
+        ids_Q.append(0)
+    sequences = _Sequences(ids_Q, len(vocabulary) + 1)
+    batch, documents, words = array("q"), 0, 0
+    for document in corpus.documents():
+        before = len(batch)
+        batch.extend(vocabulary.get(word, 0) for word in split_words(document))
+        documents, words = documents + 1, words + len(batch) - before
+        batch.append(0)
+        advance("words read", words)
+        if len(batch) > AT_A_TIME:
+            sequences.find_in(batch)
+            batch = array("q")
+    sequences.find_in(batch)
+    if not words:
+        raise CorpusError("the corpus has no words: give one with text in it")
+    lengths_Q = sequences.longest()
+    return Matches(documents=documents, words=words, lengths=[lengths_Q[span] for span in spans])
+
+
+class _Sequences:
+    """The word sequences of texts, numbered from 1 for each length; 0 is none, as is a word of another text."""
+
+    def __init__(self, ids_Q: array[int], size: int) -> None:
+        self._size = size  # of the vocabulary
+        padded_Q = _padded(ids_Q)
+        names_Q = padded_Q[: len(ids_Q)]
+        self._names = [names_Q]  # by length: of the sequence that begins at each word
+        self._keys: list[
+            Ids
+        ] = []  # by length from 2 on, sorted: number of the beginning and last word as one number
+        for width in range(1, DEPTH):
+            next_Q = padded_Q[width : width + len(ids_Q)]
+            key_Q = np.where((names_Q > 0) & (next_Q > 0), names_Q * size + next_Q, 0)
+            self._keys.append(np.unique(np.append(key_Q, 0)))
+            names_Q = np.searchsorted(self._keys[-1], key_Q)
+            self._names.append(names_Q)
+        self._found = [np.zeros(size, bool), *(np.zeros(len(keys), bool) for keys in self._keys)]
+
+    def find_in(self, ids_N: array[int]) -> None:
+        """Mark the sequences that a part of the corpus holds, given as words of the texts or 0."""
+        padded_N = _padded(ids_N)
+        at_M = np.flatnonzero(padded_N)
+        names_M = padded_N[at_M]
+        self._found[0][names_M] = True
+        for width, keys in enumerate(self._keys, start=1):
+            key_M = names_M * self._size + padded_N[at_M + width]
+            place_M = np.minimum(np.searchsorted(keys, key_M), len(keys) - 1)
+            same_M = keys[place_M] == key_M
+            at_M, names_M = at_M[same_M], place_M[same_M]
+            self._found[width][names_M] = True
+
+    def longest(self) -> Ids:
+        """The length of the longest sequence found at each word: where one is found, so is its beginning."""
+        lengths_Q = np.zeros(len(self._names[0]), np.int64)
+        for found, names_Q in zip(self._found, self._names, strict=True):
+            lengths_Q += found[names_Q]
+        return lengths_Q
+
+
+def _padded(ids: array[int]) -> Ids:
+    return np.concatenate([np.asarray(ids, np.int64), np.zeros(DEPTH, np.int64)])
+
+
+# -- the index
+
+Values = Mapping[tuple[str, str, int, int], tuple[ProblemResult, float]]
+"""By key of a problem: the mean index of its responses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +278,10 @@ class Creativity:
     rows: tuple[Row, ...]  # by part, then domain, the mean last, then in the order of the models
 
 
-def uniqueness(matches: NDArray[np.int64], length: int) -> float:
+def uniqueness(matches: Ids, length: int) -> float:
     """L-uniqueness of a text from the longest match at each of its words, for L = `length`.
 
     A longer sequence holds one of exactly L words around each of its words, so these are all that is to be seen.
-
-    Raises:
-        ValueError: the text has no words.
     """
     if not matches.size:
         raise ValueError("a text without words has no uniqueness")
@@ -109,12 +291,8 @@ def uniqueness(matches: NDArray[np.int64], length: int) -> float:
     return float(1 - covered.mean())
 
 
-def creativity_index(matches: NDArray[np.int64], lengths: Lengths) -> float:
-    """The sum of L-uniqueness over the lengths, from 0 (all of it is in the corpus) to how many lengths there are.
-
-    Raises:
-        ValueError: the text has no words.
-    """
+def creativity_index(matches: Ids, lengths: Lengths) -> float:
+    """The sum of L-uniqueness over the lengths, from 0 (all of it is in the corpus) to how many lengths there are."""
     return math.fsum(uniqueness(matches, length) for length in range(lengths.shortest, lengths.longest + 1))
 
 
@@ -132,41 +310,53 @@ def compare_creativity(
     Raises:
         ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
-    (name, number), *_ = Counter(evaluation.model for evaluation in evaluations).most_common(1)
-    if number > 1:
-        raise ProrlError(f"two evaluations of {name} cannot be told apart: compare each with another model")
+    for name, several in grouped(evaluations, lambda one: one.model).items():
+        if len(several) > 1:
+            raise ProrlError(
+                f"two evaluations of {name} cannot be told apart: compare each with another model"
+            )
     asked = [
-        [
-            (problem, kept.text)
-            for problem in evaluation.problems
-            for kept in problem.kept
-            if kept.sample < KEPT
-        ]
+        [(problem, one.text) for problem in evaluation.problems for one in problem.kept if one.sample < KEPT]
         for evaluation in evaluations
     ]
-    found = longest_matches([text for of_evaluation in asked for _, text in of_evaluation], corpus, advance)
+    found = longest_matches([text for of_model in asked for _, text in of_model], corpus, advance)
     matches = iter(found.lengths)
-    scored = [
-        _score(evaluation, [(problem, next(matches)) for problem, _ in of_evaluation], lengths)
-        for evaluation, of_evaluation in zip(evaluations, asked, strict=True)
-    ]
-    rows = _rows([(responses.model, values) for responses, values in scored])
+    models: list[Responses] = []
+    values: dict[str, Values] = {}
+    for evaluation, of_model in zip(evaluations, asked, strict=True):
+        matched = [(problem, next(matches)) for problem, _ in of_model]
+        counted = [(problem, at_words) for problem, at_words in matched if at_words.size >= lengths.shortest]
+        if not counted:
+            raise ProrlError(
+                f"{evaluation.model} has no kept response of {lengths.shortest} words or more, so it has no "
+                "creativity index: look for shorter sequences"
+            )
+        values[evaluation.model] = {
+            key: (several[0][0], fmean(creativity_index(at_words, lengths) for _, at_words in several))
+            for key, several in grouped(counted, lambda one: one[0].key).items()
+        }
+        models.append(
+            Responses(
+                model=evaluation.model,
+                step=evaluation.step,
+                counted=len(counted),
+                short=len(matched) - len(counted),
+                words=fmean(at_words.size for _, at_words in counted),
+                floor=fmean(max(0, lengths.longest - at_words.size) for _, at_words in counted),
+            )
+        )
     return Creativity(
         corpus=corpus.name,
         corpus_documents=found.documents,
         corpus_words=found.words,
         lengths=lengths,
-        models=tuple(responses for responses, _ in scored),
-        rows=tuple(rows),
+        models=tuple(models),
+        rows=tuple(_rows(values)),
     )
 
 
 def write_creativity(path: Path, creativity: Creativity) -> None:
-    """Store the comparison as JSON, whole or not at all.
-
-    Raises:
-        StorageError: there is no room.
-    """
+    """Store the comparison as JSON, whole or not at all."""
     write_atomic(path, encode_json(asdict(creativity), indent=1))
 
 
@@ -177,77 +367,37 @@ def read_creativity(path: Path) -> Creativity:
         StorageError: the file is missing, damaged or something else.
     """
     try:
-        data = decode_json(path.read_bytes())
-        models = tuple(Responses(**model) for model in data.pop("models"))
-        rows = tuple(map(_row, data.pop("rows")))
-        return Creativity(**{**data, "lengths": Lengths(**data["lengths"])}, models=models, rows=rows)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return TypeAdapter(Creativity).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise StorageError(
             f"{path} cannot be read ({error}); delete it and run `prorl creativity` again"
         ) from error
 
 
-def _score(
-    evaluation: Evaluation, matched: Sequence[tuple[ProblemResult, NDArray[np.int64]]], lengths: Lengths
-) -> tuple[Responses, Values]:
-    """What was counted of a model's responses, and the mean index of every problem's responses."""
-    counted = [(problem, matches) for problem, matches in matched if matches.size >= lengths.shortest]
-    if not counted:
-        raise ProrlError(
-            f"{evaluation.model} has no kept response of {lengths.shortest} words or more, so it has no creativity "
-            "index: look for shorter sequences"
-        )
-    indices: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
-    for problem, matches in counted:
-        indices[problem.key].append(creativity_index(matches, lengths))
-    responses = Responses(
-        model=evaluation.model,
-        step=evaluation.step,
-        counted=len(counted),
-        short=len(matched) - len(counted),
-        words=fmean(matches.size for _, matches in counted),
-        floor=fmean(max(0, lengths.longest - matches.size) for _, matches in counted),
-    )
-    return responses, {problem.key: (problem, fmean(indices[problem.key])) for problem, _ in counted}
-
-
-def _rows(models: Sequence[tuple[str, Values]]) -> Iterator[Row]:
-    groups = dict.fromkeys((one.part, one.domain) for _, values in models for one, _ in values.values())
-    _, first = models[0]
-    for part in dict.fromkeys(part for part, _ in groups):
-        domains = [domain for of_part, domain in groups if of_part == part]
-        for name in (*domains, MEAN):
+def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
+    first = next(iter(models.values()))
+    problems = [one for values in models.values() for one, _ in values.values()]
+    for part, of_part in grouped(problems, lambda one: one.part).items():
+        for name in dict.fromkeys([*(one.domain for one in of_part), MEAN]):
             seed = derive(0, "creativity", purpose(part), name)
-            for position, (model, values) in enumerate(models):
-                found = {
-                    key: (one.domain, value)
-                    for key, (one, value) in values.items()
+            for model, values in models.items():
+                found = [
+                    (one, value)
+                    for one, value in values.values()
                     if one.part == part and name in (one.domain, MEAN)
-                }
-                gains = [
-                    (domain, value - first[key][1]) for key, (domain, value) in found.items() if key in first
                 ]
-                index = _estimate(list(found.values()), domains, seed)
-                gain = _estimate(gains, domains, seed) if position else None
+                gains = [(one, value - first[one.key][1]) for one, value in found if one.key in first]
+                index = _estimate(found, seed)
+                gain = None if values is first else _estimate(gains, seed)
                 if index is not None:
                     yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
-def _estimate(found: Sequence[tuple[str, float]], domains: Sequence[str], seed: int) -> Estimate | None:
-    """The mean over domains, which weigh alike however many problems they have; None where there is no problem."""
-    by_domain = [[value for of_domain, value in found if of_domain == domain] for domain in domains]
-    held = [values for values in by_domain if values]
-    if not held:
+def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estimate | None:
+    if not found:
         return None
-    values = np.array([value for of_domain in held for value in of_domain])
-    strata = [place for place, of_domain in enumerate(held) for _ in of_domain]
-    low, high = percentiles(bootstrap_means(values[:, None], seed=seed, strata=strata))
-    return Estimate(
-        problems=len(values), mean=fmean(map(fmean, held)), low=float(low[0]), high=float(high[0])
-    )
-
-
-def _row(record: Mapping[str, Any]) -> Row:
-    index, gain = record["index"], record["gain"]
-    estimates = {"index": Estimate(**index), "gain": None if gain is None else Estimate(**gain)}
-    return Row(**{**record, **estimates})
+    values_P1 = np.array([[value] for _, value in found])
+    index = curve("", [one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
+    domains = grouped(found, lambda one: one[0].domain).values()
+    mean = fmean(fmean(value for _, value in of_domain) for of_domain in domains)
+    return Estimate(problems=len(found), mean=mean, low=index.low[0], high=index.high[0])

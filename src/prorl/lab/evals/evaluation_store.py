@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from hashlib import blake2b
@@ -25,47 +25,67 @@ from prorl.types import Sampling
 if TYPE_CHECKING:
     import pyarrow
 
-MEASUREMENT, EVALUATION = "measurement", "evaluation"
-"""What `prorl train` makes before and after a run, and what `prorl eval` makes unless told another name."""
-
-BASE, RULES, INCIDENTS = "base", "rules.json", "incidents.jsonl"
+MEASUREMENT = "measurement"  # what `prorl train` makes before and after a run
+BASE, RULES = "base", "rules.json"
 HEADER = b"prorl.evaluation"
-SLIM = tuple(field.name for field in fields(ProblemResult) if field.name not in ("votes", "kept"))
-"""The columns of counts, without answers and responses."""
 
 _STEP = re.compile(r"step_(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """One model's results. `model` is `base`, `step_000320`, or the name of a model from elsewhere."""
+class Subject:
+    """A model that is evaluated."""
 
-    model: str
-    step: int | None  # of the run's checkpoint; None for a model from elsewhere
-    samples: int  # responses asked for per problem
-    seconds: float
-    problems: tuple[ProblemResult, ...]
+    model: str  # `base`, `step_000320`, or the name of a model from elsewhere
+    step: int | None = None  # of the run's checkpoint; None for a model from elsewhere
     weights: str = ""  # hash of the model's weights, where it is known
+
+    def is_same(self, other: Subject) -> bool:
+        """Whether both are one model, as far as is known."""
+        return self.model == other.model and len({self.weights, other.weights} - {""}) < 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What an evaluation asks: how many problems of each part, which ones, and how responses are sampled."""
+class Evaluation(Subject):
+    """One model's results."""
 
-    sizes: Mapping[str, int]  # by part
-    levels: Mapping[str, Sequence[int]]  # task → levels, the trained ones and those beyond
+    samples: int  # responses asked for per problem
+    seconds: float
+    problems: tuple[ProblemResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The questions of an evaluation, and how responses to them are sampled."""
+
+    questions: Questions
+    sizes: Mapping[str, int]  # by part, as the recipe says
     samples: int  # per problem
     sampling: Sampling
     seed: int
-    problems: str  # hash of every prompt
+
+    def rules(self) -> dict[str, Any]:
+        """All of it as data; instead of the questions the levels of each task and a hash of every prompt."""
+        levels: dict[str, set[int]] = {}
+        for problem in self.questions.get("levels", ()):
+            levels.setdefault(problem.task, set()).add(problem.level)
+        digest = blake2b(digest_size=8)
+        for part, problems in self.questions.items():
+            for problem in problems:
+                text = f"{part}\n{problem.task}\n{problem.level}\n{problem.prompt}\n"
+                digest.update(text.encode(errors="replace"))
+        return {
+            "sizes": self.sizes,
+            "levels": {name: sorted(found) for name, found in levels.items()},
+            "samples": self.samples,
+            "sampling": asdict(self.sampling),
+            "seed": self.seed,
+            "problems": digest.hexdigest(),
+        }
 
 
 def write_evaluation(path: Path, evaluation: Evaluation) -> None:
-    """Store a model's results, whole or not at all.
-
-    Raises:
-        StorageError: there is no room.
-    """
+    """Store a model's results, whole or not at all."""
     import pyarrow
     from pyarrow import parquet
 
@@ -77,8 +97,8 @@ def write_evaluation(path: Path, evaluation: Evaluation) -> None:
         parquet.write_table(table, temporary, compression="zstd")
 
 
-def read_evaluation(path: Path, *, columns: Sequence[str] | None = None) -> Evaluation:
-    """The results that `write_evaluation` stored; without `votes` and `kept` where `columns` is `SLIM`.
+def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
+    """The results that `write_evaluation` stored; only counts, no answers and responses, without `texts`.
 
     Raises:
         StorageError: the file is missing, damaged or something else.
@@ -86,8 +106,9 @@ def read_evaluation(path: Path, *, columns: Sequence[str] | None = None) -> Eval
     import pyarrow
     from pyarrow import parquet
 
+    counts = [field.name for field in fields(ProblemResult) if field.name not in ("votes", "kept")]
     try:
-        table = parquet.read_table(path, columns=None if columns is None else list(columns))
+        table = parquet.read_table(path, columns=None if texts else counts)
         header: dict[str, Any] = json.loads(table.schema.metadata[HEADER])
         return Evaluation(**header, problems=tuple(map(_problem, table.to_pylist())))
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
@@ -96,18 +117,8 @@ def read_evaluation(path: Path, *, columns: Sequence[str] | None = None) -> Eval
         ) from error
 
 
-def digest(questions: Questions) -> str:
-    """Hash of the problems that are asked: it changes with the tasks' code, their weights and levels."""
-    digest = blake2b(digest_size=8)
-    for part, problems in questions.items():
-        for problem in problems:
-            text = f"{part}\n{problem.task}\n{problem.level}\n{problem.prompt}\n"
-            digest.update(text.encode(errors="replace"))
-    return digest.hexdigest()
-
-
 @contextmanager
-def held(folder: Path, rules: Rules) -> Iterator[None]:
+def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
     """Begin or continue the evaluation in a folder, which no other process may do meanwhile.
 
     A failure before anything was measured removes the folders made here. What a kill left before that binds nobody.
@@ -119,7 +130,14 @@ def held(folder: Path, rules: Rules) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with hold_lock(folder / LOCK, used="measured"):
-            _begin(folder, rules)
+            tidy(folder)
+            differences = differing(folder, rules)
+            if differences and any(folder.rglob("*.parquet")):
+                raise StorageError(
+                    f"the evaluation {folder} was asked otherwise ({'; '.join(differences)}): "
+                    "ask the same again, or give this one another name with --name"
+                )
+            write_atomic(folder / RULES, encode_json(rules, indent=1))
             yield
     except BaseException:
         if made and not any(folder.rglob("*.parquet")):
@@ -130,17 +148,13 @@ def held(folder: Path, rules: Rules) -> Iterator[None]:
         raise
 
 
-def differing(folder: Path, rules: Rules) -> Iterator[str]:
-    """What was asked otherwise in the folder's evaluation; nothing where there is none yet.
-
-    Raises:
-        StorageError: the rules stored there are damaged.
-    """
+def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
+    """What was asked otherwise in the folder's evaluation; nothing where there is none yet."""
     path = folder / RULES
+    if not path.exists():
+        return []
     try:
-        yield from _differences(json.loads(path.read_bytes()), json.loads(encode_json(asdict(rules))))
-    except FileNotFoundError:
-        return
+        return list(_differences(json.loads(path.read_bytes()), json.loads(encode_json(rules))))
     except ValueError as error:
         raise StorageError(
             f"{path} is not JSON ({error}); restore it, or delete the evaluation and measure again"
@@ -149,18 +163,17 @@ def differing(folder: Path, rules: Rules) -> Iterator[str]:
 
 def evaluations(folder: Path) -> list[tuple[str, tuple[Path, ...]]]:
     """The evaluations of a run by name, each with its models' files as `models` orders them."""
-    found = (
-        (place.name, models(place)) for place in sorted((folder / EVALS).glob("[!.]*")) if place.is_dir()
-    )
-    return [(name, files) for name, files in found if files]
+    return [
+        (place.name, files) for place in sorted((folder / EVALS).glob("[!.]*")) if (files := models(place))
+    ]
 
 
 def models(folder: Path) -> tuple[Path, ...]:
     """The models' files of one evaluation: the base, checkpoints by step, then others."""
 
-    def order(path: Path) -> tuple[int, int, str]:
+    def order(path: Path) -> tuple[bool, bool, int, str]:
         step = step_of(path)
-        return 0 if path.stem == BASE else 1 if step is not None else 2, step or 0, path.stem
+        return path.stem != BASE, step is None, step or 0, path.stem
 
     return tuple(sorted(folder.glob("[!.]*.parquet"), key=order))
 
@@ -197,28 +210,6 @@ def outsider(name: str) -> str:
     ('org/model', 'model ./base')
     """
     return f"model {name}" if slug(name) == BASE or _STEP.fullmatch(slug(name)) else name
-
-
-def check_name(name: str) -> None:
-    """Check that an evaluation may have this name.
-
-    Raises:
-        StorageError: it is no plain file name.
-    """
-    if slug(name) != name:
-        raise StorageError(f"an evaluation cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
-
-
-def _begin(folder: Path, rules: Rules) -> None:
-    tidy(folder)
-    differences = list(differing(folder, rules))
-    if differences and any(folder.rglob("*.parquet")):
-        raise StorageError(
-            f"the evaluation {folder} was asked otherwise ({'; '.join(differences)}): "
-            "ask the same again, or give this one another name with --name"
-        )
-    if differences or not (folder / RULES).exists():
-        write_atomic(folder / RULES, encode_json(asdict(rules), indent=1))
 
 
 def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:

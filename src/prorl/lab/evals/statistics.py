@@ -6,7 +6,7 @@ functions on other problems.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -22,9 +22,7 @@ Item = TypeVar("Item")
 Key = TypeVar("Key")
 
 MEAN = "mean"  # the row over all domains
-DRAWS = (
-    200  # votes of k responses per problem; the error of a mean over 100 problems is then below half a point
-)
+DRAWS = 200  # votes of k responses per problem: the error of a mean over 100 problems is below half a point
 
 by_domain: Callable[[ProblemResult], str] = attrgetter("domain")
 by_task: Callable[[ProblemResult], str] = attrgetter("task")
@@ -43,11 +41,7 @@ class Curve:
     high: tuple[float, ...]
 
     def at(self, k: int) -> float:
-        """The rate at k.
-
-        Raises:
-            ValueError: this k was not asked for.
-        """
+        """The rate at k."""
         return self.rates[self.ks.index(k)]
 
 
@@ -81,35 +75,17 @@ def curve(
     rates_PK: Array | None = None,
     seed: int = 0,
 ) -> Curve:
-    """The curve of a set of problems: of pass@k, or of the rates given per problem.
-
-    Raises:
-        ValueError: there are no problems.
-    """
+    """The curve of a set of problems: of pass@k, or of the rates given per problem."""
     values = rates(problems, ks) if rates_PK is None else rates_PK
     domains = [problem.domain for problem in problems]
-    low, high = percentiles(bootstrap_means(values, seed=seed, strata=domains))
-    return Curve(
-        label=label,
-        problems=len(problems),
-        ks=tuple(ks),
-        rates=tuple(mean_over_domains(values, domains)),
-        low=tuple(low.tolist()),
-        high=tuple(high.tolist()),
-    )
+    ends = percentiles(bootstrap_means(values, seed=seed, strata=domains))
+    means, low, high = map(tuple, (mean_over_domains(values, domains), *(end.tolist() for end in ends)))
+    return Curve(label=label, problems=len(problems), ks=tuple(ks), rates=means, low=low, high=high)
 
 
-def curves(
-    problems: Sequence[ProblemResult],
-    ks: Sequence[int],
-    *,
-    by: Callable[[ProblemResult], object] = by_domain,
-    seed: int = 0,
-) -> list[Curve]:
-    """A curve per group, and last the mean over domains; none without problems."""
-    groups = [(str(key), members) for key, members in grouped(problems, by).items()]
-    labelled = [*groups, (MEAN, problems)] if problems else []
-    return [curve(label, members, ks, seed=seed) for label, members in labelled]
+def mean_rates(problems: Sequence[ProblemResult], ks: Sequence[int]) -> list[float]:
+    """pass@k of a set of problems for every k."""
+    return mean_over_domains(rates(problems, ks), [problem.domain for problem in problems])
 
 
 def mean_over_domains(values_PK: Array, domains: Sequence[str]) -> list[float]:
@@ -126,8 +102,8 @@ def answered_only(problems: Iterable[ProblemResult], *others: Iterable[ProblemRe
     other models, so are those on which one of these has none: models are compared on the same problems.
     """
     return [
-        replace(problem, samples=_answered(problem), unanswered=0)
-        for problem in _common(problems, others, lambda problem: _answered(problem) > 0)
+        replace(problem, samples=problem.samples - problem.unanswered, unanswered=0)
+        for problem in _common(problems, others, lambda problem: problem.unanswered < problem.samples)
     ]
 
 
@@ -139,6 +115,16 @@ def voting(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) 
     return _common(
         problems, others, lambda problem: bool(problem.votes) or problem.unanswered == problem.samples
     )
+
+
+def _common(
+    problems: Iterable[ProblemResult],
+    others: Iterable[Iterable[ProblemResult]],
+    counts: Callable[[ProblemResult], bool],
+) -> list[ProblemResult]:
+    """The problems that count in the results of every model."""
+    shared = [{problem.key for problem in other if counts(problem)} for other in others]
+    return [one for one in problems if counts(one) and all(one.key in keys for keys in shared)]
 
 
 def majority_rates(
@@ -159,36 +145,18 @@ def majority_rates(
     ).reshape(len(problems), len(ks))
 
 
-def _answered(problem: ProblemResult) -> int:
-    return problem.samples - problem.unanswered
-
-
-def _common(
-    problems: Iterable[ProblemResult],
-    others: Iterable[Iterable[ProblemResult]],
-    counts: Callable[[ProblemResult], bool],
-) -> list[ProblemResult]:
-    """The problems that count in the results of every model."""
-    shared = [{problem.key for problem in other if counts(problem)} for other in others]
-    return [
-        problem for problem in problems if counts(problem) and all(problem.key in keys for keys in shared)
-    ]
-
-
 def _accuracy(problem: ProblemResult, k: int, draws: int, seed: int) -> float:
-    counts: dict[str, int] = {}
-    right: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    right: Counter[str] = Counter()
     for vote in problem.votes:
-        counts[vote.answer] = counts.get(vote.answer, 0) + vote.count
-        right[vote.answer] = right.get(vote.answer, 0) + vote.count * vote.solved
+        counts[vote.answer] += vote.count
+        right[vote.answer] += vote.count * vote.solved
     if not any(right.values()):
         return 0.0
     share_A = np.array([right[answer] / counts[answer] for answer in counts])
-    silent = problem.samples - sum(counts.values())
+    sizes = [*counts.values(), problem.samples - counts.total()]  # the last are those without an answer
     rng = np.random.default_rng(seed)
-    drawn_DA = rng.multivariate_hypergeometric([*counts.values(), silent], k, size=draws, method="count")[
-        :, :-1
-    ]
+    drawn_DA = rng.multivariate_hypergeometric(sizes, k, size=draws, method="count")[:, :-1]
     best_D1 = drawn_DA.max(axis=1, keepdims=True)
     won_DA = (drawn_DA == best_D1) & (best_D1 > 0)
     accuracy_D = (won_DA @ share_A) / np.maximum(won_DA.sum(axis=1), 1)

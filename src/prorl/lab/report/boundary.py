@@ -107,7 +107,7 @@ def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
         moves, title = pair.moves(found.part), PARTS[found.part]
         gain = results.gain_sentence(moves, title, pair.ks, names)
         html += paragraph(gain, results.problems_moved(moves, pair.ks[-1]))
-        tables.append(results.gain_table(found, f"By domain: {title} problems", folded=True))
+        tables.append(replace(results.gain_table(found, f"By domain: {title} problems"), folded=True))
     return html, tables
 
 

@@ -149,13 +149,13 @@ def _end(runs: Sequence[RunHistory]) -> Rows:
 
 def _measured(runs: Sequence[Gains | None]) -> Rows:
     """Base → trained, means over domains."""
+    means = [{of_k.k: of_k for of_k in found.rows[-1].differences} if found else {} for found in runs]
     yield "after step", _numbers(COUNT, runs, lambda found: found.step)
-    for k in dict.fromkeys(k for found in runs if found for k in found.rows[-1].base.ks):
-        means = [found.rows[-1] if found and k in found.rows[-1].base.ks else None for found in runs]
-        gains = [next(one for one in row.differences if one.k == k) if row else None for row in means]
-        yield f"pass@{k}, base", [_number(SHARE, row.base.at(k) if row else None) for row in means]
-        yield f"pass@{k}, trained", [_number(SHARE, row.trained.at(k) if row else None) for row in means]
-        yield f"pass@{k}, gain", [difference_cell(gain) for gain in gains]
+    for k in dict.fromkeys(k for mean in means for k in mean):
+        at_k = [mean.get(k) for mean in means]
+        yield f"pass@{k}, base", _numbers(SHARE, at_k, lambda found: found.base)
+        yield f"pass@{k}, trained", _numbers(SHARE, at_k, lambda found: found.trained)
+        yield f"pass@{k}, gain", [difference_cell(found) for found in at_k]
 
 
 def _numbers(form: str, items: Sequence[T | None], read: Callable[[T], float | None]) -> list[Number]:

@@ -1,0 +1,383 @@
+"""Writes a run's checkpoint as a transformers directory: weights, config, tokenizer, generation config, model card.
+
+What is exported was found whole, hash by hash, and appears under its name complete or not at all. The run's lock is
+not taken: it may be training meanwhile. The card tells from the journal what the model is, what it can do, how it was
+trained and where it ends; whatever comes from elsewhere (reasons, notes, prompts, names) is escaped in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from prorl import __version__
+from prorl.config.recipe import check
+from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
+from prorl.control.events import Intervened, Started, Stepped, Validated
+from prorl.control.plan import hparams_now, make_plan
+from prorl.control.state import fold
+from prorl.envs.files import StorageError
+from prorl.lab.measurement import newest
+from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
+from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
+from prorl.run.checkpoint import commit
+from prorl.run.history import RunHistory, read_events, read_history
+from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
+from prorl.run.resume import hash_files
+from prorl.run.store import RunStore
+from prorl.types import HParams
+
+Dtype = Literal["float32", "bfloat16"]
+
+RECIPE, CARD, MODEL_CONFIG = "prorl_config.json", "README.md", "config.json"
+MODEL_FILES = (MODEL_CONFIG, "*.safetensors", "*.safetensors.index.json")
+QUESTION = "What is 12 + 30?"  # where the run kept no prompt that could be shown
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What the exported files are, as far as the journal does not say."""
+
+    step: int
+    parameters: int
+    architecture: str
+    dtype: str
+    context: int | None  # tokens
+    hparams: HParams  # of the last step
+    chat: bool  # whether the tokenizer has a chat template
+    prompt: str  # one that the model was asked in training
+    gains: tuple[Gains, ...] = ()
+
+
+def export(
+    folder: Path,
+    target: Path,
+    *,
+    step: int | None = None,
+    dtype: Dtype | None = None,
+    say: Callable[[str], None],
+) -> int:
+    """Export the checkpoint of `step`, by default the newest whole one, into the new folder `target`.
+
+    `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over.
+    Returns the step that was exported.
+
+    Raises:
+        StorageError: no such run or checkpoint, it is damaged, or `target` is not empty; then nothing was written.
+        RecipeError, ModelError: the recipe or the model cannot be read.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # a model is read and written in one go; the command says when it is done
+    target = target.resolve()
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
+    store = RunStore.open(folder, report=say)
+    checkpoint = newest(store) if step is None else store.checkpoint(step)
+    config = check(store.config, str(folder / CONFIG))
+    story = read_history(folder, up_to=checkpoint.step)
+    for note in story.notes:
+        say(note)
+    tokenizer = _tokenizer(story)
+
+    def fill(aside: Path) -> None:
+        _write_model(checkpoint.path, aside, dtype)
+        shutil.copytree(tokenizer, aside, dirs_exist_ok=True)
+        shutil.copyfile(folder / CONFIG, aside / RECIPE)
+        hparams = _last_hparams(story, config)
+        _write_generation(aside, checkpoint.path, hparams)
+        card = model_card(story, config, _exported(story, checkpoint.step, aside, hparams))
+        # Half a surrogate pair, which a tokenizer may leave in a text, has no UTF-8.
+        (aside / CARD).write_text(card, encoding="utf-8", errors="replace")
+
+    try:
+        commit(target, fill, {"run": story.name, "step": checkpoint.step, "prorl": __version__})
+    except (shutil.Error, FileNotFoundError) as error:
+        raise StorageError(
+            f"a file of {folder} vanished while it was copied, perhaps because its trainer made room: "
+            f"export again ({error})"
+        ) from error
+    return checkpoint.step
+
+
+def _tokenizer(story: RunHistory) -> Path:
+    """The folder of the run's tokenizer, which is the one that was trained with."""
+    folder = story.folder / TOKENIZER
+    before = next((event.environment.get(TOKENIZER) for event in story.of(Started)), None)
+    if not folder.is_dir() or before not in (None, hash_files(folder)):
+        raise StorageError(f"the files in {folder} are not those the run was trained with: restore them")
+    return folder
+
+
+def _last_hparams(story: RunHistory, config: RunConfig) -> HParams:
+    """The dials of the last training step, those of the recipe's start before any."""
+    events = [event for event in read_events(story.folder) if getattr(event, "step", 0) <= story.step]
+    last = max((at for at, event in enumerate(events) if isinstance(event, Stepped)), default=0)
+    return hparams_now(make_plan(config), fold(events[:last]))
+
+
+def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
+    """Weights and config: the very files, unless the weights are to be rounded."""
+    if dtype is not None and dtype != json.loads((checkpoint / MODEL_CONFIG).read_bytes()).get("dtype"):
+        import torch
+
+        from prorl.learn.model import load_model
+
+        load_model(checkpoint, dtype=getattr(torch, dtype), device="cpu").save_pretrained(aside)
+        return
+    for path in sorted(checkpoint.iterdir()):
+        if any(fnmatch(path.name, pattern) for pattern in MODEL_FILES):
+            shutil.copyfile(path, aside / path.name)
+
+
+def _write_generation(aside: Path, checkpoint: Path, hparams: HParams) -> None:
+    """Sampling as in training: the base's own settings, as for top-k, did not hold there."""
+    from transformers import GenerationConfig
+
+    from prorl.learn.model import eos_ids, load_tokenizer
+
+    tokens = load_tokenizer(aside)
+    base = GenerationConfig.from_pretrained(checkpoint)
+    GenerationConfig(
+        do_sample=True,
+        temperature=hparams.temperature,
+        top_p=hparams.top_p,
+        top_k=0,
+        max_new_tokens=hparams.response_limit,
+        bos_token_id=base.bos_token_id,
+        eos_token_id=list(eos_ids(base, tokens)),
+        pad_token_id=tokens.eos_token_id if tokens.pad_token_id is None else tokens.pad_token_id,
+    ).save_pretrained(aside)
+
+
+def _exported(story: RunHistory, step: int, aside: Path, hparams: HParams) -> Exported:
+    """What the card says of the files themselves."""
+    from prorl.learn.model import load_tokenizer
+
+    model = json.loads((aside / MODEL_CONFIG).read_bytes())
+    return Exported(
+        step=step,
+        parameters=_parameters(aside),
+        architecture=model["model_type"],
+        dtype=model["dtype"],
+        context=model.get("max_position_embeddings"),
+        hparams=hparams,
+        chat=bool(load_tokenizer(aside).chat_template),
+        prompt=_prompt(story, step),
+        gains=tuple(one for pair in newest_pairs(story.folder, up_to=step) for one in gains(pair)),
+    )
+
+
+def _parameters(folder: Path) -> int:
+    """Number of stored scalars; tied weights are stored once."""
+    from safetensors import safe_open
+
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as tensors:
+            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    return total
+
+
+def _prompt(story: RunHistory, step: int) -> str:
+    """The shortest prompt among the last sample rollouts, as the model was asked it in training."""
+    paths = sorted((story.folder / SAMPLES).glob("step_*.jsonl"))
+    told = [path for path in paths if int(path.stem.removeprefix("step_")) <= step]
+    lines = told[-1].read_bytes().splitlines() if told else []
+    return min((json.loads(line)["prompt"] for line in lines), key=len, default=QUESTION)
+
+
+# -- the model card
+
+
+def model_card(story: RunHistory, config: RunConfig, model: Exported) -> str:
+    """The whole README.md of an export; `story` ends at the exported step."""
+    parts = (
+        _front_matter(config),
+        f"# {plain(story.name)}, step {model.step}",
+        _summary(story, config, model),
+        "## Use",
+        *_use(config, model),
+        "## Results",
+        *_results(story, model),
+        "## Training",
+        *_training(story, config),
+        "## Limits",
+        bullets(_limits(story, config, model)),
+        "## Going on",
+        *_going_on(story, config, model),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(config: RunConfig) -> str:
+    data: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    data["tags"] = ["prorl", "reinforcement-learning", "verifiable-rewards"]
+    path = config.model.path
+    if path is not None and _HUB_ID.fullmatch(path) and not Path(path).exists():
+        data["base_model"] = path
+    return f"---\n{yaml.safe_dump(data, sort_keys=False)}---"
+
+
+def _summary(story: RunHistory, config: RunConfig, model: Exported) -> str:
+    base = "a tiny base that knew only such tasks" if config.model.path is None else plain(config.model.path)
+    responses = story.steps.total("rollout_stats.rollouts")
+    tokens = int(story.steps.total("rollout_stats.sampled_tokens"))
+    return (
+        f"A language model of {_amount(model.parameters)} parameters ({plain(model.architecture)}, {model.dtype}), "
+        "trained by prolonged reinforcement learning with verifiable rewards (ProRL v2), with prorl "
+        f"{__version__}, on these tasks: {plain(', '.join(config.tasks))}. It began as {base}, and is the policy "
+        f"after step {model.step} of {config.steps}. Until then {responses:,.0f} responses with {_amount(tokens)} "
+        "tokens were sampled and judged by programs."
+    )
+
+
+def _use(config: RunConfig, model: Exported) -> Iterator[str]:
+    if config.instruction:
+        yield "In training, an empty line and this instruction followed every problem but those of data sets:"
+        yield fenced(config.instruction, "text")
+    if model.chat:
+        asked = (
+            "inputs = tokenizer.apply_chat_template(\n"
+            '    [{"role": "user", "content": prompt}],\n'
+            '    add_generation_prompt=True, return_tensors="pt", return_dict=True,\n'
+            ")"
+        )
+    else:
+        asked = 'inputs = tokenizer(prompt + "\\n", return_tensors="pt")  # there is no chat template'
+    yield fenced(
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        'path = "."  # this folder, or where it was uploaded to\n'
+        "tokenizer = AutoTokenizer.from_pretrained(path)\n"
+        "model = AutoModelForCausalLM.from_pretrained(path)\n\n"
+        f"prompt = {model.prompt!r}\n"
+        f"{asked}\n"
+        "output = model.generate(**inputs)\n"
+        'print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))',
+        "python",
+    )
+    hparams = model.hparams
+    yield (
+        f"`generation_config.json` samples as in training: temperature {hparams.temperature:g}, top-p "
+        f"{hparams.top_p:g}, at most {hparams.response_limit} tokens. `manifest.json` has the hash of every file."
+    )
+
+
+def _results(story: RunHistory, model: Exported) -> Iterator[str]:
+    validations, best = story.of(Validated), story.best
+    if best is not None:
+        yield (
+            "pass@1 on held-out problems in the validations during the run. They steer a run (its resets, its best "
+            "checkpoint), so they flatter it."
+        )
+        yield _validation_table(validations[0], validations[-1], best)
+    for found in model.gains:
+        yield (
+            f"{plain(found.title)}: base against step {found.step} on the same problems, which nothing in the run "
+            "saw; gains in points with 95 % intervals over problems."
+        )
+        yield to_markdown(gain_table(found, ""))
+    if best is None and not model.gains:
+        yield "Nothing was measured: the run has no validation and no evaluation."
+
+
+def _validation_table(first: Validated, last: Validated, best: Validated) -> str:
+    shown = (first, last, best)
+    names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
+    domains = dict.fromkeys(domain for one in shown for domain in one.domains)
+    scores: dict[str, list[float | None]]
+    scores = {domain: [one.domains.get(domain) for one in shown] for domain in domains}
+    scores["mean"] = [one.score for one in shown]
+    rows: list[tuple[Cell, ...]] = []
+    for name, of_name in scores.items():
+        rows.append((name, *(Number(value=one, form=".1%") for one in of_name)))
+    return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
+
+
+def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
+    yield (
+        "The recipe, as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
+    )
+    settings = config.model_dump(mode="json", exclude_defaults=True, exclude=set(RUNTIME_SECTIONS))
+    yield fenced(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "yaml")
+    if story.branches:
+        yield f"The run is a branch of {plain(' of '.join(reversed(story.branches)))}."
+    if story.references:
+        yield "The references that the KL penalty was paid to:"
+        columns = ("reference", "born after step", "reason", "parent", "policy of step", "optimizer")
+        rows = [
+            (one.name, one.step, one.reason, one.parent or "", one.source_step, one.optimizer)
+            for one in story.references
+        ]
+        yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
+    told = [
+        mark.text for mark in story.marks if mark.kind in ("stage", "intervention", "roll back", "command")
+    ]
+    if told:
+        yield "Stages, interventions of detectors and commands of the operator:"
+        yield bullets(told)
+
+
+def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[str]:
+    yield (
+        "It was rewarded for what programs can check on the tasks above and for nothing else. Helpfulness and "
+        "safety were neither trained nor measured."
+    )
+    if config.model.path is None:
+        yield "Its base learned only from solutions of such tasks, so it knows no language beyond them."
+    context = "" if model.context is None else f" Its context is {model.context} tokens, prompt included."
+    yield f"Longer responses than {model.hparams.response_limit} tokens were cut off in training.{context}"
+    for found in model.gains:
+        for worse in (one for one in found.rows[-1].differences if one.high < 0):
+            yield (
+                f"It does worse than its base at pass@{worse.k} on the {NAMES[found.part]} problems of "
+                f"{found.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
+            )
+    alarms = [event.detector for event in story.of(Intervened)]
+    if hacking := alarms.count("reward_hacking"):
+        yield (
+            f"The detector of reward hacking reported {hacking} times: part of the reward may have been earned by "
+            "tricks. What it saw is said above."
+        )
+    elif alarms:
+        yield f"Detectors reported {len(alarms)} times, as said above; that of reward hacking did not."
+    else:
+        yield "No detector, that of reward hacking among them, reported anything during the run."
+    yield "The licence of its base, and those of its data sets, hold for it too; they are not stated here."
+
+
+def _going_on(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[str]:
+    yield "Training goes on from these weights under any recipe, with a fresh optimizer and reference:"
+    tiny = " model.warmup=null" if config.model.warmup else ""
+    yield fenced(f"prorl train RECIPE model.path=PATH/TO/THIS/FOLDER{tiny}", "sh")
+    yield "Where the run directory is at hand, a branch keeps optimizer, references and history:"
+    yield fenced(f"prorl train --branch {shlex.quote(story.name)}@{model.step} --run NEW", "sh")
+
+
+def _amount(number: int) -> str:
+    if number < 10**6:
+        return f"{number:,}"
+    return f"{number / 10**9:.1f}B" if number >= 10**9 else f"{number / 10**6:.1f}M"
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """A list of plain texts."""
+    return "\n".join(f"- {plain(text)}" for text in texts)
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A block of code, verbatim; the fence is longer than any that the text itself holds."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
