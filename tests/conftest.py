@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
@@ -13,6 +14,15 @@ from hypothesis import settings
 settings.register_profile("deterministic", derandomize=True, deadline=None)
 settings.load_profile("deterministic")
 
+
+# What a shell starts in the background ignores these, and so would every process that a test starts.
+for kind, usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(kind) is signal.SIG_IGN:
+        signal.signal(kind, usual)
 
 _SENTENCES = find_spec("llama_index")  # a package that ships NLTK's data of sentences, in .venv-evaluations
 if _SENTENCES is not None and _SENTENCES.submodule_search_locations is not None:

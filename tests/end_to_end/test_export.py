@@ -97,7 +97,7 @@ def test_sampled_text_ends_where_a_response_does(exported):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         output = model.generate(**inputs, num_return_sequences=32)[:, inputs["input_ids"].shape[1] :].tolist()
-    ends = set(eos_ids(model, tokenizer))
+    ends = set(eos_ids(model.generation_config, tokenizer))
     lengths = [next((at for at, token in enumerate(row, 1) if token in ends), len(row)) for row in output]
     for row, length in zip(output, lengths, strict=True):
         assert set(row[length:]) <= {tokenizer.pad_token_id}
