@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from prorl.algo.t_interval import t_interval
 from prorl.lab.report.compare import Compared, comparison
-from prorl.lab.report.curves import repetitions
+from prorl.lab.report.curves import repetitions, t_interval
 from prorl.lab.results import Pair, gains
 from prorl.lab.tables import Number, Several
 from support.events import blind, command, evaluated, intervened, reset, rollout_stats, stepped, update

@@ -10,11 +10,11 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate, cycle, pairwise
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, Literal
 
-from prorl.algo.t_interval import t_interval
 from prorl.config.schema import RUNTIME_SECTIONS
 from prorl.control.metrics import STEP, VALIDATION
 from prorl.lab.report.drawing import GREY, PALETTE, Trace, band, faded, label
@@ -356,3 +356,31 @@ def annotation_traces(runs: Sequence[RunHistory]) -> list[Trace]:
                 }
             )
     return traces
+
+
+def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean of two or more independent, normally distributed values: mean ± t(n - 1) · s / √n."""
+    half = t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+@cache
+def t_quantile(freedom: int, level: float) -> float:
+    """The t for which P(|T| ≤ t) = level, T of Student's distribution with `freedom` degrees."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):  # halvings of the angle: the limit of double precision
+        middle = (low + high) / 2
+        low, high = (middle, high) if _share_within(middle, freedom) < level else (low, middle)
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _share_within(angle: float, freedom: int) -> float:
+    """P(|T| ≤ tan(angle) · √freedom): Abramowitz and Stegun, 26.7.3 for odd and 26.7.4 for even degrees."""
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share

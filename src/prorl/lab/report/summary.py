@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from prorl.algo.t_interval import t_interval
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
-from prorl.lab.report.curves import Group, groups
+from prorl.lab.report.curves import Group, groups, t_interval
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
 from prorl.lab.tables import Table, count, duration, escape, points
 from prorl.run.history import RECENT, RunHistory
