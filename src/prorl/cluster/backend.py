@@ -18,7 +18,7 @@ from prorl.local.judge import LocalJudge
 
 
 class RayBackend:
-    """`ports.Backend` on the actors of a cluster, which it closes at its end."""
+    """`types.Backend` on the actors of a cluster, which it closes at its end."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Data-parallel vLLM engines behind one `ports.Engine`: which serves what, and what happens when one dies or hangs.
+"""Data-parallel vLLM engines behind one `types.Engine`: which serves what, and what happens when one dies or hangs.
 
 Invariants: which engine serves a request follows from the order of `submit` alone, and every engine has all of its
 work before it decodes the first token; so what is sampled does not depend on which engine is faster. Every wait for
@@ -62,7 +62,7 @@ class _Slot:
 
 
 class RayEngine:
-    """`ports.Engine` over several engine actors."""
+    """`types.Engine` over several engine actors."""
 
     def __init__(
         self,

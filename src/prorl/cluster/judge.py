@@ -1,4 +1,4 @@
-"""Judges on a cluster's nodes behind one `ports.Judge`: which judges what, and what happens when one dies or hangs.
+"""Judges on a cluster's nodes behind one `types.Judge`: which judges what, and what happens when one dies or hangs.
 
 Each is an actor around a `LocalJudge` with its worker processes, deadlines and memory limits. Items travel many at a
 time, as a call costs more than a verdict. Invariants: verdicts are those of a `LocalJudge`, whichever actor judges;
@@ -110,7 +110,7 @@ class _Slot:
 
 
 class RayJudge:
-    """`ports.Judge` over several judge actors."""
+    """`types.Judge` over several judge actors."""
 
     def __init__(
         self, start: Callable[[int], Any], judges: int, *, deadline: float, check: Callable[[], str]

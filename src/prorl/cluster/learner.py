@@ -1,4 +1,4 @@
-"""The learner group: one actor per rank, each with the same `TorchLearner`, behind one `ports.Learner`.
+"""The learner group: one actor per rank, each with the same `TorchLearner`, behind one `types.Learner`.
 
 Every method is called on all ranks with the same arguments; the answer is rank 0's. Folders must be reachable from
 the driver and from every rank. A rank that dies ends the run, and its supervisor resumes it.
@@ -146,7 +146,7 @@ class LearnerRank:
 
 
 class RayLearner:
-    """`ports.Learner` over the ranks."""
+    """`types.Learner` over the ranks."""
 
     def __init__(
         self,

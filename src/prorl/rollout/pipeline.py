@@ -49,7 +49,7 @@ def wait_silently(_reason: str, seconds: float) -> None:
 
 
 class ChatRenderer:
-    """Implements `ports.Renderer` for any transformers tokenizer, with or without a chat template."""
+    """Implements `types.Renderer` for any transformers tokenizer, with or without a chat template."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
