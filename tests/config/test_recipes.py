@@ -1,14 +1,16 @@
-"""Every recipe in recipes/: it loads, plans and dry-runs, and is what its name says."""
+"""Every recipe in recipes/: it loads, plans and dry-runs, says nothing twice, and is what its name says."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from omegaconf import DictConfig, OmegaConf
 
 from prorl.cluster.estimate import dry_run
-from prorl.config.recipe import check, differences, load_recipe, to_json
+from prorl.config.recipe import RecipeError, check, differences, load_recipe, to_json
 from prorl.control.plan import hparams_at, make_plan
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.families.gym import HELD_OUT_9
@@ -36,6 +38,12 @@ PLAIN = {
 }
 
 
+def loaded(path: Path) -> dict[str, Any]:
+    data = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(data, dict)
+    return data
+
+
 def changes(name: str, parent: str) -> dict[str, Any]:
     """Dotted keys on which a recipe differs from another one, with its own values."""
     mine, theirs = to_json(load_recipe(name)), to_json(load_recipe(parent))
@@ -49,15 +57,36 @@ def value_at(data: dict[str, Any], key: str) -> Any:
     return data
 
 
+def leaves(data: dict[str, Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def without(data: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    """A copy that lacks one leaf."""
+    key, *rest = path
+    if not rest:
+        return {other: value for other, value in data.items() if other != key}
+    return data | {key: without(data[key], tuple(rest))}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_recipe_can_be_tried_dry_and_what_that_prints_is_the_recipe(name):
-    config = load_recipe(name)
-    described = dry_run(config)
-    assert check(yaml.safe_load(described), name) == config
+def test_every_recipe_can_be_tried_dry(name):
+    described = dry_run(load_recipe(name))
+    assert f"name: {name}\n" in described
     comments = "".join(line for line in described.splitlines() if line.startswith("# "))
     assert "the run trains on at most" in comments
     assert "the model has" in comments
     assert "disk:" in comments
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_dry_run_prints_is_a_recipe(name):
+    config = load_recipe(name)
+    assert check(yaml.safe_load(dry_run(config)), name) == config
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,6 +98,41 @@ def test_every_recipe_trains_five_domains_and_holds_families_out(name):
     trained |= {task.domain for name, task in procedural.items() if name not in held_out}
     assert trained == FIVE
     assert held_out in ({"box_pushing", "blicket"}, set(HELD_OUT_9))
+
+
+def resolved(data: dict[str, Any], parent: DictConfig) -> dict[str, Any] | None:
+    """What a file's settings on top of its parent's come to; None where they are no recipe."""
+    settings = OmegaConf.to_container(OmegaConf.merge(parent, data))
+    assert isinstance(settings, dict)
+    try:
+        return to_json(check(settings | {"name": "r"}, "r"))
+    except RecipeError:
+        return None
+
+
+def raw(name: str) -> DictConfig:
+    """The settings of a recipe and its ancestors, before any default."""
+    data = loaded(ROOT / "recipes" / f"{name}.yaml")
+    parent = data.pop("extends", None)
+    merged = OmegaConf.merge(raw(parent) if parent else {}, data)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_a_recipe_says_nothing_that_would_hold_anyway(path):
+    data = loaded(path)
+    extends = data.pop("extends", None)
+    parent = raw(extends) if extends else OmegaConf.create({})
+    whole = resolved(data, parent)
+    # Weights mean something only beside each other, so a mixture is written out. A mixture of many tasks repeats
+    # itself, so one of each kind is tried.
+    tried = {
+        (leaf[0], leaf[2:]) if leaf[0] == "tasks" else leaf: leaf
+        for leaf in leaves(data)
+        if (leaf[0], leaf[-1]) != ("tasks", "weight")
+    }
+    assert [leaf for leaf in tried.values() if resolved(without(data, leaf), parent) == whole] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

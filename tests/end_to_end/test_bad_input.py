@@ -40,29 +40,36 @@ def test_a_broken_recipe_is_refused(workplace, text, said):
     assert tree(workplace) == before
 
 
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("changes", "said"),
     [
-        ("optimizer.l=1", "did you mean 'optimizer.lr'?"),
-        ("steps=[1", "flow sequence"),
-        ("tasks.aritmetic.weight=1", "did you mean arithmetic?"),
-        ("tasks.arithmetic.levels={9: 1}", "no level [9]"),
-        ("instruction=???", "Missing mandatory value: instruction"),
-        ("instruction=\udcff", "surrogates not allowed"),
-        ("tasks={}", "'tasks={}' changes nothing"),
-        ("steps=" + 5000 * "9", "Exceeds the limit"),
-        ("steps=" + 3000 * "[" + 3000 * "]", "nested too deeply"),
-        ("stages=[{at: 1, set: {sampling.prompts_per_step: 100000}}]", "step 1: sampling.prompts_per_step"),
+        (["optimizer.l=1"], "did you mean 'optimizer.lr'?"),
+        (["steps"], "section.key=value"),
+        (["steps=[1"], "flow sequence"),
+        (["tasks.aritmetic.weight=1"], "did you mean arithmetic?"),
+        (["tasks.arithmetic.levels={9: 1}"], "no level [9]"),
+        (["instruction=???"], "Missing mandatory value: instruction"),
+        (["instruction=\udcff"], "surrogates not allowed"),
+        (["tasks={}"], "'tasks={}' changes nothing"),
+        (
+            ["tasks.arithmetic.levels={1: -1}"],
+            "tasks.arithmetic.levels.1: Input should be greater than or equal to 0",
+        ),
+        (["tasks.arithmetic.levels={1: 0}"], "arithmetic"),
+        (["name=../../x"], "name '../../x' cannot be a folder below runs/"),
+        (["steps=" + 5000 * "9"], "Exceeds the limit"),
+        (["steps=" + 3000 * "[" + 3000 * "]"], "nested too deeply"),
+        (
+            ["stages=[{at: 1, set: {sampling.prompts_per_step: 100000}}]"],
+            "stage at step 1: sampling.prompts_per_step",
+        ),
     ],
 )
-def test_a_wrong_setting_is_refused(recipe, workplace, change, said):
+def test_a_wrong_setting_is_refused(recipe, workplace, changes, said, extra):
     before = tree(workplace)
-    assert said in refused("train", recipe, change)
+    assert said in refused("train", recipe, *changes, *extra)
     assert tree(workplace) == before
-
-
-def test_a_wrong_setting_is_refused_in_a_dry_run_too(recipe):
-    assert "no level [9]" in refused("train", recipe, "tasks.arithmetic.levels={9: 1}", "--dry-run")
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="a machine that has them")
@@ -216,12 +223,15 @@ def test_train_does_not_write_into_a_file(recipe, workplace):
     assert (workplace / "notes").read_text() == "mine"
 
 
-def test_what_is_no_run_is_refused(workplace, models):
-    for command in ("resume", "eval"):
-        assert "no run" in refused(command, "nothing")
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_a_missing_run_is_refused(workplace, command):
+    assert "no run" in refused(command, "nothing")
+    assert tree(workplace) == {}
+
+
+def test_a_model_folder_is_no_run(models):
     assert "holds no run" in refused("resume", models["llama"])
     assert "--recipe" in refused("eval", models["llama"])
-    assert tree(workplace) == {}
 
 
 def test_other_settings_need_a_branch(run):

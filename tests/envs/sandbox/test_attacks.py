@@ -23,7 +23,7 @@ from support.normal_user import run_as_normal_user
 from support.processes import descendants
 from support.sandbox_tiers import TIERS
 
-QUICK = Limits(seconds=0.1, memory_bytes=256 << 20, output_bytes=1 << 20)
+QUICK = Limits(seconds=0.2, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENT = replace(QUICK, seconds=30)  # for what ends earlier, however busy the machine is
 ENOUGH = Limits(seconds=10.0, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENCE = 5.0  # seconds beyond the limit, on a busy machine

@@ -7,14 +7,14 @@ from prorl.envs.verifiers.programs import Tests as HiddenTests
 from prorl.envs.verifiers.programs import judge_program
 from support.cheats import FUNCTIONS, SCRIPTS
 
-LIMITS = Limits(seconds=0.5, memory_bytes=256 << 20, output_bytes=1 << 18)
+LIMITS = Limits(seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 18)
 PATIENT = Limits(seconds=10.0)
 INPUTS = range(20, 26)
 FUNCTION_TESTS = HiddenTests(
     entry="f", inputs=tuple([x] for x in INPUTS), expected=tuple([2 * x + 1, x] for x in INPUTS)
 )
 SCRIPT_TESTS = HiddenTests(
-    entry=None, inputs=("20\n", "21\n", "22\n"), expected=("2000000\n", "2100000\n", "2200000\n")
+    entry=None, inputs=tuple(f"{x}\n" for x in INPUTS), expected=tuple(f"{100000 * x}\n" for x in INPUTS)
 )
 NEARLY = HiddenTests(entry=None, inputs=SCRIPT_TESTS.inputs, expected=SCRIPT_TESTS.expected, tolerance=1e-9)
 

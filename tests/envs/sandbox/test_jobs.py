@@ -142,7 +142,7 @@ def test_no_bytes_raise_and_none_claim_that_the_sandbox_failed(report, count):
     assert all(result.status != "sandbox_error" for result in read)
 
 
-@settings(max_examples=25)
+@settings(max_examples=50)
 @given(
     index=st.integers(-2, 3),
     status=st.sampled_from(["ok", "sandbox_error", "time", "memory", "nonsense", 3, None, []]),
