@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FIRST_CAPACITY = 16
+_SUMMED_AT_ONCE = 128  # positions: longer sums are cut by their length, so padding would change their rounding
 
 
 class AttentionCache:
@@ -32,10 +33,9 @@ class AttentionCache:
         self._own_kv: list[Tensor] = []  # per layer, 2(BKW)CD
         self._heads, self.longest, self._head_width = prompt_kv[0].shape[2:]
         padded_PL = torch.arange(self.longest, device=lengths_P.device) >= lengths_P[:, None]
-        self._pad_bias_PL: Tensor | None = None  # minus infinity on padding, zero elsewhere
-        if padded_PL.any():
-            self._pad_bias_PL = prompt_kv[0].new_zeros(padded_PL.shape).masked_fill_(padded_PL, -torch.inf)
-        self._pad_bias: Tensor | None = None  # (BK)1L, None where no prompt is padded
+        # minus infinity on padding, zero elsewhere; added even where nothing is padded, as that gives other bits
+        self._pad_bias_PL = prompt_kv[0].new_zeros(padded_PL.shape).masked_fill_(padded_PL, -torch.inf)
+        self._pad_bias = self._pad_bias_PL  # (BK)1L
         self._begin_S = lengths_P
         self._width = self._blocks = 1
         self.length = 0
@@ -48,8 +48,7 @@ class AttentionCache:
         self._block_kv = [
             (kv if one_each else kv.index_select(1, prompts_B)).flatten(1, 2) for kv in self._prompt_kv
         ]
-        if self._pad_bias_PL is not None:
-            self._pad_bias = self._pad_bias_PL[prompts_B].repeat_interleave(self._heads, 0).unsqueeze(1)
+        self._pad_bias = self._pad_bias_PL[prompts_B].repeat_interleave(self._heads, 0).unsqueeze(1)
         self._begin_S = self._lengths_P[prompts_B].repeat_interleave(width)
         kept = None if slots is None else self._suffix_index(slots, width)
         self._width, self._blocks = width, len(block_prompts)
@@ -88,13 +87,13 @@ class AttentionCache:
         split = shared.shape[2]
         scores = shared.new_empty(blocks * heads, width * group, split + self.length)
         per_slot = scores.view(blocks * heads * width, group, split + self.length)
-        if self._pad_bias is None:
-            scores[..., :split].copy_(shared)
-        else:
-            torch.add(shared, self._pad_bias, out=scores[..., :split])
+        torch.add(shared, self._pad_bias, out=scores[..., :split])
         per_slot[..., split:].copy_(own)
         probs = torch.softmax(scores, -1)
-        mixed = torch.bmm(probs[..., :split], prompt_values)
+        mixed = torch.bmm(probs[..., : min(split, _SUMMED_AT_ONCE)], prompt_values[:, :_SUMMED_AT_ONCE])
+        for begin in range(_SUMMED_AT_ONCE, split, _SUMMED_AT_ONCE):
+            end = min(split, begin + _SUMMED_AT_ONCE)
+            mixed.baddbmm_(probs[..., begin:end], prompt_values[:, begin:end])
         mixed.view(query.shape[0] * heads * width, group, depth).baddbmm_(
             probs.view_as(per_slot)[..., split:], own_values
         )

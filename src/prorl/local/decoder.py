@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,6 +36,10 @@ _ROPE_TYPES = (
 _PROMPT_TOKENS_AT_ONCE = 16384  # bounds the activations of prompt computation, not its result
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400
+# A matrix product gives every row the same bits whatever the rows beside it, from so many rows on: fewer take other
+# kernels. Prompts are padded to a multiple of PAD_TO, so that vectorised sums over positions fall alike.
+FEWEST_ROWS = 4
+PAD_TO = 32
 _NEEDED = ("input_ids", "attention_mask", "position_ids", "past_key_values")
 
 
@@ -68,15 +73,19 @@ def pack(row_prompts: Sequence[int], width: int) -> Layout:
     return Layout(width=width, rows=tuple(rows), live=tuple(live), block_prompts=tuple(block_prompts))
 
 
-def best_width(row_prompts: Sequence[int], block_cost: float) -> int:
-    """The block width of least work, where a slot costs 1 and reading a prompt for a block costs `block_cost`."""
+def best_width(row_prompts: Sequence[int], block_cost: float, *, least: int = 1) -> int:
+    """The block width of least work, where a slot costs 1 and reading a prompt for a block costs `block_cost`.
+
+    A block is at least `least` slots wide, and there are at least `FEWEST_ROWS` slots in all.
+    """
     counts = Counter(row_prompts)
 
-    def work(width: int) -> float:
-        blocks = sum(-(-count // width) for count in counts.values())
-        return blocks * (width + block_cost)
+    def blocks(width: int) -> int:
+        return sum(-(-count // width) for count in counts.values())
 
-    return min(range(1, max(counts.values()) + 1), key=work)
+    widths = range(least, max(least + FEWEST_ROWS, *counts.values()) + 1)
+    enough = (width for width in widths if blocks(width) * width >= FEWEST_ROWS)
+    return min(enough, key=lambda width: blocks(width) * (width + block_cost))
 
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
@@ -114,6 +123,7 @@ class LlamaDecoder:
         self._model = model
         self._pad_id = pad_id
         self._layers: list[FusedLayer] = []
+        self.group: int = model.model.layers[0].self_attn.num_key_value_groups  # query heads for each key head
         self.refresh()
 
     @torch.inference_mode()
@@ -126,25 +136,27 @@ class LlamaDecoder:
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[LlamaDecoding, Tensor]:
         """Compute prompts once; the decoding and the logits that follow each prompt, shape PV."""
         first = self._layers[0]
-        longest = max(map(len, prompts))
-        embedding = self._model.model.embed_tokens.weight
-        shape = (2, len(prompts), first.key_heads, longest, first.head_width)
-        prompt_kv = [embedding.new_empty(shape) for _ in self._layers]
-        padded = [[*prompt, *[self._pad_id] * (longest - len(prompt))] for prompt in prompts]
-        tokens_PL = torch.tensor(padded, device=embedding.device)
-        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=embedding.device)
-        chunk = max(1, _PROMPT_TOKENS_AT_ONCE // longest)
-        logits = [
-            self._prompt_logits(
-                tokens_PL[begin : begin + chunk],
-                lengths_P[begin : begin + chunk],
-                [kv[:, begin : begin + chunk] for kv in prompt_kv],
-            )
-            for begin in range(0, len(prompts), chunk)
-        ]
-        return LlamaDecoding(self, AttentionCache(prompt_kv, lengths_P)), torch.cat(logits)
+        head = self._model.lm_head.weight
+        buckets: dict[int, list[int]] = {}  # by padded length, so that what is computed for a prompt is its own
+        for index, prompt in enumerate(prompts):
+            buckets.setdefault(-(-len(prompt) // PAD_TO) * PAD_TO, []).append(index)
+        shape = (2, len(prompts), first.key_heads, max(buckets), first.head_width)
+        prompt_kv = [head.new_zeros(shape) for _ in self._layers]
+        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=head.device)
+        logits_PV = head.new_empty(len(prompts), len(head))
+        for longest, members in buckets.items():
+            at_once = max(1, _PROMPT_TOKENS_AT_ONCE // longest)
+            for some in (members[begin : begin + at_once] for begin in range(0, len(members), at_once)):
+                chosen = torch.tensor(some, device=head.device)
+                padded = [[*prompts[index], *[self._pad_id] * (longest - len(prompts[index]))] for index in some]
+                tokens_PL = torch.tensor(padded, device=head.device)
+                logits_PV[chosen] = self._prompt_logits(tokens_PL, lengths_P[chosen], chosen, prompt_kv)
+        return LlamaDecoding(self, AttentionCache(prompt_kv, lengths_P)), logits_PV
 
-    def _prompt_logits(self, tokens_PL: Tensor, lengths_P: Tensor, kv_out: Sequence[Tensor]) -> Tensor:
+    def _prompt_logits(
+        self, tokens_PL: Tensor, lengths_P: Tensor, chosen_P: Tensor, kv_out: Sequence[Tensor]
+    ) -> Tensor:
+        """Logits after each prompt; its keys and values go to `chosen_P` of the caches."""
         prompts, longest = tokens_PL.shape
         positions = torch.arange(longest, device=tokens_PL.device).repeat(prompts)
 
@@ -152,8 +164,8 @@ class LlamaDecoder:
             heads = kv_out[layer].shape[2]
             by_head = qkv.unflatten(0, (prompts, longest)).transpose(1, 2)
             query, key, value = by_head.split((by_head.shape[1] - 2 * heads, heads, heads), dim=1)
-            kv_out[layer][0].copy_(key)
-            kv_out[layer][1].copy_(value)
+            kv_out[layer][0, chosen_P, :, :longest] = key
+            kv_out[layer][1, chosen_P, :, :longest] = value
             # padding is on the right, so the causal mask alone hides it from every true position
             mixed = F.scaled_dot_product_attention(
                 query, key, value, is_causal=True, scale=1.0, enable_gqa=True
@@ -162,7 +174,8 @@ class LlamaDecoder:
 
         hidden = self.hidden(tokens_PL.flatten(), positions, attend).view(prompts, longest, -1)
         last = hidden[torch.arange(prompts, device=hidden.device), lengths_P - 1]
-        return self.logits(last)
+        rows = last if prompts >= FEWEST_ROWS else last.repeat(FEWEST_ROWS, 1)
+        return self.logits(rows)[:prompts]
 
     def hidden(
         self, tokens_N: Tensor, positions_N: Tensor, attend: Callable[[int, Tensor], Tensor]
@@ -197,7 +210,9 @@ class LlamaDecoding:
 
         `sources` is None for the first layout, before any token. Rows not named are dropped.
         """
-        layout = pack(row_prompts, best_width(row_prompts, self._cache.longest / _POSITIONS_PER_SLOT))
+        least = -(-FEWEST_ROWS // self._decoder.group)
+        width = best_width(row_prompts, self._cache.longest / _POSITIONS_PER_SLOT, least=least)
+        layout = pack(row_prompts, width)
         kept = sources and [sources[row] for row in layout.rows]
         self._cache.arrange(layout.block_prompts, layout.width, kept)
         return layout
