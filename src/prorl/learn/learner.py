@@ -8,7 +8,7 @@ engine's. With several ranks each method is a collective: all call it, with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,10 @@ from prorl.learn.loss import MiniBatchResult, Scoring, TokenScores, check_head, 
 from prorl.learn.optim import GuardedAdamW
 from prorl.learn.packing import MicroBatch, Row, Share, attention_cost, deal_batch, micro_batch
 from prorl.learn.parallel import (
+    Held,
+    Here,
     Ranks,
+    Runner,
     Scorer,
     copy_weights,
     model_writer,
@@ -80,7 +83,7 @@ class TorchLearner:
             budget=settings.micro_batch_tokens,
             pair_cost=attention_cost(model) if settings.share_prefix == "auto" else None,
         )
-        reference = without_weights(model) if with_reference else None
+        reference = without_weights(model)[0].requires_grad_(False) if with_reference else None
         if settings.activation_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             for layer in model.modules():
@@ -91,6 +94,10 @@ class TorchLearner:
         self._score_reference = self._scorer(reference) if reference is not None else None
         if reference is not None:  # only now: a rank never holds more than one model that is not sharded
             copy_weights(model, reference)
+        self.modules = (
+            [self._score] if self._score_reference is None else [self._score, self._score_reference]
+        )
+        self.runner: Runner = Here(self.modules)  # computes the passes; may be replaced
         self._optimizer = GuardedAdamW(
             model.named_parameters(),
             self._ranks,
@@ -120,7 +127,28 @@ class TorchLearner:
         results: list[MiniBatchResult] = []
         for share, old_logps in zip(shares, old, strict=True):
             first = all(result.grad_norm is None for result in results)
-            results.append(self._update_once(share, old_logps, hparams, scoring, first=first))
+            passes = [
+                Pass(
+                    rows=rows,
+                    old_logps=logps,
+                    hparams=hparams,
+                    scoring=scoring,
+                    denominator=share.action_tokens,
+                    first=first,
+                    pad_id=self._pad_id,
+                )
+                for rows, logps in zip(share.passes, old_logps, strict=True)
+            ]
+            self._optimizer.zero_grad()
+            total = self._ranks.total(
+                torch.stack(list(self.runner.run(gradient, passes, gradients=True))).sum(0)
+            )
+            norm = self._optimizer.step(total[0], hparams)
+            results.append(
+                MiniBatchResult(
+                    sums=total, grad_norm=norm, positions=share.positions, action_tokens=share.action_tokens
+                )
+            )
         return update_stats(results, with_kl=hparams.kl_coef != 0)
 
     @torch.no_grad()
@@ -128,7 +156,9 @@ class TorchLearner:
         """Log-probs of `tokens` after `prompt` at temperature 1 in float32: the probe of a sync."""
         unknown = log_probs([0.0] * len(tokens))
         action = Action(tokens=token_ids(tokens), engine_logps=unknown, advantage=0.0)
-        micro = self._micro_batch([Row(prompt=tuple(prompt), actions=(action,))])  # the same on all ranks
+        micro = _micro_batch(
+            [Row(prompt=tuple(prompt), actions=(action,))], self._pad_id, self._score
+        )  # on all ranks
         logps: list[float] = self._score(micro, self._scoring(1.0, "float32"))[0][0].tolist()
         return logps
 
@@ -185,7 +215,7 @@ class TorchLearner:
         return Scoring(temperature=temperature, logits_elements=elements, dtype=getattr(torch, dtype))
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:
-        scorer, settings = Scorer(model), self._settings
+        scorer, settings = Scorer(model, self._device), self._settings
         shard(scorer, self._ranks, dtype=getattr(torch, settings.dtype), offload=settings.offload)
         return scorer
 
@@ -194,51 +224,58 @@ class TorchLearner:
             raise ValueError("the learner holds no reference; build it with one to reset or save it")
         return self._score_reference.model
 
-    def _micro_batch(self, rows: Sequence[Row]) -> MicroBatch:
-        idle = [Row(prompt=(self._pad_id,), actions=())]
-        return micro_batch(rows or idle, pad_id=self._pad_id, device=self._device)
-
-    @torch.no_grad()
     def _old_logps(self, share: Share, scoring: Scoring) -> Sequence[Tensor | None]:
         """Of each forward pass; None where the engine's are taken."""
         if self._settings.old_logprobs == "engine":
             return [None] * len(share.passes)
-        return [self._score(self._micro_batch(rows), scoring)[0] for rows in share.passes]
+        asked = [(rows, scoring, self._pad_id) for rows in share.passes]
+        return list(self.runner.run(old_logprobs, asked))
 
-    def _update_once(
-        self,
-        share: Share,
-        old_logps: Sequence[Tensor | None],
-        hparams: HParams,
-        scoring: Scoring,
-        *,
-        first: bool,
-    ) -> MiniBatchResult:
-        """Accumulate the gradient over micro-batches and step; `first`: the weights are those of the step's start."""
-        self._optimizer.zero_grad()
-        sums: list[Tensor] = []
-        for rows, old_BT in zip(share.passes, old_logps, strict=True):
-            micro = self._micro_batch(rows)
-            reference_BT = None
-            if self._score_reference is not None and hparams.kl_coef != 0:
-                with torch.no_grad():
-                    reference_BT, _ = self._score_reference(micro, scoring)
-            logps_BT, entropy_N = self._score(micro, scoring)
-            # Where the engine's log-probs serve as the old ones, only the first update still sees the policy of the
-            # step's start, so only it can say how far the two disagree.
-            own_BT = logps_BT.detach() if first else None
-            scores = TokenScores(
-                logps_BT=logps_BT,
-                old_BT=micro.engine_logps_BT if old_BT is None else old_BT,
-                start_BT=own_BT if old_BT is None else old_BT,
-                reference_BT=reference_BT,
-                entropy_N=entropy_N,
-            )
-            loss, measured = objective(scores, micro, hparams, denominator=share.action_tokens)
-            torch.autograd.backward(loss)
-            sums.append(measured)
-        total = self._ranks.total(torch.stack(sums).sum(0))
-        norm = self._optimizer.step(total[0], hparams)
-        return MiniBatchResult(
-            sums=total, grad_norm=norm, positions=share.positions, action_tokens=share.action_tokens
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A forward and backward pass: all that it needs beside the weights."""
+
+    rows: tuple[Row, ...]
+    old_logps: Tensor | None  # shape BT; None: the engine's
+    hparams: HParams
+    scoring: Scoring
+    denominator: int
+    first: bool  # the weights are those of the step's start
+    pad_id: int
+
+
+def gradient(held: Held, given: Pass) -> Iterator[Tensor]:
+    """The `SUMS` of a pass; its gradient is added to those of the policy's parameters."""
+    policy, *reference = held.modules
+    micro = _micro_batch(given.rows, given.pad_id, policy)
+    reference_BT = None
+    if reference and given.hparams.kl_coef != 0:
+        with torch.no_grad():
+            reference_BT, _ = reference[0](micro, given.scoring)
+    logps_BT, entropy_N = policy(micro, given.scoring)
+    # Where the engine's log-probs serve as the old ones, only the first update still sees the policy of the step's
+    # start, so only it can say how far the two disagree.
+    own_BT = logps_BT.detach() if given.first else None
+    scores = TokenScores(
+        logps_BT=logps_BT,
+        old_BT=micro.engine_logps_BT if given.old_logps is None else given.old_logps,
+        start_BT=own_BT if given.old_logps is None else given.old_logps,
+        reference_BT=reference_BT,
+        entropy_N=entropy_N,
+    )
+    loss, measured = objective(scores, micro, given.hparams, denominator=given.denominator)
+    torch.autograd.backward(loss)
+    yield measured
+
+
+def old_logprobs(held: Held, given: tuple[Sequence[Row], Scoring, int]) -> Iterator[Tensor]:
+    """Log-probs of the rows' actions by the policy as it is, shape BT."""
+    rows, scoring, pad_id = given
+    with torch.no_grad():
+        yield held.modules[0](_micro_batch(rows, pad_id, held.modules[0]), scoring)[0]
+
+
+def _micro_batch(rows: Sequence[Row], pad_id: int, scorer: Scorer) -> MicroBatch:
+    idle = [Row(prompt=(pad_id,), actions=())]
+    return micro_batch(rows or idle, pad_id=pad_id, device=scorer.device)

@@ -9,9 +9,10 @@ Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277); the per-parameter sha
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -51,12 +52,48 @@ class Ranks:
         return sums
 
 
+@dataclass(slots=True)
+class Held:
+    """What a process computes with: modules, the policy first, and what it keeps from one item to the next."""
+
+    modules: Sequence[Any]
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+Function = Callable[[Held, Any], Iterator[Any]]
+"""Computes an item. Defined in a module, so that another process finds it."""
+
+
+class Runner(Protocol):
+    """Computes items with the same function."""
+
+    def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
+        """The one value that `function` yields for each item, in order.
+
+        With `gradients`, those of each item are added, in order, to the `grad` of the policy's parameters.
+        """
+
+
+class Here:
+    """A `Runner` in this process."""
+
+    def __init__(self, modules: Sequence[Any]) -> None:
+        self._held = Held(modules)
+
+    def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
+        """As `Runner.run`; autograd itself adds the gradients."""
+        for item in items:
+            yield from function(self._held, item)
+
+
 class Scorer(nn.Module):
     """`score` as the forward pass of one module, so that FSDP's hooks enclose the model's body and its head."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, device: torch.device) -> None:
+        """`device` is where it computes, wherever its weights lie meanwhile."""
         super().__init__()
         self.model = model
+        self.device = device
 
     def forward(self, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """As `score`."""
@@ -86,13 +123,14 @@ def shard(scorer: Scorer, ranks: Ranks, *, dtype: torch.dtype, offload: bool) ->
         sharded.set_force_sum_reduction_for_comms(True)  # plain sums; gloo has no others
 
 
-def without_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A frozen copy whose weights take no memory until `copy_weights`; it may be sharded before."""
+def without_weights(*modules: nn.Module) -> list[Any]:
+    """Copies whose weights take no memory until they are given some; a weight that is shared stays shared."""
     nowhere = {
-        id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=False)
-        for weight in model.parameters()
+        id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=weight.requires_grad)
+        for module in modules
+        for weight in module.parameters()
     }
-    return copy.deepcopy(model, nowhere)
+    return copy.deepcopy(list(modules), nowhere)
 
 
 def copy_weights(source: PreTrainedModel, target: PreTrainedModel) -> None:

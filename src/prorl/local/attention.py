@@ -19,7 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FIRST_CAPACITY = 16
-_SUMMED_AT_ONCE = 128  # positions: longer sums are cut by their length, so padding would change their rounding
+_SUMMED_AT_ONCE = (
+    128  # positions: longer sums are cut by their length, so padding would change their rounding
+)
 
 
 class AttentionCache:

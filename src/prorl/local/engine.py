@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from prorl.envs.errors import ProrlError
+from prorl.learn.parallel import Held
 from prorl.local.decoder import Decoder, Decoding, make_decoder
+from prorl.local.workers import Workers
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
 _COMPACT_BELOW = (
@@ -160,9 +162,7 @@ class LocalEngine:
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples; RequestError where it is empty or too long."""
         require_room(len(request.prompt), request.sampling.limit, self._max_positions)
-        for first in range(0, request.samples, self._max_rows):
-            samples = range(first, min(first + self._max_rows, request.samples))
-            self._queue.append([(request, sample) for sample in samples])
+        self._queue += parts_of(request, self._max_rows)
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight."""
@@ -180,14 +180,18 @@ class LocalEngine:
         """Log-probs of given tokens after a prompt at temperature 1, computed token by token as in decoding."""
         require_room(len(prompt), len(tokens), self._max_positions)
         decoding, logits = self._decoder.start([prompt])
-        decoding.arrange([0], None)
+        slots = len(decoding.arrange([0], None).rows)
         logps: list[float] = []
         for position, token in enumerate(tokens):
             token_1 = torch.tensor([token], device=self._device)
             logps += token_logps(logits, token_1).tolist()
             if position + 1 < len(tokens):
-                logits = decoding.step(token_1)
+                logits = decoding.step(token_1.repeat(slots))[:1]
         return logps
+
+    def queue(self, units: Sequence[list[Row]]) -> None:
+        """Queue rows that are known to fit; those of a unit decode together."""
+        self._queue += units
 
     def _next_rows(self) -> list[Row]:
         rows = self._queue.popleft()
@@ -196,6 +200,115 @@ class LocalEngine:
                 break
             rows += self._queue.popleft()
         return rows
+
+
+class WorkersEngine:
+    """`prorl.types.Engine` on worker processes: they sample what `LocalEngine` would."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        workers: Workers,
+        *,
+        eos_ids: Sequence[int],
+        pad_id: int,
+        max_rows: int = 512,
+    ) -> None:
+        """As `LocalEngine`; `workers` hold the learner's modules. `max_rows` is of each of them."""
+        self._workers = workers
+        self._max_positions: int | None = getattr(model.config, "max_position_embeddings", None)
+        self._settings = (tuple(eos_ids), pad_id, max_rows)
+        self._max_rows = max_rows
+        self._queue: list[list[Row]] = []  # rows that must not be parted
+        self._missing: set[tuple[int, int]] = set()  # draw and sample of what is in flight
+        self.precision: Literal["float32", "bfloat16"] = "float32"
+        self.version = 0
+
+    def publish(self, version: int) -> None:
+        """As `LocalEngine`; workers see the weights already, and refresh what they derive from them."""
+        if self._queue or self._missing:
+            raise RuntimeError("weights cannot change while requests are in flight: poll to the end first")
+        self.version = version
+
+    def submit(self, request: Request) -> None:
+        """As `LocalEngine`."""
+        require_room(len(request.prompt), request.sampling.limit, self._max_positions)
+        self._queue += parts_of(request, self._max_rows)
+
+    def poll(self) -> list[Completion]:
+        """As `LocalEngine`."""
+        if self._queue:
+            self._deal()
+        fresh: list[Completion] = []
+        while self._missing and not fresh:
+            # Where a worker was replaced, what it had delivered comes again.
+            come = [done for _, completions in self._workers.poll() for done in completions]
+            fresh = [done for done in come if (done.draw, done.sample) in self._missing]
+            self._missing -= {(done.draw, done.sample) for done in fresh}
+        return fresh
+
+    def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """As `LocalEngine`, by every worker; RuntimeError where they do not agree to the last bit."""
+        first, *others = self._workers.everywhere(
+            score_in_worker, (self._settings, self.version, prompt, tokens)
+        )
+        if any(other != first for other in others):
+            raise RuntimeError(
+                "worker processes compute different log-probs of the same tokens: set workers=1"
+            )
+        return first
+
+    def _deal(self) -> None:
+        """Hand out as many parts as there are workers, or more where one would have too many rows at a time."""
+        rows = sum(map(len, self._queue))
+        share = min(self._max_rows, -(-rows // self._workers.count))
+        parts: list[list[list[Row]]] = []
+        room = 0
+        for unit in self._queue:
+            if room < len(unit):
+                parts.append([])
+                room = share
+            parts[-1].append(unit)
+            room -= len(unit)
+        self._missing = {(request.draw, sample) for unit in self._queue for request, sample in unit}
+        self._queue = []
+        for part in parts:
+            self._workers.submit(sample_in_worker, (self._settings, self.version, part))
+
+
+def sample_in_worker(held: Held, given: tuple[Any, int, list[list[Row]]]) -> Iterator[list[Completion]]:
+    """Completions of the rows as they end."""
+    settings, version, units = given
+    engine = _engine(held, settings, version)
+    engine.queue(units)
+    while completions := engine.poll():
+        yield completions
+
+
+def score_in_worker(
+    held: Held, given: tuple[Any, int, Sequence[int], Sequence[int]]
+) -> Iterator[list[float]]:
+    """As `LocalEngine.score`."""
+    settings, version, prompt, tokens = given
+    yield _engine(held, settings, version).score(prompt, tokens)
+
+
+def _engine(held: Held, settings: Any, version: int) -> LocalEngine:
+    eos_ids, pad_id, max_rows = settings
+    engine: LocalEngine | None = held.kept.get("engine")
+    if engine is None:
+        engine = LocalEngine(held.modules[0].model, eos_ids=eos_ids, pad_id=pad_id, max_rows=max_rows)
+        held.kept["engine"] = engine
+    elif engine.version != version:
+        engine.publish(version)
+    engine.version = version
+    return engine
+
+
+def parts_of(request: Request, most: int) -> list[list[Row]]:
+    """The rows of a request, in parts that one wave can hold."""
+    samples = range(request.samples)
+    return [[(request, sample) for sample in samples[first : first + most]] for first in samples[::most]]
 
 
 def require_room(prompt: int, limit: int, positions: int | None) -> None:

@@ -1,0 +1,376 @@
+"""Processes that compute on the same weights, so that every core of a machine trains.
+
+Items are dealt to worker processes as these become free. The weights lie in memory that all processes share; a worker
+leaves the gradient of an item in memory of its own, and the trainer adds gradients in the order of the items. So what
+is computed depends neither on the number of workers nor on which of them computed what. A worker that dies, or is
+silent for too long, is replaced and its items are computed again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prorl.envs.errors import ProrlError
+from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
+from prorl.learn.parallel import Function, Held, without_weights
+
+ALIGNMENT = 64  # bytes
+SLOTS = 2  # gradients of a worker that wait to be added, the one under way among them
+STARTUP_SECONDS = 300.0  # imports, on a busy machine
+FIRST_SILENCE = 3600.0  # seconds that an item may take before any item was answered
+LEAST_SILENCE, FACTOR = (
+    60.0,
+    20.0,
+)  # afterwards so many seconds at least, and times the longest silence so far
+MOST_DEATHS = 3  # in a row, of one item or at the start
+LOOK = 0.5  # seconds between two looks at the clocks of silent workers
+CLOSE_SECONDS = 1.0
+
+
+class WorkersError(ProrlError):
+    """Worker processes cannot be kept running."""
+
+
+class SharedMemory:
+    """Memory of this process that others can map by `path`; the limits of /dev/shm do not apply to it."""
+
+    def __init__(self, size: int) -> None:
+        """Raises WorkersError where the system gives none, or not so much."""
+        try:
+            self._file = os.memfd_create("prorl")
+            os.posix_fallocate(
+                self._file, 0, max(1, size)
+            )  # now, instead of a fatal signal at the first write
+        except (AttributeError, OSError) as error:
+            raise WorkersError(
+                f"this machine gives no {size / 2**20:.0f} MiB of shared memory ({error}): set workers=1"
+            ) from None
+        self.path = f"/proc/{os.getpid()}/fd/{self._file}"
+        self.bytes = mmap.mmap(self._file, max(1, size))
+
+    def close(self) -> None:
+        """Give the memory back once nobody maps it any more."""
+        os.close(self._file)
+
+
+def mapped(path: str) -> mmap.mmap:
+    """The shared memory of another process."""
+    with Path(path).open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def views(memory: mmap.mmap, weights: Sequence[Tensor], begin: int = 0) -> list[Tensor]:
+    """Tensors shaped as `weights` one after the other in the memory."""
+    found = []
+    for weight in weights:
+        flat = torch.frombuffer(memory, dtype=weight.dtype, count=weight.numel(), offset=begin)
+        found.append(flat.view(weight.shape))
+        begin += room([weight])
+    return found
+
+
+def room(weights: Iterable[Tensor]) -> int:
+    """Bytes that `views` of these need."""
+    return sum(-(-weight.numel() * weight.element_size() // ALIGNMENT) * ALIGNMENT for weight in weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What a worker builds its modules from."""
+
+    skeletons: bytes  # of the modules, pickled without weights
+    weights: str
+    gradients: str  # of the parameters of the first module
+
+
+@dataclass(slots=True, kw_only=True)
+class _Item:
+    ticket: int
+    function: Function
+    item: Any
+    gradient: bool
+    worker: int | None  # None: any
+    deaths: int = 0
+
+
+class _Worker:
+    """A child process, the items that it was given, and since when it has been silent."""
+
+    def __init__(self, index: int, shared: _Shared, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection: Connection[Any, Any]
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(
+            target=serve, args=(theirs, shared, index, threads), name=f"prorl-worker-{index}", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        self.index = index
+        self.ready = False
+        self.given: deque[tuple[_Item, int]] = deque()  # with the slot of its gradient
+        self.since = time.monotonic()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join(CLOSE_SECONDS)
+        self.connection.close()
+
+
+class Workers:
+    """Worker processes that hold the same modules as this one."""
+
+    def __init__(self, modules: Sequence[nn.Module], *, count: int, threads: int = 1) -> None:
+        """Move the weights of `modules` into shared memory and start `count` processes of `threads` threads each.
+
+        Raises WorkersError where there is no memory to share. Processes import and build while the caller goes on.
+        """
+        self.count = count
+        self.sent = self.received = 0  # bytes
+        self._parameters = list(modules[0].parameters())
+        weights = _weights(modules)
+        self._weights = SharedMemory(room(weights))
+        for weight, view in zip(weights, views(self._weights.bytes, weights), strict=True):
+            view.copy_(weight.detach())
+            weight.data = view
+        self._slot_bytes = room(self._parameters)
+        self._gradients = SharedMemory(count * SLOTS * self._slot_bytes)
+        self._shared = _Shared(
+            skeletons=pickle.dumps(without_weights(*modules)),
+            weights=self._weights.path,
+            gradients=self._gradients.path,
+        )
+        self._threads = threads
+        self._waiting: deque[_Item] = deque()
+        self._free = [list(range(SLOTS)) for _ in range(count)]
+        self._tickets = 0
+        self._slots: dict[int, tuple[int, int]] = {}  # of gradients that are to be added: worker and slot
+        self._longest = 0.0  # silence before an answer, seconds
+        self._failed_starts = 0
+        self._replaced: Counter[str] = Counter()
+        self._workers = [_Worker(index, self._shared, threads) for index in range(count)]
+
+    def submit(
+        self, function: Function, item: Any, *, gradient: bool = False, worker: int | None = None
+    ) -> int:
+        """Queue `function(held, item)` for any worker or a certain one; the ticket of what it will yield."""
+        self._tickets += 1
+        self._waiting.append(
+            _Item(ticket=self._tickets, function=function, item=item, gradient=gradient, worker=worker)
+        )
+        return self._tickets
+
+    def poll(self) -> list[tuple[int, Any]]:
+        """What workers yielded, at least one value and each with its ticket; empty: all that was asked is done.
+
+        Raises what a function raised, and WorkersError where workers die again and again.
+        """
+        values: list[tuple[int, Any]] = []
+        while not values and (self._waiting or any(worker.given for worker in self._workers)):
+            self._deal()
+            readable = wait_for([worker.connection for worker in self._workers], LOOK)
+            for worker in tuple(self._workers):
+                reason = self._read(worker, values) if worker.connection in readable else None
+                if reason is None and self._silent(worker):
+                    reason = "silent for too long"
+                if reason is not None:
+                    self._replace(worker, reason)
+        return values
+
+    def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
+        """The one value that `function` yields for each item, in order; gradients are added up in order too."""
+        tickets = [self.submit(function, item, gradient=gradients) for item in items]
+        found: dict[int, Any] = {}
+        for ticket in tickets:
+            while ticket not in (self._slots if gradients else found):
+                found.update(self.poll())
+            if gradients:
+                self._add_gradient(*self._slots.pop(ticket))
+            yield found.pop(ticket)
+
+    def everywhere(self, function: Function, item: Any) -> list[Any]:
+        """The one value that `function` yields in each worker."""
+        tickets = [self.submit(function, item, worker=index) for index in range(self.count)]
+        found: dict[int, Any] = {}
+        while values := self.poll():
+            found.update(values)
+        return [found[ticket] for ticket in tickets]
+
+    def incidents(self) -> list[str]:
+        """How many workers were replaced and why, since this was last asked: at most one sentence."""
+        told, self._replaced = self._replaced, Counter()
+        why = "; ".join(f"{count} × {reason}" for reason, count in told.most_common(5))
+        return [f"worker processes replaced: {why}; what they computed is computed again"] if why else []
+
+    def close(self) -> None:
+        """End the processes; the weights stay where they are, for this process alone."""
+        for worker in self._workers:
+            worker.connection.close()  # an idle worker reads the end of its input and leaves
+        for worker in self._workers:
+            worker.process.join(CLOSE_SECONDS)
+            worker.kill()
+        self._workers = []
+        self._waiting.clear()
+        self._weights.close()
+        self._gradients.close()
+
+    def _deal(self) -> None:
+        """Give every worker an item, and the next one so that it need not wait, in the order of the queue."""
+        for depth in (1, 2):
+            for worker in self._workers:
+                if worker.ready and len(worker.given) < depth:
+                    self._give(worker)
+
+    def _give(self, worker: _Worker) -> None:
+        for index, item in enumerate(self._waiting):
+            if item.worker not in (None, worker.index):
+                continue
+            if item.gradient and not self._free[worker.index]:
+                return
+            slot = self._free[worker.index].pop() if item.gradient else -1
+            message = pickle.dumps((item.function, item.item, slot))
+            if not worker.given:
+                worker.since = time.monotonic()
+            worker.given.append((item, slot))
+            del self._waiting[index]
+            with suppress(OSError):  # the next reading finds the worker dead
+                worker.connection.send_bytes(message)
+            self.sent += len(message)
+            return
+
+    def _read(self, worker: _Worker, values: list[tuple[int, Any]]) -> str | None:
+        """Take in all that a worker has sent; the reason if it has ended."""
+        try:
+            while True:
+                message = worker.connection.recv_bytes()
+                self.received += len(message)
+                now = time.monotonic()
+                if not worker.ready:
+                    worker.ready, self._failed_starts = True, 0
+                else:
+                    self._longest = max(self._longest, now - worker.since)
+                    self._take(worker, message, values)
+                worker.since = now
+                if not worker.connection.poll():
+                    return None
+        except (EOFError, OSError):
+            worker.process.join(CLOSE_SECONDS)
+            return f"exit code {worker.process.exitcode}"
+
+    def _take(self, worker: _Worker, message: bytes, values: list[tuple[int, Any]]) -> None:
+        item, slot = worker.given[0]
+        item.deaths = 0
+        if not message:  # the item is done
+            worker.given.popleft()
+            if item.gradient:
+                self._slots[item.ticket] = worker.index, slot
+            return
+        value = pickle.loads(message)
+        if isinstance(value, BaseException):
+            raise value
+        values.append((item.ticket, value))
+
+    def _silent(self, worker: _Worker) -> bool:
+        if not worker.ready:
+            limit = STARTUP_SECONDS
+        elif worker.given:
+            limit = max(LEAST_SILENCE, FACTOR * self._longest) if self._longest else FIRST_SILENCE
+        else:
+            return False
+        return time.monotonic() > worker.since + limit
+
+    def _replace(self, worker: _Worker, reason: str) -> None:
+        worker.kill()
+        self._replaced[reason] += 1
+        for item, slot in reversed(worker.given):
+            self._waiting.appendleft(item)
+            if item.gradient:
+                self._free[worker.index].append(slot)
+        if worker.given:
+            worker.given[0][0].deaths += 1
+        self._failed_starts += not worker.ready
+        deaths = max(self._failed_starts, worker.given[0][0].deaths if worker.given else 0)
+        if deaths >= MOST_DEATHS:
+            raise WorkersError(
+                f"worker processes end again and again ({reason}): if memory is short, set a smaller "
+                "learner.micro_batch_tokens or fewer workers; workers=1 computes in one process"
+            )
+        self._workers[worker.index] = _Worker(worker.index, self._shared, self._threads)
+
+    def _add_gradient(self, index: int, slot: int) -> None:
+        begin = (index * SLOTS + slot) * self._slot_bytes
+        for weight, gradient in zip(
+            self._parameters, views(self._gradients.bytes, self._parameters, begin), strict=True
+        ):
+            if weight.grad is None:
+                weight.grad = gradient.clone()
+            else:
+                weight.grad.add_(gradient)
+        self._free[index].append(slot)
+
+
+def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads: int) -> None:
+    """In a worker: compute `(function, item, slot)` one after the other until the input ends."""
+    prctl(SET_PDEATHSIG, signal.SIGKILL)
+    for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(
+            wish, signal.SIG_IGN
+        )  # the trainer decides, and may need its workers until it has saved
+    torch.set_num_threads(threads)
+    with suppress(EOFError, ConnectionError):
+        held = Held(_with_weights(pickle.loads(shared.skeletons), mapped(shared.weights)))
+        memory, parameters = mapped(shared.gradients), list(held.modules[0].parameters())
+        slot_bytes = room(parameters)
+        connection.send_bytes(b"ready")
+        while True:
+            function, item, slot = pickle.loads(connection.recv_bytes())
+            for value in _values(function, held, item):
+                connection.send_bytes(pickle.dumps(value))
+            if slot >= 0:
+                begin = (index * SLOTS + slot) * slot_bytes
+                for weight, view in zip(parameters, views(memory, parameters, begin), strict=True):
+                    view.zero_() if weight.grad is None else view.copy_(weight.grad)
+                    weight.grad = None
+            connection.send_bytes(b"")
+
+
+def _values(function: Function, held: Held, item: Any) -> Iterator[Any]:
+    """What the function yields; at last what it raised."""
+    try:
+        yield from function(held, item)
+    except Exception as error:
+        yield error
+
+
+def _weights(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    """The parameters of all modules, those that are shared between them once."""
+    return list({id(weight): weight for module in modules for weight in module.parameters()}.values())
+
+
+def _with_weights(modules: Sequence[nn.Module], memory: mmap.mmap) -> Sequence[nn.Module]:
+    """Modules that came `without_weights`, with theirs in the memory."""
+    weights = _weights(modules)
+    placed = {
+        id(weight): nn.Parameter(view, requires_grad=weight.requires_grad)
+        for weight, view in zip(weights, views(memory, weights), strict=True)
+    }
+    for module in (inner for outer in modules for inner in outer.modules()):
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                module._parameters[name] = placed[id(weight)]
+    return modules

@@ -1,0 +1,175 @@
+"""What is computed depends neither on the number of workers nor on their deaths, to the last bit."""
+
+import os
+import signal
+import time
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+
+from prorl.learn.learner import gradient
+from prorl.local import workers as workers_module
+from prorl.local.engine import LocalEngine, WorkersEngine
+from prorl.local.workers import SharedMemory, Workers, WorkersError
+from prorl.types import Request, Sampling
+from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
+
+UPDATES = replace(HPARAMS, updates_per_step=2, learning_rate=1e-3)
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, limit=30)
+REQUESTS = [
+    Request(draw=draw, prompt=tuple(range(1, 4 + 5 * draw)), samples=3, seed=draw, sampling=SAMPLING)
+    for draw in range(5)
+]
+
+
+def one_learner():
+    return learner(qwen2(hidden_size=32), micro_batch_tokens=30)
+
+
+def finished(engine, version=1):
+    engine.publish(version)
+    for request in REQUESTS:
+        engine.submit(request)
+    found = {}
+    while completions := engine.poll():
+        for done in completions:
+            assert (done.draw, done.sample) not in found
+            found[done.draw, done.sample] = (done.tokens.tobytes(), done.logps.tobytes(), done.policy_version)
+    return found
+
+
+def train(one, engine, steps=2):
+    """Texts, statistics and weights of some steps."""
+    sampled, stats = [], []
+    for step in range(steps):
+        sampled.append(finished(engine, step + 1))
+        stats.append(one.update(batch(groups=6, seed=step), UPDATES))
+    return sampled, stats, weights(one.policy)
+
+
+def with_workers(one, count):
+    held = Workers(one.modules, count=count)
+    one.runner = held
+    return held, WorkersEngine(one.policy, held, eos_ids=(3,), pad_id=0)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    one = one_learner()
+    return train(one, LocalEngine(one.policy, eos_ids=(3,), pad_id=0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
+    one = one_learner()
+    held, engine = with_workers(one, count)
+    with closing(held):
+        sampled, stats, ends = train(one, engine)
+        engine.publish(9)
+        probe = engine.score((1, 2, 3), (4, 5, 6, 7))
+        assert held.incidents() == []
+    assert sampled == alone[0]
+    assert stats == alone[1]
+    assert bits_equal(ends, alone[2])
+    assert probe == pytest.approx(one.score((1, 2, 3), (4, 5, 6, 7)), abs=1e-5)
+
+
+def dies_once(held, given):
+    """As `gradient`; whoever gets there first dies in the middle of it."""
+    path, item = given
+    for value in gradient(held, item):
+        with path.open("a") as file:
+            file.write(".")
+        if path.stat().st_size == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield value
+
+
+class DyingRunner:
+    def __init__(self, held, path):
+        self._held, self._path = held, path
+
+    def run(self, function, items, *, gradients=False):
+        assert function is gradient
+        return self._held.run(dies_once, [(self._path, item) for item in items], gradients=gradients)
+
+
+def test_a_worker_that_dies_in_a_pass_changes_no_bit(alone, tmp_path):
+    one = one_learner()
+    held, engine = with_workers(one, 2)
+    one.runner = DyingRunner(held, tmp_path / "passes")
+    with closing(held):
+        sampled, stats, ends = train(one, engine)
+        told = held.incidents()
+    assert (sampled, stats) == alone[:2]
+    assert bits_equal(ends, alone[2])
+    assert told == ["worker processes replaced: 1 × exit code -9; what they computed is computed again"]
+
+
+def test_workers_killed_while_they_sample_change_no_text(alone):
+    one = one_learner()
+    held, engine = with_workers(one, 2)
+    with closing(held):
+        engine.publish(1)
+        for request in REQUESTS:
+            engine.submit(request)
+        found = {(done.draw, done.sample): done.tokens.tobytes() for done in engine.poll()}
+        for worker in held._workers:
+            worker.process.kill()
+        while completions := engine.poll():
+            found |= {(done.draw, done.sample): done.tokens.tobytes() for done in completions}
+    assert found == {key: tokens for key, (tokens, _, _) in alone[0][0].items()}
+
+
+def hangs(held, item):
+    """Stops itself, as a process that never answers."""
+    if item and "hung" not in os.environ:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    yield item
+
+
+def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_them_all(monkeypatch):
+    monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
+    monkeypatch.setattr(workers_module, "FACTOR", 1.0)
+    monkeypatch.setattr(workers_module, "LOOK", 0.1)
+    with closing(Workers([qwen2()], count=1)) as held:
+        assert list(held.run(hangs, [0, 0])) == [0, 0]
+        with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
+            list(held.run(hangs, [1]))
+
+
+def fails(held, item):
+    """Raises."""
+    raise KeyError(f"no {item}")
+    yield
+
+
+def test_what_a_function_raises_is_raised_here():
+    with closing(Workers([qwen2()], count=1)) as held, pytest.raises(KeyError, match="no bread"):
+        list(held.run(fails, ["bread"]))
+
+
+def test_nothing_is_left_when_it_is_closed():
+    held = Workers([qwen2()], count=2)
+    processes = [worker.process for worker in held._workers]
+    begin = time.monotonic()
+    held.close()
+    assert time.monotonic() - begin < 10
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_a_machine_that_has_no_memory_to_share_says_so():
+    with pytest.raises(WorkersError, match=r"no \d+ MiB of shared memory .* workers=1"):
+        SharedMemory(1 << 60)
+
+
+def test_the_weights_stay_tied_and_the_same():
+    model = qwen2()
+    before = weights(model)
+    with closing(Workers([model], count=1)):
+        assert bits_equal(weights(model), before)
+        assert model.lm_head.weight is model.model.embed_tokens.weight
+        logits = model(torch.tensor([[1, 2, 3]])).logits
+    assert torch.equal(logits, model(torch.tensor([[1, 2, 3]])).logits)
