@@ -34,7 +34,7 @@ from support.defaults import some_resets
 from support.fake_runs import CONFIG, PLAN, events, nameless, of, run_in, timeless
 from support.recipes import recipe
 
-BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
+BASE = Reference(name="ref_000", hash="h")
 STATE = RunState(step=7, reference=BASE)
 
 

@@ -16,25 +16,14 @@ from statistics import fmean
 
 from prorl.build import Session
 from prorl.commands import take_in_next
-from prorl.control.decide import (
-    Decision,
-    EnterStage,
-    ResetReference,
-    Stop,
-    decide,
-    is_quiet,
-    save_due,
-    validation_due,
-)
+from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
 from prorl.control.events import (
     CommandGiven,
     Event,
     Intervened,
     ReferenceReset,
-    StageEntered,
     Stepped,
-    Stopped,
     Validated,
     Warned,
 )
@@ -235,19 +224,16 @@ def validate(run: Run) -> Validated:
 
 
 def perform(decision: Decision, run: Run) -> Event:
-    """Carry out one decision and say what happened."""
-    state = run.state
+    """Carry out one decision and say what happened; a new stage and the end only have to be recorded."""
     match decision:
-        case EnterStage(index=index):
-            return StageEntered(step=state.step, index=index)
         case ResetReference():
             return _reset_reference(decision, run)
         case Intervene(action="roll_back"):
             return _roll_back(decision, run)
         case Intervene():
-            return intervened(decision, state)
-        case Stop(reason=reason):
-            return Stopped(step=state.step, reason=reason)
+            return intervened(decision, run.state)
+        case _:
+            return decision
 
 
 def _roll_back(decision: Intervene, run: Run) -> Intervened:

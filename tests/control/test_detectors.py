@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.control.decide import ResetReference, Stop, decide
+from prorl.control.decide import ResetReference, decide
 from prorl.control.detectors import (
     CONDITION,
     Intervene,
@@ -19,7 +19,7 @@ from prorl.control.detectors import (
     intervened,
     interventions,
 )
-from prorl.control.events import Intervened, Started
+from prorl.control.events import Intervened, Started, Stopped
 from prorl.control.plan import Plan
 from prorl.control.state import RunState, evolve, fold
 from support.defaults import some_detectors, some_plan, some_resets
@@ -126,6 +126,16 @@ def test_noise_is_no_trouble(noise):
     assert follow(steps, some_plan(seed=0, steps=1000, detectors=DEFAULTS))[0] == []
 
 
+@pytest.mark.parametrize(
+    ("hot", "expected"),
+    [("", False), ("1", False), ("11", True), ("101", True), ("110", False), ("1001", False)],
+)
+def test_two_of_the_last_three_the_newest_among_them(hot, expected):
+    chosen = plan(truncated_share={"hits": 2, "of_last": 3})
+    steps = [stepped(s, rollout_stats=stats(truncated=float(mark))) for s, mark in enumerate(hot, start=1)]
+    assert (degraded(chosen, fold(steps)) != "") is expected
+
+
 def test_it_speaks_once_until_it_has_been_calm_again():
     row = {"cooldown": 1, "hits": 1, "of_last": 1}
     once, _ = follow(lengths(*CALM, HOT, HOT, HOT), plan(length_blowup=row))
@@ -178,14 +188,13 @@ def test_a_stop_carries_the_detectors_words_and_is_said_again_after_a_resume_tha
     chosen = plan(verifier_errors={})
     broken = replace(fold([START, *TRACES["verifier_errors"]]))
     warned, stop = decide(chosen, broken)
-    assert (
-        stop == Stop(reason=warned.reason) == Stop(reason="verifiers failed on 50% of the last step's groups")
-    )
+    assert stop == Stopped(step=2, reason=warned.reason)
+    assert stop.reason == "verifiers failed on 50% of the last step's groups"
     stopped = evolve(broken, intervened(warned, broken))
     assert decide(chosen, stopped) == ()  # the same state, after a resume
     assert decide(chosen, evolve(stopped, stepped(3))) == ()  # repaired
     still = evolve(stopped, stepped(3, rollout_stats=stats(draws=10, errors=5)))
-    assert [type(decision) for decision in decide(chosen, still)] == [Intervene, Stop]
+    assert [type(decision) for decision in decide(chosen, still)] == [Intervene, Stopped]
 
 
 def test_a_detector_resets_the_reference_by_the_rules_of_resets():

@@ -5,9 +5,11 @@ import math
 from dataclasses import asdict, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prorl.config.schema import READINGS
-from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, Signals
+from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, Signals, divergence
 from prorl.control.events import Resumed, StageEntered
 from prorl.control.state import evolve, fold
 from support.events import blind, command, evaluated, intervened, reset, rollout_stats, stepped, update
@@ -90,10 +92,56 @@ def test_a_branch_has_validations_and_usual_values_of_its_own():
     assert evolve(before, Resumed(step=32, config_hash="c")).signals == before.signals
 
 
-def test_nothing_relative_is_read_before_something_is_usual():
+@pytest.mark.parametrize(("name", "calm"), [("length_blowup", 1.0), ("truncation_blowup", 0.0)])
+def test_nothing_relative_is_read_before_something_is_usual(name, calm):
     early = STEADY[:LEAST]
-    assert readings(early, "length_blowup") == []
-    assert readings([*early, stepped(LEAST + 1)], "length_blowup") == [1.0]
+    assert readings(early, name) == []
+    assert readings([*early, stepped(LEAST + 1)], name) == [calm]
+
+
+def spike(*norms: float) -> float:
+    """The last reading of gradient norms."""
+    return readings([stepped(update=update(grad_norm=norm)) for norm in norms], "gradient_spike")[-1]
+
+
+norms = st.lists(st.floats(0.1, 100), min_size=LEAST, max_size=20)
+
+
+@given(norms, st.floats(0, 100), st.floats(0.1, 10))
+def test_the_unit_plays_no_part(earlier, value, unit):
+    scaled = spike(*(unit * norm for norm in (*earlier, value)))
+    assert scaled == pytest.approx(spike(*earlier, value))
+
+
+@given(norms, st.floats(1e3, 1e9))
+def test_one_spike_does_not_raise_the_bar(earlier, high):
+    assert spike(*[1.0] * len(earlier), high, 5.0) == 5.0
+
+
+def test_next_to_nothing_counts_as_the_floor():
+    assert spike(*[0.0] * LEAST, 0.5) == 500.0
+
+
+def test_a_rise_is_a_difference_to_the_median():
+    shares = (0.1, 0.2, 0.3, *[0.1, 0.3] * 3, 0.5)
+    steps = [stepped(rollout_stats=rollout_stats(truncated=share)) for share in shares]
+    assert readings(steps, "truncation_blowup")[-1] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], 0),
+        ([(0.2, 0.3)], 0),
+        ([(0.2, 0.3), (0.5, 0.4)], 0),  # both rise
+        ([(0.5, 0.4), (0.3, 0.2)], -0.2),  # both fall
+        ([(0.2, 0.4), (0.5, 0.3)], 0.1),
+        ([(0.2, 0.4), (0.25, 0.1)], 0.05),
+        ([(0.2, 0.4), (0.3, 0.4), (0.5, 0.3)], 0.1),  # of equal validations the earliest
+    ],
+)
+def test_divergence_is_the_smaller_of_rise_and_fall_since_the_best_validation(pairs, expected):
+    assert divergence(pairs) == pytest.approx(expected)
 
 
 def test_memory_is_bounded():

@@ -218,7 +218,7 @@ def save(text):
 
 
 def pruned(store, *, best=None, good=0, live=None, position=None, **rules):
-    held = live and Reference(name=live, birth_step=0, parent=None, reason="start", hash="h")
+    held = live and Reference(name=live, hash="h")
     state = RunState(best_step=best, reference=held)
     at = store.journal.size if position is None else position
     prune(store, SaveConfig(**rules), state, position=at, good=good)

@@ -358,72 +358,41 @@ class DetectorConfig(Model):
 
 
 def _row(
-    meaning: str, threshold: float, rearm: float, hits: int, of_last: int, action: Action, **more: Any
-) -> Any:
+    threshold: float, rearm: float, hits: int, of_last: int, action: Action, **more: Any
+) -> DetectorConfig:
     """A detector that only warns unless a recipe says otherwise; an extra validation is run without asking."""
     row = {"threshold": threshold, "rearm": rearm, "hits": hits, "of_last": of_last, "action": action, **more}
     mode = {"mode": "act" if action == "validation" else "warn"}
-    return Field(DetectorConfig.model_validate(mode | row), description=meaning)
+    return DetectorConfig.model_validate(mode | row)
 
 
-def _acts(meaning: str, threshold: float, rearm: float, action: Action) -> Any:
+def _acts(threshold: float, rearm: float, action: Action) -> DetectorConfig:
     """A detector of a run that cannot go on so: it acts at once."""
-    return _row(meaning, threshold, rearm, 1, 1, action, mode="act", cooldown=1)
+    return _row(threshold, rearm, 1, 1, action, mode="act", cooldown=1)
 
 
 class DetectorsConfig(Model):
-    """All detectors, and what the reading of each says. A recipe names what it changes: `kl_spike: {mode: act}`.
+    """All detectors. A recipe names what it changes: `kl_spike: {mode: act}`.
 
     No thresholds were ever published; these are ours. They are silent on runs of the demo and loud on the traces of
-    the tests. What each reading means in full is said in docs/operations.md.
+    the tests. What each reading means in full is said in docs/operations.md, and shortly in `control/detectors.py`.
     """
 
-    # meaning, threshold, rearm, hits, of_last, action in mode act
-    non_finite: DetectorConfig = _acts("{:.0f} updates in a row were not finite", 3, 1, "roll_back")
-    kl_spike: DetectorConfig = _row(
-        "the KL to the reference is {:.3g} times what is usual", 8.0, 4.0, 2, 3, "reset_reference"
-    )
-    entropy_collapse: DetectorConfig = _row(
-        "the entropy is down to {:.3g} nats per token", 0.02, 0.05, 5, 5, "pause"
-    )
-    entropy_surge: DetectorConfig = _row(
-        "the entropy is {:.3g} times what is usual", 2.0, 1.5, 3, 5, "lower_lr"
-    )
-    gradient_spike: DetectorConfig = _row(
-        "the gradient norm is {:.3g} times what is usual", 10.0, 3.0, 2, 5, "lower_lr"
-    )
-    length_blowup: DetectorConfig = _row(
-        "responses are {:.3g} times as long as is usual", 1.5, 1.25, 3, 5, "roll_back"
-    )
-    truncation_blowup: DetectorConfig = _row(
-        "the share of truncated responses is {:.1%} above what is usual", 0.2, 0.1, 3, 5, "roll_back"
-    )
-    verifier_errors: DetectorConfig = _acts(
-        "verifiers failed on {:.0%} of the last step's groups", 0.5, 0.25, "stop"
-    )
-    truncated_share: DetectorConfig = _row(
-        "{:.0%} of responses hit the length limit", 0.9, 0.8, 3, 3, "validation"
-    )
-    unanswered_share: DetectorConfig = _row(
-        "{:.0%} of responses hold no answer", 0.9, 0.8, 3, 3, "validation"
-    )
-    no_signal: DetectorConfig = _row(
-        "only {:.1%} of the judged groups teach anything", 0.01, 0.05, 5, 5, "validation"
-    )
-    validation_collapse: DetectorConfig = _acts(  # chance allowed for
-        "the validation is at most {:.0%} of the best one", 0.5, 0.75, "roll_back"
-    )
-    reward_hacking: DetectorConfig = _row(
-        "the training score rose and the validation fell by {:.3g} or more since the best validation",
-        0.05,
-        0.02,
-        2,
-        3,
-        "pause",
-    )
-    stalled_validation: DetectorConfig = _row(
-        "{:.0f} validations in a row brought no new best", 8, 1, 1, 1, "pause"
-    )
+    # threshold, rearm, hits, of_last, action in mode act
+    non_finite: DetectorConfig = _acts(3, 1, "roll_back")
+    kl_spike: DetectorConfig = _row(8.0, 4.0, 2, 3, "reset_reference")
+    entropy_collapse: DetectorConfig = _row(0.02, 0.05, 5, 5, "pause")
+    entropy_surge: DetectorConfig = _row(2.0, 1.5, 3, 5, "lower_lr")
+    gradient_spike: DetectorConfig = _row(10.0, 3.0, 2, 5, "lower_lr")
+    length_blowup: DetectorConfig = _row(1.5, 1.25, 3, 5, "roll_back")
+    truncation_blowup: DetectorConfig = _row(0.2, 0.1, 3, 5, "roll_back")
+    verifier_errors: DetectorConfig = _acts(0.5, 0.25, "stop")
+    truncated_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
+    unanswered_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
+    no_signal: DetectorConfig = _row(0.01, 0.05, 5, 5, "validation")
+    validation_collapse: DetectorConfig = _acts(0.5, 0.75, "roll_back")
+    reward_hacking: DetectorConfig = _row(0.05, 0.02, 2, 3, "pause")
+    stalled_validation: DetectorConfig = _row(8, 1, 1, 1, "pause")
 
     @model_validator(mode="before")
     @classmethod
