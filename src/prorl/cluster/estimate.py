@@ -26,8 +26,9 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
+from prorl.config.checks import shape_of
 from prorl.config.recipe import RecipeError, to_json
-from prorl.config.schema import RunConfig, shape_of
+from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.data import data_folder, data_requests
 from prorl.envs.datasets.prepare import describe_needs

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml import MarkedYAMLError, YAMLError
 
+from prorl.config.checks import contradictions
 from prorl.config.fields import SCHEDULED_FORMS
 from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
@@ -70,9 +71,12 @@ def check(data: Mapping[Any, Any], source: str) -> RunConfig:
         RecipeError: naming the key, what is wrong with it, and the nearest known key if it is unknown.
     """
     try:
-        return RunConfig.model_validate(data)
+        config = RunConfig.model_validate(data)
     except ValidationError as error:
         raise RecipeError(f"{source}: {'; '.join(_explain(error))}") from None
+    for problem in contradictions(config):
+        raise RecipeError(f"{source}: {problem}")
+    return config
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from prorl.config.checks import contradictions
 from prorl.config.fields import (
     MOST,
     Amount,
@@ -78,14 +77,6 @@ class ModelSection(Model):
     shape: ShapeConfig | None = None  # of `path`, so that a dry run can check and estimate without the model
     parameters: float | None = Field(None, gt=0, le=1e14)  # of `path`, likewise
 
-    @model_validator(mode="after")
-    def _one_source(self) -> ModelSection:
-        if (self.path is None) == (self.warmup is None):
-            raise ValueError(
-                "say either `path` (a transformers directory or hub id) or `warmup`, exactly one"
-            )
-        return self
-
 
 class TaskConfig(Model):
     """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
@@ -100,14 +91,6 @@ class TaskConfig(Model):
     columns: dict[Text, Text] = Field(default_factory=dict)
     limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
     revision: Text | None = None  # of the hub's repository
-
-    @model_validator(mode="after")
-    def _one_sort(self) -> TaskConfig:
-        if self.kind is not None and self.path is None:
-            raise ValueError("`kind` describes rows of your own: say where they lie with `path`")
-        if self.levels and (self.kind or self.path):
-            raise ValueError("a data set has no `levels`")
-        return self
 
 
 class SamplingConfig(Model):
@@ -348,14 +331,6 @@ class DetectorConfig(Model):
     factor: float = Field(0.5, gt=0, le=1)  # of the learning rate: lower_lr, roll_back
     steps: Steps = 50  # for which it stays lowered
 
-    @model_validator(mode="after")
-    def _meaningful(self) -> DetectorConfig:
-        if self.hits > self.of_last:
-            raise ValueError(f"hits ({self.hits}) is above of_last ({self.of_last})")
-        if self.mode == "act" and self.action == "warn":
-            raise ValueError("mode: act needs an action other than warn")
-        return self
-
 
 def _row(
     threshold: float, rearm: float, hits: int, of_last: int, action: Action, **more: Any
@@ -406,16 +381,6 @@ class DetectorsConfig(Model):
             for name, row in data.items()
         }
 
-    @model_validator(mode="after")
-    def _ordered(self) -> DetectorsConfig:
-        for name, row in self:
-            if not is_hot(name, row.threshold, row.rearm):
-                side = "below" if name in LOW_IS_BAD else "above"
-                raise ValueError(
-                    f"detectors.{name}: rearm ({row.rearm:g}) is {side} its threshold ({row.threshold:g})"
-                )
-        return self
-
 
 class RunConfig(Model):
     """A whole run. `prorl train RECIPE --dry-run` prints it resolved."""
@@ -457,17 +422,6 @@ class RunConfig(Model):
     guards: GuardsConfig = GuardsConfig()
     stages: tuple[StageConfig, ...] = Field((), max_length=1000, strict=False)
     sample_every: Step = 10
-
-    @model_validator(mode="after")
-    def _meaningful(self) -> RunConfig:
-        for problem in contradictions(self, shape_of(self)):
-            raise ValueError(problem)
-        return self
-
-
-def shape_of(config: RunConfig) -> ShapeConfig | None:
-    """The model's shape as far as the recipe knows it."""
-    return config.model.warmup.shape if config.model.warmup else config.model.shape
 
 
 HPARAMS: Mapping[str, str] = MappingProxyType(
