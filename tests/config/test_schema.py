@@ -5,9 +5,8 @@ from dataclasses import fields
 import pytest
 
 from prorl.config.checks import shape_of
-from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError, config_hash
-from prorl.config.schema import HPARAMS, RunConfig
+from prorl.config.schema import HPARAMS, PointsConfig, RampConfig, RunConfig
 from prorl.control.plan import make_plan
 from prorl.types import HParams
 from support.defaults import some_detectors

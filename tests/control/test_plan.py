@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError
-from prorl.config.schema import HPARAMS, LengthPenaltyConfig, setting
+from prorl.config.schema import HPARAMS, LengthPenaltyConfig, PointsConfig, RampConfig, setting
 from prorl.control.plan import hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState
 from support.recipes import recipe

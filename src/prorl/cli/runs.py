@@ -95,7 +95,7 @@ def read_ks(text: str) -> tuple[int, ...]:
     Raises:
         ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
-    from prorl.config.fields import MOST
+    from prorl.config.schema import MOST
     from prorl.lab.evals.statistics import powers_up_to
 
     parts = [part.strip() for part in text.split(",")]

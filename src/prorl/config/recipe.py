@@ -18,8 +18,7 @@ from pydantic_core import ErrorDetails
 from yaml import MarkedYAMLError, YAMLError
 
 from prorl.config.checks import contradictions
-from prorl.config.fields import SCHEDULED_FORMS
-from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
+from prorl.config.schema import RUNTIME_SECTIONS, SCHEDULED_FORMS, RunConfig
 from prorl.envs.errors import ProrlError
 
 MAX_EXTENDS = 8

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from prorl.config.fields import Schedule
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import (
     HPARAMS,
     DetectorConfig,
     ResetConfig,
     RunConfig,
+    Schedule,
     StageConfig,
     ValidationConfig,
     setting,
