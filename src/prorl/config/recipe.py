@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import reprlib
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -207,22 +206,20 @@ def _nearest_key(detail: ErrorDetails) -> str:
     *path, unknown = (str(part) for part in detail["loc"])
     model: type[BaseModel] = RunConfig
     for part in path:
-        if part in model.model_fields:  # else it is a key of a mapping, and the model stays
-            model = _model_of(model.model_fields[part].annotation) or model
-        model = SCHEDULED_FORMS.get(part) or model
+        field = model.model_fields.get(part)  # None: it is a key of a mapping, and the model stays
+        model = SCHEDULED_FORMS.get(part) or next(_models(field and field.annotation), model)
     known = list(model.model_fields)
     near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
     place = ".".join([*(part for part in path if part not in SCHEDULED_FORMS), *near])
     return f": did you mean {place!r}?" if near else f"; known here: {', '.join(known)}"
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
-    """The first pydantic model inside a field's annotation, through optionals and containers."""
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The pydantic models inside a field's annotation, through optionals and containers."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if get_origin(annotation) in (Union, types.UnionType, dict, tuple):
-        return next(filter(None, map(_model_of, get_args(annotation))), None)
-    return None
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def _first_line(error: Exception) -> str:
