@@ -21,18 +21,6 @@ def test_off_values_never_reset(step, recent, validations, cooldown):
     )
 
 
-@pytest.mark.parametrize(("step", "expected"), [(249, None), (250, "schedule"), (251, "schedule")])
-def test_the_schedule_counts_from_the_last_reset(step, expected):
-    assert reason(since_reset=step, every=250) == expected
-
-
-@pytest.mark.parametrize(
-    ("validations", "expected"), [(2, None), (3, "stalled_validation"), (4, "stalled_validation")]
-)
-def test_a_stall_is_k_validations_without_a_new_best(validations, expected):
-    assert reason(stalled_validations=3, validations_since_best=validations) == expected
-
-
 @pytest.mark.parametrize(
     ("recent", "expected"),
     [
