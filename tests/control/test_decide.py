@@ -26,11 +26,6 @@ def resets(plan: Plan, state: RunState) -> list[ResetReference]:
     return [decision for decision in decide(plan, state) if isinstance(decision, ResetReference)]
 
 
-def stops(state: RunState, *, plan: Plan = PLAN, interrupted: bool = False) -> list[str]:
-    decisions = decide(plan, state, interrupted=interrupted)
-    return [decision.reason for decision in decisions if isinstance(decision, Stopped)]
-
-
 def ruled(**rules) -> Plan:
     return replace(PLAN, reset=some_resets(**rules))
 
@@ -149,9 +144,8 @@ def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
     defaults = replace(PLAN, detectors=some_detectors())
     (only,) = decide(defaults, asked, interrupted=True)
     assert (only.detector, only.action, only.good_step) == ("command", "roll_back", good)
-    assert (
-        decide(PLAN, replace(asked, roll_back_to=None))[0].good_step == 299
-    )  # nobody watches: one step back
+    unwatched = decide(PLAN, replace(asked, roll_back_to=None))
+    assert unwatched[0].good_step == 299  # one step back
 
 
 def test_stages_are_entered_one_at_a_time_and_once():
@@ -162,22 +156,21 @@ def test_stages_are_entered_one_at_a_time_and_once():
 
 
 @pytest.mark.parametrize(
-    ("state", "reason"),
+    ("state", "interrupted", "reason"),
     [
-        ({"step": 999}, None),
-        ({"step": 1000}, "done"),
-        ({"step": 1001}, "done"),
-        ({"asked": ("stop",)}, TOLD_TO_STOP),
-        ({"step": 1000, "asked": ("stop",)}, "done"),
+        ({"step": 999}, False, None),
+        ({"step": 1000}, False, "done"),
+        ({"step": 1001}, False, "done"),
+        ({"asked": ("stop",)}, False, TOLD_TO_STOP),
+        ({"step": 1000, "asked": ("stop",)}, False, "done"),
+        ({}, True, "interrupted"),
+        ({"step": 1000}, True, "done"),
     ],
 )
-def test_each_reason_to_stop(state, reason):
-    assert stops(replace(STATE, **state)) == ([reason] if reason else [])
-
-
-def test_a_finished_run_is_done_even_if_interrupted():
-    assert stops(STATE, interrupted=True) == ["interrupted"]
-    assert stops(replace(STATE, step=1000), interrupted=True) == ["done"]
+def test_each_reason_to_stop(state, interrupted, reason):
+    decisions = decide(PLAN, replace(STATE, **state), interrupted=interrupted)
+    stops = [decision.reason for decision in decisions if isinstance(decision, Stopped)]
+    assert stops == ([reason] if reason else [])
 
 
 def test_a_command_resets_whatever_the_rules_say_and_only_a_reference_that_can_be():
