@@ -79,9 +79,8 @@ def test_without_a_penalty_the_kl_is_no_measure():
     ],
 )
 def test_an_validation_is_read_as_the_share_of_the_best_that_chance_allows(scores, responses, reading):
-    found = readings(
-        [evaluated(s, x, responses=responses) for s, x in enumerate(scores)], "validation_collapse"
-    )
+    validations = [evaluated(s, x, responses=responses) for s, x in enumerate(scores)]
+    found = readings(validations, "validation_collapse")
     assert found[-1:] == ([] if reading is None else [pytest.approx(reading)])
 
 
@@ -154,10 +153,8 @@ def test_memory_is_bounded():
 
 
 def test_validations_are_paired_with_the_training_score_since_the_one_before():
-    scores = [0.2, 0.4, 0.6]
-    steps = [
-        stepped(step, rollout_stats=rollout_stats(score=score)) for step, score in enumerate(scores, start=1)
-    ]
+    scores = {1: 0.2, 2: 0.4, 3: 0.6}
+    steps = [stepped(step, rollout_stats=rollout_stats(score=score)) for step, score in scores.items()]
     state = fold([evaluated(0, 0.1), *steps[:2], evaluated(2, 0.5), steps[2], evaluated(3, 0.45)])
     assert state.signals.validations == ((pytest.approx(0.3), 0.5), (0.6, 0.45))
     assert readings([evaluated(0, 0.1)], "reward_hacking") == [0.0]
@@ -165,9 +162,8 @@ def test_validations_are_paired_with_the_training_score_since_the_one_before():
 
 
 def test_a_stall_is_read_at_every_validation():
-    assert readings(
-        [evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))], "stalled_validation"
-    ) == [0, 1, 0, 1, 2]
+    validations = [evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))]
+    assert readings(validations, "stalled_validation") == [0, 1, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -188,19 +184,19 @@ def test_what_changes_on_purpose_becomes_usual_anew(event, forgotten):
     assert before.signals.history.keys() - evolve(before, event).signals.history.keys() == forgotten
 
 
-def test_a_detector_that_spoke_sees_again_when_it_has_been_calm():
-    spoke = [*STEADY, intervened(step=32, detector="length_blowup", rearm=1.25, acted={"length_blowup": 1})]
-    hot, calm = (stepped(33, rollout_stats=rollout_stats(length=length)) for length in (125.0, 124.0))
-    assert fold([*spoke, hot]).signals.watch("length_blowup").rearm == 1.25
-    watch = fold([*spoke, calm]).signals.watch("length_blowup")
+LONG, SHORT = (stepped(33, rollout_stats=rollout_stats(length=length)) for length in (125.0, 124.0))
+LOW, HIGH = (stepped(33, update=update(entropy=entropy)) for entropy in (0.05, 0.06))
+
+
+@pytest.mark.parametrize(
+    ("name", "rearm", "hot", "calm"),
+    [("length_blowup", 1.25, LONG, SHORT), ("entropy_collapse", 0.05, LOW, HIGH)],
+)
+def test_a_detector_that_spoke_sees_again_when_it_has_been_calm(name, rearm, hot, calm):
+    spoke = [*STEADY, intervened(step=32, detector=name, rearm=rearm, acted={name: 1})]
+    assert fold([*spoke, hot]).signals.watch(name).rearm == rearm
+    watch = fold([*spoke, calm]).signals.watch(name)
     assert (watch.rearm, watch.acted, watch.last) == (None, 1, 32)
-
-
-def test_where_low_is_bad_calm_is_above():
-    spoke = [*STEADY, intervened(step=32, detector="entropy_collapse", rearm=0.05)]
-    low, high = (stepped(33, update=update(entropy=entropy)) for entropy in (0.05, 0.06))
-    assert fold([*spoke, low]).signals.watch("entropy_collapse").rearm == 0.05
-    assert fold([*spoke, high]).signals.watch("entropy_collapse").rearm is None
 
 
 def test_an_intervention_tells_the_counts_of_all_detectors():
