@@ -93,17 +93,9 @@ def test_a_step_moves_the_counters():
 
 @given(st.lists(steps, max_size=60))
 def test_the_running_share_stays_a_share_and_the_memory_bounded(journal):
-    journal = [
-        replace(
-            event,
-            rollout_stats=replace(
-                event.rollout_stats, accepted=min(event.rollout_stats.accepted, event.rollout_stats.draws)
-            ),
-        )
-        for event in journal
-        if event.rollout_stats.errors == 0
-    ]
-    state = fold(journal)
+    found = ((event, event.rollout_stats) for event in journal if event.rollout_stats.errors == 0)
+    possible = ((event, replace(stats, accepted=min(stats.accepted, stats.draws))) for event, stats in found)
+    state = fold(replace(event, rollout_stats=stats) for event, stats in possible)
     assert 0 <= state.informative_share <= 1
     assert len(state.recent_kls) <= KL_MEMORY
 
@@ -201,10 +193,8 @@ def test_a_lowered_learning_rate_comes_back_at_its_step():
 
 def test_a_roll_back_is_saved_and_an_validation_that_a_detector_wants_is_sat():
     assert fold([intervened(action="roll_back")]).asked == ("save",)
-    assert fold([command("validation"), command("save"), intervened(action="validation")]).asked == (
-        "save",
-        "validation",
-    )
+    asked = fold([command("validation"), command("save"), intervened(action="validation")]).asked
+    assert asked == ("save", "validation")
 
 
 def test_a_roll_back_that_is_asked_for_may_name_its_step():

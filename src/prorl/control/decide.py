@@ -38,8 +38,7 @@ def validation_due(plan: Plan, state: RunState) -> bool:
 
 
 def save_due(plan: Plan, state: RunState) -> bool:
-    """Checkpoints: every `save_every` steps from 0 on, at a new best validation, when told to, at a pause and the
-    end."""
+    """Checkpoints: every `save_every` steps, at a new best validation, when told to, at a pause and at the end."""
     return (
         state.step % plan.save_every == 0
         or state.best_step == state.step
