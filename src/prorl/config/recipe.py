@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from yaml import MarkedYAMLError, YAMLError
 
 from prorl.config.checks import contradictions
-from prorl.config.schema import RUNTIME_SECTIONS, SCHEDULED_FORMS, RunConfig
+from prorl.config.schema import FORMS, RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
 
 MAX_EXTENDS = 8
@@ -191,7 +191,7 @@ def _plain_tasks(recipe: DictConfig) -> Mapping[Any, Any]:
 def _explain(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         # Pydantic names the branch of a union in the place; a reader of the recipe knows only the key.
-        where = ".".join(str(part) for part in detail["loc"] if part not in SCHEDULED_FORMS)
+        where = ".".join(str(part) for part in detail["loc"] if part not in FORMS)
         if detail["type"] == "extra_forbidden":
             yield f"unknown key {where!r}{_nearest_key(detail)}"
         elif detail["type"] == "missing":
@@ -207,10 +207,10 @@ def _nearest_key(detail: ErrorDetails) -> str:
     model: type[BaseModel] = RunConfig
     for part in path:
         field = model.model_fields.get(part)  # None: it is a key of a mapping, and the model stays
-        model = SCHEDULED_FORMS.get(part) or next(_models(field and field.annotation), model)
+        model = FORMS.get(part) or next(_models(field and field.annotation), model)
     known = list(model.model_fields)
     near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
-    place = ".".join([*(part for part in path if part not in SCHEDULED_FORMS), *near])
+    place = ".".join([*(part for part in path if part not in FORMS), *near])
     return f": did you mean {place!r}?" if near else f"; known here: {', '.join(known)}"
 
 

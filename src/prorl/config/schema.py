@@ -111,11 +111,7 @@ Scheduled = Annotated[
 ]
 """A number, or a schedule over the run's steps."""
 
-SCHEDULED_FORMS: Mapping[str, type[Model] | None] = {
-    "number": None,
-    "points": PointsConfig,
-    "ramp": RampConfig,
-}
+FORMS: Mapping[str, type[Model] | None] = {"number": None, "points": PointsConfig, "ramp": RampConfig}
 """Tag of each form of `Scheduled`, as validation errors name it → its model."""
 
 RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster")

@@ -1,6 +1,6 @@
 """What should be done between two steps: pure functions of plan and state. `loop.py` does it.
 
-A decision that takes no more than being recorded is the event itself.
+A decision that only has to be recorded is the event itself.
 """
 
 from __future__ import annotations
