@@ -25,9 +25,8 @@ from prorl.envs.verifiers.programs import NeedsSandbox
 
 SPLITS = ("train", "validation", "test", "ood")
 FEW = 8
-SMALL = tuple(
-    name for name in TASKS if name not in ROWS or ROWS[name].steps
-)  # short questions, quick to draw
+# short questions, quick to draw
+SMALL = tuple(name for name in TASKS if name not in ROWS or ROWS[name].has_trained_levels)
 LARGE = tuple(f"{name} as in the library" for name in ROWS)
 ALL = (*SMALL, *LARGE)
 SLOW = {  # tens to hundreds of milliseconds for an item

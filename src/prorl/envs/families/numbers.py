@@ -132,6 +132,7 @@ class Countdown(ProceduralTask):
 
 _QUANTITY = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9}|/[1-9][0-9]{0,8})?)\s*([^\s0-9]\S{0,7})")
 Values = Mapping[str, int]
+Steps = Callable[[str, Values], str]
 
 
 def convert(answer: str, unit: str) -> Fraction | None:
@@ -150,11 +151,11 @@ class Law(NamedTuple):
     units: Mapping[str, str]  # of each symbol, in the order in which problems are drawn
     draw: Callable[[Random, int], tuple[int, ...]]  # values that satisfy it; the free ones are 2..largest
     holds: Callable[..., bool]  # whether the values of the symbols, in their order, satisfy it exactly
-    steps: Callable[[str, Values], str]  # the working that finds a symbol, ending with its number
+    steps: Steps | None = None  # the working that finds a symbol, ending with its number; of trained laws
 
 
 def _explicit(
-    formula: str, units: Mapping[str, str], first: Callable[..., int], steps: Callable[[str, Values], str]
+    formula: str, units: Mapping[str, str], first: Callable[..., int], steps: Steps | None = None
 ) -> Law:
     """A law that gives the first symbol as a function of the others, which are drawn freely."""
 
@@ -179,7 +180,6 @@ def _product(formula: str, **units: str) -> Law:
 
 
 def _motion_steps(unknown: str, values: Values) -> str:
-    """The product first when a speed is asked, the difference first otherwise."""
     v, u, a, t = values.values()
     ends = {
         "v": f"u+a*t={u}+{a * t}={v}",
@@ -188,13 +188,6 @@ def _motion_steps(unknown: str, values: Values) -> str:
         "t": f"(v-u)/a={v - u}/{a}={t}",
     }
     return f"{unknown}={ends[unknown]}"
-
-
-def _series_steps(unknown: str, values: Values) -> str:
-    """A sum, or two differences."""
-    sign = "+" if unknown == "R" else "-"
-    known = [str(value) for symbol, value in values.items() if symbol != unknown]
-    return f"{unknown}={sign.join(known)}={values[unknown]}"
 
 
 def _draw_decay(rng: Random, largest: int) -> tuple[int, ...]:
@@ -210,7 +203,6 @@ def _decay_holds(n: Fraction, n0: Fraction, t: Fraction, half_life: Fraction) ->
 
 
 def _decay_steps(unknown: str, values: Values) -> str:
-    """The number of half-lives first, from the times or from the masses."""
     n, n0, t, half_life = values.values()
     halvings, ratio = t // half_life, n0 // n
     ends = {
@@ -228,14 +220,6 @@ def _draw_dilution(rng: Random, largest: int) -> tuple[int, ...]:
     return concentration * factor, volume, concentration, volume * factor
 
 
-def _dilution_steps(unknown: str, values: Values) -> str:
-    """The product of the known side, divided by the partner of the unknown."""
-    partner = {"C": "V", "V": "C"}[unknown[0]] + unknown[1]
-    far = {"1": "2", "2": "1"}[unknown[1]]
-    product = values["C" + far] * values["V" + far]
-    return f"{unknown}=C{far}*V{far}/{partner}={product}/{values[partner]}={values[unknown]}"
-
-
 _MOTION = {"v": "m/s", "u": "m/s", "a": "m/s2", "t": "s"}
 _DECAY = {"N": "g", "N0": "g", "t": "h", "T": "h"}
 _DILUTION = {"C1": "M", "V1": "mL", "C2": "M", "V2": "mL"}
@@ -249,8 +233,8 @@ TRAINED_LAWS = (
     Law("N=N0/2^(t/T)", _DECAY, _draw_decay, _decay_holds, _decay_steps),
 )
 HELD_OUT_LAWS = (
-    Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2, _dilution_steps),
-    _explicit("R=R1+R2+R3", _SERIES, lambda *parts: sum(parts), _series_steps),
+    Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2),
+    _explicit("R=R1+R2+R3", _SERIES, lambda *parts: sum(parts)),
 )
 _BY_FORMULA = {law.formula: law for law in (*TRAINED_LAWS, *HELD_OUT_LAWS)}
 
@@ -275,11 +259,10 @@ class PhysicalLaw(ProceduralTask):
         known = [(symbol, value) for symbol, value in values.items() if symbol != unknown]
         rng.shuffle(known)
         shown = " ".join(f"{symbol}={value}{units[symbol]}" for symbol, value in known)
+        steps = law.steps(unknown, values) + units[unknown] if law.steps else ""
+        payload = (law.formula, unknown, tuple(known))
         return draft(
-            f"law {law.formula}: {shown} {unknown}=?",
-            (law.formula, unknown, tuple(known)),
-            law.steps(unknown, values) + units[unknown],
-            f"{values[unknown]}{units[unknown]}",
+            f"law {law.formula}: {shown} {unknown}=?", payload, steps, f"{values[unknown]}{units[unknown]}"
         )
 
     def score(self, payload: Any, answer: str) -> float:
