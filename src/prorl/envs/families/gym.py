@@ -16,7 +16,6 @@ The library takes seconds to import, so that happens at the first problem or ver
 
 from __future__ import annotations
 
-import decimal
 import io
 import random
 import re
@@ -26,6 +25,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import KW_ONLY, dataclass
+from decimal import Context, localcontext
 from math import gcd
 from pathlib import Path
 from random import Random
@@ -50,10 +50,6 @@ _HELD_OUT = (
 )
 
 
-def _answer(entry: Entry) -> str | None:
-    return None if entry["answer"] is None else str(entry["answer"])
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """A dataset of the library, and how its answers are judged."""
@@ -65,7 +61,7 @@ class Row:
     fields: str = ""  # metadata that the scorer reads, separated by spaces
     partial: bool = False  # whether a score below 1 means partly right
     form: str | None = None  # what an answer must look like before the library's scorer sees it
-    solution: Callable[[Entry], str | None] = _answer
+    solution: Callable[[Entry], str | None] = lambda entry: entry["answer"] and str(entry["answer"])
     usable: Callable[[Entry], Any] | None = None  # false for the library's rare wrong or degenerate entries
     repair: Callable[[Any], None] | None = None  # changes a new dataset in place
     size: int = sys.maxsize  # what the dataset is created with
@@ -132,12 +128,9 @@ class ReasoningGym(ProceduralTask):
         return Draft(prompt=entry["question"].strip(), payload=(level, kept), solution=known)
 
     def score(self, payload: Any, answer: str) -> float:
-        """The row's scorer, or the library's on an answer of the row's form.
+        """The row's scorer, or the library's on an answer of the row's form; its exceptions are for `verify`.
 
         Partial credit counts only where the row says so, and then from 0.1 to 0.9.
-
-        Raises:
-            Exception: whatever the library's scorer raises on this text; `verify` turns it into a verdict.
         """
         level, entry = payload
         if self.row.scorer is not None:
@@ -182,11 +175,8 @@ def _isolated(seed: int) -> Iterator[None]:
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     try:
-        with (
-            redirect_stdout(io.StringIO()),
-            decimal.localcontext(decimal.Context()),
-            warnings.catch_warnings(action="ignore"),
-        ):
+        silent = warnings.catch_warnings(action="ignore")
+        with redirect_stdout(io.StringIO()), localcontext(Context()), silent:
             yield
     finally:
         random.setstate(states[0])
@@ -198,6 +188,11 @@ _CLOCK = rf"{_DIGITS}:[0-9]{{2}}(?::[0-9]{{2}}(?:\.{_DIGITS})?)?"
 _DURATION = rf"{_DIGITS}(?: days?)?|(?:{_DIGITS} days?, ?)?{_CLOCK}"
 _TURNS = r"(?:[LRDUBF]w?'?(?:\s+|$)){1,300}"
 _REDUCED = ("simplified_numerator", "simplified_denominator")
+_INTEGRAL = "integrand variable"
+_SWAP, _LOCK = (
+    "board pieces start_turn solution is_possible",
+    "buttons initial_state initial_value target_value",
+)
 
 _WITH_LEVELS = (
     Row("chain_sum", domain="math", steps=datasets.running_totals),
@@ -271,21 +266,11 @@ _SPECIAL = (
     Row("graph_color", fields="puzzle", solution=datasets.colouring),
     Row("group_anagrams", fields="solution"),
     Row("gsm_symbolic", scorers.number, repair=datasets.draw_templates, size=10_000),
-    Row(
-        "intermediate_integration",
-        scorers.antiderivative,
-        fields="integrand variable",
-        solution=datasets.squared_sine,
-    ),
+    Row("intermediate_integration", scorers.antiderivative, fields=_INTEGRAL, solution=datasets.squared_sine),
     Row("isomorphic_strings", scorers.folded, repair=datasets.sort_letters),
     Row("jugs", fields="puzzle"),
     Row("kakurasu", fields="row_sums col_sums n_rows n_cols", form=r"[01\s]+"),
-    Row(
-        "knight_swap",
-        fields="board pieces start_turn solution is_possible",
-        partial=True,
-        repair=datasets.order_knights,
-    ),
+    Row("knight_swap", fields=_SWAP, partial=True, repair=datasets.order_knights),
     Row("letter_jumble", scorers.words, partial=True),
     Row("list_functions", scorers.compact, repair=datasets.draw_templates, size=10_000, careless=True),
     Row("n_queens", scorers.listed, fields="valid_answers"),
@@ -301,12 +286,7 @@ _SPECIAL = (
         usable=scorers.models,
     ),
     Row("puzzle24", scorers.countdown, fields="numbers"),
-    Row(
-        "quantum_lock",
-        fields="buttons initial_state initial_value target_value",
-        partial=True,
-        form=r"[ABC→>,\s-]+",
-    ),
+    Row("quantum_lock", fields=_LOCK, partial=True, form=r"[ABC→>,\s-]+"),
     Row("ransom_note", scorers.folded, repair=datasets.sort_letters),
     Row(
         "rubiks_cube",
@@ -317,7 +297,7 @@ _SPECIAL = (
     Row("rush_hour", scorers.rush_hour, fields="board_config", solution=lambda entry: None),
     Row("sentence_reordering", scorers.words, partial=True),
     Row("shortest_path", fields="matrix", partial=True),
-    Row("simple_integration", scorers.antiderivative, fields="integrand variable"),
+    Row("simple_integration", scorers.antiderivative, fields=_INTEGRAL),
     Row("sokoban", fields="gamestr", form=r"[LRUD]{1,1000}"),
     Row(
         "string_manipulation",

@@ -1,8 +1,7 @@
 """Compact families whose answer is a number, an expression or a quantity: sums, equations, countdown, physical laws.
 
 An answer is checked by putting it into the problem, so whatever solves the problem scores 1 and everything else 0:
-a working, a list of candidates or, where one number is asked, an unevaluated expression is wrong. Arithmetic is in no
-recipe: its levels are the plainest levels of dependent steps, from solvable to out of reach for a small model.
+a working, a list of candidates or, where one number is asked, an unevaluated expression is wrong.
 """
 
 from __future__ import annotations
@@ -87,8 +86,7 @@ class LinearEquation(ProceduralTask):
 class Countdown(ProceduralTask):
     """`make 26 from 4 6 8 3 once each` asks for an expression such as `(6-4)*(8+5)` with that value.
 
-    The rule, exactly: the four operations and parentheses, no sign before a number, every given number as
-    often as it is given and no other number, no rounding. The target by itself is therefore wrong.
+    Allowed are the four operations and parentheses, no sign before a number, and every number as often as given.
     """
 
     name, domain, levels, ood_levels = "countdown", "logic", (1, 2, 3, 4), (5, 6)
@@ -131,6 +129,7 @@ class Countdown(ProceduralTask):
 # physical laws
 
 _QUANTITY = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9}|/[1-9][0-9]{0,8})?)\s*([^\s0-9]\S{0,7})")
+Units = Mapping[str, str]  # by symbol, as values
 Values = Mapping[str, int]
 Steps = Callable[[str, Values], str]
 
@@ -148,15 +147,13 @@ class Law(NamedTuple):
     """A relation between named quantities."""
 
     formula: str  # as the prompt shows it
-    units: Mapping[str, str]  # of each symbol, in the order in which problems are drawn
+    units: Units  # of each symbol, in the order in which problems are drawn
     draw: Callable[[Random, int], tuple[int, ...]]  # values that satisfy it; the free ones are 2..largest
     holds: Callable[..., bool]  # whether the values of the symbols, in their order, satisfy it exactly
     steps: Steps | None = None  # the working that finds a symbol, ending with its number; of trained laws
 
 
-def _explicit(
-    formula: str, units: Mapping[str, str], first: Callable[..., int], steps: Steps | None = None
-) -> Law:
+def _explicit(formula: str, units: Units, first: Callable[..., int], steps: Steps | None = None) -> Law:
     """A law that gives the first symbol as a function of the others, which are drawn freely."""
 
     def draw(rng: Random, largest: int) -> tuple[int, ...]:
@@ -243,8 +240,7 @@ class PhysicalLaw(ProceduralTask):
     """`law V=I*R: I=3A R=4ohm V=?` asks for `12V`. Levels 5 and 6 ask about laws that are never trained.
 
     An answer is a number and a unit; either alone is wrong. It is converted exactly to the unit of the problem and
-    put into the law, so `0.5kg` is as good as `500g`. The prompt states the formula because a small model cannot know
-    the laws by heart; all units can be read off the prompt.
+    put into the law, so `0.5kg` is as good as `500g`.
     """
 
     name, domain, levels, ood_levels = "physical_law", "stem", (1, 2, 3, 4), (5, 6)

@@ -55,9 +55,8 @@ WORD_LEVELS = (
 class WordList(ProceduralTask):
     """`3 words: start dog, no e` asks for three words; the score is the share of the constraints that hold.
 
-    The number of words is the shape of the answer, not one of the constraints: another number of words, a word
-    outside the vocabulary or mixed separators score 0, so that a stock answer earns next to nothing. Constraints are
-    read off a known solution and so can all be satisfied at once. Two kinds appear out of domain only.
+    Another number of words, a word outside the vocabulary or mixed separators score 0, so that a stock answer earns
+    next to nothing. Constraints are read off a known solution. Two kinds appear out of domain only.
     """
 
     name, domain, levels, ood_levels = "word_list", "instruct", (1, 2, 3), (4, 5)
@@ -236,8 +235,7 @@ class Blicket(ProceduralTask):
     """Blicket machine: on (1) if at least one of the objects on it is a blicket, otherwise off (0).
 
     `blicket 1/0/?: AB=1 C=0 AD=0; A B D AC` shows three trials and asks about four sets of objects, one
-    character each: `0100`. `?` stands for what the trials leave open. Several questions at once, never all with
-    the same outcome, make guessing useless.
+    character each: `0100`. `?` stands for what the trials leave open. The outcomes are never all the same.
     """
 
     name, domain, levels, ood_levels = "blicket", "logic", (), (1, 2, 3)

@@ -71,7 +71,7 @@ class Sandbox:
     @property
     def server_pid(self) -> int | None:
         """Process id of the server, or of the wall around it; None while there is none."""
-        return None if self._link is None else self._link.pid
+        return self._link and self._link.process.pid
 
     def run(self, job: Job) -> tuple[CaseResult, ...]:
         """One result per input, in their order. Raises SandboxError only where the job is not plain data."""
