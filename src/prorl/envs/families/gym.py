@@ -50,6 +50,10 @@ _HELD_OUT = (
 )
 
 
+def _answer(entry: Entry) -> str | None:
+    return None if entry["answer"] is None else str(entry["answer"])
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A dataset of the library, and how its answers are judged."""
@@ -61,7 +65,7 @@ class Row:
     fields: str = ""  # metadata that the scorer reads, separated by spaces
     partial: bool = False  # whether a score below 1 means partly right
     form: str | None = None  # what an answer must look like before the library's scorer sees it
-    solution: Callable[[Entry], str | None] = lambda entry: entry["answer"] and str(entry["answer"])
+    solution: Callable[[Entry], str | None] = _answer
     usable: Callable[[Entry], Any] | None = None  # false for the library's rare wrong or degenerate entries
     repair: Callable[[Any], None] | None = None  # changes a new dataset in place
     size: int = sys.maxsize  # what the dataset is created with
