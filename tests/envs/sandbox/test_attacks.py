@@ -21,7 +21,7 @@ from support.exhaustion import EXHAUSTION
 from support.normal_user import run_as_normal_user
 from support.processes import descendants
 from support.programs import programs
-from support.sandbox_tiers import TIERS
+from support.sandbox_tiers import TIERS, server_pid
 
 QUICK = Limits(seconds=0.2, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENT = replace(QUICK, seconds=30)  # for what ends earlier, however busy the machine is
@@ -56,7 +56,7 @@ def sandbox(request, arena):
 
 def run(sandbox, arena, source, limits=ENOUGH):
     """The result of a script that attacks; fails if it left a trace outside or broke the sandbox."""
-    processes, server = descendants(os.getpid()), sandbox.server_pid
+    processes, server = descendants(os.getpid()), server_pid(sandbox)
     began = time.monotonic()
     (result,) = sandbox.run(Job(source=source, inputs=(json.dumps(arena.facts()),), limits=limits))
     assert time.monotonic() - began < limits.seconds + PATIENCE
@@ -66,7 +66,7 @@ def run(sandbox, arena, source, limits=ENOUGH):
     assert arena.secret not in f"{result.value}{result.note}"
     (healthy,) = sandbox.run(Job(source="print(6 * 7)", inputs=("",)))
     assert healthy.value == "42\n"
-    assert sandbox.server_pid == server
+    assert server_pid(sandbox) == server
     return result
 
 

@@ -44,10 +44,9 @@ MIN_PARTIAL, MAX_PARTIAL = 0.1, 0.9  # the library's sums of partial credit can 
 MAX_UNUSABLE = 1000  # items in a row
 
 _LEVELS = tomllib.loads(Path(__file__).with_name("gym_levels.toml").read_text(encoding="utf-8"))
-_HELD_OUT = (
-    *("puzzle24", "modulo_grid", "game_of_life_halting", "acre", "boxnet", "survo", "kakurasu", "coin_flip"),
-    "path_star",
-)
+_NEW = "puzzle24", "modulo_grid", "game_of_life_halting", "acre", "boxnet", "survo", "kakurasu", "coin_flip"
+HELD_OUT_9 = tuple(PREFIX + name for name in (*_NEW, "path_star"))
+"""The tasks that are only measured: the library had not them yet when ProRL trained on the other 96."""
 
 
 def _answer(entry: Entry) -> str | None:
@@ -94,7 +93,7 @@ class ReasoningGym(ProceduralTask):
             *trained, last = row.levels
             self.levels, self.ood_levels = (DEFAULTS, *trained), (last,)
         else:
-            self.levels, self.ood_levels = ((), (DEFAULTS,)) if row.name in _HELD_OUT else ((DEFAULTS,), ())
+            self.levels, self.ood_levels = ((), (DEFAULTS,)) if self.name in HELD_OUT_9 else ((DEFAULTS,), ())
         drawn = [level for level in self.levels if level != DEFAULTS] or self.levels
         super().__init__(weights or dict.fromkeys(drawn, 1.0))
         self._datasets: dict[int, Any] = {}
@@ -319,6 +318,3 @@ _SPECIAL = (
 _UNLEVELLED = (*_SPECIAL, *(Row(name, by) for by, names in _PLAIN.items() for name in names.split()))
 ROWS = {PREFIX + row.name: row for row in (*_WITH_LEVELS, *sorted(_UNLEVELLED, key=lambda row: row.name))}
 """Every task of the library by its name here."""
-
-HELD_OUT_9 = tuple(PREFIX + name for name in _HELD_OUT)
-"""The tasks that are only measured: the library had not them yet when ProRL trained on the other 96."""

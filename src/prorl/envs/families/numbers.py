@@ -220,7 +220,6 @@ def _draw_dilution(rng: Random, largest: int) -> tuple[int, ...]:
 _MOTION = {"v": "m/s", "u": "m/s", "a": "m/s2", "t": "s"}
 _DECAY = {"N": "g", "N0": "g", "t": "h", "T": "h"}
 _DILUTION = {"C1": "M", "V1": "mL", "C2": "M", "V2": "mL"}
-_SERIES = {"R": "ohm", "R1": "ohm", "R2": "ohm", "R3": "ohm"}
 TRAINED_LAWS = (
     _product("V=I*R", V="V", I="A", R="ohm"),
     _product("rho=m/V", m="g", rho="g/cm3", V="cm3"),
@@ -231,7 +230,7 @@ TRAINED_LAWS = (
 )
 HELD_OUT_LAWS = (
     Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2),
-    _explicit("R=R1+R2+R3", _SERIES, lambda *parts: sum(parts)),
+    _explicit("R=R1+R2+R3", dict.fromkeys(("R", "R1", "R2", "R3"), "ohm"), lambda *parts: sum(parts)),
 )
 _BY_FORMULA = {law.formula: law for law in (*TRAINED_LAWS, *HELD_OUT_LAWS)}
 

@@ -229,11 +229,7 @@ class OneLiner(ProceduralTask):
 
 
 def value(expression: Expression, x: int) -> int:
-    """What an expression gives at x.
-
-    >>> value((("*", 2), ("+", 1)), 5)
-    11
-    """
+    """What an expression gives at x."""
     result = x
     for operator, operand in expression:
         result = _OPERATORS[operator](result, x if operand is None else operand)
@@ -241,11 +237,7 @@ def value(expression: Expression, x: int) -> int:
 
 
 def show(expression: Expression) -> str:
-    """An expression as Python.
-
-    >>> show((("*", None), ("-", 3)))
-    'x*x-3'
-    """
+    """An expression as Python: `x*x-3` for `(("*", None), ("-", 3))`."""
     return "x" + "".join(f"{operator}{'x' if number is None else number}" for operator, number in expression)
 
 

@@ -71,14 +71,14 @@ def prepare(*, landlock: int, filtered: bool) -> Confinement:
 
 
 def apply(confinement: Confinement) -> None:
-    """Give up files and system calls for good; the last thing before a program's first line."""
+    """Give up files and system calls for good, before a program's first line; needs PR_SET_NO_NEW_PRIVS."""
     if confinement.rules is not None:
-        restrict(confinement.rules)
+        syscall(_RESTRICT_SELF, confinement.rules, 0)
         os.close(confinement.rules)
     if confinement.filter is not None:
         code = ctypes.create_string_buffer(confinement.filter, len(confinement.filter))
         header = struct.pack("@HP", len(confinement.filter) // 8, ctypes.addressof(code))
-        prctl(SET_SECCOMP, FILTER_MODE, header)  # needs PR_SET_NO_NEW_PRIVS
+        prctl(SET_SECCOMP, FILTER_MODE, header)
 
 
 def _drop_root() -> None:
@@ -150,11 +150,6 @@ def ruleset(version: int, readable: list[int]) -> int:
     for directory in readable:
         syscall(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", _READ_FILE | _READ_DIR, directory), 0)
     return rules
-
-
-def restrict(rules: int) -> None:
-    """Put this process under Landlock rules for good; needs PR_SET_NO_NEW_PRIVS."""
-    syscall(_RESTRICT_SELF, rules, 0)
 
 
 def syscall(number: int, *arguments: int | bytes | None) -> int:
