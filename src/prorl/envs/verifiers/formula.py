@@ -75,11 +75,6 @@ class _Formula(Reader):
         token = self._peek()
         return bool(token) and token not in _STOPS and not (token == "|" and self._in_bars)
 
-    def _join(self, operator: str, left: Any, right: Any) -> Any:
-        if operator in ("+", "-"):
-            return self._checked(left + right if operator == "+" else left - right)
-        return self._checked(left / right if operator == "/" else left * right)
-
     def _operand(self) -> Any:
         sign = 1
         while self._peek() in ("+", "-"):

@@ -146,7 +146,7 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
 
 
 def _last_member(text: str) -> str:
-    return (split_top(text, ("=",)) or [text])[-1]
+    return (split_top(text, "=") or [text])[-1]
 
 
 def _as_amounts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
