@@ -193,30 +193,21 @@ RULES: Mapping[str, Rule] = {
     "keywords:existence": _rule(lambda r, keywords: all(occurrences(r, keyword) for keyword in keywords)),
     "keywords:frequency": _FREQUENCY,
     "keywords:forbidden_words": _rule(
-        lambda r, forbidden_words: not any(checks.stands_alone(r, word) for word in forbidden_words)
-    ),
+        lambda r, forbidden_words: not any(checks.stands_alone(r, word) for word in forbidden_words)),
     "keywords:letter_frequency": _LETTER_FREQUENCY,
     "language:response_language": _rule(lambda r, language: detect(r) == language),
     "length_constraints:number_sentences": _counted(lambda r: len(sentences(r)), "num_sentences", least=1),
     "length_constraints:number_paragraphs": _rule(
-        lambda r, num_paragraphs: len(checks.divided(r, checks.DIVIDER)) == num_paragraphs
-    ),
+        lambda r, num_paragraphs: len(checks.divided(r, checks.DIVIDER)) == num_paragraphs),
     "length_constraints:number_words": _counted(lambda r: len(words(r)), "num_words", least=1, per_word=1),
     "length_constraints:nth_paragraph_first_word": _rule(
-        lambda r, num_paragraphs, nth_paragraph, first_word: (
-            len(found := checks.paragraphs(r)) == num_paragraphs
-            and checks.begins_with(found[nth_paragraph - 1], first_word)
-        ),
-        objection=_ordered("nth_paragraph", "num_paragraphs"),
-    ),
+        checks.nth_paragraph, objection=_ordered("nth_paragraph", "num_paragraphs")),
     "detectable_content:number_placeholders": _rule(
-        lambda r, num_placeholders: sum(map(checks.has_words, _BRACKETED.findall(r))) >= num_placeholders
-    ),
+        lambda r, num_placeholders: sum(map(checks.has_words, _BRACKETED.findall(r))) >= num_placeholders),
     "detectable_content:postscript": _rule(checks.postscript),
     "detectable_format:number_bullet_lists": _rule(checks.bullets),
     "detectable_format:constrained_response": _rule(  # naming more than one is no answer
-        lambda r: sum(option in r.lower() for option in CONSTRAINED) == 1, fixes=True
-    ),
+        lambda r: sum(option in r.lower() for option in CONSTRAINED) == 1, fixes=True),
     "detectable_format:number_highlighted_sections": _rule(checks.highlights),
     "detectable_format:multiple_sections": _rule(checks.sections),
     "detectable_format:json_format": _rule(checks.json_format),
@@ -226,74 +217,55 @@ RULES: Mapping[str, Rule] = {
     "startend:end_checker": _rule(checks.end_checker),
     "startend:quotation": _rule(checks.quotation),
     "change_case:capital_word_frequency": _counted(  # a hyphenated word is one, and so is "I"
-        lambda r: sum(map(str.isupper, checks.tokens(r))), "capital_frequency", "capital_relation"
-    ),
+        lambda r: sum(map(str.isupper, checks.tokens(r))), "capital_frequency", "capital_relation"),
     "change_case:english_capital": _rule(lambda r: r.isupper() and detect(r) == "en"),
     "change_case:english_lowercase": _rule(lambda r: r.islower() and detect(r) == "en"),
     "punctuation:no_comma": _without(",，、،﹐"),
     # IFEvalG
     "keywords:word_count_different_numbers": _FREQUENCY,
     "keywords:word_once": _rule(lambda r, keyword: occurrences(r, keyword) == 1),
-    "keywords:exclude_word_harder": _rule(
-        lambda r, keyword: not checks.stands_alone(r, keyword), {"keyword": _text}
-    ),
+    "keywords:exclude_word_harder": _rule(lambda r, keyword: not checks.stands_alone(r, keyword), {"keyword": _text}),
     "keywords:no_adjacent_consecutive": _rule(checks.no_adjacent_consecutive),
     "keywords:palindrome": _rule(  # of three letters, two of them different: a lone "a" or "mmm" is none
-        lambda r: any(len(word) >= 3 and len(set(word)) >= 2 and word == word[::-1] for word in words(r))
-    ),
+        lambda r: any(len(word) >= 3 and len(set(word)) >= 2 and word == word[::-1] for word in words(r))),
     "keywords:keyword_specific_position": _rule(checks.word_at),
     "keywords:start_end": _rule(checks.same_first_and_last),
-    "letters:letter_counting": _counted(
-        lambda r: sum(map(str.isalpha, r)), "N", least=1, per_word=LETTERS_PER_WORD
-    ),
+    "letters:letter_counting": _counted(lambda r: sum(map(str.isalpha, r)), "N", least=1, per_word=LETTERS_PER_WORD),
     "letters:letter_counting2": _LETTER_FREQUENCY,
     "paragraphs:paragraphs": _rule(lambda r: len(checks.divided(r, checks.DIVIDER)) == 2),
     "paragraphs:paragraphs2": _rule(lambda r: len(checks.paragraphs(r)) == 2),
     "first_word:first_word_answer": _rule(lambda r, first_word: checks.begins_with(r, first_word)),
     "first_word:first_word_sent": _rule(
-        lambda r, first_word: checks.every_sentence(r, checks.begins_with, first_word)
-    ),
+        lambda r, first_word: checks.every_sentence(r, checks.begins_with, first_word)),
     "last_word:last_word_answer": _rule(lambda r, last_word: checks.ends_with_word(r, last_word)),
     "last_word:last_word_sent": _rule(
-        lambda r, last_word: checks.every_sentence(r, checks.ends_with_word, last_word)
-    ),
+        lambda r, last_word: checks.every_sentence(r, checks.ends_with_word, last_word)),
     "detectable_format:square_brackets": _rule(checks.square_brackets),
     "detectable_format:bigram_wrapping": _rule(checks.bigram_wrapping),
     "detectable_format:sentence_hyphens": _rule(checks.sentence_hyphens),
     "copy:copy": _COPY,
     "copy:copying_simple": _COPY,
     "copy:copying_multiple": _rule(checks.copies, {"N": _positive}, fixes=True),
-    "copy:repeat_phrase": _rule(
-        checks.repeat_phrase,
-        objection=lambda phrase, small_n: (
-            None if len(phrase.split()) >= 3 else "the phrase has no inner word to replace"
-        ),
-    ),
-    "new:copy_span_idx": _rule(
-        checks.copy_span, {"prompt_to_repeat": _verbatim}, fixes=True, objection=_bad_span
-    ),
+    "copy:repeat_phrase": _rule(checks.repeat_phrase, objection=lambda phrase, small_n: (
+        None if len(phrase.split()) >= 3 else "the phrase has no inner word to replace")),
+    "new:copy_span_idx": _rule(checks.copy_span, {"prompt_to_repeat": _verbatim}, fixes=True, objection=_bad_span),
     "punctuation:punctuation_dot": _without(".．…"),
     "punctuation:punctuation_exclamation": _without("!！"),
     "count:lowercase_counting": _rule(lambda r, N: sum(map(str.islower, checks.tokens(r))) <= N),
-    "count:counting_composition": _rule(
-        checks.composition, room=lambda n_sent, n_words: 3 * n_sent * n_words
-    ),
+    "count:counting_composition": _rule(checks.composition, room=lambda n_sent, n_words: 3 * n_sent * n_words),
     "count:count_unique": _rule(lambda r: len(found := words(r)) == len(set(found))),
     "count:count_increment_word": _exactly(keyword1=1, keyword2=2),
     # IFBench
     "count:word_count_range": _rule(
         lambda r, min_words, max_words: min_words <= len(words(r)) <= max_words,
-        room=lambda min_words, max_words: max_words,
-        objection=_ordered("min_words", "max_words"),
-    ),
+        room=lambda min_words, max_words: max_words, objection=_ordered("min_words", "max_words")),
     "count:unique_word_count": _rule(lambda r, N: len(set(words(r))) >= N, {"N": _positive}),
     "count:numbers": _rule(lambda r, N: len(_NUMBER.findall(r)) == N),
     "count:conjunctions": _rule(
         lambda r, small_n: len(CONJUNCTIONS.intersection(words(r))) >= small_n,
-        objection=lambda small_n: "there are seven" if small_n > len(CONJUNCTIONS) else None,
-    ),
+        objection=lambda small_n: "there are seven" if small_n > len(CONJUNCTIONS) else None),
     "count:keywords_multiple": _exactly(keyword1=1, keyword2=2, keyword3=3, keyword4=5, keyword5=7),
-}
+}  # fmt: skip
 
 
 def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = "") -> Verdict:

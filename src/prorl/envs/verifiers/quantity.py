@@ -41,10 +41,6 @@ class Unit:
     factor: Fraction = Fraction(1)
     offset: Fraction = Fraction(0)  # of temperature scales whose zero is elsewhere; they stand in no product
 
-    def si(self, value: Fraction) -> Fraction:
-        """The value in SI base units."""
-        return (value + self.offset) * self.factor
-
     def times(self, other: Unit, power: int = 1) -> Unit:
         """This unit times a power of another one."""
         dimension = tuple(a + power * b for a, b in zip(self.dimension, other.dimension, strict=True))
@@ -54,10 +50,8 @@ class Unit:
 ONE, PERCENT = Unit(), Unit(factor=Fraction(1, 100))
 _EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18)
 _SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1}
-_NAME_PREFIXES = {
-    "giga": 9, "mega": 6, "kilo": 3, "hecto": 2, "deci": -1, "centi": -2, "milli": -3, "micro": -6, "nano": -9,
-    "pico": -12, "femto": -15, "tera": 12,
-}  # fmt: skip
+_NAMES = "tera giga mega kilo hecto deci centi milli micro nano pico femto"
+_NAME_PREFIXES = dict(zip(_NAMES.split(), (12, 9, 6, 3, 2, -1, -2, -3, -6, -9, -12, -15), strict=True))
 _SHORT = 3  # letters: mol, bar and ohm are written with both kinds of prefixes
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
@@ -200,7 +194,7 @@ class Amount:
         unit = self.unit or ONE
         if unit.dimension != wanted.dimension:
             return None
-        return unit.si(self.number.value) / wanted.factor - wanted.offset
+        return (self.number.value + unit.offset) * unit.factor / wanted.factor - wanted.offset
 
 
 def read_amount(text: str) -> Amount | None:
