@@ -4,7 +4,7 @@ A pipeline from cheap and exact to costly: equal text; numbers as fractions; wor
 and matrices one by one; formulas by their values; relations; and math-verify for what is left. Each stage decides or
 passes on. Text is never evaluated as code, and every stage bounds its own work.
 
-What is decided on purpose stands in docs/tasks.md, and pair by pair in tests/envs/verifiers/test_math_table.py.
+What is decided on purpose stands in docs/tasks.md, and pair by pair in tests/envs/verifiers/test_math.py.
 
 math-verify gets only what passes `is_harmless`: short, shallow, of known commands, without operations whose
 evaluation can explode (towers, factorials, sums, integrals). Its own timeouts stay off: they cancel the caller's
