@@ -247,7 +247,8 @@ def ratio(one: tuple[str, str], other: tuple[str, str]) -> float | None:
 
 
 def _same(one: str, other: str, log_base: int | None, precision: int) -> bool:
-    inside, outside = [], []
+    inside: list[bool] = []
+    outside: list[bool] = []
     for point in range(LAST_POINT + 1):
         left, right = (_Formula(text, point, log_base, precision) for text in (one, other))
         equal = _close(left.value(), right.value(), precision)

@@ -372,5 +372,5 @@ def repeat_phrase(response: str, *, phrase: str, small_n: int) -> bool:
     """The phrase occurs exactly so often with one of its inner words replaced, a word for a word."""
     wanted, found = words(phrase), words(response)
     windows = zip(*(found[at:] for at in range(len(wanted))), strict=False)
-    differ = ([word != other for word, other in zip(window, wanted, strict=True)] for window in windows)
-    return small_n == sum(sum(each) == 1 and not each[0] and not each[-1] for each in differ)
+    differ = ([bool(word != other) for word, other in zip(window, wanted, strict=True)] for window in windows)
+    return sum(sum(each) == 1 and not (each[0] or each[-1]) for each in differ) == small_n

@@ -126,7 +126,7 @@ class Rule:
 
 def _rule(test: Callable[..., bool], own: Mapping[str, _Reader] = {}, **parts: Any) -> Rule:
     """A rule with the arguments that `test` takes after the response; `own` are readers that differ."""
-    return Rule(test=test, arguments=_arguments(test) | own, **parts)
+    return Rule(test=test, arguments={**_arguments(test), **own}, **parts)
 
 
 def _arguments(test: Callable[..., object]) -> dict[str, _Reader]:

@@ -67,7 +67,7 @@ class Tests:
     texts, of standard input and of standard output. `tolerance` is for numbers one of which is a float, absolute
     where an integer or a number below 1 is expected and relative above; None compares their exact values. With
     `maybe_wrapped` every expected value is a list of one, and all these lists or all their elements are right.
-    Raises a ValueError without tests, for other than one value per input, and for a tolerance outside [0, 1).
+    Raises a ValueError where these are no tests.
     """
 
     entry: str | None
