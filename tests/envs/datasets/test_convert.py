@@ -342,7 +342,6 @@ def test_an_argument_that_the_solution_changes_is_noted_as_it_was(run):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"solution": "    return values\n"},
         {"test": "def assertion(out, exp, atol): pass\ndef check(c):\n    assertion(c({5: 1}), [5], 0)\n"},
         {"solution": "    return nonsense\n"},
         {"entry": "absent"},
@@ -354,6 +353,8 @@ def test_an_argument_that_the_solution_changes_is_noted_as_it_was(run):
 def test_a_solution_that_fails_or_a_test_of_another_kind_costs_its_row(changes, run):
     with pytest.raises(Drop, match="cannot be opened"):
         asserts(run, **changes)
+    with pytest.raises(Drop, match="fails its own test"):
+        asserts(run, solution="    return values\n")
 
 
 def test_a_broken_sandbox_stops_the_preparation_instead_of_dropping_everything():
