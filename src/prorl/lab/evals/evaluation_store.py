@@ -16,8 +16,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
+from pydantic import TypeAdapter
+
 from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
-from prorl.rollout.validation import Kept, ProblemResult, Questions, Vote
+from prorl.rollout.validation import ProblemResult, Questions
 from prorl.run.checkpoint import tidy
 from prorl.run.layout import EVALS, LOCK, hold_lock
 from prorl.types import Sampling
@@ -29,6 +31,7 @@ MEASUREMENT = "measurement"  # what `prorl train` makes before and after a run
 BASE, RULES = "base", "rules.json"
 HEADER = b"prorl.evaluation"
 
+PROBLEMS = TypeAdapter(tuple[ProblemResult, ...])
 _STEP = re.compile(r"step_(\d+)")
 
 
@@ -110,11 +113,10 @@ def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
     try:
         table = parquet.read_table(path, columns=None if texts else counts)
         header: dict[str, Any] = json.loads(table.schema.metadata[HEADER])
-        return Evaluation(**header, problems=tuple(map(_problem, table.to_pylist())))
+        return Evaluation(**header, problems=PROBLEMS.validate_python(table.to_pylist()))
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-        raise StorageError(
-            f"the evaluation {path} cannot be read ({error}); delete it and measure again"
-        ) from error
+        again = "delete it and measure again"
+        raise StorageError(f"the evaluation {path} cannot be read ({error}); {again}") from error
 
 
 @contextmanager
@@ -219,12 +221,6 @@ def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator
             yield from _differences(old, new)
         elif old != new:
             yield f"{key} was {old}, not {new}"
-
-
-def _problem(row: Mapping[str, Any]) -> ProblemResult:
-    votes = tuple(Vote(**vote) for vote in row.get("votes") or ())
-    kept = tuple(Kept(**kept) for kept in row.get("kept") or ())
-    return ProblemResult(**{**row, "votes": votes, "kept": kept})
 
 
 def _arrow(kind: Any) -> pyarrow.DataType:
