@@ -177,8 +177,10 @@ class _Sequences:
 
     def longest(self) -> Ids:
         """The length of the longest sequence found at each word: where one is found, so is its beginning."""
-        found = zip(self._found, self._names, strict=True)
-        return np.sum([found_S[names_Q] for found_S, names_Q in found], axis=0, dtype=np.int64)
+        lengths_Q = np.zeros(len(self._names[0]), np.int64)
+        for found, names_Q in zip(self._found, self._names, strict=True):
+            lengths_Q += found[names_Q]
+        return lengths_Q
 
 
 def _padded(ids: array[int]) -> Ids:
@@ -362,7 +364,7 @@ def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
 
 def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estimate:
     values_P1 = np.array([[value] for _, value in found])
-    index = curve("", [one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
+    index = curve([one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
     domains = grouped(found, lambda one: one[0].domain).values()
     mean = fmean(fmean(value for _, value in of_domain) for of_domain in domains)
     return Estimate(problems=len(found), mean=mean, low=index.low[0], high=index.high[0])
