@@ -29,7 +29,7 @@ from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.measurement import newest
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
-from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
+from prorl.lab.tables import Number, Table, plain, to_markdown
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
@@ -296,19 +296,16 @@ def _validation_table(first: Validated, last: Validated, best: Validated) -> str
     shown = (first, last, best)
     names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
     domains = dict.fromkeys(domain for one in shown for domain in one.domains)
-    scores: dict[str, list[float | None]]
-    scores = {domain: [one.domains.get(domain) for one in shown] for domain in domains}
-    scores["mean"] = [one.score for one in shown]
-    rows: list[tuple[Cell, ...]] = []
-    for name, of_name in scores.items():
-        rows.append((name, *(Number(value=one, form=".1%") for one in of_name)))
-    return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
+    scores = [(domain, [one.domains.get(domain) for one in shown]) for domain in domains]
+    rows = tuple(
+        (name, *(Number(value=score, form=".1%") for score in of_name))
+        for name, of_name in [*scores, ("mean", [one.score for one in shown])]
+    )
+    return to_markdown(Table(title="", columns=("domain", *names), rows=rows))
 
 
 def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
-    yield (
-        "The recipe, as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
-    )
+    yield "The recipe as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude=set(RUNTIME_SECTIONS))
     yield fenced(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "yaml")
     if story.branches:
@@ -321,10 +318,8 @@ def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
             for one in story.references
         ]
         yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
-    told = [
-        mark.text for mark in story.marks if mark.kind in ("stage", "intervention", "roll back", "command")
-    ]
-    if told:
+    kinds = ("stage", "intervention", "roll back", "command")
+    if told := [mark.text for mark in story.marks if mark.kind in kinds]:
         yield "Stages, interventions of detectors and commands of the operator:"
         yield bullets(told)
 
@@ -366,9 +361,9 @@ def _going_on(story: RunHistory, config: RunConfig, model: Exported) -> Iterator
 
 
 def _amount(number: int) -> str:
-    if number < 10**6:
-        return f"{number:,}"
-    return f"{number / 10**9:.1f}B" if number >= 10**9 else f"{number / 10**6:.1f}M"
+    if number >= 10**9:
+        return f"{number / 10**9:.1f}B"
+    return f"{number / 10**6:.1f}M" if number >= 10**6 else f"{number:,}"
 
 
 def bullets(texts: Iterable[str]) -> str:
