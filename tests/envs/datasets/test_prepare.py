@@ -156,6 +156,11 @@ def test_what_has_not_changed_is_not_redone(source, folder):
     assert [done.kept for done in second] == [done.kept for done in first]
 
 
+def moved(source, place):
+    path = write_jsonl(place / "moved.jsonl", DEEPSCALER)
+    return [SourceRequest(name="deepscaler", path=path), source("amc23")]
+
+
 @pytest.mark.parametrize(
     ("change", "redone"),
     [
@@ -166,13 +171,7 @@ def test_what_has_not_changed_is_not_redone(source, folder):
             True,
         ),
         (lambda source, _: [*map(source, ("deepscaler", "amc23", "olympiadbench"))], True),
-        (
-            lambda source, place: [
-                SourceRequest(name="deepscaler", path=write_jsonl(place / "moved.jsonl", DEEPSCALER)),
-                source("amc23"),
-            ],
-            False,
-        ),
+        (moved, False),
     ],
     ids=["other rows", "another limit", "another evaluation set", "one more evaluation set", "another place"],
 )

@@ -212,15 +212,6 @@ def test_uniqueness_and_index_are_what_their_definitions_say(documents, text, le
     assert creativity_index(found, FEW) == pytest.approx(expected)
 
 
-def test_a_worked_example():
-    corpus = ["the cat sat on the mat"]
-    matches = matches_of(corpus, "A dog sat on the mat, the cat!")
-    assert matches.tolist() == [0, 0, 4, 3, 2, 1, 0, 2, 1, 0]
-    assert uniqueness(matches, 2) == pytest.approx(4 / 10)  # "sat on the mat" and "the cat" are found
-    assert uniqueness(matches, 4) == pytest.approx(6 / 10)
-    assert uniqueness(matches, 5) == 1
-
-
 def test_the_index_is_between_0_and_the_number_of_lengths():
     text = " ".join(f"w{number}" for number in range(30))
     assert creativity_index(matches_of([f"before {text} behind"], text), Lengths()) == 0

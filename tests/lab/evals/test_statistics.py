@@ -135,10 +135,6 @@ def test_an_interval_is_reproducible_and_ordered_within_the_data(values, seed):
     assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
 
 
-def test_a_constant_has_an_interval_of_no_width():
-    assert interval([0.25] * 8, seed=1, resamples=20) == (0.25, 0.25)
-
-
 def test_the_interval_matches_the_normal_one_on_many_problems():
     rng = random.Random(7)
     values = [float(rng.random() < 0.3) for _ in range(400)]
