@@ -29,7 +29,7 @@ from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.lab.measurement import newest
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
-from prorl.lab.tables import Number, Table, plain, to_markdown
+from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
@@ -296,12 +296,13 @@ def _validation_table(first: Validated, last: Validated, best: Validated) -> str
     shown = (first, last, best)
     names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
     domains = dict.fromkeys(domain for one in shown for domain in one.domains)
-    scores = [(domain, [one.domains.get(domain) for one in shown]) for domain in domains]
-    rows = tuple(
-        (name, *(Number(value=score, form=".1%") for score in of_name))
-        for name, of_name in [*scores, ("mean", [one.score for one in shown])]
-    )
-    return to_markdown(Table(title="", columns=("domain", *names), rows=rows))
+    scores: dict[str, list[float | None]]
+    scores = {domain: [one.domains.get(domain) for one in shown] for domain in domains}
+    scores["mean"] = [one.score for one in shown]
+    rows: list[tuple[Cell, ...]] = []
+    for name, of_name in scores.items():
+        rows.append((name, *(Number(value=one, form=".1%") for one in of_name)))
+    return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
 
 
 def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
