@@ -306,9 +306,7 @@ def _validation_table(first: Validated, last: Validated, best: Validated) -> str
 
 
 def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
-    yield (
-        "The recipe, as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
-    )
+    yield "The recipe as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude=set(RUNTIME_SECTIONS))
     yield fenced(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "yaml")
     if story.branches:
@@ -321,10 +319,8 @@ def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
             for one in story.references
         ]
         yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
-    told = [
-        mark.text for mark in story.marks if mark.kind in ("stage", "intervention", "roll back", "command")
-    ]
-    if told:
+    kinds = ("stage", "intervention", "roll back", "command")
+    if told := [mark.text for mark in story.marks if mark.kind in kinds]:
         yield "Stages, interventions of detectors and commands of the operator:"
         yield bullets(told)
 
@@ -366,9 +362,9 @@ def _going_on(story: RunHistory, config: RunConfig, model: Exported) -> Iterator
 
 
 def _amount(number: int) -> str:
-    if number < 10**6:
-        return f"{number:,}"
-    return f"{number / 10**9:.1f}B" if number >= 10**9 else f"{number / 10**6:.1f}M"
+    if number >= 10**9:
+        return f"{number / 10**9:.1f}B"
+    return f"{number / 10**6:.1f}M" if number >= 10**6 else f"{number:,}"
 
 
 def bullets(texts: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -192,9 +192,9 @@ def evaluate(
     console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
     if source.run is not None:
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
-    if before is None:
-        return rate_tables(after, ks)
-    return evaluation_tables(Pair(base=before, trained=after), middle, ks)
+    return (
+        evaluation_tables(Pair(base=before, trained=after), middle, ks) if before else rate_tables(after, ks)
+    )
 
 
 def find(name: str, console: Console) -> Source:
@@ -253,9 +253,7 @@ def _base(source: Source, against: str | None, console: Console) -> Source | Non
         base = find(against, console)
         same = base.run is not None and source.run is not None and base.run.folder == source.run.folder
         return base if same else replace(base, model=outsider(against), step=None)
-    if source.run is None or source.step == 0:
-        return None
-    return base_of(source.run)
+    return base_of(source.run) if source.run is not None and source.step != 0 else None
 
 
 def _measured(
@@ -290,19 +288,13 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
         chosen = questions(tasks, per_domain=sizes["test"], ood=sizes["ood"], per_level=sizes["levels"])
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    sampling = Sampling(
-        temperature=section.temperature, top_p=section.top_p, limit=config.sampling.response_limit
-    )
+    limit = config.sampling.response_limit
+    sampling = Sampling(temperature=section.temperature, top_p=section.top_p, limit=limit)
     return Asked(questions=chosen, sizes=sizes, samples=section.samples, sampling=sampling, seed=config.seed)
 
 
 def ask(
-    asked: Asked,
-    subject: Subject,
-    folder: Path,
-    session: Session,
-    console: Console,
-    pulse: Pulse = unheard,
+    asked: Asked, subject: Subject, folder: Path, session: Session, console: Console, pulse: Pulse = unheard
 ) -> Evaluation:
     """Ask the policy that the engine serves now all questions of the evaluation in `folder`, and store how it went.
 
@@ -334,10 +326,8 @@ def ask(
     total, done = sum(map(len, asked.questions.values())), 0
     results: list[ProblemResult] = []
     seconds, failure = 0.0, None
-    with (
-        _incidents_kept(folder, subject, session.backend),
-        console.progress(f"measuring {subject.model}") as progress,
-    ):
+    with ExitStack() as ending, console.progress(f"measuring {subject.model}") as progress:
+        ending.callback(_keep_incidents, folder, subject, session.backend)
         for number, (part, start, problems) in enumerate(_chunks(asked)):
             stored = aside / f"part_{number:03d}.parquet"
             done += len(problems)
@@ -369,10 +359,8 @@ def ask(
         whole = evaluation(problems=tuple(results), seconds=seconds)
         write_evaluation(path, whole)
         shutil.rmtree(aside)
-    if len(results) < total:
-        console.say(
-            f"{total - len(results)} of {total} problems are left out: no response to them could be judged"
-        )
+    if lost := total - len(results):
+        console.say(f"{lost} of {total} problems are left out: no response to them could be judged")
     return whole
 
 
@@ -384,14 +372,9 @@ def _chunks(asked: Asked) -> Iterator[tuple[Part, int, Sequence[Problem]]]:
             yield part, start, problems[start : start + size]
 
 
-@contextmanager
-def _incidents_kept(folder: Path, subject: Subject, backend: Backend) -> Iterator[None]:
-    """Keep beside the results what failed in the backend and was mended before and while inside."""
-    try:
-        yield
-    finally:
-        incidents = backend.incidents()
-        if incidents:
-            with closing(Journal(folder / INCIDENTS)) as journal:
-                for text in incidents:
-                    journal.append({"model": subject.model, "time": time.time(), "text": text})
+def _keep_incidents(folder: Path, subject: Subject, backend: Backend) -> None:
+    """Keep beside the results what failed in the backend and was mended."""
+    if incidents := backend.incidents():
+        with closing(Journal(folder / INCIDENTS)) as journal:
+            for text in incidents:
+                journal.append({"model": subject.model, "time": time.time(), "text": text})

@@ -23,7 +23,6 @@ from prorl.lab.evals.evaluation_store import BASE, Evaluation, Subject, evaluati
 from prorl.lab.evals.statistics import (
     MEAN,
     answered_only,
-    by_task,
     grouped,
     majority_rates,
     mean_over_domains,
@@ -137,14 +136,15 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     tables = []
     for part, title in PARTS.items():
         problems = [problem for problem in evaluation.problems if problem.part == part]
+        if not problems:
+            continue
         rows: list[tuple[Cell, ...]] = []
-        for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)] if problems else []:
+        for label, members in [*grouped(problems, lambda one: one.task).items(), (MEAN, problems)]:
             cells = (Number(value=rate, form=SHARE) for rate in mean_rates(members, ks))
             rows.append((label, len(members), *cells))
-        if rows:
-            columns = ("task", "problems", *(f"pass@{k}" for k in ks))
-            name = f"{model_name(evaluation)}: {title} problems"
-            tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
+        columns = ("task", "problems", *(f"pass@{k}" for k in ks))
+        name = f"{model_name(evaluation)}: {title} problems"
+        tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
     return tables
 
 
@@ -205,7 +205,7 @@ def moved_table(moves: Sequence[Move], title: str, *, folded: bool = False) -> T
     for part in parts:
         members = [move for move in moves if move.base.part == part]
         for task in [*dict.fromkeys(move.base.task for move in members), None]:
-            row = boundary("", [move for move in members if task in (None, move.base.task)])
+            row = boundary([move for move in members if task in (None, move.base.task)])
             new, lost = (Number(value=chance, form=".1f") for chance in (row.chance_new, row.chance_lost))
             cells = (row.new, row.sure_new, new, row.lost, row.sure_lost, lost, row.neither)
             name = (task or "all", *((NAMES[part],) if len(parts) > 1 else ()))
@@ -244,7 +244,7 @@ def level_table(moves: Sequence[Move], ks: Sequence[int], title: str, *, folded:
     """Pass rates of every task by difficulty level, and the problems that are new and lost there."""
     rows: list[tuple[Cell, ...]] = []
     for (task, level), members in grouped(moves, lambda move: (move.base.task, move.base.level)).items():
-        found = boundary(task, members)
+        found = boundary(members)
         old, new = (mean_rates(side, ks) for side in sides(members))
         rates = (Number(value=b, base=a, form=".0%") for a, b in zip(old, new, strict=True))
         rows.append((task, level, *rates, found.new, found.lost))
@@ -270,7 +270,7 @@ def gain_sentence(moves: Sequence[Move], title: str, ks: Sequence[int], names: t
 
 def problems_moved(moves: Sequence[Move], k: int) -> str:
     """How many problems became solvable and how many were lost, beside what chance alone would give."""
-    row = boundary("", moves)
+    row = boundary(moves)
     return (
         f"Never solved by the base in {k} tries and solved now: {row.new} of {count(row.problems, 'problem')} "
         f"({row.sure_new} surely); lost: {row.lost} ({row.sure_lost} surely). Were both models equally good at each "

@@ -15,7 +15,7 @@ from prorl.lab import results
 from prorl.lab.evals.comparison import Move, differences, patterns
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
-from prorl.lab.evals.statistics import Curve, by_level, curve, grouped, majority_rates, powers_up_to, voting
+from prorl.lab.evals.statistics import Curve, curve, grouped, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
 from prorl.lab.report.drawing import Drawn, Trace
 from prorl.lab.report.page import Section, bullets, paragraph, preformatted, tables_html
@@ -75,7 +75,7 @@ class Shown:
     def curves(self, part: Part, **about: str) -> Curves:
         """pass@k of every model on its problems of a part, all or those of a domain."""
         asked = ((model, model.of(part, **about)) for model in self.models)
-        return [(model, curve("", problems, self.ks)) for model, problems in asked if problems]
+        return [(model, curve(problems, self.ks)) for model, problems in asked if problems]
 
     def figure(self, key: str, rate: str, about: str, note: str, curves: Mapping[str, Curves]) -> Figure:
         """Curves of a rate by k (`pass@k`, `maj@k`), in panels by their names."""
@@ -280,7 +280,7 @@ def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) 
     """maj@k of every model on the problems on which all of them can vote."""
     votes = ((model, voting(model.of(part), *voters)) for model in shown.models)
     return [
-        (model, curve("", problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
+        (model, curve(problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
         for model, problems in votes
         if problems
     ]
@@ -365,10 +365,10 @@ def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -
 
 def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
     """The rate at every level, as a curve over levels instead of k's."""
-    levels, members = zip(*sorted(grouped(problems, by_level).items()), strict=True)
-    found = [curve("", of_level, (k,)) for of_level in members]
+    levels, members = zip(*sorted(grouped(problems, lambda one: one.level).items()), strict=True)
+    found = [curve(of_level, (k,)) for of_level in members]
     rates, low, high = zip(*((one.rates[0], one.low[0], one.high[0]) for one in found), strict=True)
-    return Curve(label="", problems=len(problems), ks=levels, rates=rates, low=low, high=high)
+    return Curve(problems=len(problems), ks=levels, rates=rates, low=low, high=high)
 
 
 def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
