@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prorl.config.schema import SaveConfig
-from prorl.control.state import RunState
 from prorl.envs.files import StorageError
 from prorl.run.checkpoint import commit, prune, read_manifest
 from prorl.run.journal import read_journal
@@ -166,7 +165,7 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
     for unlocked in (
         lambda: reader.write_checkpoint(2, {}, refuse),
         lambda: reader.write_reference("r", refuse),
-        lambda: prune(reader, SaveConfig(), RunState(), position=0, good=0),
+        lambda: prune(reader, SaveConfig(), best=None, good=0),
         lambda: reader.rewind(None),
         lambda: reader.write_samples(1, []),
     ):

@@ -25,10 +25,9 @@ from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Warned
 from prorl.control.state import RunState, to_json
 from prorl.envs import files
-from prorl.envs.files import NoRoomError, StorageError, decode_json, encode_json, fsync, fsync_tree, sha256
+from prorl.envs.files import NoRoomError, StorageError, encode_json, fsync, fsync_tree, sha256
 from prorl.run.journal import EventLog
-from prorl.run.layout import REFERENCES, STATE
-from prorl.run.process import Heartbeat, Trends, take_sample
+from prorl.run.process import Heartbeat, machine_memory
 from prorl.stopwatch import Stopwatch, unheard
 from prorl.types import Backend
 
@@ -174,9 +173,7 @@ class Checkpointer:
         heartbeat: Heartbeat | None = None,
     ) -> None:
         self._store, self._backend, self._log = store, backend, log
-        self._rules, self._heartbeat = save, heartbeat
-        self._trends = Trends(guards)
-        self._looked: int | None = None
+        self._rules, self._guards, self._heartbeat = save, guards, heartbeat
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
         self._writing: Future[None] | None = None
@@ -231,12 +228,11 @@ class Checkpointer:
             store.finish_writing()  # before the copy is taken, so that there are never two
             self._notice(state)
             self._require_room()
-            position = store.journal.size
             self._writing = store.write_checkpoint(
                 state.step,
                 to_json(state),
                 self._backend.learner.snapshot(),
-                then=lambda: prune(store, rules, state, position=position, good=good_step),
+                then=lambda: prune(store, rules, best=state.best_step, good=good_step),
             )
         self._saved, self._retry = time.monotonic(), None
         return self._writing
@@ -272,15 +268,14 @@ class Checkpointer:
             )
 
     def _look(self, state: RunState) -> None:
-        """Warn about memory and disk, and ask the loop to stop before the system kills somebody."""
-        if state.step == self._looked:  # the same step again: of a paused run
+        """Ask the loop to stop before the system kills somebody for want of memory."""
+        total, available = machine_memory()
+        interrupt = self._store.interrupt
+        if available >= self._guards.memory_stop * total or interrupt is None or interrupt():
             return
-        self._looked = state.step
-        texts, grave = self._trends.look(take_sample(state.step, self._store.folder))
-        for text in texts:
-            self._warn(state, text)
-        if grave and self._store.interrupt is not None:
-            self._store.interrupt.stop_for_memory()
+        left = f"{files.readable(available)} of {files.readable(total)} are left"
+        self._warn(state, f"memory is nearly used up: {left}; stopping, saved")
+        interrupt.stop_for_memory()
 
     def _tell_incidents(self, state: RunState) -> None:
         for text in self._backend.incidents():
@@ -290,35 +285,20 @@ class Checkpointer:
         self._log.record(Warned(step=state.step, text=text))
 
 
-def prune(store: RunStore, rules: SaveConfig, state: RunState, *, position: int, good: int) -> None:
-    """Delete checkpoints and references that the rules do not keep; a failure is only reported.
+def prune(store: RunStore, rules: SaveConfig, *, best: int | None, good: int) -> None:
+    """Delete the checkpoints that the rules do not keep; a failure is only reported.
 
-    Kept besides are the checkpoints of step 0, of the best validation, and the newest one up to `good`, the last step
-    that no detector doubts. `state` is that of the newest checkpoint and `position` the journal's size then: a
-    reference born later is never touched. Damaged checkpoints neither count nor go: to delete a good one in favour of
-    a damaged one would be the worst moment to save space. Sizes are checked here, hashes on load.
+    Kept besides are those of step 0, of the `best` validation, and the newest one up to `good`, the last step that no
+    detector doubts. Damaged ones neither count nor go: to delete a good one in favour of a damaged one would be the
+    worst moment to save space. Sizes are checked here, hashes on load.
     """
     _ = store.journal  # only the trainer may delete
     steps = store.checkpoints()
-    keep = {0, state.best_step, *[step for step in steps if step <= good][-1:]}
+    keep = {0, best, *[step for step in steps if step <= good][-1:]}
     whole = [step for step, path in steps.items() if intact(path)]
     for step in whole[: -rules.keep_last]:
         if step not in keep and not (rules.keep_every and step % rules.keep_every == 0):
             _remove(store, steps[step])
-    if rules.keep_references == "all":
-        return
-    needed = {state.reference.name if state.reference else None}
-    try:
-        for path in store.checkpoints().values():
-            held = decode_json((path / STATE).read_bytes()) if (path / STATE).exists() else {}
-            if held.get("reference"):
-                needed.add(held["reference"]["name"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # it is damaged
-        store.report(f"no reference is deleted while a checkpoint cannot be read: {error}")
-        return
-    for path in sorted((store.folder / REFERENCES).glob("[!.]*")):
-        if path.name not in needed and is_older(path, position):
-            _remove(store, path)
 
 
 def _remove(store: RunStore, folder: Path) -> None:
