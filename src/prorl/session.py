@@ -63,7 +63,7 @@ def start_run(
     session = build.build_session(config, base, tasks=tasks)
     with (
         closing(session.backend),
-        _created(folder, config, console, interrupt) as store,
+        _created(folder, config, console) as store,
         alive(folder, config.deadlines) as heart,
     ):
         session.backend.sync(0)
@@ -91,7 +91,7 @@ def resume_run(
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
     interrupt = interrupt or Interrupt(console.say)
-    with RunStore.open(folder, report=console.say, interrupt=interrupt) as store:
+    with RunStore.open(folder, report=console.say) as store:
         before = check(store.config, str(folder))
         config = _with_runtime_settings(folder, before, overrides)
         checkpoint = newest(store)
@@ -128,7 +128,7 @@ def branch_run(
         stack.enter_context(closing(session.backend))
         branch(parent, target, checkpoint, to_json(config))
         forget_other_questions(target, session)
-        store = stack.enter_context(RunStore.open(target, report=console.say, interrupt=interrupt))
+        store = stack.enter_context(RunStore.open(target, report=console.say))
         origin = f"{folder.name}@{checkpoint.step}"
         return _go_on(session, store, newest(store), console, interrupt, branched_from=origin)
 
@@ -177,6 +177,7 @@ def _run(
 ) -> RunState:
     """Train, and conclude: a finished run is compared with its base, an unfinished one says how to go on."""
     config, plan, learner = session.config, session.plan, session.backend.learner
+    store.interrupt, interrupt.heartbeat = interrupt, heart
     with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
         event_log = start(
             store,
@@ -185,7 +186,6 @@ def _run(
             environment=build.environment(config, session.tasks, store.folder / TOKENIZER),
             watchers=[partial(heart.follow, plan), live, scalars],
         )
-        interrupt.heartbeat = heart
         checkpointer = Checkpointer(store, session.backend, event_log, config.save, config.guards, heart)
         run = Run(
             session=session,
@@ -207,11 +207,11 @@ def _run(
 
 
 @contextmanager
-def _created(folder: Path, config: RunConfig, console: Console, interrupt: Interrupt) -> Iterator[RunStore]:
+def _created(folder: Path, config: RunConfig, console: Console) -> Iterator[RunStore]:
     """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
     made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     try:
-        with RunStore.create(folder, to_json(config), report=console.say, interrupt=interrupt) as store:
+        with RunStore.create(folder, to_json(config), report=console.say) as store:
             console.say(f"run directory: {folder}")
             yield store
     except BaseException:

@@ -69,10 +69,6 @@ def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any])
     try:
         with files.explain_no_room(target):
             fill(aside)
-            if (aside / MANIFEST).exists():
-                raise ValueError(
-                    f"{MANIFEST} is the manifest of {target.name}; call that file something else"
-                )
             listed = {
                 path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
                 for path in sorted(path for path in aside.rglob("*") if path.is_file())

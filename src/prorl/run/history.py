@@ -15,7 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,19 +108,6 @@ class Mark:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Born:
-    """One reference and why it exists."""
-
-    name: str
-    step: int
-    reason: str
-    parent: str | None
-    source_step: int  # whose policy it is
-    optimizer: str  # what became of the optimizer's state at its birth
-    hash: str
-
-
 class _Lines:
     """Turns a journal's lines into events, and keeps notes of what is passed over."""
 
@@ -131,16 +118,15 @@ class _Lines:
 
     def take(self, line: bytes) -> Event | None:
         """The event of the next whole line, without fields that this version does not know."""
+        record: Mapping[str, Any] = {}
         try:
             record = self._chain.take(line)
+            return from_record(record, strict=False)
         except DamagedLineError as error:
             self._damaged.append(str(error))
-            return None
-        try:
-            return from_record(record, strict=False)
         except ValueError:
             self.leave_out(record.get("kind"))
-            return None
+        return None
 
     def leave_out(self, kind: object) -> None:
         """Note an event that is not understood."""
@@ -215,23 +201,22 @@ class RunHistory:
         return max(self.of(Validated), key=lambda event: event.score, default=None)
 
     @property
-    def references(self) -> list[Born]:
-        """Every reference the run ever held, in order of birth."""
-        found = []
-        for event in self.events:
-            if isinstance(event, Started) and event.reference_hash is not None:
-                origin = {"name": FIRST_REFERENCE, "reason": "start", "hash": event.reference_hash}
-                found.append(Born(step=0, parent=None, source_step=0, optimizer="new", **origin))
-            elif isinstance(event, ReferenceReset):
-                found.append(Born(**{one.name: getattr(event, one.name) for one in fields(Born)}))
-        return found
+    def references(self) -> list[ReferenceReset]:
+        """Every reference the run ever held, in order of birth; the first was born without a reset."""
+        base = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "target": "current", "optimizer": "new"}
+        first = [
+            ReferenceReset(step=0, source_step=0, hash=event.reference_hash, **base)
+            for event in self.of(Started)
+            if event.reference_hash is not None
+        ]
+        return [*first, *self.of(ReferenceReset)]
 
     @property
     def branches(self) -> list[str]:
         """The runs that this one branched from as `run@step`, the oldest first."""
         return [event.branched_from for event in self.of(Resumed) if event.branched_from]
 
-    def condition(self, born: Born) -> str:
+    def condition(self, born: ReferenceReset) -> str:
         """Whether a reference is still on disk as it was born: `stored`, `deleted` or `damaged`."""
         path = self.folder / REFERENCES / born.name
         if not path.exists():

@@ -32,7 +32,6 @@ FIRST_REFERENCE = "ref_000"
 
 _STEP = re.compile(r"step_(\d+)")
 _MEASURED = re.compile(r"step_(\d+)\.(?:parquet|parts)")
-_REFERENCE = re.compile(r"\w[\w.-]*", re.ASCII)
 _LOG = logging.getLogger(__name__)
 
 
@@ -50,15 +49,13 @@ class Checkpoint:
 class RunStore:
     """One run directory. Use it as a context manager to hold the lock; everything that writes needs that.
 
-    `report` receives one sentence about each thing that went wrong but could be worked around; with `interrupt`, what
-    the run cannot go on without waits for room on a full disk.
+    `report` receives one sentence about each thing that went wrong but could be worked around.
     """
 
-    def __init__(
-        self, folder: Path, *, report: Report = _LOG.warning, interrupt: Interrupt | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, report: Report = _LOG.warning) -> None:
         """Prefer `create` and `open`, which check the folder."""
-        self.folder, self.report, self.interrupt = folder, report, interrupt
+        self.folder, self.report = folder, report
+        self.interrupt: Interrupt | None = None  # with it, what the run cannot go on without waits for room
         # A thread, not a process: it dies with the trainer, so that no orphan can put a checkpoint in place behind
         # the back of whoever resumed the run.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="prorl-writer")
@@ -67,14 +64,7 @@ class RunStore:
         self._release = ExitStack()
 
     @classmethod
-    def create(
-        cls,
-        folder: Path,
-        config: Mapping[str, Any],
-        *,
-        report: Report = _LOG.warning,
-        interrupt: Interrupt | None = None,
-    ) -> Self:
+    def create(cls, folder: Path, config: Mapping[str, Any], *, report: Report = _LOG.warning) -> Self:
         """Make the directory of a new run and store its resolved config, which comes last.
 
         A run of the same config that was killed before its first checkpoint has nothing to lose and makes way; any
@@ -89,13 +79,13 @@ class RunStore:
                 (folder / name).mkdir(exist_ok=True)
             write_atomic(folder / JOURNAL, b"")
             write_atomic(folder / CONFIG, encode_json(config, indent=2))
-        return cls(folder, report=report, interrupt=interrupt)
+        return cls(folder, report=report)
 
     @classmethod
-    def open(cls, folder: Path, *, report: Report = _LOG.warning, interrupt: Interrupt | None = None) -> Self:
+    def open(cls, folder: Path, *, report: Report = _LOG.warning) -> Self:
         """Open the directory of an existing run; StorageError if there is none in this folder."""
         layout.require_run(folder)
-        return cls(folder, report=report, interrupt=interrupt)
+        return cls(folder, report=report)
 
     def __enter__(self) -> Self:
         """Take the lock (StorageError if another process has it), clean up after a killed trainer."""
@@ -263,9 +253,7 @@ class RunStore:
         return dict(sorted((int(found[1]), path) for path in paths if (found := _STEP.fullmatch(path.name))))
 
     def reference_folder(self, name: str) -> Path:
-        """Where the reference of a name lies if there is one; ValueError if the name is no plain file name."""
-        if not _REFERENCE.fullmatch(name):
-            raise ValueError(f"reference name {name!r}: use letters, digits, '_', '-' and '.'")
+        """Where the reference of a name lies if there is one."""
         return self.folder / REFERENCES / name
 
     def _position(self) -> dict[str, Any]:
