@@ -203,7 +203,13 @@ class RunHistory:
     @property
     def references(self) -> list[ReferenceReset]:
         """Every reference the run ever held, in order of birth; the first was born without a reset."""
-        base = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "target": "current", "optimizer": "new"}
+        base = {
+            "name": FIRST_REFERENCE,
+            "parent": "",
+            "reason": "start",
+            "target": "current",
+            "optimizer": "new",
+        }
         first = [
             ReferenceReset(step=0, source_step=0, hash=event.reference_hash, **base)
             for event in self.of(Started)

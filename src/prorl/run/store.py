@@ -1,8 +1,8 @@
 """The run directory: checkpoints, references, samples and journal; who may write to it, and what survives.
 
 One trainer at a time holds the lock and only it writes; readers need no lock. Every checkpoint and reference stores
-length and hash of the journal that led to it, so a run that returns to a checkpoint checks that journal and sets
-aside all that came later: journal and weights never tell two different stories.
+length and hash of the journal that led to it. A run that returns to a checkpoint checks that journal and sets aside
+all that came later.
 """
 
 from __future__ import annotations
@@ -47,17 +47,13 @@ class Checkpoint:
 
 
 class RunStore:
-    """One run directory. Use it as a context manager to hold the lock; everything that writes needs that.
-
-    `report` receives one sentence about each thing that went wrong but could be worked around.
-    """
+    """One run directory. Use it as a context manager to hold the lock; everything that writes needs that."""
 
     def __init__(self, folder: Path, *, report: Report = _LOG.warning) -> None:
-        """Prefer `create` and `open`, which check the folder."""
+        """Prefer `create` and `open`, which check the folder. `report` is told what could be worked around."""
         self.folder, self.report = folder, report
         self.interrupt: Interrupt | None = None  # with it, what the run cannot go on without waits for room
-        # A thread, not a process: it dies with the trainer, so that no orphan can put a checkpoint in place behind
-        # the back of whoever resumed the run.
+        # A thread dies with the trainer: no orphan can put a checkpoint in place after somebody resumed the run.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="prorl-writer")
         self._writing: Future[None] | None = None
         self._journal: Journal | None = None
@@ -124,9 +120,8 @@ class RunStore:
     ) -> Future[None]:
         """Store driver state and whatever `write` saves into the folder it is given, all or nothing.
 
-        It is written beside the training, after the write before, and `then` is called once it is safe; the future
-        says what failed. A whole checkpoint of this step and position in the journal is kept and `write` is not
-        called; any other of this step is replaced.
+        It is written beside the training, after the write before; the future says what failed, and `then` is called
+        once it is safe. A whole checkpoint of this step and position in the journal is kept, any other is replaced.
         """
         target, about = self.checkpoint_folder(step), {"step": step, **self._position()}
         self.finish_writing()
@@ -150,9 +145,8 @@ class RunStore:
     def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
-        Under the lock it is one that the run can go on from: `require_history` holds too. `up_to` is the last step
-        that counts. None means that the run has written none yet. To go back more than `MAY_REDO` steps would throw
-        weeks away without asking: that is a StorageError.
+        Under the lock `require_history` holds too. `up_to` is the last step that counts. None: the run has written
+        none yet. StorageError rather than to go back more than `MAY_REDO` steps without asking.
         """
         self.finish_writing()
         steps = [step for step in self.checkpoints() if up_to is None or step <= up_to]
@@ -199,33 +193,40 @@ class RunStore:
         self.finish_writing()
         return intact(self.checkpoint_folder(step)) is not None
 
-    def rewind(self, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
-        """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.
+    def rewind(self, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+        """Return to `checkpoint`: call it on resume, before anything is written.
 
         The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
-        references, and what evaluations measured of later steps, move to `discarded/`, where a later one of the same
-        name replaces an earlier one. So no file under its own name is of training that the journal does not tell of.
+        references, and what evaluations measured of later steps, move to `discarded/`. So no file under its own name
+        is of training that the journal does not tell of.
         """
         self.finish_writing()
         if damage := self.journal.damage:
             self.report(f"{damage}; it is cut off, and kept in {self.journal.discarded_path.name}")
-        step, position = (checkpoint.step, checkpoint.journal_size) if checkpoint else (0, 0)
-        discarded = self.journal.truncate(position)
+        discarded = self.journal.truncate(checkpoint.journal_size)
         for kind in (CHECKPOINTS, REFERENCES):
             for path in sorted((self.folder / kind).glob("[!.]*")):
-                if not is_older(path, position):
+                if not is_older(path, checkpoint.journal_size):
                     self._discard(path)
         for evaluation in sorted((self.folder / EVALS).glob("[!.]*")):
             found = ((_MEASURED.fullmatch(path.name), path) for path in sorted(evaluation.glob("step_*")))
-            if later := [path for match, path in found if match and int(match[1]) > step]:
-                self._discard_measured(evaluation, later)
+            later = [path for match, path in found if match and int(match[1]) > checkpoint.step]
+            if not later:
+                continue
+            try:
+                with layout.hold_lock(evaluation / LOCK, used="measured"):
+                    for path in later:
+                        self._discard(path)
+            except StorageError as error:  # somebody measures it at this moment: it is left whole
+                names = ", ".join(path.name for path in later)
+                self.report(f"{error}, and delete {names}: the run gave up the training that this is of")
         return discarded
 
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights under a name; returns the hash of their content.
 
-        A whole reference of this name and position in the journal is kept and `write` is not called. On a full disk
-        it waits for room, as the run cannot go on without; NoRoomError if nobody waits.
+        A whole reference of this name and position in the journal is kept. On a full disk it waits for room, as the
+        run cannot go on without; NoRoomError if nobody waits.
         """
         target, about = self.reference_folder(name), self._position()
         return insist(lambda: commit(target, write, about), self.interrupt).digest
@@ -259,15 +260,6 @@ class RunStore:
     def _position(self) -> dict[str, Any]:
         """What a checkpoint or reference remembers of the journal."""
         return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
-
-    def _discard_measured(self, evaluation: Path, later: list[Path]) -> None:
-        try:
-            with layout.hold_lock(evaluation / LOCK, used="measured"):
-                for path in later:
-                    self._discard(path)
-        except StorageError as error:  # somebody measures it at this moment: it is left whole
-            names = ", ".join(path.name for path in later)
-            self.report(f"{error}, and delete {names}: the run gave up the training that this is of")
 
     def _discard(self, path: Path) -> None:
         target = self.folder / DISCARDED / path.relative_to(self.folder)
