@@ -64,8 +64,7 @@ KINDS: Mapping[type[Event], str] = {
 
 
 class Columns:
-    """Numbers by step: an array per dotted name, as `rollout_stats.score`, as long as `steps`; NaN where there is
-    none."""
+    """Numbers by step: an array per dotted name, as `rollout_stats.score`; NaN where a step has none."""
 
     def __init__(self) -> None:
         self.steps = array("q")
@@ -203,17 +202,11 @@ class RunHistory:
     @property
     def references(self) -> list[ReferenceReset]:
         """Every reference the run ever held, in order of birth; the first was born without a reset."""
-        base = {
-            "name": FIRST_REFERENCE,
-            "parent": "",
-            "reason": "start",
-            "target": "current",
-            "optimizer": "new",
-        }
+        base = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "optimizer": "new"}
         first = [
-            ReferenceReset(step=0, source_step=0, hash=event.reference_hash, **base)
-            for event in self.of(Started)
-            if event.reference_hash is not None
+            ReferenceReset(step=0, source_step=0, target="current", hash=started.reference_hash, **base)
+            for started in self.of(Started)
+            if started.reference_hash is not None
         ]
         return [*first, *self.of(ReferenceReset)]
 
@@ -327,8 +320,10 @@ def _numbers(record: Any) -> dict[str, float]:
 
 
 def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str:
-    """How a run is doing, in a word with the reason: running, degraded, waiting, hung?, stopped, done, crashed,
-    elsewhere or not begun; `begun` if its journal has events, `stopped` if the last says why."""
+    """How a run is doing: running, degraded, waiting, hung?, stopped, done, crashed, elsewhere or not begun, and why.
+
+    `begun`: its journal has events; `stopped`: why, if the last event says so.
+    """
     pid = layout.holder(folder)
     if pid is not None:
         where, beat = f"process {pid}" if pid else "a process", read_beat(folder)
@@ -341,12 +336,10 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str
         return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
     if stopped is not None:
         return stopped if stopped == "done" else f"stopped: {stopped}"
-    _, host = layout.last_holder(
-        folder
-    )  # its lock may not reach here, and its processes do not: only files tell
+    _, host = layout.last_holder(folder)
     if not begun or host in ("", socket.gethostname()):
         return "crashed" if begun else "not begun"
-    written = 0.0
+    written = 0.0  # neither its lock nor its processes may be seen here: only the files tell
     for path in (folder / JOURNAL, folder / HEARTBEAT):
         with suppress(OSError):
             written = max(written, path.stat().st_mtime)

@@ -11,8 +11,8 @@ import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from types import FrameType
@@ -59,30 +59,22 @@ class Heartbeat:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self._deadlines = deadlines
         self._durations: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=DURATIONS))
-        self._count, self._phase, self._since = 0, BETWEEN, time.monotonic()
-        self._step, self._trouble = step, ""
+        self._since = time.monotonic()
+        self._beat = Beat(pid=os.getpid(), count=0, phase=BETWEEN, deadline=math.inf, step=step, at=0.0)
         self(BETWEEN)
 
     def __call__(self, phase: str) -> None:
         """`phase` begins now."""
-        now = time.monotonic()
-        self._durations[self._phase].append(now - self._since)
-        self._phase, self._since, self._count = phase, now, self._count + 1
-        beat = Beat(
-            pid=os.getpid(),
-            count=self._count,
-            phase=phase,
-            deadline=deadline(self._deadlines, phase, self._durations[phase]),
-            step=self._step,
-            at=time.time(),
-            trouble=self._trouble,
-        )
+        now, before = time.monotonic(), self._beat
+        self._durations[before.phase].append(now - self._since)
+        ends, self._since = deadline(self._deadlines, phase, self._durations[phase]), now
+        self._beat = replace(before, count=before.count + 1, phase=phase, deadline=ends, at=time.time())
         with suppress(OSError):  # a trainer that cannot say so is still alive
-            os.pwrite(self._file, json.dumps(asdict(beat)).encode().ljust(SIZE), 0)
+            os.pwrite(self._file, json.dumps(asdict(self._beat)).encode().ljust(SIZE), 0)
 
     def follow(self, plan: Plan, _event: Event, state: RunState) -> None:
         """From now on report this state's step, and whether the policy is degraded."""
-        self._step, self._trouble = state.step, degraded(plan, state)
+        self._beat = replace(self._beat, step=state.step, trouble=degraded(plan, state))
 
     def close(self) -> None:
         """Write no more."""
@@ -91,26 +83,20 @@ class Heartbeat:
 
 @contextmanager
 def alive(folder: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> Iterator[Heartbeat]:
-    """Write the heartbeat of a run while inside, and on request where all threads are (`stacks.txt`).
-
-    A bug that ends the block is written to the supervisor's log.
-    """
+    """Write the heartbeat of a run while inside, on request where all threads are (`stacks.txt`), and a bug that ends
+    the block to the supervisor's log."""
     heartbeat = Heartbeat(folder / HEARTBEAT, deadlines, step=step)
     stacks = folder / STACKS
-    ours = not faulthandler.is_enabled()
     try:
-        with stacks.open("w") as file:
+        with stacks.open("w") as file, ExitStack() as registered:
             faulthandler.register(WHERE, file=file, all_threads=True)
+            registered.callback(faulthandler.unregister, WHERE)
             faulthandler.register(AT_ONCE, file=file, all_threads=True, chain=True)  # and then dies of it
-            if ours:
+            registered.callback(faulthandler.unregister, AT_ONCE)
+            if not faulthandler.is_enabled():
                 faulthandler.enable(file)
-            try:
-                yield heartbeat
-            finally:
-                faulthandler.unregister(WHERE)
-                faulthandler.unregister(AT_ONCE)
-                if ours:
-                    faulthandler.disable()
+                registered.callback(faulthandler.disable)
+            yield heartbeat
     except ProrlError:
         raise
     except Exception:
