@@ -115,10 +115,6 @@ def test_a_roll_back_goes_to_a_step_before_this_one(to, told):
     assert refused is None if told is None else told in refused
 
 
-def test_before_the_first_step_there_is_nothing_to_roll_back():
-    assert "no step has been made yet" in judged("roll-back", state=RunState()).refused
-
-
 @pytest.mark.parametrize("command", [*WORDS, "note", "set"])
 def test_after_a_roll_back_what_it_undid_is_refused_and_the_rest_is_obeyed_again(command):
     settings = {"kl__coef": 0.1} if command == "set" else {}
@@ -225,7 +221,8 @@ def test_a_setting_is_judged_together_with_stages_entered_and_to_come():
 def test_commands_that_this_run_cannot_obey_are_refused():
     bare = RunState(step=7)
     assert "holds no reference" in judged("reset-reference", state=bare).refused
-    assert "no step has been made yet" in judged("reset-reference", state=RunState(reference=BASE)).refused
+    for word in ("reset-reference", "roll-back"):
+        assert "no step has been made yet" in judged(word, state=RunState(reference=BASE)).refused
     assert "has no validations" in judged("validation", config=recipe(validation={"every": 0})).refused
     off = recipe(kl={"coef": 0}, reset={"every": 0})
     assert "no reference to pay one to" in judged(config=off, state=bare, kl__coef=0.1).refused

@@ -29,7 +29,6 @@ from prorl.lab.measurement import (
     compare_with_base,
     forget_other_questions,
     measure_base,
-    newest,
 )
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
@@ -94,7 +93,7 @@ def resume_run(
     with RunStore.open(folder, report=console.say) as store:
         before = check(store.config, str(folder))
         config = _with_runtime_settings(folder, before, overrides)
-        checkpoint = newest(store)
+        checkpoint = store.latest_checkpoint()
         session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
@@ -122,7 +121,7 @@ def branch_run(
     parent = RunStore.open(folder, report=console.say)
     config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
     require_new(target, to_json(config))
-    checkpoint = newest(parent) if step is None else parent.checkpoint(step)
+    checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)
     session = _session_at(parent, checkpoint, config, console)
     with ExitStack() as stack:
         stack.enter_context(closing(session.backend))
@@ -130,7 +129,7 @@ def branch_run(
         forget_other_questions(target, session)
         store = stack.enter_context(RunStore.open(target, report=console.say))
         origin = f"{folder.name}@{checkpoint.step}"
-        return _go_on(session, store, newest(store), console, interrupt, branched_from=origin)
+        return _go_on(session, store, store.latest_checkpoint(), console, interrupt, branched_from=origin)
 
 
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:

@@ -225,10 +225,6 @@ def save(text):
     return lambda folder: (folder / "model").write_text(text)
 
 
-def pruned(store, *, best=None, good=0, **rules):
-    prune(store, SaveConfig(**rules), best=best, good=good)
-
-
 def train(store, *steps):
     for step in steps:
         store.journal.append({"step": step})
@@ -251,14 +247,14 @@ def test_the_newest_the_base_the_best_the_good_and_those_of_the_cadence_stay(
     store, last, every, best, good, left
 ):
     train(store, 0, 2, 5, 9)
-    pruned(store, keep_last=last, keep_every=every, best=best, good=good)
+    prune(store, SaveConfig(keep_last=last, keep_every=every), best=best, good=good)
     assert list(store.checkpoints()) == left
 
 
 def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
     train(store, 1, 2, 3)
     (store.checkpoint_folder(3) / "model").unlink()
-    pruned(store, keep_last=1)
+    prune(store, SaveConfig(keep_last=1), best=None, good=0)
     assert store.latest_checkpoint().step == 2
 
 
@@ -269,7 +265,7 @@ def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(shutil, "rmtree", remove)  # root, who may run the tests, is denied nothing
-    pruned(store, keep_last=1)
+    prune(store, SaveConfig(keep_last=1), best=None, good=0)
     (said,) = reports
     assert said.startswith(f"cannot delete {store.checkpoint_folder(1)}, ")
     assert said.endswith("Permission denied")

@@ -177,7 +177,8 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
 
 
 def test_a_checkpoint_comes_back(store):
-    assert store.latest_checkpoint() is None
+    with pytest.raises(StorageError, match="has no checkpoint yet: begin it again"):
+        store.latest_checkpoint()
     store.journal.append({"step": 7})
     path = write(store, 7, {"best": {"score": 0.5}}, save("w"))
     found = store.latest_checkpoint()

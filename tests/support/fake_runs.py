@@ -144,7 +144,6 @@ def run_in(
             )
         else:
             checkpoint = store.latest_checkpoint()
-            assert checkpoint is not None
             event_log = resume(
                 store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_command]
             )

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -249,28 +248,24 @@ class RunHistory:
                 if restarted:
                     self._forget()
                     file.seek(0)
-                self._inode, self.written = found.st_ino, found.st_mtime
-                self._take_lines(file)
+                self._inode, self.written, self._unfinished = found.st_ino, found.st_mtime, False
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        self._unfinished = True
+                        break
+                    self._take(line)
         except OSError:
             self._forget()
         return restarted or self._end != start
 
-    def _take_lines(self, file: BufferedReader) -> None:
-        self._unfinished = False
-        for line in file:
-            if not line.endswith(b"\n"):
-                self._unfinished = True
-                break
-            self.stopped = None
-            event = self._lines.take(line)
-            if event is not None:
-                self._take(event)
-            self._end += len(line)
-            self._tail = (self._tail + line)[-TAIL:]
-
-    def _take(self, event: Event) -> None:
+    def _take(self, line: bytes) -> None:
+        self._end += len(line)
+        self._tail = (self._tail + line)[-TAIL:]
+        event = self._lines.take(line)
+        self.stopped = event.reason if isinstance(event, Stopped) else None
+        if event is None:
+            return
         try:
-            self.stopped = event.reason if isinstance(event, Stopped) else None
             if getattr(event, "step", 0) > self._up_to:
                 return
             if isinstance(event, Stepped):

@@ -93,8 +93,6 @@ def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -
     A branch may hold none that old; then it is the oldest. Journal and `log` go on from there.
     """
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
-    if checkpoint is None:
-        raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
     log.state, told_again = _return_to(store, learner, checkpoint)
     for event in told_again:
         log.record(event)

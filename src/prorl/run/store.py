@@ -142,11 +142,11 @@ class RunStore:
         if self._writing is not None:
             wait([self._writing])
 
-    def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
+    def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
-        Under the lock `require_history` holds too. `up_to` is the last step that counts. None: the run has written
-        none yet. StorageError rather than to go back more than `MAY_REDO` steps without asking.
+        Under the lock `require_history` holds too. `up_to` is the last step that counts. StorageError if there is
+        none, or none within `MAY_REDO` steps: to go back further is for the operator to decide.
         """
         self.finish_writing()
         steps = [step for step in self.checkpoints() if up_to is None or step <= up_to]
@@ -160,13 +160,15 @@ class RunStore:
             except StorageError as error:
                 reason = error
                 self.report(f"checkpoint passed over: {error}")
-        if steps:
+        if not steps:
             raise StorageError(
-                f"none of the last {len(candidates)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the "
-                f"oldest of them: {reason}); restore the damaged file from a copy, start a new run, or branch one "
-                "from an older checkpoint (prorl train --branch RUN@STEP)"
+                f"{self.folder} has no checkpoint yet: begin it again with the `prorl train` it was begun with"
             )
-        return None
+        raise StorageError(
+            f"none of the last {len(candidates)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the "
+            f"oldest of them: {reason}); restore the damaged file from a copy, start a new run, or branch one "
+            "from an older checkpoint (prorl train --branch RUN@STEP)"
+        )
 
     def require_history(self, checkpoint: Checkpoint) -> None:
         """StorageError unless journal and reference are whole and those that led to this checkpoint."""
