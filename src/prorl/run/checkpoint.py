@@ -85,7 +85,7 @@ def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any])
     aside.rename(target)
     fsync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
-    return Manifest(about=body["about"], files=listed)
+    return Manifest(about=dict(about), files=listed)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -201,7 +201,7 @@ class RunHistory:
     @property
     def references(self) -> list[ReferenceReset]:
         """Every reference the run ever held, in order of birth; the first was born without a reset."""
-        base = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "optimizer": "new"}
+        base: Any = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "optimizer": "new"}
         first = [
             ReferenceReset(step=0, source_step=0, target="current", hash=started.reference_hash, **base)
             for started in self.of(Started)
