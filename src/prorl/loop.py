@@ -15,7 +15,7 @@ from functools import partial
 from statistics import fmean
 
 from prorl.build import Session
-from prorl.commands import take_in_next
+from prorl.commands import INBOX, take_in_next
 from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
 from prorl.control.events import (
@@ -34,7 +34,6 @@ from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_record
 from prorl.rollout.pipeline import Wait, WaitEnded
 from prorl.rollout.validation import ask_problems, domain_rates, unanswered_share
 from prorl.run.checkpoint import Checkpointer
-from prorl.run.inbox import INBOX
 from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
 from prorl.run.store import RunStore

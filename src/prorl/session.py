@@ -29,7 +29,6 @@ from prorl.lab.measurement import (
     compare_with_base,
     forget_other_questions,
     measure_base,
-    newest,
 )
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
@@ -63,7 +62,7 @@ def start_run(
     session = build.build_session(config, base, tasks=tasks)
     with (
         closing(session.backend),
-        _created(folder, config, console, interrupt) as store,
+        _created(folder, config, console) as store,
         alive(folder, config.deadlines) as heart,
     ):
         session.backend.sync(0)
@@ -91,10 +90,10 @@ def resume_run(
         RecipeError, ModelError, StorageError: with one sentence that says what to do.
     """
     interrupt = interrupt or Interrupt(console.say)
-    with RunStore.open(folder, report=console.say, interrupt=interrupt) as store:
+    with RunStore.open(folder, report=console.say) as store:
         before = check(store.config, str(folder))
         config = _with_runtime_settings(folder, before, overrides)
-        checkpoint = newest(store)
+        checkpoint = store.latest_checkpoint()
         session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
@@ -122,15 +121,15 @@ def branch_run(
     parent = RunStore.open(folder, report=console.say)
     config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
     require_new(target, to_json(config))
-    checkpoint = newest(parent) if step is None else parent.checkpoint(step)
+    checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)
     session = _session_at(parent, checkpoint, config, console)
     with ExitStack() as stack:
         stack.enter_context(closing(session.backend))
         branch(parent, target, checkpoint, to_json(config))
         forget_other_questions(target, session)
-        store = stack.enter_context(RunStore.open(target, report=console.say, interrupt=interrupt))
+        store = stack.enter_context(RunStore.open(target, report=console.say))
         origin = f"{folder.name}@{checkpoint.step}"
-        return _go_on(session, store, newest(store), console, interrupt, branched_from=origin)
+        return _go_on(session, store, store.latest_checkpoint(), console, interrupt, branched_from=origin)
 
 
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
@@ -177,6 +176,7 @@ def _run(
 ) -> RunState:
     """Train, and conclude: a finished run is compared with its base, an unfinished one says how to go on."""
     config, plan, learner = session.config, session.plan, session.backend.learner
+    store.interrupt, interrupt.heartbeat = interrupt, heart
     with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
         event_log = start(
             store,
@@ -185,7 +185,6 @@ def _run(
             environment=build.environment(config, session.tasks, store.folder / TOKENIZER),
             watchers=[partial(heart.follow, plan), live, scalars],
         )
-        interrupt.heartbeat = heart
         checkpointer = Checkpointer(store, session.backend, event_log, config.save, config.guards, heart)
         run = Run(
             session=session,
@@ -207,11 +206,11 @@ def _run(
 
 
 @contextmanager
-def _created(folder: Path, config: RunConfig, console: Console, interrupt: Interrupt) -> Iterator[RunStore]:
+def _created(folder: Path, config: RunConfig, console: Console) -> Iterator[RunStore]:
     """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
     made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     try:
-        with RunStore.create(folder, to_json(config), report=console.say, interrupt=interrupt) as store:
+        with RunStore.create(folder, to_json(config), report=console.say) as store:
             console.say(f"run directory: {folder}")
             yield store
     except BaseException:

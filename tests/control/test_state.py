@@ -44,7 +44,6 @@ journals = st.lists(
         st.builds(
             CommandGiven,
             step=counts,
-            id=st.text("abc", max_size=3),
             name=st.sampled_from(["set", "pause", "resume", "stop", "save", "validation", "roll-back", "?"]),
             refused=st.none() | st.just("no"),
             overrides=st.dictionaries(st.sampled_from(["kl_coef", "clip_high"]), st.floats(0, 1)),
@@ -162,7 +161,7 @@ def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():
     state = fold([START, *held, Resumed(step=1, config_hash="c")])
     assert (state.overrides, state.paused, state.inbox) == ({"kl_coef": 0.1}, "told to pause", 20)
     branch = fold([START, *held, Resumed(step=1, config_hash="d", branched_from="run@1")])
-    assert (branch.overrides, branch.paused, branch.inbox, branch.last_command) == ({}, None, 0, "")
+    assert (branch.overrides, branch.paused, branch.inbox) == ({}, None, 0)
 
 
 def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():
@@ -174,8 +173,8 @@ def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():
 
 
 def test_a_refused_command_moves_the_cursor_and_nothing_else():
-    refused = command("pause", id="ab", inbox=9, refused="nonsense")
-    assert evolve(RunState(), refused) == replace(RunState(), inbox=9, last_command="ab")
+    refused = command("pause", inbox=9, refused="nonsense")
+    assert evolve(RunState(), refused) == replace(RunState(), inbox=9)
 
 
 def test_only_a_told_stop_ends_a_pause():

@@ -185,8 +185,8 @@ def tell(
         return yes or (sys.stdin.isatty() and typer.confirm(f"{move}: give this command?"))
 
     folder = run_folder(run)
-    given = give(folder, command, confirm=confirm)
-    echo(f"command {given.id} is in the inbox of {folder}: obeyed when the current step ends")
+    give(folder, command, confirm=confirm)
+    echo(f"the command is in the inbox of {folder}: obeyed when the current step ends")
 
 
 app.command("eval")(runs.evaluate)

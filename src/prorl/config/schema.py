@@ -337,7 +337,6 @@ class SaveConfig(Model):
     minutes: Amount = 60.0  # a checkpoint at least so often, whatever a step takes; 0: off
     keep_last: Count = 2
     keep_every: Step = 0  # keep those of every so many steps for good; 0: none
-    keep_references: Literal["all", "needed"] = "all"  # needed: by the run now or by a kept checkpoint
 
 
 class DeadlinesConfig(Model):
@@ -359,9 +358,8 @@ class DeadlinesConfig(Model):
 
 
 class GuardsConfig(Model):
-    """Warnings about memory and disk, and the stop before the machine dies. The zeros switch each off."""
+    """The stop before the machine dies; 0 switches it off."""
 
-    warn_steps: Step = 200  # warn where the trend uses either up within so many steps
     memory_stop: float = Field(0.02, ge=0, lt=1)  # share of the memory below which the run stops, saved
 
 

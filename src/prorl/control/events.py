@@ -111,7 +111,7 @@ class ReferenceReset:
     reason: ResetReason
     target: Literal["current", "best"]
     source_step: int  # whose policy it is
-    optimizer: Literal["keep", "clear"]
+    optimizer: Literal["keep", "clear", "new"]  # new: of the base
     hash: str
 
 
@@ -151,7 +151,6 @@ class CommandGiven:
 
     kind: ClassVar[str] = "command_given"
     step: int
-    id: str
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # recipe key → value, as given
     text: str = ""

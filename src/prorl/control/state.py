@@ -55,7 +55,6 @@ class RunState:
     roll_back_to: int | None = None  # the step that an asked roll back names, if it names one
     paused: str | None = None  # why no step is made
     inbox: int = 0  # bytes of the inbox read
-    last_command: str = ""  # id of the last command read
     obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was last rolled back
     stopped: str | None = None
 
@@ -177,7 +176,7 @@ def _after_intervention(state: RunState, event: events.Intervened) -> RunState:
 
 
 def _after_command(state: RunState, event: events.CommandGiven) -> RunState:
-    after = replace(state, inbox=event.inbox, last_command=event.id or state.last_command)
+    after = replace(state, inbox=event.inbox)
     if event.refused is not None:
         return after
     match event.name:
@@ -201,7 +200,7 @@ def _after_resume(state: RunState, event: events.Resumed) -> RunState:
         return after
     # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another.
     own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
-    return replace(own, inbox=0, last_command="", obeyed=0)
+    return replace(own, inbox=0, obeyed=0)
 
 
 def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ from prorl.control.events import Intervened, Started, Stepped, Validated
 from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
-from prorl.lab.measurement import newest
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.run.checkpoint import commit
@@ -84,7 +83,7 @@ def export(
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
     store = RunStore.open(folder, report=say)
-    checkpoint = newest(store) if step is None else store.checkpoint(step)
+    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
     config = check(store.config, str(folder / CONFIG))
     story = read_history(folder, up_to=checkpoint.step)
     for note in story.notes:

@@ -50,7 +50,7 @@ from prorl.rollout.validation import Part, ProblemResult, VerifierError, ask_pro
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder
-from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
+from prorl.run.store import FIRST_REFERENCE, RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend, Sampling
 
@@ -79,16 +79,6 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
     if not (config.backend == "ray" and config.cluster.judges) and (warning := check_sandbox(config)):
         console.say(warning)
     return tasks
-
-
-def newest(store: RunStore) -> Checkpoint:
-    """The newest whole checkpoint, or a `StorageError` that there is none."""
-    checkpoint = store.latest_checkpoint()
-    if checkpoint is None:
-        raise StorageError(
-            f"{store.folder} has no checkpoint yet: begin it again with the `prorl train` it was begun with"
-        )
-    return checkpoint
 
 
 # -- around a run
@@ -206,7 +196,7 @@ def find(name: str, console: Console) -> Source:
     if at and not step.isdecimal():
         raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
     store = RunStore.open(place, report=console.say)
-    checkpoint = store.checkpoint(int(step)) if at else newest(store)
+    checkpoint = store.checkpoint(int(step)) if at else store.latest_checkpoint()
     if checkpoint.step == 0:
         return base_of(store)
     return _of_run(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)

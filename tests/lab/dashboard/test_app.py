@@ -3,10 +3,10 @@
 import pytest
 from starlette.testclient import TestClient
 
+from prorl.commands import INBOX
 from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard.app import MAX_COMMAND, dashboard
-from prorl.run.inbox import INBOX
 from prorl.run.store import RunStore
 from support.events import stepped
 from support.recipes import recipe

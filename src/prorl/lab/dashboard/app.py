@@ -161,14 +161,14 @@ class _Dashboard:
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             return _said(400, 'a command is {"words": ["pause"]}, the words that `prorl tell` takes')
         try:
-            command = await asyncio.to_thread(tell, folder, words, confirm=lambda _move: confirmed)
+            await asyncio.to_thread(tell, folder, words, confirm=lambda _move: confirmed)
         except UnconfirmedError as error:
             return _said(409, str(error))  # the page asks, and sends it again with "yes"
         except ProrlError as error:
             return _said(422, str(error))
         except OSError as error:
             return _said(422, f"the inbox cannot be written: {error}")
-        return _said(200, f"command {command.id} is in the inbox: obeyed when the current step ends")
+        return _said(200, "the command is in the inbox: obeyed when the current step ends")
 
     async def asset(self, request: Request) -> Response:
         """A file of the page. The browser keeps it, and asks each time whether it is still the same."""
