@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prorl.config.checks import heads_problem, no_room
-from prorl.config.recipe import RecipeError
+from prorl.config.recipe import RecipeError, require_room
 from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan, make_plan
 from prorl.data import (
@@ -31,7 +29,6 @@ from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
 from prorl.run.layout import TOKENIZER
-from prorl.run.process import machine_memory
 from prorl.run.resume import PROBLEMS, hash_files
 from prorl.types import Backend, Renderer
 
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from prorl.cluster.cluster import Cluster
-    from prorl.cluster.judge import RayJudge
     from prorl.cluster.settings import ClusterSettings
     from prorl.learn.learner import LearnerSettings
     from prorl.local.judge import LocalJudge
@@ -50,7 +45,6 @@ MANY_PROBLEMS = 500  # in that of a base's
 FEW_PROCESSES = 32  # that any machine runs
 PER_PROCESSOR = 8  # that wait for each processor of a larger one
 PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
-CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +81,7 @@ def build_session(
         ModelError: the model or its tokenizer cannot be used.
         RecipeError: the response limit does not fit into the model's context.
     """
+    import torch
     from transformers.utils.logging import disable_progress_bar
 
     from prorl.learn.model import ModelError, load_tokenizer
@@ -94,7 +89,7 @@ def build_session(
     disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
     plan = make_plan(config)
     tasks = tasks or build_tasks(config)
-    set_threads(config)
+    torch.set_num_threads(config.threads)  # the bits of a result depend on it
     tokens = load_tokenizer(tokenizer or source)
     renderer = _renderer(tokens, tokenizer or source)
     build = _ray_backend if config.backend == "ray" else _local_backend
@@ -182,13 +177,6 @@ def require_processors(config: RunConfig) -> None:
             )
 
 
-def set_threads(config: RunConfig) -> None:
-    """Fix the number of CPU threads, on which the bits of a result depend."""
-    import torch
-
-    torch.set_num_threads(config.threads)
-
-
 def device_of(config: RunConfig) -> torch.device:
     """Where tensors lie.
 
@@ -213,15 +201,6 @@ def device_of(config: RunConfig) -> torch.device:
             f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
         ) from None
     return device
-
-
-def device_memory(device: torch.device) -> int:
-    """Bytes that a device of this machine has in all."""
-    import torch
-
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return machine_memory()[0]
 
 
 def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str, str]:
@@ -249,12 +228,15 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
 
 def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
     """Directory or hub id of the model to start from; warms a tiny one up if the recipe says so."""
+    import torch
+
     from prorl.learn.base_model import build_base
 
     warmup = config.model.warmup
     if warmup is None:
         assert config.model.path is not None, "checked by the recipe"
         return config.model.path
+    torch.set_num_threads(config.threads)
     problems = warmup_mixture(config, warmup)
     folder = build_base(
         warmup,
@@ -318,7 +300,7 @@ def _local_backend(
 
     model = load_model(source, dtype=torch.float32, device=device_of(config))
     context, pad = context_limit(model), pad_id(tokens)
-    _check_context(config, context)
+    require_room(config, context)
     learner = TorchLearner(model, learner_settings(config), with_reference=with_reference, pad_id=pad)
     engine = LocalEngine(
         model, eos_ids=eos_ids(model.generation_config, tokens), pad_id=pad, max_rows=config.engine.max_rows
@@ -329,77 +311,21 @@ def _local_backend(
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
 ) -> tuple[Backend, int]:
-    from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, require_packages
+    from prorl.cluster.settings import require_packages
 
     require_packages()
-    from prorl.cluster.backend import RayBackend
-    from prorl.cluster.cluster import Cluster
-    from prorl.cluster.engine import EngineActor, RayEngine
-    from prorl.cluster.learner import LearnerRank, RayLearner
+    from prorl.cluster.backend import start_backend
 
-    asked = config.cluster
-    settings, where = learner_settings(config), cluster_settings(config)
-    cluster = Cluster(where)
-    sharing = GpuSharing() if asked.colocate else None
-    with ExitStack() as stack:
-        stack.callback(cluster.close)
-        judge = _ray_judge(config, cluster)  # before a model is loaded: what a node lacks is seen at once
-        stack.callback(judge.close)
-        ranks = range(asked.learners)
-        learner = RayLearner(
-            [cluster.start("rank", rank, LearnerRank, rank, asked.learners) for rank in ranks],
-            _everywhere(source),
-            _everywhere(tokens.name_or_path),
-            settings,
-            with_reference=with_reference,
-            device=where.device,
-            sharing=sharing,
-        )
-        _check_context(config, learner.facts.context)
-        if problem := heads_problem(asked.tensor_parallel, learner.facts.heads):
-            raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
-        cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
-        engines = EngineSettings(
-            config=learner.facts.config,
-            eos_ids=learner.facts.eos_ids,
-            context=learner.facts.context,
-            dtype=settings.dtype,
-            max_rows=asked.max_rows,
-            cache_bytes=round(cache * 2**30) if cache else None,
-            transfer=chosen_transfer(asked.transfer, where.device, colocate=asked.colocate),
-            tensor_parallel=asked.tensor_parallel,
-            colocated=asked.colocate,
-        )
-        engine = RayEngine(
-            lambda index: cluster.start("engine", index, EngineActor, engines),
-            asked.engines,
-            engines,
-            deadline=asked.engine_deadline,
-            sharing=sharing,
-        )
-        stack.pop_all()
-    backend = RayBackend(
-        cluster,
-        engine,
-        judge,
-        learner,
-        probe=_probe(tokens, settings.dtype),
-        keep_copy=engines.transfer != "nccl" or config.sampling.max_staleness > 0,
-    )
-    return backend, learner.facts.context
-
-
-def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
-    from prorl.cluster.judge import JudgeActor, RayJudge
-
-    make = _judge_maker(config)
-    if not config.cluster.judges:
-        return make()
-    return RayJudge(
-        lambda index: cluster.start("judge", index, JudgeActor, make),
-        config.cluster.judges,
-        deadline=config.judge.deadline,
-        check=partial(check_sandbox, config),
+    return start_backend(
+        config,
+        cluster_settings(config),
+        learner_settings(config),
+        model=_everywhere(source),
+        tokenizer=_everywhere(tokens.name_or_path),
+        with_reference=with_reference,
+        make_judge=_judge_maker(config),
+        check_sandbox=partial(check_sandbox, config),
+        probe=_probe(tokens, config.learner.dtype),
     )
 
 
@@ -420,13 +346,6 @@ def _judge_maker(config: RunConfig) -> Callable[[], LocalJudge]:
 def _everywhere(source: str | Path) -> str:
     """A directory by a name that other processes know too; a hub id as it is."""
     return str(Path(source).absolute()) if Path(source).is_dir() else str(source)
-
-
-def _check_context(config: RunConfig, limit: int) -> None:
-    asked = [config.sampling.response_limit]
-    asked += [stage.set.get("sampling.response_limit", 0) for stage in config.stages]
-    if max(asked) >= limit:
-        raise RecipeError(no_room(max(asked), limit))
 
 
 def _probe(tokenizer: PreTrainedTokenizerBase, dtype: str) -> tuple[int, ...]:

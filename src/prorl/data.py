@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from hashlib import blake2b
-from itertools import count, islice
 from pathlib import Path
 
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig, WarmupConfig
 from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
 from prorl.envs.datasets.store import DatasetTask
-from prorl.envs.extract import respond
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_task
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
@@ -69,30 +67,6 @@ def check_sandbox(config: RunConfig) -> str:
         return ""
     with Sandbox.open(spec.policy) as sandbox:
         return sandbox.warning
-
-
-def warmup_texts(config: RunConfig) -> list[str]:
-    """Everything that the recipe's tiny base has read: prompts and shown responses, each a document of its own.
-
-    As the warm-up saw it, but for examples that did not fit the model's context, which it left out.
-
-    Raises:
-        RecipeError: the run began with a model whose training text is not known here.
-    """
-    warmup = config.model.warmup
-    if warmup is None:
-        raise RecipeError(
-            f"{config.name} began with the model {config.model.path}, and what that was trained on is not known "
-            "here: name a corpus with --corpus"
-        )
-    problems = warmup_mixture(config, warmup)
-    drawn = (problems.problem(draw, "train") for draw in count())
-    shown = ((problem.prompt, problem.solution) for problem in drawn if problem.solution is not None)
-    return [
-        text
-        for prompt, solution in islice(shown, warmup.steps * warmup.batch_size)
-        for text in (prompt, respond(solution.steps, solution.answer))
-    ]
 
 
 def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prorl.config.recipe import to_json
-from prorl.data import warmup_texts
+from prorl.lab.creativity import warmup_texts
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.run.store import RunStore

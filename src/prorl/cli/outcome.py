@@ -23,6 +23,7 @@ from prorl.run.layout import run_folder
 
 if TYPE_CHECKING:
     from prorl.lab.tables import Table
+    from prorl.lab.watch.console import Console
 
 FAILED = 1
 CRASHED = 70  # a bug, or the system refused something
@@ -81,6 +82,13 @@ def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> No
         echo(to_json(tables))
     else:
         print_tables(tables, RichConsole(highlight=False), aligned=aligned)
+
+
+def progress_console(as_json: bool) -> Console:
+    """Where progress is shown: on standard error where the tables on standard output are JSON."""
+    from prorl.lab.watch.console import Console
+
+    return Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
 
 
 def fail(sentence: str, status: int = FAILED) -> NoReturn:

@@ -37,6 +37,7 @@ from prorl.lab.evals.evaluation_store import (
     model_file,
     models,
     outsider,
+    questions,
     read_evaluation,
     slug,
     step_name,
@@ -46,7 +47,7 @@ from prorl.lab.evals.evaluation_store import (
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import Part, ProblemResult, VerifierError, ask_problems, questions
+from prorl.rollout.validation import Part, ProblemResult, VerifierError, ask_problems
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder

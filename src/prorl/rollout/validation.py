@@ -7,14 +7,13 @@ responses; they differ in problems and samples. Training never sees these proble
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import extract_answer
-from prorl.envs.mixture import Mixture
 from prorl.envs.types import Problem
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
@@ -25,9 +24,6 @@ ANSWER_CHARS = 200
 
 Part = Literal["validation", "test", "ood", "levels"]
 """Why a problem is asked: in a run's validations, held out of the run, out of domain, or at one level of a task."""
-
-Questions = Mapping[Part, Sequence[Problem]]
-"""The problems of an evaluation by part. Those of levels are by task and level, equally many of each."""
 
 
 class VerifierError(ProrlError):
@@ -108,20 +104,6 @@ def ask_problems(
             f"verifiers failed on every response of a validation, on the first one with: {note}"
         )
     return tuple(result for result in results if result.samples)
-
-
-def questions(tasks: Mixture, *, per_domain: int, ood: int, per_level: int) -> Questions:
-    """`per_domain` problems of each domain, `ood` out of each, `per_level` of each level of the default levels.
-
-    Parts without problems are left out. Raises ValueError where a domain has fewer distinct problems.
-    """
-    names = tasks.levelled_tasks() if per_level else ()
-    asked: dict[Part, Sequence[Problem]] = {
-        "test": tasks.validation_problems("test", per_domain) if per_domain else (),
-        "ood": tasks.validation_problems("ood", ood) if ood else (),
-        "levels": tuple(problem for name in names for problem in tasks.level_problems(name, per_level)),
-    }
-    return {part: problems for part, problems in asked.items() if problems}
 
 
 def domain_rates(problems: Iterable[ProblemResult], k: int) -> dict[str, float]:
