@@ -1,32 +1,30 @@
-"""From a recipe to the parts of a run: tasks, base model, engine, judge, learner. Importing it imports no torch."""
+"""From a recipe to the parts of a run: data, tasks, base model, engine, judge, learner. Without torch until asked."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prorl.config.recipe import RecipeError, require_room
-from prorl.config.schema import RunConfig
+from prorl.config.schema import RunConfig, WarmupConfig
 from prorl.control.plan import Plan, make_plan
-from prorl.data import (
-    cache_folder,
-    check_sandbox,
-    data_folder,
-    data_requests,
-    mixture,
-    verifier_spec,
-    warmup_mixture,
-)
+from prorl.envs.base import ProceduralTask
+from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
 from prorl.envs.datasets.prepare import require_prepared
+from prorl.envs.datasets.store import DatasetTask
 from prorl.envs.mixture import Mixture
-from prorl.envs.registry import make_verifier
+from prorl.envs.registry import VerifierSpec, make_task, make_verifier
+from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
-from prorl.envs.types import Split
+from prorl.envs.types import Split, Task
+from prorl.envs.verifiers.programs import NeedsSandbox
 from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
 from prorl.run.layout import TOKENIZER
 from prorl.run.resume import PROBLEMS, hash_files
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from prorl.cluster.settings import ClusterSettings
     from prorl.learn.learner import LearnerSettings
     from prorl.local.judge import LocalJudge
 
@@ -109,6 +106,59 @@ def build_session(
     )
 
 
+# -- data and tasks
+
+
+def cache_folder() -> Path:
+    """Where bases and data sets are kept between runs: `$XDG_CACHE_HOME/prorl` or `~/.cache/prorl`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prorl"
+
+
+def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
+    """The data sets among a recipe's tasks: those of the catalogue, and the recipe's own."""
+    keys = {"kind", "path", "columns", "limit", "revision"}
+    return tuple(
+        SourceRequest(name=name, **task.model_dump(include=keys))
+        for name, task in config.tasks.items()
+        if task.kind is not None or name in SOURCES
+    )
+
+
+def data_folder(config: RunConfig) -> Path:
+    """Where the recipe's prepared data sets lie: as it says, or in the cache under what it asks for."""
+    if config.data is not None:
+        return Path(config.data)
+    requests = sorted(map(repr, data_requests(config)))
+    return cache_folder() / "data" / blake2b("\n".join(requests).encode(), digest_size=8).hexdigest()
+
+
+def verifier_spec(config: RunConfig) -> VerifierSpec:
+    """How the responses to a recipe's problems are judged."""
+    datasets = tuple(request.name for request in data_requests(config))
+    return VerifierSpec(
+        tasks=tuple(name for name in config.tasks if name not in datasets),
+        datasets=datasets,
+        data=data_folder(config).absolute(),
+        policy=Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe),
+        strict=config.format == "strict",
+    )
+
+
+def check_sandbox(config: RunConfig) -> str:
+    """Check that the recipe's programs can be run here; what the tier leaves open, in words, "" for nothing.
+
+    Raises:
+        SandboxError: there is no sandbox that the recipe allows; the sentence says how to get one.
+    """
+    spec = verifier_spec(config)
+    if not any(resolve(request).domain == "code" for request in data_requests(config)) and not any(
+        isinstance(make_task(name), NeedsSandbox) for name in spec.tasks
+    ):
+        return ""
+    with Sandbox.open(spec.policy) as sandbox:
+        return sandbox.warning
+
+
 def build_tasks(config: RunConfig) -> Mixture:
     """The mixture a recipe trains on.
 
@@ -117,29 +167,59 @@ def build_tasks(config: RunConfig) -> Mixture:
         DataError: a data set that is not prepared.
     """
     require_prepared(data_requests(config), data_folder(config))
-    levels = {name: task.levels for name, task in config.tasks.items()}
-    tasks = mixture(config, levels, derive(config.seed, "data"), config.instruction)
-    try:
-        _require_problems(tasks, config)
-    except ValueError as error:
-        raise RecipeError(str(error)) from None
-    return tasks
-
-
-def _require_problems(tasks: Mixture, config: RunConfig) -> None:
-    """Draw what every stage and validation will ask for: what is missing shows now and not hours later."""
-    weights: dict[str, float] = {}
-    for stage in ({}, *(stage.mixture for stage in config.stages)):
-        weights |= stage
-        tasks.problem(0, "train", weights)
+    tasks = _mixture(config, derive(config.seed, "data"), {}, config.instruction)
     sizes: dict[Split, int] = {
         "validation": config.validation.per_domain if config.validation.every else 0,
         "test": config.evaluation.per_domain,
         "ood": config.evaluation.ood_per_domain,
     }
-    for split, per_domain in sizes.items():
-        if per_domain:
-            tasks.validation_problems(split, per_domain)
+    weights: dict[str, float] = {}
+    try:  # what every stage and validation will ask for: what is missing shows now and not hours later
+        for stage in ({}, *(stage.mixture for stage in config.stages)):
+            weights |= stage
+            tasks.problem(0, "train", weights)
+        for split, per_domain in sizes.items():
+            if per_domain:
+                tasks.validation_problems(split, per_domain)
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    return tasks
+
+
+def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
+    """What the recipe's tiny base is warmed up on, without instructions."""
+    return _mixture(config, derive(config.seed, "warm-up"), warmup.levels, "")
+
+
+def task_makers(
+    config: RunConfig, levels: Mapping[str, Mapping[int, float]] = MappingProxyType({})
+) -> dict[str, Callable[[], Task]]:
+    """The recipe's tasks by name, some on other levels, not yet built: some take a second."""
+    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
+    return {
+        name: partial(DatasetTask, name, folder)
+        if name in datasets
+        else partial(make_task, name, levels.get(name, task.levels) or None)
+        for name, task in config.tasks.items()
+    }
+
+
+def _mixture(
+    config: RunConfig, seed: int, levels: Mapping[str, Mapping[int, float]], instruction: str
+) -> Mixture:
+    tasks: list[tuple[Task, float]] = []
+    for name, make in task_makers(config, levels).items():
+        try:
+            task = make()
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
+        if isinstance(task, ProceduralTask):  # rows of data sets already say how to answer
+            task.instruction = instruction
+        tasks.append((task, config.tasks[name].weight))
+    return Mixture(tasks, seed=seed)
+
+
+# -- the machine
 
 
 def settled(config: RunConfig) -> RunConfig:
@@ -261,19 +341,6 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
     )
 
 
-def cluster_settings(config: RunConfig) -> ClusterSettings:
-    """Where a recipe with `backend: ray` wants its processes."""
-    from prorl.cluster.settings import ClusterSettings
-
-    places = {"address", "learners", "engines", "judges", "room_deadline", "tensor_parallel", "colocate"}
-    return ClusterSettings(
-        **config.cluster.model_dump(include=places),
-        device="cuda" if device_of(config).type == "cuda" else "cpu",
-        threads=config.threads,
-        judge_workers=config.judge.workers,
-    )
-
-
 def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path) -> ChatRenderer:
     from prorl.learn.model import ModelError
 
@@ -311,14 +378,14 @@ def _local_backend(
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
 ) -> tuple[Backend, int]:
-    from prorl.cluster.settings import require_packages
+    from prorl.cluster.settings import cluster_settings, require_packages
 
     require_packages()
     from prorl.cluster.backend import start_backend
 
     return start_backend(
         config,
-        cluster_settings(config),
+        cluster_settings(config, device_of(config).type),
         learner_settings(config),
         model=_everywhere(source),
         tokenizer=_everywhere(tokens.name_or_path),

@@ -25,8 +25,6 @@ from prorl.cli.outcome import (
 from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS, run_folder
 
-DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
-
 Runs = Annotated[list[Path], Argument(help="Run directories, or names below runs/.")]
 Problems = Annotated[int | None, Option(min=0, help="So many problems per domain; default: the recipe's.")]
 
@@ -56,6 +54,8 @@ def evaluate(
     Examples: `prorl eval nano` · `prorl eval nano@160 --json` · `prorl eval nano --k 16 --per-domain 50` ·
     `prorl eval path/to/model --recipe nano --against other/model` · `prorl eval big --backend local`
     """
+    from prorl.lab.evals.statistics import read_ks
+
     ks = read_ks(k)
     options = {"per_domain": per_domain, "ood_per_domain": ood, "per_level": per_level}
     options |= {"samples": samples or ks[-1]}
@@ -81,24 +81,6 @@ def evaluate(
             INTERRUPTED,
         )
     show(tables, as_json)
-
-
-def read_ks(text: str) -> tuple[int, ...]:
-    """`1,4,16` as it stands, or `16` as the powers of two up to it.
-
-    Raises:
-        ProrlError: not numbers from 1 up to MOST, in ascending order.
-    """
-    from prorl.config.fields import MOST
-    from prorl.lab.evals.statistics import powers_up_to
-
-    parts = [part.strip() for part in text.split(",")]
-    ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)
-    if len(ks) < len(parts) or list(ks) != sorted(set(ks)) or ks[0] < 1 or ks[-1] > MOST:
-        raise ProrlError(
-            f"--k {text[:20]}: say one number, or several in ascending order, as in --k 1,4,16, and none above {MOST}"
-        )
-    return ks if len(ks) > 1 else powers_up_to(ks[0])
 
 
 def creativity(

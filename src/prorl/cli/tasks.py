@@ -104,18 +104,10 @@ def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
     """Every task by name, not yet built: some take a second."""
     if recipe is None:
         return {name: partial(make_task, name) for name in TASKS}
+    from prorl.build import task_makers
     from prorl.config.recipe import load_recipe
-    from prorl.data import data_folder, data_requests
-    from prorl.envs.datasets.store import DatasetTask
 
-    config = load_recipe(recipe)
-    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
-    return {
-        name: partial(DatasetTask, name, folder)
-        if name in datasets
-        else partial(make_task, name, task.levels or None)
-        for name, task in config.tasks.items()
-    }
+    return task_makers(load_recipe(recipe))
 
 
 def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Task]:
@@ -144,8 +136,8 @@ def prepare(
     Examples: `prorl data prepare prorl_v2 --json` ·
     `prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`
     """
+    from prorl.build import data_folder, data_requests, verifier_spec
     from prorl.config.recipe import load_recipe
-    from prorl.data import data_folder, data_requests, verifier_spec
     from prorl.envs.datasets.prepare import prepare as prepare_data
     from prorl.envs.verifiers.programs import OwnSandbox
 

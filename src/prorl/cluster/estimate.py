@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from prorl.build import data_folder, data_requests, device_of, settled
 from prorl.cluster.capacity import (
     ADAM_MOMENTS,
     FLOAT32,
@@ -27,12 +28,11 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
-from prorl.cluster.settings import require_packages
+from prorl.cluster.settings import cluster_settings, require_packages
 from prorl.cluster.survey import Finding, findings, host_memory, installed, room, survey
 from prorl.config.recipe import RecipeError, to_json
 from prorl.config.schema import RunConfig, shape_of
 from prorl.control.plan import Plan, hparams_at, make_plan
-from prorl.data import data_folder, data_requests
 from prorl.envs.datasets.prepare import describe_needs, require_prepared
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import make_task
@@ -178,8 +178,6 @@ def examine(
         RecipeError, PlacementError: as `asked_placement`.
     """
     require_packages()
-    from prorl.build import cluster_settings, settled
-
     nodes = survey(config.cluster.address if config else address, run)
     found = list(findings(nodes, installed()))
     if config is None or recipe is None:
@@ -188,7 +186,7 @@ def examine(
     if not place:
         return found, None
     config = settled(config)
-    wanted = cluster_settings(config)
+    wanted = cluster_settings(config, device_of(config).type)
     found.append(room(nodes, wanted, claimed=config.cluster.address is not None))
     memory = [gpu for node in nodes for gpu in node.devices]
     if wanted.device != "cuda" or not memory:
@@ -219,8 +217,6 @@ def require_memory(config: RunConfig) -> None:
         RecipeError: its device has less memory.
     """
     import torch
-
-    from prorl.build import device_of
 
     size = model_size(config) if config.backend == "local" else None
     if size is None:

@@ -79,7 +79,7 @@ def check(data: Mapping[Any, Any], source: str) -> RunConfig:
 def require_room(config: RunConfig, context: int) -> None:
     """Raises RecipeError where no prompt fits beside a response of the longest limit into a model's context."""
     stages = (stage.set.get("sampling.response_limit", 0) for stage in config.stages)
-    longest = max(config.sampling.response_limit, *stages)
+    longest = max((config.sampling.response_limit, *stages))
     if longest >= context:
         raise RecipeError(no_room(longest, context))
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import count, islice
 from pathlib import Path
 
+from prorl.build import warmup_mixture
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import RunConfig
-from prorl.data import warmup_mixture
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import respond
 from prorl.lab.evals.creativity import Corpus, Lengths, compare_creativity, corpus_of_files, write_creativity

@@ -17,10 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from prorl import build
-from prorl.build import Session
+from prorl.build import Session, check_sandbox
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
-from prorl.data import check_sandbox
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
