@@ -43,7 +43,7 @@ from prorl.control.state import RunState
 from prorl.envs.seeds import derive, purpose
 from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded
-from prorl.rollout.validation import ask_problems, domain_rates, unanswered_share
+from prorl.rollout.validation import domain_rates, sample_problems, score, unanswered_share
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.inbox import INBOX
 from prorl.run.journal import EventLog
@@ -212,24 +212,24 @@ def validate(run: Run) -> Validated:
     state, rules = run.state, run.plan.validation
     hparams = hparams_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="validation")
-    results = ask_problems(
+    groups = sample_problems(
         run.session.worker(run.wait),
         run.session.tasks.validation_problems("validation", rules.per_domain),
-        part="validation",
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),
         seed=derive(run.plan.seed, purpose("validation")),
-        pass_threshold=run.session.tasks.pass_threshold,
         clock=clock,
     )
-    domains = domain_rates(results, 1)
+    threshold = run.session.tasks.pass_threshold
+    scores = [score(group, threshold(group.problem.task)) for group in groups]
+    domains = domain_rates(scores, 1)
     return Validated(
         step=state.step,
         score=fmean(domains.values()),
         domains=domains,
-        pass_at_n=fmean(domain_rates(results, rules.samples).values()),
-        unanswered=unanswered_share(results),
-        responses=sum(result.samples for result in results),
+        pass_at_n=fmean(domain_rates(scores, rules.samples).values()),
+        unanswered=unanswered_share(scores),
+        responses=sum(one.samples for one in scores),
         seconds=clock.seconds()["total"],
     )
 

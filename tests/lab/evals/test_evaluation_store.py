@@ -22,7 +22,7 @@ from prorl.lab.evals.evaluation_store import (
     step_name,
     write_evaluation,
 )
-from prorl.rollout.validation import Kept, Vote
+from prorl.lab.evals.problems import Kept, Vote
 from prorl.types import Sampling
 from support.evaluations import evaluation, result
 

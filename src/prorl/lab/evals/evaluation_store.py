@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
 from prorl.envs.mixture import Mixture
 from prorl.envs.types import Problem
-from prorl.rollout.validation import Kept, Part, ProblemResult, Vote
+from prorl.lab.evals.problems import Kept, Part, ProblemResult, Vote
 from prorl.run.checkpoint import tidy
 from prorl.run.layout import EVALS, LOCK, hold_lock
 from prorl.types import Sampling

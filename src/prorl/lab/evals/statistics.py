@@ -18,7 +18,7 @@ from prorl.algo.pass_at_k import Array, pass_rates
 from prorl.config.fields import MOST
 from prorl.envs.errors import ProrlError
 from prorl.envs.seeds import derive
-from prorl.rollout.validation import ProblemResult
+from prorl.lab.evals.problems import ProblemResult
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
