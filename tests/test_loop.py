@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from prorl.control.events import ReferenceReset, StageEntered, Stepped, Validated, Warned
+from prorl.control.events import ReferenceReset, Stepped, Validated, Warned
 from prorl.control.state import RunState, fold
 from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
 from prorl.rollout.pipeline import StaleCompletionError, WaitEnded, wait_silently
 from prorl.run.store import RunStore
-from support.defaults import some_resets, some_stage
+from support.defaults import some_resets
 from support.fake_backend import FakeBackend
 from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
 from support.mishaps import AMISS, CURSED, make_mishap
@@ -116,22 +116,6 @@ def test_why_a_run_ended_and_what_was_mended_before_is_in_the_journal_it_goes_on
     for _ in range(2):  # taken up twice from the same checkpoint: told once
         run_in(folder, PLAN, until=lambda state: True)
         assert [event for event in events(folder) if isinstance(event, Warned)] == expected
-
-
-def test_a_stage_changes_hparams_and_may_reset(tmp_path):
-    stage = some_stage(at=2, hparams={"samples_per_prompt": 8}, reset_reference=True, optimizer="clear")
-    run_in(tmp_path / "run", replace(PLAN, steps=4, stages=(stage,), reset=some_resets()))
-    seen = events(tmp_path / "run")
-    assert [e.step for e in seen if isinstance(e, StageEntered)] == [2]
-    assert [(e.step, e.reason, e.optimizer) for e in seen if isinstance(e, ReferenceReset)] == [
-        (2, "stage", "clear")
-    ]
-    per_group = [
-        e.rollout_stats.rollouts // (e.rollout_stats.draws + e.rollout_stats.surplus)
-        for e in seen
-        if isinstance(e, Stepped)
-    ]
-    assert per_group == [4, 4, 8, 8]
 
 
 def test_without_kl_no_reference_exists(tmp_path):

@@ -72,11 +72,8 @@ def build_session(
     """Plan, tasks, engine, judge, learner and renderer around the model of a directory or hub id.
 
     `tokenizer` is where the tokenizer lies if not beside the model, as with a run's checkpoints. A reference is held
-    where the plan needs one, unless said otherwise.
-
-    Raises:
-        ModelError: the model or its tokenizer cannot be used.
-        RecipeError: the response limit does not fit into the model's context.
+    where the plan needs one, unless said otherwise. Raises ModelError where model or tokenizer cannot be used,
+    RecipeError where the response limit does not fit into the model's context.
     """
     import torch
     from transformers.utils.logging import disable_progress_bar
@@ -147,8 +144,7 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
 def check_sandbox(config: RunConfig) -> str:
     """Check that the recipe's programs can be run here; what the tier leaves open, in words, "" for nothing.
 
-    Raises:
-        SandboxError: there is no sandbox that the recipe allows; the sentence says how to get one.
+    Raises SandboxError where there is no sandbox that the recipe allows; the sentence says how to get one.
     """
     spec = verifier_spec(config)
     if not any(resolve(request).domain == "code" for request in data_requests(config)) and not any(
@@ -162,9 +158,8 @@ def check_sandbox(config: RunConfig) -> str:
 def build_tasks(config: RunConfig) -> Mixture:
     """The mixture a recipe trains on.
 
-    Raises:
-        RecipeError: an unknown task, a level that it does not have, or fewer problems than the recipe asks for.
-        DataError: a data set that is not prepared.
+    Raises RecipeError for an unknown task, a level that it does not have, or fewer problems than the recipe asks
+    for, DataError for a data set that is not prepared.
     """
     require_prepared(data_requests(config), data_folder(config))
     tasks = _mixture(config, derive(config.seed, "data"), {}, config.instruction)
@@ -225,10 +220,8 @@ def _mixture(
 def settled(config: RunConfig) -> RunConfig:
     """The recipe with thread count and device said, as the bits of a result depend on them.
 
-    Raises:
-        MissingError: the backend is not installed.
-        ClusterError: no cluster answers that could be asked for its GPUs.
-        RecipeError: the device cannot be used on this machine.
+    Raises MissingError where the backend is not installed, ClusterError where no cluster answers that could be asked
+    for its GPUs, RecipeError where the device cannot be used on this machine.
     """
     if config.backend == "ray":
         from prorl.cluster.settings import require_packages
@@ -239,11 +232,7 @@ def settled(config: RunConfig) -> RunConfig:
 
 
 def require_processors(config: RunConfig) -> None:
-    """Check the processes and threads of this machine against its processors; those of a cluster are its own matter.
-
-    Raises:
-        RecipeError: there are more than it could ever run.
-    """
+    """Raises RecipeError for more processes and threads than this machine could ever run, not a cluster's."""
     here = {"threads": config.threads if config.backend == "local" else 0}
     if config.backend == "local" or not config.cluster.judges:
         here["judge.workers"] = config.judge.workers
@@ -258,11 +247,7 @@ def require_processors(config: RunConfig) -> None:
 
 
 def device_of(config: RunConfig) -> torch.device:
-    """Where tensors lie.
-
-    Raises:
-        ClusterError, RecipeError: as `settled`.
-    """
+    """Where tensors lie; raises ClusterError and RecipeError as `settled`."""
     import torch
 
     if config.device == "auto":
@@ -411,7 +396,7 @@ def _judge_maker(config: RunConfig) -> Callable[[], LocalJudge]:
 
 
 def _everywhere(source: str | Path) -> str:
-    """A directory by a name that other processes know too; a hub id as it is."""
+    """A directory by a name that other processes know; a hub id as it is."""
     return str(Path(source).absolute()) if Path(source).is_dir() else str(source)
 
 

@@ -1,9 +1,8 @@
 """The algorithm: one prolonged run of ProRL v2, top to bottom.
 
-Nothing is in flight at the top of the loop. With `max_staleness` the rollouts of the next step may have been sampled
-already, and are dropped unless nothing happens there. What happens between two steps (commands, validation,
-decisions, checkpoint) depends on plan, state and the operator's commands alone, so a run resumed from a checkpoint
-goes on as if never stopped.
+Nothing is in flight at the top of the loop, at most the next step's rollouts are in hand (`max_staleness`). What
+happens between two steps (commands, validation, decisions, checkpoint) depends on plan, state and the operator's
+commands alone, so a run resumed from a checkpoint goes on as if never stopped.
 """
 
 from __future__ import annotations
@@ -127,11 +126,7 @@ def train(run: Run) -> RunState:
 
 
 def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
-    """Sample what the step that begins with this state learns from.
-
-    Raises:
-        WaitEnded: somebody asked to stop while verifiers were out.
-    """
+    """Sample what the step that begins with this state learns from; WaitEnded if somebody asks to stop meanwhile."""
     hparams = hparams_now(run.plan, state)
     return collect(
         run.session.worker(run.wait),
@@ -160,15 +155,14 @@ def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> Rollo
     So no decision meets older samples. As nothing is saved with rollouts in hand unless something happened, a run
     goes on from a checkpoint as one that is resumed from it does.
     """
-    state = run.state
-    if ahead is None or state == before:
+    if ahead is None or run.state == before:
         return ahead
     stats = ahead.rollout_stats
     text = (
         f"{stats.rollouts} responses of {stats.sampled_tokens} tokens that had been sampled ahead are "
         "dropped, as something happened between the steps; their draws come again"
     )
-    run.event_log.record(Warned(step=state.step, text=text))
+    run.event_log.record(Warned(step=run.state.step, text=text))
     return None
 
 

@@ -74,8 +74,7 @@ def resume_run(
 ) -> RunState:
     """Take a run up again from its newest good checkpoint, under the recipe it was started with.
 
-    `overrides` may change the runtime settings: checkpoints, deadlines, guards, and where it is computed. `after` is
-    for the journal: how the process before this one ended, where that was no end that was meant.
+    `overrides` may change its runtime settings. `after` is for the journal: how the process before ended, if badly.
     """
     interrupt = interrupt or Interrupt(console.say)
     with RunStore.open(folder, report=console.say, interrupt=interrupt) as store:

@@ -83,8 +83,7 @@ def _sandbox(as_json: bool) -> None:
         (one.name, "ok" if one.works else "missing", one.detail, one.cost) for one in report.findings
     )
     columns = ("piece", "state", "found", "what its lack costs")
-    tier = f"programs of models run at tier {report.tier} (docs/sandbox.md)"
-    notes = () if report.tier is None else (tier,)
+    notes = (f"programs of models run at tier {report.tier} (docs/sandbox.md)",) if report.tier else ()
     show([Table(title="sandbox", columns=columns, rows=rows, notes=notes)], as_json)
     if report.tier is None:
         fail("programs of models cannot be run safely here; docs/sandbox.md says how to change that")
@@ -98,9 +97,8 @@ def _tables(found: list[Finding], planned: Placement | None) -> list[Table]:
         rows = tuple((one.name, "ok" if one.fits else "does not fit", one.detail) for one in found)
         tables.append(Table(title="cluster", columns=("piece", "state", "found"), rows=rows))
     if planned:
-        sampling = {**planned.sampling, "key-value cache": planned.cache}
         parts = {
-            "sampling, per GPU": sampling,
+            "sampling, per GPU": {**planned.sampling, "key-value cache": planned.cache},
             "learning, per GPU": planned.learning,
             "host, per node": planned.node,
         }

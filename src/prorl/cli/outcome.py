@@ -37,10 +37,10 @@ AsJson = Annotated[bool, Option("--json", help="Print tables as JSON: shares as 
 
 
 class Program(TyperGroup):
-    """All commands; an expected failure of one is a sentence on standard error and an exit status."""
+    """All commands."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
+        """Run a command; an expected failure is a sentence on standard error and an exit status."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -61,11 +61,7 @@ def changes_to(overrides: Sequence[str] | None, backend: str | None, address: st
 
 
 def run_at(origin: str) -> tuple[Path, int | None]:
-    """The run directory and the step of `RUN@STEP`; no step where only RUN is said.
-
-    Raises:
-        ProrlError: what follows the @ is no number.
-    """
+    """The run directory and the step of `RUN@STEP`; no step where only RUN is said."""
     name, at, step = origin.rpartition("@")
     if not at:
         return run_folder(Path(step)), None
@@ -103,7 +99,7 @@ def say(sentence: str) -> None:
 
 
 class _Output(io.TextIOWrapper):
-    """Text output for as long as somebody reads it, and then to nobody without an error."""
+    """Text output that goes to nobody, without an error, once its reader has ended."""
 
     def write(self, text: str, /) -> int:
         self._outlive(super().write, text)

@@ -88,8 +88,7 @@ def creativity(
     corpus: Annotated[
         list[Path] | None,
         Option(
-            help="What to compare with: .txt, .jsonl (field text), .parquet (column text), or a folder of these; "
-            "may be repeated. Default: what the run's tiny base was warmed up on."
+            help=".txt, .jsonl or .parquet (field text), or a folder; default: what the base was warmed up on."
         ),
     ] = None,
     name: Annotated[str | None, Option(help="Which evaluation of the run.")] = None,
