@@ -121,7 +121,10 @@ BAD_MODELS = {  # what becomes of files: no longer there, other bytes, or change
     "no weights": ({"model.safetensors": None}, "model.safetensors"),
     "no tokenizer": ({"tokenizer.json": None}, "tokenizer.json"),
     "a tokenizer without an end": ({"tokenizer_config.json": without_end}, "no end-of-sequence token"),
-    "weights that are cut short": ({"model.safetensors": lambda whole: whole[:-1000]}, "cannot load the model"),
+    "weights that are cut short": (
+        {"model.safetensors": lambda whole: whole[:-1000]},
+        "cannot load the model",
+    ),
     "no tokenizer at all": ({"tokenizer.json": None, "tokenizer_config.json": None}, "tokenizer"),
     "a config that is a list": ({"config.json": b"[1, 2]"}, "cannot load"),
     "a config of no model": ({"config.json": b"{}"}, "cannot load"),
