@@ -18,6 +18,7 @@ from prorl.run.checkpoint import commit, prune, read_manifest
 from prorl.run.journal import read_journal
 from prorl.run.layout import hold_lock, is_born
 from prorl.run.store import RunStore
+from support.commands import files_limited_to
 
 CONFIG = {"seed": 1, "model": {"layers": 2}}
 
@@ -219,7 +220,7 @@ def test_a_failed_write_leaves_nothing(store, error, raised, said):
     assert hidden(store) == []
 
 
-def test_a_full_disk_leaves_nothing_and_says_so(store, files_limited_to):
+def test_a_full_disk_leaves_nothing_and_says_so(store):
     train(store, 1)
     with files_limited_to(2000), pytest.raises(StorageError, match="free some space"):
         write(store, 2, {}, lambda folder: (folder / "big").write_bytes(b"x" * 10_000))

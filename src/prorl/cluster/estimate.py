@@ -1,12 +1,14 @@
-"""What a recipe asks of a machine or a cluster: tokens, memory, disk, and its placement on GPUs."""
+"""What a recipe asks of a machine or a cluster: tokens, memory, disk, its placement on GPUs, and if it finds them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
+from pathlib import Path
 
 import yaml
 
+from prorl.build import data_folder, data_requests, device_of, settled
 from prorl.cluster.capacity import (
     ADAM_MOMENTS,
     FLOAT32,
@@ -26,13 +28,16 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
+from prorl.cluster.settings import cluster_settings, require_packages
+from prorl.cluster.survey import Finding, findings, host_memory, installed, room, survey
 from prorl.config.checks import shape_of
 from prorl.config.recipe import RecipeError, to_json
 from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan, hparams_at, make_plan
-from prorl.data import data_folder, data_requests
-from prorl.envs.datasets.prepare import describe_needs
+from prorl.envs.datasets.prepare import describe_needs, require_prepared
+from prorl.envs.errors import ProrlError
 from prorl.envs.registry import make_task
+from prorl.run.process import machine_memory
 from prorl.types import HParams
 
 
@@ -163,20 +168,64 @@ def asked_placement(
     )
 
 
-def require_memory(config: RunConfig, plan: Plan) -> None:
+def examine(
+    config: RunConfig | None, recipe: str | None, address: str | None, run: Path, *, place: bool
+) -> tuple[list[Finding], Placement | None]:
+    """Check a cluster, and what a recipe needs of it; with `place`, its placement on the cluster's GPUs too.
+
+    Raises:
+        MissingError: Ray or vLLM is not installed.
+        ClusterError: as `survey`.
+        RecipeError, PlacementError: as `asked_placement`.
+    """
+    require_packages()
+    nodes = survey(config.cluster.address if config else address, run)
+    found = list(findings(nodes, installed()))
+    if config is None or recipe is None:
+        return found, None
+    found += data_findings(config, recipe)
+    if not place:
+        return found, None
+    config = settled(config)
+    wanted = cluster_settings(config, device_of(config).type)
+    found.append(room(nodes, wanted, claimed=config.cluster.address is not None))
+    memory = [gpu for node in nodes for gpu in node.devices]
+    if wanted.device != "cuda" or not memory:
+        return found, None
+    largest = max(node.gpus for node in nodes)
+    needed = ceil(sum(wanted.places) / largest) if largest else 1
+    planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
+    beside = min(largest, sum(wanted.places))
+    found.append(host_memory(nodes, sum(planned.node.values()) / GIB, gpus=beside))
+    return found, planned
+
+
+def data_findings(config: RunConfig, recipe: str) -> list[Finding]:
+    """Whether the recipe's data sets, if any, are prepared where this machine looks for them."""
+    requests, folder = data_requests(config), data_folder(config)
+    fits, detail = True, f"{len(requests)} data sets, prepared in {folder}"
+    try:
+        require_prepared(requests, folder, recipe)
+    except ProrlError as error:
+        fits, detail = False, str(error)
+    return [Finding(name="data", fits=fits, detail=detail)] if requests else []
+
+
+def require_memory(config: RunConfig) -> None:
     """Check that one process could hold what the learner keeps; for a cluster `prorl doctor` says it.
 
     Raises:
         RecipeError: its device has less memory.
     """
-    from prorl.build import device_memory, device_of
+    import torch
 
     size = model_size(config) if config.backend == "local" else None
     if size is None:
         return
-    needed = sum(learner_state(size, reference=plan.needs_reference).values())
+    needed = sum(learner_state(size, reference=make_plan(config).needs_reference).values())
     device = device_of(config)
-    there = device_memory(device)
+    cuda = device.type == "cuda"
+    there = torch.cuda.get_device_properties(device).total_memory if cuda else machine_memory()[0]
     if needed > there:
         raise RecipeError(
             f"the learner needs {_gib(needed)} for weights, gradients and optimizer, and {device} has {_gib(there)} "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 
 Device = Literal["cpu", "cuda"]
@@ -32,6 +33,17 @@ class ClusterSettings:
         """GPUs of every place, none over two nodes; on CPUs, as many times `threads`. The ranks' come first."""
         ranks = (1,) * self.learners
         return ranks if self.colocate else ranks + (self.tensor_parallel,) * self.engines
+
+
+def cluster_settings(config: RunConfig, device: str) -> ClusterSettings:
+    """Where a recipe with `backend: ray` wants its processes; `device` is the type of the one that it settled on."""
+    places = {"address", "learners", "engines", "judges", "room_deadline", "tensor_parallel", "colocate"}
+    return ClusterSettings(
+        **config.cluster.model_dump(include=places),
+        device="cuda" if device == "cuda" else "cpu",
+        threads=config.threads,
+        judge_workers=config.judge.workers,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

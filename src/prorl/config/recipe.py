@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml import MarkedYAMLError, YAMLError
 
-from prorl.config.checks import contradictions
+from prorl.config.checks import contradictions, no_room
 from prorl.config.schema import FORMS, RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
 
@@ -75,6 +75,14 @@ def check(data: Mapping[Any, Any], source: str) -> RunConfig:
     for problem in contradictions(config):
         raise RecipeError(f"{source}: {problem}")
     return config
+
+
+def require_room(config: RunConfig, context: int) -> None:
+    """Raises RecipeError where no prompt fits beside a response of the longest limit into a model's context."""
+    stages = (stage.set.get("sampling.response_limit", 0) for stage in config.stages)
+    longest = max((config.sampling.response_limit, *stages))
+    if longest >= context:
+        raise RecipeError(no_room(longest, context))
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:

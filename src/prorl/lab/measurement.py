@@ -17,10 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from prorl import build
-from prorl.build import Session
+from prorl.build import Session, check_sandbox
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
-from prorl.data import check_sandbox
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
@@ -37,16 +36,18 @@ from prorl.lab.evals.evaluation_store import (
     model_file,
     models,
     outsider,
+    questions,
     read_evaluation,
     slug,
     step_name,
     step_of,
     write_evaluation,
 )
+from prorl.lab.evals.problems import Part, ProblemResult, ask_problems
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import Part, ProblemResult, VerifierError, ask_problems, questions
+from prorl.rollout.validation import VerifierError
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder

@@ -20,6 +20,7 @@ from prorl.lab.evals.comparison import (
 )
 from prorl.lab.evals.creativity import Creativity, Estimate, Responses
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, Subject, evaluations, read_evaluation, step_of
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
     MEAN,
     answered_only,
@@ -30,7 +31,7 @@ from prorl.lab.evals.statistics import (
     voting,
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
-from prorl.rollout.validation import Part, ProblemResult, unanswered_share
+from prorl.rollout.validation import unanswered_share
 
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of an evaluation that a page averages over; difficulty levels have figures of their own."""

@@ -31,7 +31,7 @@ from prorl.lab.evals.creativity import (
     write_creativity,
 )
 from prorl.lab.evals.evaluation_store import Evaluation
-from prorl.rollout.validation import ProblemResult
+from prorl.lab.evals.problems import ProblemResult
 from support.evaluations import evaluation as evaluation_of
 from support.evaluations import kept, result
 

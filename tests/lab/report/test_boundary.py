@@ -12,9 +12,9 @@ from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.families.numbers import LinearEquation
 from prorl.lab.evals.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
+from prorl.lab.evals.problems import Kept
 from prorl.lab.report.boundary import boundary_sections, measured, trained_levels
 from prorl.lab.report.page import section_json
-from prorl.rollout.validation import Kept
 from support.evaluations import evaluation, result, results, voted
 
 HOSTILE = '</script><img src=x onerror=alert(1)><a href="javascript:x">'

@@ -27,8 +27,8 @@ import numpy as np
 
 from prorl.algo.pass_at_k import Array
 from prorl.envs.seeds import derive
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import MEAN, bootstrap_means, grouped, mean_over_domains, percentiles, rates
-from prorl.rollout.validation import Part, ProblemResult
 
 SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost
 LEVEL = 0.05  # the p-value must agree with the 95 % interval, which has no width where a few problems agree

@@ -33,8 +33,8 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, encode_json, write_atomic
 from prorl.envs.seeds import derive, purpose
 from prorl.lab.evals.evaluation_store import Evaluation
+from prorl.lab.evals.problems import KEPT, ProblemResult
 from prorl.lab.evals.statistics import MEAN, curve, grouped
-from prorl.rollout.validation import KEPT, ProblemResult
 
 DEPTH = 16  # words to which a match is followed
 KINDS = (".txt", ".jsonl", ".parquet")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
@@ -19,7 +19,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
-from prorl.rollout.validation import ProblemResult, Questions
+from prorl.envs.mixture import Mixture
+from prorl.envs.types import Problem
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.run.checkpoint import tidy
 from prorl.run.layout import EVALS, LOCK, hold_lock
 from prorl.types import Sampling
@@ -58,7 +60,7 @@ class Evaluation(Subject):
 class Asked:
     """The questions of an evaluation, and how responses to them are sampled."""
 
-    questions: Questions
+    questions: Mapping[Part, Sequence[Problem]]  # those of levels are by task and level, equally many of each
     sizes: Mapping[str, int]  # by part, as the recipe says
     samples: int  # per problem
     sampling: Sampling
@@ -82,6 +84,22 @@ class Asked:
             "seed": self.seed,
             "problems": digest.hexdigest(),
         }
+
+
+def questions(
+    tasks: Mixture, *, per_domain: int, ood: int, per_level: int
+) -> Mapping[Part, Sequence[Problem]]:
+    """`per_domain` problems of each domain, `ood` out of each, `per_level` of each level of the default levels.
+
+    Parts without problems are left out. Raises ValueError where a domain has fewer distinct problems.
+    """
+    names = tasks.levelled_tasks() if per_level else ()
+    asked: dict[Part, Sequence[Problem]] = {
+        "test": tasks.validation_problems("test", per_domain) if per_domain else (),
+        "ood": tasks.validation_problems("ood", ood) if ood else (),
+        "levels": tuple(problem for name in names for problem in tasks.level_problems(name, per_level)),
+    }
+    return {part: problems for part, problems in asked.items() if problems}
 
 
 def write_evaluation(path: Path, evaluation: Evaluation) -> None:

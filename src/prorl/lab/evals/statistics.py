@@ -14,12 +14,15 @@ from typing import TypeVar
 import numpy as np
 
 from prorl.algo.pass_at_k import Array, pass_rates
+from prorl.config.schema import MOST
+from prorl.envs.errors import ProrlError
 from prorl.envs.seeds import derive
-from prorl.rollout.validation import ProblemResult
+from prorl.lab.evals.problems import ProblemResult
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
+DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
 MEAN = "mean"  # the row over all domains
 DRAWS = 200  # votes of k responses per problem: the error of a mean over 100 problems is below half a point
 
@@ -42,6 +45,21 @@ def powers_up_to(largest: int) -> tuple[int, ...]:
     (1, 2, 4, 8, 12)
     """
     return (*(2**power for power in range((largest - 1).bit_length())), largest)
+
+
+def read_ks(text: str) -> tuple[int, ...]:
+    """`1,4,16` as it stands, or `16` as the powers of two up to it.
+
+    Raises:
+        ProrlError: not numbers from 1 up to MOST, in ascending order.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)
+    if len(ks) < len(parts) or list(ks) != sorted(set(ks)) or ks[0] < 1 or ks[-1] > MOST:
+        raise ProrlError(
+            f"--k {text[:20]}: say one number, or several in ascending order, as in --k 1,4,16, and none above {MOST}"
+        )
+    return ks if len(ks) > 1 else powers_up_to(ks[0])
 
 
 def grouped(items: Iterable[Item], by: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -15,6 +15,7 @@ from prorl.lab import results
 from prorl.lab.evals.comparison import Move, differences, patterns
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import Curve, curve, grouped, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
 from prorl.lab.report.drawing import Drawn, Trace
@@ -22,7 +23,7 @@ from prorl.lab.report.page import Section, bullets, paragraph, preformatted, tab
 from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
-from prorl.rollout.validation import Part, ProblemResult, unanswered_share
+from prorl.rollout.validation import unanswered_share
 from prorl.run.layout import CONFIG, EVALS
 
 CREATIVITY = "creativity.json"  # beside the models of an evaluation

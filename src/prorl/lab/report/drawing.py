@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prorl.lab.evals.evaluation_store import BASE, Evaluation
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.tables import Figure
-from prorl.rollout.validation import Part, ProblemResult
 
 if TYPE_CHECKING:
     from prorl.lab.evals.statistics import Curve  # imports numpy, which the dashboard does without
