@@ -43,7 +43,7 @@ from prorl.lab.evals.evaluation_store import (
     step_of,
     write_evaluation,
 )
-from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
+from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
 from prorl.rollout.validation import Part, ProblemResult, VerifierError, ask_problems, questions
@@ -194,7 +194,7 @@ def evaluate(
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
     if before is None:
         return rate_tables(after, ks)
-    return evaluation_tables(Pair(base=before, trained=after), middle, ks)
+    return evaluation_tables(Pair(base=before, trained=after, between=middle), ks)
 
 
 def find(name: str, console: Console) -> Source:
@@ -225,11 +225,9 @@ def base_of(store: RunStore) -> Source:
 
 def between(folder: Path, base: Evaluation, trained: Evaluation) -> Evaluation | None:
     """The checkpoint in an evaluation nearest to half of the way from `base` to `trained`, if any lies on it."""
-    if base.step is None or trained.step is None:
-        return None
-    start, end = base.step, trained.step
-    steps = {step: path for path in models(folder) if (step := step_of(path)) and start < step < end}
-    return read_evaluation(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
+    steps = {step: path for path in models(folder) if (step := step_of(path))}
+    step = halfway(steps, base, trained)
+    return None if step is None else read_evaluation(steps[step])
 
 
 def require_free_gpus(source: Source, config: RunConfig) -> None:

@@ -90,7 +90,7 @@ def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
 
 def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_path):
     moved = shown(tmp_path, BASE, replace(LAST, model="Qwen", step=None))["moved"]
-    assert [table.title for table in moved.tables] == ["Who solves what, per task"]
+    assert [table.title for table in moved.tables] == ["Who solves what in 16 tries"]
     assert "Not measured" in measured(tmp_path)
 
 

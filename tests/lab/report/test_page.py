@@ -147,7 +147,7 @@ def test_the_base_is_grey_and_first_the_last_checkpoint_last_at_the_end_of_the_s
 
 
 def test_a_band_goes_along_the_upper_ends_and_back_along_the_lower_ones():
-    line = curve("", PROBLEMS, (1, 4, 16))
+    line = curve(PROBLEMS, (1, 4, 16))
     band, drawn_line = curve_traces(drawn([BASE])[0], line, 1)
     assert band["x"] == [1, 4, 16, 16, 4, 1]
     assert band["y"] == [*line.high, *reversed(line.low)]

@@ -397,7 +397,7 @@ def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estima
     if not found:
         return None
     values_P1 = np.array([[value] for _, value in found])
-    index = curve("", [one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
+    index = curve([one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
     domains = grouped(found, lambda one: one[0].domain).values()
     mean = fmean(fmean(value for _, value in of_domain) for of_domain in domains)
     return Estimate(problems=len(found), mean=mean, low=index.low[0], high=index.high[0])

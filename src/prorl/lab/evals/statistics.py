@@ -33,8 +33,6 @@ by_level: Callable[[ProblemResult], int] = attrgetter("level")
 class Curve:
     """pass@k (or maj@k) over a set of problems, with a 95 % bootstrap interval over problems at every k."""
 
-    label: str
-    problems: int
     ks: tuple[int, ...]
     rates: tuple[float, ...]
     low: tuple[float, ...]
@@ -68,7 +66,6 @@ def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
 
 
 def curve(
-    label: str,
     problems: Sequence[ProblemResult],
     ks: Sequence[int],
     *,
@@ -80,7 +77,7 @@ def curve(
     domains = [problem.domain for problem in problems]
     ends = percentiles(bootstrap_means(values, seed=seed, strata=domains))
     means, low, high = map(tuple, (mean_over_domains(values, domains), *(end.tolist() for end in ends)))
-    return Curve(label=label, problems=len(problems), ks=tuple(ks), rates=means, low=low, high=high)
+    return Curve(ks=tuple(ks), rates=means, low=low, high=high)
 
 
 def mean_rates(problems: Sequence[ProblemResult], ks: Sequence[int]) -> list[float]:

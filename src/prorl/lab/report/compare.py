@@ -62,8 +62,8 @@ def _together(cells: Sequence[Cell]) -> Cell:
     if len(values) < len(cells):
         return Several(cells=tuple(cells))
     low, high = t_interval(values)
-    each = tuple(Number(value=one.value, form=one.form) for one in numbers)
-    return Several(cells=each, mean=Number(value=fmean(values), low=low, high=high, form=numbers[0].form))
+    each = tuple(Number(one.value, one.form) for one in numbers)
+    return Several(cells=each, mean=Number(fmean(values), numbers[0].form, low=low, high=high))
 
 
 def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
@@ -122,7 +122,7 @@ def _validation(found: Sequence[Validated | None]) -> Rows:
     yield "after step", _numbers(COUNT, found, lambda one: one.step)
     yield "pass@1", _numbers(SHARE, found, lambda one: one.score)
     for domain in dict.fromkeys(domain for one in found if one for domain in one.domains):
-        yield domain, [_number(SHARE, one.domains.get(domain) if one else None) for one in found]
+        yield domain, [Number(one.domains.get(domain) if one else None, SHARE) for one in found]
 
 
 def _decisions(runs: Sequence[RunHistory]) -> Rows:
@@ -159,8 +159,4 @@ def _measured(runs: Sequence[Gains | None]) -> Rows:
 
 def _numbers(form: str, items: Sequence[T | None], read: Callable[[T], float | None]) -> list[Number]:
     """What is read from every item; blank where there is none."""
-    return [_number(form, None if one is None else read(one)) for one in items]
-
-
-def _number(form: str, value: float | None) -> Number:
-    return Number(value=value, form=form)
+    return [Number(None if one is None else read(one), form) for one in items]
