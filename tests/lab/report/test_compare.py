@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from prorl.lab.report.compare import Compared, comparison
+from prorl.lab.report.compare import comparison
 from prorl.lab.report.curves import repetitions, t_interval
 from prorl.lab.results import Pair, gains
 from prorl.lab.tables import Number, Several
@@ -13,8 +13,7 @@ from support.stories import evaluation, history, recipe, result, story
 
 
 def tables(*stories, found=()):
-    runs = [Compared(name=str(at), run=one, gains=found if at == 0 else ()) for at, one in enumerate(stories)]
-    return comparison(runs)
+    return comparison(stories, [found, *[()] * (len(stories) - 1)])
 
 
 def compared(*stories, found=()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import TypeVar
 
@@ -24,24 +24,17 @@ Rows = Iterator[tuple[str, Sequence[Cell]]]
 """What is compared, and a cell for every run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One run and its evaluations."""
-
-    name: str
-    run: RunHistory
-    gains: Sequence[Gains] = ()
-
-
-def comparison(runs: Sequence[Compared]) -> list[Table]:
-    """All that is compared, a table per topic; all have the same columns.
+def comparison(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]] = ()) -> list[Table]:
+    """All that is compared, a table per topic; all have the same columns. `gains` are of each run's evaluations.
 
     Runs that differ only in their seed share a column: a mean with Student's interval over the seeds, and each value.
     """
-    groups = repetitions([one.run.config for one in runs])
-    columns = ("", *(", ".join(runs[at].name for at in group) for group in groups))
+    groups = repetitions([run.config for run in runs])
+    alike = Counter(run.name for run in runs)
+    names = [run.name if alike[run.name] == 1 else str(run.folder) for run in runs]
+    columns = ("", *(", ".join(names[at] for at in group) for group in groups))
     tables = []
-    for title, found in _topics(runs):
+    for title, found in _topics(runs, gains):
         rows = tuple(
             (name, *(_together([cells[at] for at in group]) for group in groups)) for name, cells in found
         )
@@ -66,8 +59,7 @@ def _together(cells: Sequence[Cell]) -> Cell:
     return Several(cells=each, mean=Number(fmean(values), numbers[0].form, low=low, high=high))
 
 
-def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
-    runs = [one.run for one in compared]
+def _topics(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]]) -> Iterator[tuple[str, Rows]]:
     yield "recipe", _recipes(runs)
     yield "run", _work(runs)
     validations = [run.of(Validated) for run in runs]
@@ -81,7 +73,7 @@ def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
         yield "last validation in common", _validation([of_run[common] for of_run in steps])
     yield "decisions", _decisions(runs)
     yield f"mean of the last {RECENT} steps", _end(runs)
-    found = [{gain.title: gain for gain in one.gains} for one in compared]
+    found = [{gain.title: gain for gain in of_run} for of_run in gains]
     for title in dict.fromkeys(title for of_run in found for title in of_run):
         yield title, _measured([of_run.get(title) for of_run in found])
 

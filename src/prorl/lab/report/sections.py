@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prorl.envs.files import write_atomic
 from prorl.lab.report.boundary import boundary_sections, measured
+from prorl.lab.report.compare import comparison
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.page import Section, page
 from prorl.lab.report.rollouts import rollout_section
@@ -26,6 +27,8 @@ def sections(runs: Sequence[RunHistory]) -> list[Section]:
         for section in (*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run))
     ]
     summary = summary_section(runs, measured=[measured(run.folder) for run in runs])
+    if len(runs) > 1:
+        summary = replace(summary, tables=tuple(comparison(runs)))
     return [summary, *curve_sections(runs), *stored, recipe_section(runs)]
 
 

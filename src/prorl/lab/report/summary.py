@@ -34,15 +34,8 @@ def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ())
         fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", html)
         for run, html in zip(runs, told, strict=True)
     )
-    facts = [{name: value for name, value, _ in _facts(run)} for run in runs]
-    names = tuple(dict.fromkeys(name for of_run in facts for name in of_run))
-    rows = tuple(
-        (run.name, str(run.config.get("seed", "")), run.health, *map(of_run.get, names))
-        for run, of_run in zip(runs, facts, strict=True)
-    )
-    table = Table(title="", columns=("run", "seed", "health", *names), rows=rows)
     html = seeds + "".join(folds) + paragraph(colours, tone="soft")
-    return Section(key="summary", title="Summary", html=html, tables=(table,))
+    return Section(key="summary", title="Summary", html=html)
 
 
 def _one(run: RunHistory, worked: str) -> str:
