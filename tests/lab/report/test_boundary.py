@@ -91,7 +91,7 @@ def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
 def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_path):
     moved = shown(tmp_path, BASE, replace(LAST, model="Qwen", step=None))["moved"]
     assert [table.title for table in moved.tables] == ["Who solves what in 16 tries"]
-    assert "Not measured" in measured(tmp_path)
+    assert "Not measured" in measured(tmp_path).html
 
 
 def test_a_model_that_did_not_change_has_not_moved_the_boundary(tmp_path):
@@ -229,7 +229,7 @@ def test_every_section_is_plain_json(sections):
 def test_the_interval_of_a_gain_is_the_same_all_over_the_page(sections, tmp_path):
     found = re.findall("95 % interval ([^ ]+ to [^ ,;.]+)", sections["pass"].html)
     assert len(found) == 4
-    assert all(interval in measured(tmp_path) for interval in found)
+    assert all(interval in measured(tmp_path).html for interval in found)
 
 
 # -- the creativity index

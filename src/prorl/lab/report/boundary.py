@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,7 +19,7 @@ from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluation
 from prorl.lab.evals.statistics import Curve, by_level, curve, grouped, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
 from prorl.lab.report.drawing import Drawn, Trace
-from prorl.lab.report.page import Section, bullets, paragraph, preformatted, tables_html
+from prorl.lab.report.page import Section, bullets, paragraph, preformatted
 from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
@@ -46,6 +47,7 @@ ANSWERED = (
 HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
 Curves = Sequence[tuple[Drawn, Curve]]
+Draw = Callable[[Sequence[ProblemResult]], Curve]
 Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
 
@@ -73,10 +75,11 @@ class Shown:
         """A section about it."""
         return Section(key=f"{self.key}-{key}", title=f"{title}{self.suffix}", html=html, **content)
 
-    def curves(self, part: Part, **about: str) -> Curves:
-        """pass@k of every model on its problems of a part, all or those of a domain."""
+    def curves(self, part: Part, draw: Draw | None = None, **about: str) -> Curves:
+        """A curve of every model on its problems of a part, all or those of a domain or task; pass@k by default."""
+        draw = draw or partial(curve, ks=self.ks)
         asked = ((model, model.of(part, **about)) for model in self.models)
-        return [(model, curve(problems, self.ks)) for model, problems in asked if problems]
+        return [(model, draw(problems)) for model, problems in asked if problems]
 
     def figure(self, key: str, rate: str, about: str, note: str, curves: Mapping[str, Curves]) -> Figure:
         """Curves of a rate by k (`pass@k`, `maj@k`), in panels by their names."""
@@ -84,21 +87,18 @@ class Shown:
         return drawing.curves_figure((f"{self.key}-{key}", f"{rate}, {about}", note), curves, *axes)
 
 
-def measured(folder: Path) -> str:
-    """Whether training worked, as safe HTML: the newest checkpoint against the base in the run's largest evaluation.
-
-    Its problems steer nothing in a run. It reads Parquet, which a dashboard does not do in its own process.
-    """
+def measured(folder: Path) -> Section:
+    """Whether training worked: the newest checkpoint against the base in the run's largest evaluation."""
     try:
-        pairs = results.newest_pairs(folder)
+        pair = max(results.newest_pairs(folder), key=lambda pair: pair.base.samples, default=None)
+        if pair is None:
+            missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
+            html, tables = paragraph(missing, tone="soft"), []
+        else:
+            html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     except StorageError as error:
-        return paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
-    if not pairs:
-        missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
-        return paragraph(missing, tone="soft")
-    pair = max(pairs, key=lambda pair: pair.base.samples)
-    text, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
-    return text + tables_html(tables)
+        html, tables = paragraph(f"An evaluation cannot be read: {error}.", tone="warn"), []
+    return Section(key="measured", title="Did it work?", html=html, tables=tuple(tables))
 
 
 def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
@@ -325,10 +325,7 @@ def _level_section(shown: Shown, trained: Levels) -> list[Section]:
 
 def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -> Figure:
     note = f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained."
-    by_task: dict[str, Curves] = {}
-    for task in tasks:
-        asked = ((model, model.of("levels", task=task)) for model in shown.models)
-        by_task[task] = [(model, _by_level(problems, k)) for model, problems in asked if problems]
+    by_task = {task: shown.curves("levels", partial(_by_level, k=k), task=task) for task in tasks}
     figure = drawing.curves_figure(
         (f"{shown.key}-levels-{k}", f"Difficulty levels, pass@{k}", note),
         by_task,

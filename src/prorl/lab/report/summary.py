@@ -23,22 +23,20 @@ DEEP = 9  # levels of nesting; no recipe has more
 LINEAGE = "Reference lineage"
 
 
-def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
-    """The first part of a page; `measured` is what evaluations say, as safe HTML per run, where they were read."""
-    told = [_one(run, worked) for run, worked in zip(runs, measured or [""] * len(runs), strict=True)]
+def summary_section(runs: Sequence[RunHistory]) -> Section:
+    """The first part of a page."""
     if len(runs) == 1:
-        return Section(key="summary", title="Summary", html=told[0])
+        return Section(key="summary", title="Summary", html=_one(runs[0]))
     seeds = bullets(filter(None, (_seeds(group) for group in groups(runs))))
     colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
     folds = (
-        fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", html)
-        for run, html in zip(runs, told, strict=True)
+        fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", _one(run)) for run in runs
     )
     html = seeds + "".join(folds) + paragraph(colours, tone="soft")
     return Section(key="summary", title="Summary", html=html)
 
 
-def _one(run: RunHistory, worked: str) -> str:
+def _one(run: RunHistory) -> str:
     """One run in a minute."""
     marks = [mark.text for mark in reversed(run.marks)]
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
@@ -51,7 +49,6 @@ def _one(run: RunHistory, worked: str) -> str:
     parts = [
         paragraph(_trained(run)),
         f'<dl class="facts">{"".join(cards)}</dl>',
-        heading("Did it work?") + worked if worked else "",
         heading("What happened"),
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no command."),
         decided if marks else "",
