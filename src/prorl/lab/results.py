@@ -151,15 +151,14 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     """Pass rates of one model: of every part by task, and the mean over domains."""
     tables = []
     for part, title in PARTS.items():
-        problems = [problem for problem in evaluation.problems if problem.part == part]
-        rows: list[tuple[Cell, ...]] = []
-        for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)] if problems else []:
-            cells = (Number(rate, SHARE) for rate in mean_rates(members, ks))
-            rows.append((label, len(members), *cells))
-        if rows:
+        if problems := [problem for problem in evaluation.problems if problem.part == part]:
+            rows = tuple(
+                (label, len(members), *(Number(rate, SHARE) for rate in mean_rates(members, ks)))
+                for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)]
+            )
             columns = ("task", "problems", *(f"pass@{k}" for k in ks))
             name = f"{model_name(evaluation)}: {title} problems"
-            tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
+            tables.append(Table(title=name, columns=columns, rows=rows))
     return tables
 
 

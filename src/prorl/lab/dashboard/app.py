@@ -201,7 +201,6 @@ class _Server(uvicorn.Server):
 
 
 def _bound(host: str, port: int | None) -> socket.socket:
-    """A listening socket."""
     problem = ""
     for candidate in range(PORT, PORT + TRIED) if port is None else (port,):
         try:

@@ -310,7 +310,6 @@ def commands_section() -> Section:
 
 
 def _facts(seen: Glance, now: float) -> dict[str, str]:
-    """What is known of a run, as HTML by name."""
     word, about = _word(seen.health), seen.health.partition(" ")[2]
     bar = f'<progress aria-hidden="true" value="{seen.step}" max="{max(seen.steps, 1)}"></progress>'
     facts = {

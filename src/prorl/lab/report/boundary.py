@@ -244,8 +244,7 @@ def _hover(one: ProblemResult) -> str:
 
 
 def _depth(rate: float, samples: int) -> float:
-    """Solve rate on a binary scale; never solved is one step below once."""
-    return round(math.log2(max(rate, 0.5 / samples)), 3)
+    return round(math.log2(max(rate, 0.5 / samples)), 3)  # never solved is one step below once
 
 
 # -- answers
@@ -264,7 +263,6 @@ def _answer_section(shown: Shown) -> Section:
 
 
 def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) -> Curves:
-    """maj@k of every model on the problems on which all of them can vote."""
     votes = ((model, voting(model.of(part), *voters)) for model in shown.models)
     return [
         (model, curve(problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
@@ -274,7 +272,6 @@ def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) 
 
 
 def _outcome_table(models: Sequence[Drawn]) -> Table:
-    """What became of all responses, per domain and model."""
     rows: list[tuple[Cell, ...]] = []
     for part in PARTS:
         for domain in sorted({problem.domain for problem in models[0].of(part)}):
@@ -349,7 +346,6 @@ def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -
 
 
 def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
-    """The rate at every level, as a curve over levels instead of k's."""
     levels, members = zip(*sorted(grouped(problems, by_level).items()), strict=True)
     found = [curve(of_level, (k,)) for of_level in members]
     rates, low, high = zip(*((one.rates[0], one.low[0], one.high[0]) for one in found), strict=True)

@@ -47,7 +47,6 @@ def comparison(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]] = ()
 
 
 def _together(cells: Sequence[Cell]) -> Cell:
-    """The cells of a group's runs as one."""
     if len(cells) == 1:
         return cells[0]
     numbers = [cell for cell in cells if isinstance(cell, Number)]
@@ -139,7 +138,6 @@ def _end(runs: Sequence[RunHistory]) -> Rows:
 
 
 def _measured(runs: Sequence[Gains | None]) -> Rows:
-    """Base → trained, means over domains."""
     means = [{of_k.k: of_k for of_k in found.rows[-1].differences} if found else {} for found in runs]
     yield "after step", _numbers(COUNT, runs, lambda found: found.step)
     for k in dict.fromkeys(k for mean in means for k in mean):

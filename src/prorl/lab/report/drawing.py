@@ -129,7 +129,6 @@ def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
 
 
 def _on_ramp(place: float) -> str:
-    """The colour at `place` in [0, 1] of the ramp."""
     below = min(int(place * (len(RAMP) - 1)), len(RAMP) - 2)
     share = place * (len(RAMP) - 1) - below
     ends = ([int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in RAMP[below : below + 2])

@@ -172,7 +172,6 @@ def asset_path(name: str) -> Path:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data without numbers that JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

@@ -13,7 +13,7 @@ from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
 from prorl.lab.report.curves import Group, groups, t_interval
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
-from prorl.lab.tables import Table, count, duration, escape, points
+from prorl.lab.tables import Cell, Table, count, duration, escape, points
 from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
@@ -37,7 +37,6 @@ def summary_section(runs: Sequence[RunHistory]) -> Section:
 
 
 def _one(run: RunHistory) -> str:
-    """One run in a minute."""
     marks = [mark.text for mark in reversed(run.marks)]
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
     happened = ", ".join(count(number, kind) for kind, number in counts.items())
@@ -59,7 +58,6 @@ def _one(run: RunHistory) -> str:
 
 
 def _trained(run: RunHistory) -> str:
-    """One sentence: model, tasks, steps, time, rollouts."""
     model, tasks = run.config.get("model") or {}, list(map(str, run.config.get("tasks") or {}))
     more = f" and {len(tasks) - TASKS_NAMED} more" if len(tasks) > TASKS_NAMED else ""
     rollouts, tokens = (run.steps.total(f"rollout_stats.{name}") for name in ("rollouts", "sampled_tokens"))
@@ -117,7 +115,6 @@ def findings(run: RunHistory) -> list[str]:
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
-    """Means of the first and of the last finite values."""
     finite = [value for value in run.steps.get(name) if math.isfinite(value)]
     return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
 
@@ -182,14 +179,11 @@ def lineage_section(run: RunHistory) -> Section:
         f"no longer pulls back to an older one. {origin}"
     )
     last = ("hash", "on disk", "born at step", "policy of step")
-    rows = tuple(
-        (
-            *(one.name, one.reason.replace("_", " "), one.parent or "the base", one.optimizer),
-            *(one.hash[:12], run.condition(one), one.step, one.source_step),
-        )
-        for one in born
-    )
-    table = Table(title="", columns=("reference", "reason", "parent", "optimizer", *last), rows=rows)
+    rows: list[tuple[Cell, ...]] = []
+    for one in born:
+        told = (one.name, one.reason.replace("_", " "), one.parent or "the base", one.optimizer)
+        rows.append((*told, one.hash[:12], run.condition(one), one.step, one.source_step))
+    table = Table(title="", columns=("reference", "reason", "parent", "optimizer", *last), rows=tuple(rows))
     return Section(key="lineage", title=LINEAGE, html=text, tables=(table,))
 
 
