@@ -6,7 +6,7 @@ from prorl.lab.results import Pair, evaluation_tables, gain_tables, gains, newes
 from prorl.lab.tables import text
 from support.evaluations import evaluation as named
 from support.evaluations import result as solved
-from support.evaluations import results, voted
+from support.evaluations import results
 from support.stories import evaluation, keep, result
 
 BASE = evaluation([result(0, 0), result(1, 2), result(2, 4, domain="code", task="one_liner")], step=None)
@@ -121,13 +121,6 @@ def test_it_says_who_solves_what_and_a_part_without_votes_has_no_majority():
     assert found == ["all", "held-out", "4", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
     assert row(tables, "Pattern of each task", "t")[1:3] == ["held-out", "unclear"]
     assert row(tables, "Answers", "base")[4] == "–"
-
-
-def test_format_failures_are_shown_apart():
-    base = named("base", [voted({"a": (1, True), "b": (1, False)}, silent=6)])
-    last = named("step_000009", [voted({"a": (8, True)})], step=9)
-    tables = evaluation_tables(pair(base, last), (1, 8))
-    assert row(tables, "Answers", "base") == ["base", "75.0%", "0.0%", "50.0%", "50.0%", "9.0"]
 
 
 def test_levels_have_a_row_each():

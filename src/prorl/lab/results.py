@@ -152,13 +152,13 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     tables = []
     for part, title in PARTS.items():
         if problems := [problem for problem in evaluation.problems if problem.part == part]:
-            rows = tuple(
-                (label, len(members), *(Number(rate, SHARE) for rate in mean_rates(members, ks)))
-                for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)]
-            )
+            rows: list[tuple[Cell, ...]] = []
+            for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)]:
+                cells = (Number(rate, SHARE) for rate in mean_rates(members, ks))
+                rows.append((label, len(members), *cells))
             columns = ("task", "problems", *(f"pass@{k}" for k in ks))
             name = f"{model_name(evaluation)}: {title} problems"
-            tables.append(Table(title=name, columns=columns, rows=rows))
+            tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
     return tables
 
 
@@ -325,7 +325,10 @@ def creativity_tables(found: Creativity) -> list[Table]:
             cells: list[Cell] = []
             for model in names:
                 row = of_part.get((domain, model))
-                cells += (_estimate(row and row.index, ".2f"), _estimate(row and row.gain, "+.2f"))
+                cells += (
+                    _estimate(row.index if row else None, ".2f"),
+                    _estimate(row.gain if row else None, "+.2f"),
+                )
             rows.append((domain, cells[0], *cells[2:]))
         if rows:
             name = f"Creativity index ({lengths}): {title} problems"

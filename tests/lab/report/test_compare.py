@@ -132,6 +132,13 @@ def test_evaluations_are_the_means_over_domains():
     assert (cell.low, cell.high) == (0.25, 0.25)
 
 
+def test_runs_of_one_name_are_told_apart():
+    first, other = story(steps=7), story()
+    (table, *_) = tables(first, other)
+    assert table.columns == ("", str(first.folder), str(other.folder))
+    assert tables(first)[0].columns == ("", "nano")
+
+
 def test_a_run_that_has_not_begun_has_blanks():
     table = compared(story([]), story(history()))
     assert table["run", "steps"] == (None, 4)

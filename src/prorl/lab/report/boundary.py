@@ -69,7 +69,7 @@ class Shown:
             return None
         steps = {one.step: one for one in others if one.step is not None}
         middle = results.halfway(steps, base, others[-1])
-        return Pair(base=base, trained=others[-1], between=steps.get(middle))
+        return Pair(base=base, trained=others[-1], between=None if middle is None else steps[middle])
 
     def section(self, key: str, title: str, html: str, **content: Any) -> Section:
         """A section about it."""
@@ -89,15 +89,16 @@ class Shown:
 
 def measured(folder: Path) -> Section:
     """Whether training worked: the newest checkpoint against the base in the run's largest evaluation."""
+    tables: list[Table] = []
     try:
         pair = max(results.newest_pairs(folder), key=lambda pair: pair.base.samples, default=None)
         if pair is None:
             missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
-            html, tables = paragraph(missing, tone="soft"), []
+            html = paragraph(missing, tone="soft")
         else:
             html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     except StorageError as error:
-        html, tables = paragraph(f"An evaluation cannot be read: {error}.", tone="warn"), []
+        html = paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
     return Section(key="measured", title="Did it work?", html=html, tables=tuple(tables))
 
 
