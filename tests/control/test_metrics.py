@@ -44,7 +44,7 @@ def test_a_metric_added_to_the_table_is_seen_everywhere(tmp_path, monkeypatch):
     tags = {tag for one in metrics.metrics_of(event) for tag, _ in one.values(event)}
     assert "policy/surplus_share" in tags
     assert "surplus_share" in {figure.key for figure in figures(curve_sections([run]))}
-    compared = compare.comparison([compare.Compared(name="run", run=run)])
+    compared = compare.comparison([run])
     assert "Surplus" in {row[0] for table in compared for row in table.rows}
     assert "Surplus" in summary.summary_section([run]).html
     assert evolve(RunState(), event).signals.history["surplus_share"] == (0.2,)

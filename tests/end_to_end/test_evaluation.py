@@ -69,9 +69,9 @@ def test_it_says_who_solves_what_and_where_it_lies(studied):
     text = done("eval", studied, *FEW)
     for words in (
         "was measured before",
-        "pattern",
-        "who solves what in 4 tries",
-        "difficulty levels",
+        "Pattern of each task",
+        "Who solves what in 4 tries",
+        "By difficulty level",
         "maj@4",
     ):
         assert words in text

@@ -120,21 +120,19 @@ def compare(
 
     Examples: `prorl compare nano grpo_plain` · `prorl compare runs/seed* --step 300 --json`
     """
-    from prorl.lab.report.compare import Compared, comparison
+    from prorl.lab.report.compare import comparison
     from prorl.lab.results import gains, newest_pairs
     from prorl.run.history import read_history
 
     folders = list(dict.fromkeys(map(run_folder, runs)))
     histories = [read_history(folder, up_to=step) for folder in folders]
-    names = [one.name for one in histories]
-    found = []
-    for one, folder in zip(histories, folders, strict=True):
+    for one in histories:
         if step is not None and one.step < step:
             raise ProrlError(f"{one.folder} has only {one.step} steps: give --step {one.step} or less")
-        name = one.name if names.count(one.name) == 1 else str(folder)
-        improved = [gain for pair in newest_pairs(folder, up_to=step) for gain in gains(pair)]
-        found.append(Compared(name=name, run=one, gains=improved))
-    show(comparison(found), as_json, aligned=True)
+    found = [
+        [gain for pair in newest_pairs(folder, up_to=step) for gain in gains(pair)] for folder in folders
+    ]
+    show(comparison(histories, found), as_json, aligned=True)
 
 
 def report(

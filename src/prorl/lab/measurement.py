@@ -44,7 +44,7 @@ from prorl.lab.evals.evaluation_store import (
     write_evaluation,
 )
 from prorl.lab.evals.problems import Part, ProblemResult, ask_problems
-from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
+from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
 from prorl.rollout.validation import VerifierError
@@ -183,9 +183,9 @@ def evaluate(
     console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
     if source.run is not None:
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
-    return (
-        evaluation_tables(Pair(base=before, trained=after), middle, ks) if before else rate_tables(after, ks)
-    )
+    if before is None:
+        return rate_tables(after, ks)
+    return evaluation_tables(Pair(base=before, trained=after, between=middle), ks)
 
 
 def find(name: str, console: Console) -> Source:
@@ -216,11 +216,9 @@ def base_of(store: RunStore) -> Source:
 
 def between(folder: Path, base: Evaluation, trained: Evaluation) -> Evaluation | None:
     """The checkpoint in an evaluation nearest to half of the way from `base` to `trained`, if any lies on it."""
-    if base.step is None or trained.step is None:
-        return None
-    start, end = base.step, trained.step
-    steps = {step: path for path in models(folder) if (step := step_of(path)) and start < step < end}
-    return read_evaluation(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
+    steps = {step: path for path in models(folder) if (step := step_of(path))}
+    step = halfway(steps, base, trained)
+    return None if step is None else read_evaluation(steps[step])
 
 
 def require_free_gpus(source: Source, config: RunConfig) -> None:

@@ -26,15 +26,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prorl.commands import UnconfirmedError, tell
@@ -175,10 +169,8 @@ class _Dashboard:
         path = self._assets.get(request.path_params.get("name", "icon.svg"))
         if path is None:
             raise HTTPException(404)
-        answer = FileResponse(path, stat_result=path.stat(), headers={"cache-control": "no-cache"})
-        if request.headers.get("if-none-match") == answer.headers["etag"]:
-            kept = {name: answer.headers[name] for name in ("etag", "cache-control")}
-            return Response(status_code=304, headers=kept)
+        answer = StaticFiles().file_response(path, path.stat(), request.scope)
+        answer.headers["cache-control"] = "no-cache"
         return answer
 
     async def _find(self, request: Request) -> tuple[str, Path]:
@@ -209,7 +201,6 @@ class _Server(uvicorn.Server):
 
 
 def _bound(host: str, port: int | None) -> socket.socket:
-    """A listening socket."""
     problem = ""
     for candidate in range(PORT, PORT + TRIED) if port is None else (port,):
         try:

@@ -31,7 +31,6 @@ DRAWS = 200  # votes of k responses per problem: the error of a mean over 100 pr
 class Curve:
     """pass@k (or maj@k) over a set of problems, with a 95 % bootstrap interval over problems at every k."""
 
-    problems: int
     ks: tuple[int, ...]
     rates: tuple[float, ...]
     low: tuple[float, ...]
@@ -83,7 +82,7 @@ def curve(
     domains = [problem.domain for problem in problems]
     ends = percentiles(bootstrap_means(values, seed=seed, strata=domains))
     means, low, high = map(tuple, (mean_over_domains(values, domains), *(end.tolist() for end in ends)))
-    return Curve(problems=len(problems), ks=tuple(ks), rates=means, low=low, high=high)
+    return Curve(ks=tuple(ks), rates=means, low=low, high=high)
 
 
 def mean_rates(problems: Sequence[ProblemResult], ks: Sequence[int]) -> list[float]:
