@@ -18,8 +18,8 @@ import yaml
 from packaging.requirements import Requirement
 from typer.main import get_command
 
-from prorl.build import cluster_settings
 from prorl.cli.main import app
+from prorl.cluster.settings import places
 from prorl.config.recipe import load_recipe
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 
@@ -270,7 +270,7 @@ def test_the_ray_job_starts_the_script_of_the_image():
     (workers,) = ray_job()["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     resources = workers["template"]["spec"]["containers"][0]["resources"]
     gpus = resources["limits"]["nvidia.com/gpu"]
-    assert sum(cluster_settings(config).places) == workers["replicas"] * gpus
+    assert sum(places(config)) == workers["replicas"] * gpus
     assert config.threads * gpus <= int(resources["requests"]["cpu"])
 
 

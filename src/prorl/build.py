@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from prorl.cluster.cluster import Cluster
     from prorl.cluster.judge import RayJudge
-    from prorl.cluster.settings import ClusterSettings
     from prorl.learn.learner import LearnerSettings
     from prorl.local.judge import LocalJudge
 
@@ -151,8 +150,7 @@ def settled(config: RunConfig) -> RunConfig:
     """The recipe with thread count and device said, as the bits of a result depend on them.
 
     Raises:
-        MissingError: the backend is not installed.
-        ClusterError: no cluster answers that could be asked for its GPUs.
+        ClusterError: the backend is not installed, or no cluster answers that could be asked for its GPUs.
         RecipeError: the device cannot be used on this machine.
     """
     if config.backend == "ray":
@@ -279,19 +277,6 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
     )
 
 
-def cluster_settings(config: RunConfig) -> ClusterSettings:
-    """Where a recipe with `backend: ray` wants its processes."""
-    from prorl.cluster.settings import ClusterSettings
-
-    places = {"address", "learners", "engines", "judges", "room_deadline", "tensor_parallel", "colocate"}
-    return ClusterSettings(
-        **config.cluster.model_dump(include=places),
-        device="cuda" if device_of(config).type == "cuda" else "cpu",
-        threads=config.threads,
-        judge_workers=config.judge.workers,
-    )
-
-
 def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path) -> ChatRenderer:
     from prorl.learn.model import ModelError
 
@@ -329,7 +314,13 @@ def _local_backend(
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
 ) -> tuple[Backend, int]:
-    from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, require_packages
+    from prorl.cluster.settings import (
+        EngineSettings,
+        GpuSharing,
+        chosen_transfer,
+        device_kind,
+        require_packages,
+    )
 
     require_packages()
     from prorl.cluster.backend import RayBackend
@@ -337,9 +328,9 @@ def _ray_backend(
     from prorl.cluster.engine import EngineActor, RayEngine
     from prorl.cluster.learner import LearnerRank, RayLearner
 
-    asked = config.cluster
-    settings, where = learner_settings(config), cluster_settings(config)
-    cluster = Cluster(where)
+    config = settled(config)
+    asked, settings, device = config.cluster, learner_settings(config), device_kind(config)
+    cluster = Cluster(config)
     sharing = GpuSharing() if asked.colocate else None
     with ExitStack() as stack:
         stack.callback(cluster.close)
@@ -352,13 +343,13 @@ def _ray_backend(
             _everywhere(tokens.name_or_path),
             settings,
             with_reference=with_reference,
-            device=where.device,
+            device=device,
             sharing=sharing,
         )
         _check_context(config, learner.facts.context)
         if problem := heads_problem(asked.tensor_parallel, learner.facts.heads):
             raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
-        cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
+        cache = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
         engines = EngineSettings(
             config=learner.facts.config,
             eos_ids=learner.facts.eos_ids,
@@ -366,7 +357,7 @@ def _ray_backend(
             dtype=settings.dtype,
             max_rows=asked.max_rows,
             cache_bytes=round(cache * 2**30) if cache else None,
-            transfer=chosen_transfer(asked.transfer, where.device, colocate=asked.colocate),
+            transfer=chosen_transfer(asked.transfer, device, colocate=asked.colocate),
             tensor_parallel=asked.tensor_parallel,
             colocated=asked.colocate,
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.cluster.settings import GpuSharing, TransferError, chosen_transfer
+from prorl.cluster.settings import ClusterError, GpuSharing, chosen_transfer
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_weights_go_the_way_that_there_is(asked, device, colocate, chosen):
 
 @pytest.mark.parametrize(("device", "colocate"), [("cpu", False), ("cpu", True), ("cuda", True)])
 def test_a_way_that_is_not_there_is_refused(device, colocate):
-    with pytest.raises(TransferError, match=r"transfer=nccl needs GPUs .* do not share.*auto"):
+    with pytest.raises(ClusterError, match=r"transfer=nccl needs GPUs .* do not share.*auto"):
         chosen_transfer("nccl", device, colocate=colocate)
 
 

@@ -95,10 +95,10 @@ def _examine(
     config: RunConfig | None, recipe: str | None, address: str | None, run: Path, *, place: bool
 ) -> tuple[list[Finding], Placement | None]:
     """Check a cluster, and what a recipe needs of it; with `place`, its placement on the cluster's GPUs too."""
-    from prorl.cluster.settings import require_packages
+    from prorl.cluster.settings import device_kind, places, require_packages
 
     require_packages()
-    from prorl.build import cluster_settings, settled
+    from prorl.build import settled
     from prorl.cluster import survey
     from prorl.cluster.estimate import asked_placement
 
@@ -110,15 +110,15 @@ def _examine(
     if not place:
         return found, None
     config = settled(config)
-    wanted = cluster_settings(config)
-    found.append(survey.room(nodes, wanted, claimed=config.cluster.address is not None))
+    asked = sum(places(config))
+    found.append(survey.room(nodes, config))
     memory = [gpu for node in nodes for gpu in node.devices]
-    if wanted.device != "cuda" or not memory:
+    if device_kind(config) != "cuda" or not memory:
         return found, None
     largest = max(node.gpus for node in nodes)
-    needed = ceil(sum(wanted.places) / largest) if largest else 1
+    needed = ceil(asked / largest) if largest else 1
     planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
-    beside = min(largest, sum(wanted.places))
+    beside = min(largest, asked)
     found.append(survey.host_memory(nodes, sum(planned.node.values()) / GIB, gpus=beside))
     return found, planned
 

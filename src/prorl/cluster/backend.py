@@ -47,7 +47,7 @@ class RayBackend:
 
         Raises:
             SyncError: an engine's log-probs of the probe differ from the learner's.
-            EngineLostError: as `RayEngine.publish`.
+            LostError: as `RayEngine.publish`.
         """
         prompt, tokens = self._probe
         copy = cache(partial(self.learner.publish, version))

