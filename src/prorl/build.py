@@ -323,9 +323,8 @@ def _ray_backend(
     )
 
     require_packages()
-    from prorl.cluster.backend import RayBackend
     from prorl.cluster.cluster import Cluster
-    from prorl.cluster.engine import EngineActor, RayEngine
+    from prorl.cluster.engine import EngineActor, RayBackend, RayEngine
     from prorl.cluster.learner import LearnerRank, RayLearner
 
     config = settled(config)

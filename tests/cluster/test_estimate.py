@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.cluster.estimate import asked_placement, dry_run, estimates, model_size, plan_gpus
+from prorl.cluster.estimate import dry_run, estimates, model_size, plan_gpus
 from prorl.config.recipe import RecipeError
 from prorl.control.plan import make_plan
 from support.recipes import recipe
@@ -128,7 +128,7 @@ def test_a_model_of_unknown_size_is_not_placed():
 def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
     cluster = {"learners": 2, "engines": 2, "offload": True, "cache_gib": 0.01}
     config = recipe(**SMALL | {"backend": "ray", "cluster": cluster})
-    planned = asked_placement(config, nodes=1, gpu_memory=80)
+    planned = plan_gpus(config, nodes=1)
     assert planned.cache == 0.01 * 2**30
     assert "moments" not in planned.learning
     # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights; of

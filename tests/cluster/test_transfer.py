@@ -22,9 +22,8 @@ class Bench:
     """Two real ranks and two real engines behind one backend; what the engines were told; and what fails."""
 
     def __init__(self, model, folder):
-        from prorl.cluster.backend import RayBackend
         from prorl.cluster.cluster import Cluster
-        from prorl.cluster.engine import RayEngine
+        from prorl.cluster.engine import RayBackend, RayEngine
         from prorl.cluster.learner import RayLearner
         from prorl.cluster.settings import engine_environment
         from support.wire import WiredEngine, WiredRank

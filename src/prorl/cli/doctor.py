@@ -100,7 +100,7 @@ def _examine(
     require_packages()
     from prorl.build import settled
     from prorl.cluster import survey
-    from prorl.cluster.estimate import asked_placement
+    from prorl.cluster.estimate import plan_gpus
 
     nodes = survey.survey(config.cluster.address if config else address, run)
     found = list(survey.findings(nodes, survey.installed()))
@@ -117,7 +117,7 @@ def _examine(
         return found, None
     largest = max(node.gpus for node in nodes)
     needed = ceil(asked / largest) if largest else 1
-    planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
+    planned = plan_gpus(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest)
     beside = min(largest, asked)
     found.append(survey.host_memory(nodes, sum(planned.node.values()) / GIB, gpus=beside))
     return found, planned

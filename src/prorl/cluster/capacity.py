@@ -22,9 +22,7 @@ ADAM_MOMENTS = 2
 PROMPT_TOKENS = 1024  # room for a prompt beside the response
 LEARNED = 8  # bytes of a response's token: 32 bits each for the token and its log-prob
 SAMPLED = LEARNED + 4  # and in the driver about four characters of text
-PROCESS = (
-    2 * GIB
-)  # of each process on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
+PROCESS = 2 * GIB  # on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
 BLOCK = 16  # token positions that an engine's cache gives out together
 FEWEST_ROWS = 16  # responses at full length that an engine must hold: one group
 LEARNER_SHARE = 0.25  # of the GPUs where learning has its own, about its share of the work (docs/scaling.md)
@@ -260,8 +258,7 @@ class Placement:
 def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = False) -> Placement:
     """The placement with the smallest engines that hold enough responses; what does not fit is in `problems`.
 
-    Raises:
-        PlacementError: GPUs that do not divide over the nodes, or too few for separate placement.
+    Raises PlacementError where GPUs do not divide over the nodes, or are too few for separate placement.
     """
     gpus, nodes = hardware.gpus, hardware.node_count
     if gpus < 1 or gpus % nodes:

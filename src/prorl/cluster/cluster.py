@@ -102,8 +102,7 @@ class Cluster:
 def join(address: str | None, *, cpus: int | None = None) -> None:
     """Connect to the cluster at an address; without one, start one on this machine with so many CPUs to give.
 
-    Raises:
-        ClusterError: nobody answers there.
+    Raises ClusterError where nobody answers.
     """
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:

@@ -1,4 +1,4 @@
-"""Data-parallel vLLM engines behind one `types.Engine`: which serves what, and what happens when one dies or hangs.
+"""Data-parallel vLLM engines behind one `types.Engine`, and the backend that they form with learner and judges.
 
 Invariants: which engine serves a request follows from the order of `submit` alone, and every engine has all of its
 work before it decodes the first token; so what is sampled does not depend on which engine is faster. Every wait for
@@ -8,19 +8,22 @@ an engine has a deadline.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import ray
 
-from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Pool, Slot, answered, reason, result
+from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Cluster, Pool, Slot, answered, reason, result
+from prorl.cluster.judge import RayJudge
+from prorl.cluster.learner import RayLearner
 from prorl.cluster.settings import EngineSettings, GpuSharing
 from prorl.cluster.weights import Published, Receivers
-from prorl.local.backend import SyncError, require_agreement
+from prorl.local.backend import SyncError, halves, require_agreement
 from prorl.local.engine import require_room
+from prorl.local.judge import LocalJudge
 from prorl.types import Completion, Request
 
 MOST_FAILURES = 2  # direct transfers in a row; then weights go through host memory until the run is resumed
@@ -80,10 +83,8 @@ class RayEngine(Pool[_Slot]):
     def publish(self, published: Published) -> None:
         """Let all engines serve other weights, and prove by the probe that they do.
 
-        Raises:
-            SyncError: an engine does not serve the learner's weights, and neither does the one that replaced it.
-            LostError: an engine and all that replaced it died or hung.
-            RuntimeError: requests are in flight.
+        Raises SyncError where an engine and the one that replaced it do not, LostError where an engine and all that
+        replaced it died or hung, RuntimeError with requests in flight.
         """
         self._require_quiet("weights cannot change")
         self._published = published
@@ -94,10 +95,8 @@ class RayEngine(Pool[_Slot]):
     def leave(self) -> None:
         """Let all engines sleep: they drop weights and cache, and are given what was published when they wake.
 
-        One that dies or hangs meanwhile is killed, and replaced when the engines use the GPUs again.
-
-        Raises:
-            RuntimeError: requests are in flight.
+        One that dies or hangs meanwhile is killed, and replaced when the engines use the GPUs again. Raises
+        RuntimeError with requests in flight.
         """
         self._require_quiet("engines cannot sleep")
         self._served = None
@@ -119,10 +118,7 @@ class RayEngine(Pool[_Slot]):
         """Wait until at least one response has finished; an empty list means that nothing is in flight.
 
         Engines decode on while what they answered is judged. One that has died or hangs is replaced, and the new one
-        is asked for what it owed.
-
-        Raises:
-            LostError: an engine and all that replaced it died or hung.
+        is asked for what it owed. Raises LostError as `publish`.
         """
         self._hand_out()
         done: list[Completion] = []
@@ -282,3 +278,51 @@ class RayEngine(Pool[_Slot]):
 def _wait(answer: Any, due: float) -> Any:
     """The answer of a call, until then and at least for the time in which one that is ready gets here."""
     return result(answer, within=max(TRANSFER_SECONDS, due - time.monotonic()))
+
+
+class RayBackend:
+    """`types.Backend` on the actors of a cluster, which it closes at its end."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        engine: RayEngine,
+        judge: LocalJudge | RayJudge,
+        learner: RayLearner,
+        *,
+        probe: Sequence[int],
+        keep_copy: bool = True,
+    ) -> None:
+        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync.
+
+        `keep_copy` puts the weights into host memory at every sync. Without it that is done when an engine must be
+        replaced, which is right only as long as nothing is learned while engines work.
+        """
+        self.engine = engine
+        self.judge = judge
+        self.learner = learner
+        self._cluster = cluster
+        self._probe = halves(probe)
+        self._keep_copy = keep_copy
+
+    def sync(self, version: int) -> None:
+        """Let the engines serve the learner's weights as `version`; raises as `RayEngine.publish`."""
+        prompt, tokens = self._probe
+        copy = cache(partial(self.learner.publish, version))
+        if self._keep_copy:
+            copy()
+        logps = self.learner.score(prompt, tokens)
+        self.engine.publish(
+            Published(
+                version=version, copy=copy, send=self.learner.send, prompt=prompt, tokens=tokens, logps=logps
+            )
+        )
+
+    def incidents(self) -> list[str]:
+        """What happened to engines and judges; a rank that dies ends the run."""
+        return self.engine.incidents() + self.judge.incidents()
+
+    def close(self) -> None:
+        """Stop the judge's processes and the actors."""
+        self.judge.close()
+        self._cluster.close()

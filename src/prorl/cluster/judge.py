@@ -50,11 +50,7 @@ class JudgeActor:
         self._owed = 0
 
     def start(self, check: Callable[[], str]) -> str:
-        """Wait until the verifiers are built; what `check` says of this node.
-
-        Raises:
-            JudgeError: this node cannot judge.
-        """
+        """Wait until the verifiers are built; what `check` says of this node. Raises JudgeError: it cannot judge."""
         try:
             warning = check()
             self._judge.ready()
@@ -106,12 +102,8 @@ class RayJudge(Pool[_Slot]):
         """Start the judges, and wait until each has built its verifiers.
 
         `start(index)` gives a handle of a new `JudgeActor`. `deadline` is the seconds that one item may take. `check`
-        is called on every node: it raises a ProrlError where responses cannot be judged there, and may return a
-        warning.
-
-        Raises:
-            JudgeError: a node cannot judge; the sentence names it.
-            LostError: a judge died or never answered.
+        is called on every node: it raises a ProrlError where responses cannot be judged there, which becomes a
+        JudgeError that names the node, and may return a warning. Raises LostError where a judge dies or never answers.
         """
         super().__init__("judge", _Slot, start, judges)
         self._deadline = deadline
@@ -128,11 +120,7 @@ class RayJudge(Pool[_Slot]):
             self._tell(warning)
 
     def submit(self, ticket: int, problem: Problem, text: str) -> None:
-        """Queue one response, for the judges in turn; it is sent by the next `poll`.
-
-        Raises:
-            RuntimeError: the judge is closed.
-        """
+        """Queue one response, for the judges in turn; it is sent by the next `poll`."""
         if not self._slots:
             raise RuntimeError("this judge is closed")
         number = next(self._numbers)
@@ -143,11 +131,8 @@ class RayJudge(Pool[_Slot]):
     def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
         """Verdicts that are here, in no particular order; with `wait`, at least one unless none is outstanding.
 
-        A judge that has died or is silent is replaced, and the new one is sent what it owed.
-
-        Raises:
-            JudgeOutError: no judge that owes a verdict can start a worker now.
-            LostError: a judge and all that replaced it died or were silent.
+        A judge that has died or is silent is replaced, and the new one is sent what it owed. Raises JudgeOutError
+        where no judge that owes a verdict can start a worker now, LostError where all that replaced one were lost.
         """
         self._ask()
         judged = self._collect(wait=False)

@@ -73,9 +73,7 @@ class LearnerRank:
     def build(self, model: str, tokenizer: str, settings: LearnerSettings, *, with_reference: bool) -> Facts:
         """Load model and tokenizer from a transformers directory or hub id, and keep this rank's shard.
 
-        Raises:
-            ModelError: the model or its tokenizer cannot be used.
-            ValueError: as `TorchLearner`.
+        Raises ModelError where they cannot be used, ValueError as `TorchLearner`.
         """
         self._dtype = getattr(torch, settings.dtype)
         tokens = load_tokenizer(tokenizer)
@@ -134,11 +132,7 @@ class LearnerRank:
         self._snapshot = (ticket, self._learner.snapshot())
 
     def write(self, ticket: int, folder: Path) -> None:
-        """Write the snapshot, in a second thread of the actor while it learns.
-
-        Raises:
-            RuntimeError: a later snapshot has been taken.
-        """
+        """Write the snapshot, in a second thread of the actor while it learns; not once a later one was taken."""
         held, self._snapshot = self._snapshot, None
         if held is None or held[0] != ticket:
             raise RuntimeError("this snapshot is gone: write one before the next is taken")
@@ -193,7 +187,7 @@ class RayLearner:
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
-        logps: list[float] = self._call("score", prompt, tokens)
+        logps: list[float] = self._all("call", "score", prompt, tokens)
         return logps
 
     def publish(self, version: int) -> Any:
@@ -204,8 +198,7 @@ class RayLearner:
     def send(self, receivers: Receivers) -> str | None:
         """Send the policy straight to the engines; returns what has failed at their end, if something has.
 
-        Raises:
-            OverdueError, RayActorError: the ranks themselves hang or have died.
+        Raises OverdueError or RayActorError where the ranks themselves hang or have died.
         """
         steps: list[tuple[str, tuple[Any, ...]]] = [("send", ())]
         if self._connected != receivers.actors:  # one of them is new, and an NCCL group cannot grow
@@ -228,7 +221,7 @@ class RayLearner:
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy, or the weights in a checkpoint folder, the reference."""
         folder = None if source is None else source.absolute()
-        self._call("reset_reference", folder, clear_optimizer=clear_optimizer)
+        self._all("call", "reset_reference", folder, clear_optimizer=clear_optimizer)
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy policy and optimizer as they are now; the returned function has the ranks write them."""
@@ -242,14 +235,11 @@ class RayLearner:
 
     def restore(self, folder: Path) -> None:
         """Load what a snapshot wrote, here or on one process."""
-        self._call("restore", folder.absolute())
+        self._all("call", "restore", folder.absolute())
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights."""
-        self._call("save_reference", folder.absolute())
-
-    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return self._all("call", method, *arguments, **options)
+        self._all("call", "save_reference", folder.absolute())
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Rank 0's answer, once all have answered."""

@@ -1,6 +1,6 @@
 """What a Ray cluster is like, and whether a run finds on it what it needs: probes of all nodes, and findings.
 
-Ray is imported inside `survey` alone: findings are plain functions of what the probes saw.
+Ray is imported inside functions alone: findings are plain functions of what the probes saw.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class NodeProbe:
         self._server = socket.create_server(("", 0))
         self.port: int = self._server.getsockname()[1]
 
-    def look(self) -> dict[str, Any]:
-        """What only a process on the node can see, as fields of `Node`."""
+    def look(self, folder: str, name: str) -> dict[str, Any]:
+        """What only a process on the node can see, as fields of `Node`; files are exchanged as in `exchange`."""
         devices, driver = gpus()
         return {
             "versions": installed(),
@@ -89,6 +89,7 @@ class NodeProbe:
             "driver": driver,
             "sandbox": probe().tier or "",
             "port": self.port,
+            "files": self.exchange(folder, name),
         }
 
     def close(self) -> None:
@@ -119,70 +120,63 @@ class NodeProbe:
 def survey(address: str | None, run: Path) -> tuple[Node, ...]:
     """Probe every node of a cluster; files are exchanged where the run directory is or would be.
 
-    Raises:
-        ClusterError: no cluster answers at this address, or a node falls silent meanwhile.
-        OSError: the driver itself cannot write there.
+    Raises ClusterError where no cluster answers or a node falls silent, OSError where the driver itself cannot write.
     """
     import ray
     from ray.exceptions import RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from prorl.cluster.cluster import join, reason
 
     join(address)
+    run = run.absolute()
+    there = next(folder for folder in (run, *run.parents) if folder.is_dir())
     try:
-        alive = {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
-        probes, looking, nodes = {}, {}, {}
-        for name in alive:
-            here = NodeAffinitySchedulingStrategy(node_id=name, soft=False)
-            probes[name] = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
-            looking[name] = probes[name].look.remote()
-        for name, seen in alive.items():
-            node = Node(
-                name=seen["NodeManagerAddress"],
-                cpus=seen["Resources"].get("CPU", 0.0),
-                gpus=int(seen["Resources"].get("GPU", 0)),
-            )
-            try:
-                nodes[name] = replace(node, **ray.get(looking[name], timeout=ANSWER_SECONDS))
-            except RayError as error:
-                trouble = f"prorl does not run there ({reason(error)}): install the same on every node"
-                nodes[name] = replace(node, trouble=trouble)
-                del probes[name]
-        for name, trouble in _exchange(probes, run).items():
-            nodes[name] = replace(nodes[name], files=trouble)
-        listening = {name: (nodes[name].name, nodes[name].port) for name in probes}
-        asked = {
-            name: one.unreachable.remote([there for other, there in listening.items() if other != name])
-            for name, one in probes.items()
-        }
-        for name, answer in asked.items():
-            within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
-            nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
-        return tuple(nodes.values())
+        with TemporaryDirectory(dir=there, prefix=".doctor-") as folder:
+            return _survey(Path(folder))
     except RayError as error:
         raise ClusterError(f"a node fell silent while it was probed ({reason(error)}): try again") from None
     finally:
         ray.shutdown()
 
 
-def _exchange(probes: Mapping[str, Any], run: Path) -> dict[str, str]:
-    """What went wrong with a file that every node reads from the driver and writes back; empty where nothing did."""
+def _survey(folder: Path) -> tuple[Node, ...]:
     import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    run = run.absolute()
-    there = next(folder for folder in (run, *run.parents) if folder.is_dir())
-    troubles = {}
-    with TemporaryDirectory(dir=there, prefix=".doctor-") as name:
-        folder, token = Path(name), secrets.token_bytes(16)
-        write_atomic(folder / DRIVER, token)
-        asked = {node: one.exchange.remote(name, node) for node, one in probes.items()}
-        for node, answer in asked.items():
-            trouble, back = ray.get(answer, timeout=ANSWER_SECONDS), folder / node
-            if not trouble and not (back.is_file() and back.read_bytes() == token):
-                trouble = f"a file written into {there} does not arrive at the driver: it is another storage"
-            troubles[node] = trouble
-    return troubles
+    from prorl.cluster.cluster import reason
+
+    alive = {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
+    token = secrets.token_bytes(16)
+    write_atomic(folder / DRIVER, token)
+    probes, looking, nodes = {}, {}, {}
+    for name in alive:
+        here = NodeAffinitySchedulingStrategy(node_id=name, soft=False)
+        probes[name] = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
+        looking[name] = probes[name].look.remote(str(folder), name)
+    for name, seen in alive.items():
+        there, resources = seen["NodeManagerAddress"], seen["Resources"]
+        node = Node(name=there, cpus=resources.get("CPU", 0.0), gpus=int(resources.get("GPU", 0)))
+        try:
+            nodes[name] = node = replace(node, **ray.get(looking[name], timeout=ANSWER_SECONDS))
+        except RayError as error:
+            trouble = f"prorl does not run there ({reason(error)}): install the same on every node"
+            nodes[name] = replace(node, trouble=trouble)
+            del probes[name]
+            continue
+        back = folder / name
+        if not node.files and not (back.is_file() and back.read_bytes() == token):
+            lost = f"a file written into {folder.parent} does not arrive at the driver: it is another storage"
+            nodes[name] = replace(node, files=lost)
+    listening = {name: (nodes[name].name, nodes[name].port) for name in probes}
+    asked = {
+        name: probe.unreachable.remote([there for other, there in listening.items() if other != name])
+        for name, probe in probes.items()
+    }
+    for name, answer in asked.items():
+        within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
+        nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
+    return tuple(nodes.values())
 
 
 def gpus() -> tuple[tuple[float, ...], str]:

@@ -102,9 +102,7 @@ class VLLMEngine:
     def install(self, weights: Weights) -> None:
         """Serve other weights, and drop what was computed with the old ones; an engine that sleeps wakes.
 
-        Raises:
-            SyncError: the weights were damaged on their way.
-            RuntimeError: requests are in flight.
+        Raises SyncError where the weights were damaged on their way, RuntimeError with requests in flight.
         """
         self.withdraw()
         asleep = self._engine.is_sleeping()
@@ -165,8 +163,7 @@ class VLLMEngine:
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight.
 
-        Raises:
-            DivergedError: the policy computes nothing that could be sampled from.
+        Raises DivergedError where the policy computes nothing that could be sampled from.
         """
         finished: list[RequestOutput] = []
         while self._asked and not finished:
