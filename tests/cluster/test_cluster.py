@@ -114,12 +114,7 @@ def test_judges_without_room_are_named(judging):
 
 @pytest.mark.parametrize(
     ("nodes", "waves"),
-    [
-        ("a", [[0]]),
-        ("aaa", [[0], [1], [2]]),
-        ("abc", [[0, 1, 2]]),
-        ("aabba", [[0, 2], [1, 3], [4]]),
-    ],
+    [("a", [[0]]), ("aaa", [[0], [1], [2]]), ("abc", [[0, 1, 2]]), ("aabba", [[0, 2], [1, 3], [4]])],
 )
 def test_ranks_of_a_node_come_one_after_the_other(nodes, waves):
     from prorl.cluster.learner import one_per_node

@@ -68,8 +68,7 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     base = shutil.copytree(model, tmp_path / "base")
     recipe = write_recipe(tmp_path, base, backend="ray", cluster=settings, steps=4)
     saboteur = Saboteur(
-        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL},
-        base,
+        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL}, base
     )
     run = tmp_path / "run"
     assert start_run(load_recipe(str(recipe)), run, saboteur).stopped == "done"

@@ -10,17 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from prorl.cluster.survey import (
-    DRIVER,
-    RANGES,
-    Node,
-    NodeProbe,
-    findings,
-    gpus,
-    host_memory,
-    installed,
-    room,
-)
+from prorl.cluster.survey import DRIVER, RANGES, Node, NodeProbe, findings, gpus, host_memory, installed, room
 from support.cluster import cluster_recipe
 
 HERE = {
@@ -75,11 +65,7 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
             "10.0.0.1 has torch 2.12.0, the driver 2.13.0",
         ),
         ({"versions": HERE | {"vllm": ""}}, "versions", "10.0.0.1 has vllm not at all"),
-        (
-            {"driver": "550.54"},
-            "node 10.0.0.1",
-            "driver 550.54 cannot serve CUDA 13 (580 or newer)",
-        ),
+        ({"driver": "550.54"}, "node 10.0.0.1", "driver 550.54 cannot serve CUDA 13 (580 or newer)"),
         ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
         ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
         ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
@@ -185,10 +171,7 @@ def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
 
 @pytest.mark.parametrize(
     ("listed", "found"),
-    [
-        ("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")),
-        ("", ((), "")),
-    ],
+    [("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")), ("", ((), ""))],
 )
 def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, listed, found):
     program = tmp_path / "nvidia-smi"

@@ -118,8 +118,7 @@ def learner_state(size: Size, *, reference: bool, shards: int = 1) -> dict[str, 
 def computed_weights(size: Size, *, half: bool, ranks: int = 1) -> float:
     """The weights in the type of matrix products, beside the master copy.
 
-    A process alone keeps what autocast has cast. An FSDP rank holds the model's ends and two layers unsharded at a
-    time, each with its gradient.
+    A process alone keeps what autocast casts, an FSDP rank the ends and two layers at a time, with gradients.
     """
     if ranks == 1:
         return HALF * size.parameters if half else 0.0
@@ -127,10 +126,7 @@ def computed_weights(size: Size, *, half: bool, ranks: int = 1) -> float:
 
 
 def activations(size: Size, tokens: int, *, half: bool, checkpointed: bool) -> float:
-    """What the forward pass over `tokens` positions keeps for the backward pass.
-
-    Attention is assumed to store no scores (flash or memory-efficient SDPA).
-    """
+    """What the forward pass over `tokens` positions keeps for the backward pass; attention stores no scores."""
     model, feed_forward, key_value = _KEPT_HALF if half else _KEPT_FLOAT32
     layer = model * size.hidden_size + feed_forward * size.intermediate_size + key_value * size.kv_width
     if checkpointed:  # the float32 input of every layer, and one layer being computed again

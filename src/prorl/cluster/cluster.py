@@ -16,7 +16,7 @@ from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, Ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from prorl.cluster.settings import ClusterError, device_kind, engine_environment, learner_environment, places
+from prorl.cluster.settings import ClusterError, device_kind, engine_environment, places
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 
@@ -79,7 +79,7 @@ class Cluster:
         options: dict[str, Any] = {}
         if role == "rank":  # it writes checkpoints in a second thread
             options["max_concurrency"] = 2
-            options["runtime_env"] = {"env_vars": learner_environment(config.threads)}
+            options["runtime_env"] = {"env_vars": {"OMP_NUM_THREADS": str(config.threads)}}
         if role == "engine":
             options["runtime_env"] = {"env_vars": engine_environment(config.threads, device_kind(config))}
         share = 0.5 if asked.colocate and role != "judge" else 1.0
@@ -185,13 +185,8 @@ class Pool(Generic[AnySlot]):
 def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:
     """What the calls returned, in their order; the first failure is raised at once, without waiting for the others.
 
-    All must answer `within` so many seconds.
-
-    Raises:
-        ProrlError, ValueError: raised by one of the actors.
-        FaultError: anything else that one of them raised.
-        RayActorError, OutOfMemoryError: one of them has died.
-        OverdueError: one of them has not answered in time.
+    Raises a ProrlError or ValueError of an actor as it is, anything else that one raised as FaultError; RayActorError
+    or OutOfMemoryError where one has died, OverdueError where one has not answered `within` so many seconds.
     """
     end = None if within is None else time.monotonic() + within
     try:

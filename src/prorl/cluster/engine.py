@@ -117,8 +117,7 @@ class RayEngine(Pool[_Slot]):
     def poll(self) -> list[Completion]:
         """Wait until at least one response has finished; an empty list means that nothing is in flight.
 
-        Engines decode on while what they answered is judged. One that has died or hangs is replaced, and the new one
-        is asked for what it owed. Raises LostError as `publish`.
+        Engines decode on while what they answered is judged. Raises LostError as `publish`.
         """
         self._hand_out()
         done: list[Completion] = []
@@ -134,7 +133,6 @@ class RayEngine(Pool[_Slot]):
             raise RuntimeError(f"{what} while requests are in flight: poll to the end first")
 
     def _ask_on(self) -> None:
-        """Have every engine that owes responses and has no call pending decode until one has finished."""
         for slot in self._slots:
             if slot.owed and slot.pending is None:
                 slot.pending, slot.due = slot.actor.call.remote("poll"), self._due()
@@ -179,10 +177,7 @@ class RayEngine(Pool[_Slot]):
                 self._prove(slot)
 
     def _sent(self, published: Published) -> bool:
-        """Have the weights sent straight to all engines; whether they arrived and are served.
-
-        If not, all engines are started anew: the state of the old ones is unknown, and some may wait for ever.
-        """
+        """Send the weights straight to all engines; if that fails, all start anew: some may wait for ever."""
         for slot, withdrawn in self._ask("withdraw"):
             with self._replacing(slot):
                 withdrawn()
@@ -227,15 +222,10 @@ class RayEngine(Pool[_Slot]):
                 lost = self._replace(slot, lost)
 
     def _replace(self, slot: _Slot, lost: Exception) -> Exception | None:
-        """Start a new engine with the same weights for a lost one, and ask it for what the old one owed.
-
-        Returns why the new one is lost too, if it is. Raises SyncError where another in its place did not serve what
-        was published either, LostError where it was one too many.
-        """
-        if isinstance(lost, SyncError):
-            if slot.disproved:
-                raise lost
-            slot.disproved = True
+        """Start a new engine for a lost one, and ask it for what that owed; returns why it is lost too, or None."""
+        if isinstance(lost, SyncError) and slot.disproved:
+            raise lost
+        slot.disproved |= isinstance(lost, SyncError)
         self._restart(
             slot,
             lost,

@@ -103,7 +103,7 @@ class RayJudge(Pool[_Slot]):
 
         `start(index)` gives a handle of a new `JudgeActor`. `deadline` is the seconds that one item may take. `check`
         is called on every node: it raises a ProrlError where responses cannot be judged there, which becomes a
-        JudgeError that names the node, and may return a warning. Raises LostError where a judge dies or never answers.
+        JudgeError that names the node, and may return a warning. Raises LostError where a judge is lost.
         """
         super().__init__("judge", _Slot, start, judges)
         self._deadline = deadline
@@ -178,19 +178,14 @@ class RayJudge(Pool[_Slot]):
         return judged
 
     def _take(self, slot: _Slot) -> list[tuple[int, Verdict]]:
-        """Verdicts under their tickets from a judge that has answered; it is replaced if it is lost."""
         try:
             answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:
-            self._replace(slot, error)
+            self._restart(slot, error, again="judged", proven="without a verdict between them")
+            slot.started, slot.unsent = False, list(slot.owed)
             return []
         judged, replaced, slot.out = answer
         self._replaced.update(replaced)
         slot.pending, slot.started = None, True
         slot.restarts = 0 if judged else slot.restarts
         return [(slot.owed.pop(number)[0], verdict) for number, verdict in judged]
-
-    def _replace(self, slot: _Slot, lost: Exception) -> None:
-        """Start another judge for a lost one, to be sent all that is owed; nothing waits for it here."""
-        self._restart(slot, lost, again="judged", proven="without a verdict between them")
-        slot.started, slot.unsent = False, list(slot.owed)

@@ -3,11 +3,9 @@
 Every method is called on all ranks with the same arguments; the answer is rank 0's. Folders must be reachable from
 the driver and from every rank. A rank that dies ends the run, and its supervisor resumes it.
 
-No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
-heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample). Where a rank hangs
-the supervisor ends the trainer, and with it the ranks, once that phase is overdue (`run/process.py`). Only `join`
-and `build` come before the first heartbeat: torch's process group gives up after half an hour where ranks do not
-meet. The ranks of a node build their models one after the other, since each holds a whole one meanwhile.
+Only `send` has a deadline of its own. Every call is made within a phase of the trainer's heartbeat, at whose end the
+supervisor ends a trainer whose rank hangs, and with it all ranks (`run/process.py`). `join` and `build` come before
+the first heartbeat: torch's process group gives up after half an hour where ranks do not meet.
 """
 
 from __future__ import annotations
@@ -96,7 +94,7 @@ class LearnerRank:
         return getattr(self._learner, method)(*arguments, **options)
 
     def learn(self, shares: Sequence[Any], hparams: HParams) -> UpdateStats:
-        """One step on this rank's share of the batch; `shares` has a reference for each rank."""
+        """One step on this rank's share of the batch, of which `shares` has a reference for each rank."""
         return self._learner.learn(result(shares[self._index]), hparams)
 
     def publish(self, version: int) -> list[Any]:
@@ -242,7 +240,6 @@ class RayLearner:
         self._all("call", "save_reference", folder.absolute())
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Rank 0's answer, once all have answered."""
         return self._begin(method, *arguments, **options)()
 
     def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
@@ -260,7 +257,7 @@ class RayLearner:
 
 
 def one_per_node(nodes: Sequence[str]) -> list[list[int]]:
-    """Ranks, given the node of each, in waves: the first of every node, then the second of each that has one, …"""
+    """Ranks, given the node of each, in waves that build at once: a rank holds a whole model meanwhile."""
     earlier = [nodes[:at].count(node) for at, node in enumerate(nodes)]
     return [[at for at, wave in enumerate(earlier) if wave == now] for now in sorted(set(earlier))]
 

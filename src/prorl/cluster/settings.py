@@ -70,15 +70,10 @@ def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, coloca
     return asked
 
 
-def learner_environment(threads: int) -> dict[str, str]:
-    """Environment of a process that learns."""
-    return {"OMP_NUM_THREADS": str(threads)}
-
-
 def engine_environment(threads: int, device: Device) -> dict[str, str]:
     """Environment of a process that runs vLLM, which reads it when it is imported."""
     common = {
-        **learner_environment(threads),
+        "OMP_NUM_THREADS": str(threads),
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the actor is the process
