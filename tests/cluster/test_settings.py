@@ -40,29 +40,20 @@ class Named:
 
 
 @pytest.fixture
-def left():
-    return []
+def users():
+    left = []
+    return GpuSharing(), Named("learner", left), Named("engines", left), left
 
 
-@pytest.fixture
-def learner(left):
-    return Named("learner", left)
-
-
-@pytest.fixture
-def engines(left):
-    return Named("engines", left)
-
-
-def test_one_leaves_before_the_other_computes_and_none_leaves_for_itself(learner, engines, left):
-    sharing = GpuSharing()
+def test_one_leaves_before_the_other_computes_and_none_leaves_for_itself(users):
+    sharing, learner, engines, left = users
     for party in (learner, learner, engines, engines, engines, learner):
         sharing.acquire(party)
     assert left == ["learner", "engines"]
 
 
-def test_a_user_at_work_keeps_the_gpus(learner, engines, left):
-    sharing = GpuSharing()
+def test_a_user_at_work_keeps_the_gpus(users):
+    sharing, learner, engines, left = users
     sharing.acquire(engines)
     engines.busy = True
     with pytest.raises(RuntimeError, match="at work"):
