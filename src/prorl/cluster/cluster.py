@@ -168,8 +168,10 @@ class Pool(Generic[AnySlot]):
     ) -> None:
         """Start another actor for a lost one. Raises LostError where it was one too many."""
         slot.restarts += 1
-        silent = isinstance(lost, OverdueError)
-        how, why = (ended(lost) + silence, "") if silent else (ended(lost), f": {reason(lost)}")
+        failed = isinstance(lost, (FaultError, ProrlError))
+        how, why = "has failed" if failed else "has died", f": {reason(lost)}"
+        if isinstance(lost, OverdueError):
+            how, why = f"was silent{silence}", ""
         if slot.restarts > MOST_RESTARTS:
             raise LostError(
                 f"{self._role} {slot.index} {how}, the {slot.restarts}th {proven}: check memory and logs of its "
@@ -221,13 +223,6 @@ def answered(due: Mapping[Any, float], *, wait: bool = True) -> set[Any]:
         ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False) if pending else ([], [])
     )
     return {call for call, end in due.items() if call in ready or end <= time.monotonic()}
-
-
-def ended(lost: BaseException) -> str:
-    """How an actor was lost, as the predicate of a sentence."""
-    if isinstance(lost, OverdueError):
-        return "was silent"
-    return "has failed" if isinstance(lost, (FaultError, ProrlError)) else "has died"
 
 
 def reason(lost: BaseException) -> str:

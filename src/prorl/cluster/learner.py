@@ -162,15 +162,11 @@ class RayLearner:
         self._stowed = False
         meeting = result(self._ranks[0].meeting.remote())
         nodes = results([rank.join.remote(device, meeting) for rank in self._ranks])
-        built = [
-            results(
-                [
-                    self._ranks[at].build.remote(model, tokenizer, settings, with_reference=with_reference)
-                    for at in wave
-                ]
-            )
-            for wave in one_per_node(nodes)
-        ]
+
+        def build(at: int) -> Any:
+            return self._ranks[at].build.remote(model, tokenizer, settings, with_reference=with_reference)
+
+        built = [results([build(at) for at in wave]) for wave in one_per_node(nodes)]
         self.facts: Facts = built[0][0]
 
     def leave(self) -> None:

@@ -99,14 +99,13 @@ class NodeProbe:
     def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Hosts to whose port no connection can be opened."""
 
-        def connects(address: tuple[str, int]) -> bool:
+        missed = []
+        for address in others:
             try:
-                with socket.create_connection(address, timeout=CONNECT_SECONDS):
-                    return True
+                socket.create_connection(address, timeout=CONNECT_SECONDS).close()
             except OSError:
-                return False
-
-        return tuple(address[0] for address in others if not connects(address))
+                missed.append(address[0])
+        return tuple(missed)
 
     def exchange(self, folder: str, name: str) -> str:
         """Copy the driver's file to one of this name; returns what went wrong."""

@@ -157,8 +157,7 @@ class VLLMEngine:
         finished: list[RequestOutput] = []
         while self._asked and not finished:
             finished = [output for output in self._engine.step() if output.finished]
-        done = [self._completion(output) for output in finished]
-        return sorted(done, key=lambda completion: (completion.draw, completion.sample))
+        return [self._completion(output) for output in finished]
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt` at temperature 1; only while nothing is in flight."""
