@@ -220,8 +220,8 @@ def _mixture(
 def settled(config: RunConfig) -> RunConfig:
     """The recipe with thread count and device said, as the bits of a result depend on them.
 
-    Raises MissingError where the backend is not installed, ClusterError where no cluster answers that could be asked
-    for its GPUs, RecipeError where the device cannot be used on this machine.
+    Raises ClusterError where the backend is not installed or no cluster answers that could be asked for its GPUs,
+    RecipeError where the device cannot be used on this machine.
     """
     if config.backend == "ray":
         from prorl.cluster.settings import require_packages
@@ -363,14 +363,13 @@ def _local_backend(
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
 ) -> tuple[Backend, int]:
-    from prorl.cluster.settings import cluster_settings, require_packages
+    from prorl.cluster.settings import require_packages
 
     require_packages()
     from prorl.cluster.backend import start_backend
 
     return start_backend(
-        config,
-        cluster_settings(config, device_of(config).type),
+        settled(config),
         learner_settings(config),
         model=_everywhere(source),
         tokenizer=_everywhere(tokens.name_or_path),

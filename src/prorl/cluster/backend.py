@@ -13,7 +13,7 @@ from prorl.cluster.cluster import Cluster
 from prorl.cluster.engine import EngineActor, RayEngine
 from prorl.cluster.judge import JudgeActor, RayJudge
 from prorl.cluster.learner import LearnerRank, RayLearner
-from prorl.cluster.settings import ClusterSettings, EngineSettings, GpuSharing, chosen_transfer
+from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, device_kind
 from prorl.cluster.weights import Published
 from prorl.config.checks import heads_problem
 from prorl.config.recipe import RecipeError, require_room
@@ -51,12 +51,7 @@ class RayBackend:
         self._keep_copy = keep_copy
 
     def sync(self, version: int) -> None:
-        """Let the engines serve the learner's weights as `version`, and prove by the probe that they do.
-
-        Raises:
-            SyncError: an engine's log-probs of the probe differ from the learner's.
-            EngineLostError: as `RayEngine.publish`.
-        """
+        """Let the engines serve the learner's weights as `version`; raises as `RayEngine.publish`."""
         prompt, tokens = self._probe
         copy = cache(partial(self.learner.publish, version))
         if self._keep_copy:
@@ -80,7 +75,6 @@ class RayBackend:
 
 def start_backend(
     config: RunConfig,
-    where: ClusterSettings,
     learning: LearnerSettings,
     *,
     model: str,
@@ -95,8 +89,8 @@ def start_backend(
     Raises:
         RecipeError: the response limit or the engines' GPUs do not suit the model.
     """
-    asked = config.cluster
-    cluster = Cluster(where)
+    asked, device = config.cluster, device_kind(config)
+    cluster = Cluster(config)
     sharing = GpuSharing() if asked.colocate else None
     with ExitStack() as stack:
         stack.callback(cluster.close)
@@ -118,14 +112,14 @@ def start_backend(
             tokenizer,
             learning,
             with_reference=with_reference,
-            device=where.device,
+            device=device,
             sharing=sharing,
         )
         facts = learner.facts
         require_room(config, facts.context)
         if problem := heads_problem(asked.tensor_parallel, facts.heads):
             raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
-        cache_gib = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
+        cache_gib = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
         engines = EngineSettings(
             config=facts.config,
             eos_ids=facts.eos_ids,
@@ -133,7 +127,7 @@ def start_backend(
             dtype=learning.dtype,
             max_rows=asked.max_rows,
             cache_bytes=round(cache_gib * 2**30) if cache_gib else None,
-            transfer=chosen_transfer(asked.transfer, where.device, colocate=asked.colocate),
+            transfer=chosen_transfer(asked.transfer, device, colocate=asked.colocate),
             tensor_parallel=asked.tensor_parallel,
             colocated=asked.colocate,
         )
