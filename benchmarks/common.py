@@ -91,7 +91,6 @@ def load_config(arguments: argparse.Namespace, *overrides: str) -> RunConfig:
 
 def make_base(config: RunConfig) -> str:
     """Where the recipe's base model lies; it is warmed up, visibly, if it is not cached."""
-    build.set_threads(config)
     with Console().progress("warming up the base (cached for the next time)") as progress:
         return build.base_model(config, progress)
 

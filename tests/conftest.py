@@ -1,13 +1,9 @@
-"""What all tests share: examples drawn the same way on every run, and a disk that is full on demand."""
+"""What all tests share: examples drawn the same way on every run, and the signals that a shell leaves alone."""
 
 import os
-import resource
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 
-import pytest
 from hypothesis import settings
 
 # No deadline: a test must not fail because the machine is busy.
@@ -28,19 +24,3 @@ _SENTENCES = find_spec("llama_index")  # a package that ships NLTK's data of sen
 if _SENTENCES is not None and _SENTENCES.submodule_search_locations is not None:
     (_folder, *_) = _SENTENCES.submodule_search_locations
     os.environ.setdefault("NLTK_DATA", f"{_folder}/core/_static/nltk_cache")
-
-
-@contextmanager
-def _files_limited_to(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.fixture
-def files_limited_to() -> Callable[[int], AbstractContextManager[None]]:
-    """A real limit of the system: a write beyond it fails half-way, as on a full disk."""
-    return _files_limited_to

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from prorl.commands import parse_command, tell
+from prorl.commands import INBOX, parse_command, send, tell
 from prorl.config.recipe import check, to_json
 from prorl.control.events import Resumed, Warned
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import encode_json
 from prorl.lab.report.sections import sections
 from prorl.run.history import UNFINISHED, lineage_lines, read_history
-from prorl.run.inbox import INBOX, send
 from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.store import RunStore

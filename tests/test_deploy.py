@@ -18,8 +18,8 @@ import yaml
 from packaging.requirements import Requirement
 from typer.main import get_command
 
-from prorl.build import cluster_settings
 from prorl.cli.main import app
+from prorl.cluster.settings import places
 from prorl.config.recipe import load_recipe
 from prorl.config.schema import RUNTIME_SECTIONS as SECTIONS
 
@@ -229,49 +229,40 @@ def manifest(name: str) -> dict[str, Any]:
     return found
 
 
-def ray_job() -> dict[str, Any]:
-    return manifest("kuberay.yaml")
-
-
-def ray_pods() -> list[dict[str, Any]]:
-    """Of the head and of the nodes with GPUs."""
-    cluster = ray_job()["spec"]["rayClusterSpec"]
-    (workers,) = cluster["workerGroupSpecs"]
-    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], workers)]
+RAY_JOB = manifest("kuberay.yaml")
+CLUSTER = RAY_JOB["spec"]["rayClusterSpec"]
+HEAD, (WORKERS,) = CLUSTER["headGroupSpec"], CLUSTER["workerGroupSpecs"]
+PODS = [group["template"]["spec"] for group in (HEAD, WORKERS)]
+GPU_NODE = PODS[1]["containers"][0]["resources"]
+ENTRYPOINT = RAY_JOB["spec"]["entrypoint"].split()
 
 
 def test_the_ray_job_has_what_kuberay_requires():
-    document = ray_job()
-    assert (document["apiVersion"], document["kind"]) == ("ray.io/v1", "RayJob")
-    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,45}[a-z0-9])?", document["metadata"]["name"])
-    spec = document["spec"]
-    cluster = spec["rayClusterSpec"]
-    (workers,) = cluster["workerGroupSpecs"]
-    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
-    for group in (cluster["headGroupSpec"], workers):
+    assert (RAY_JOB["apiVersion"], RAY_JOB["kind"]) == ("ray.io/v1", "RayJob")
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,45}[a-z0-9])?", RAY_JOB["metadata"]["name"])
+    assert WORKERS["minReplicas"] <= WORKERS["replicas"] <= WORKERS["maxReplicas"]
+    for group in (HEAD, WORKERS):
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
-    for pod in ray_pods():
+    for pod in PODS:
         assert pod["securityContext"]["fsGroup"] == user_of_the_image()
         volumes = {volume["name"] for volume in pod["volumes"]}
         for container in pod["containers"]:
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
             assert container["image"]
-    assert workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert GPU_NODE["limits"]["nvidia.com/gpu"] == 8
 
 
 def test_the_ray_job_starts_the_script_of_the_image():
-    script, recipe, run, address, *changes = ray_job()["spec"]["entrypoint"].split()
+    script, recipe, run, address, *changes = ENTRYPOINT
     assert Path(script).relative_to("/opt/prorl") == Path("deploy/start.sh")
     assert (ROOT / "recipes" / f"{recipe}.yaml").exists()
     assert run.startswith("/data/")  # the volume that outlives the cluster
     assert address == "auto"
     config = load_recipe(recipe, ["backend=ray", *changes])
     assert config.device == "cuda"  # the head, where the loop runs, has none
-    (workers,) = ray_job()["spec"]["rayClusterSpec"]["workerGroupSpecs"]
-    resources = workers["template"]["spec"]["containers"][0]["resources"]
-    gpus = resources["limits"]["nvidia.com/gpu"]
-    assert sum(cluster_settings(config).places) == workers["replicas"] * gpus
-    assert config.threads * gpus <= int(resources["requests"]["cpu"])
+    gpus = GPU_NODE["limits"]["nvidia.com/gpu"]
+    assert sum(places(config)) == WORKERS["replicas"] * gpus
+    assert config.threads * gpus <= int(GPU_NODE["requests"]["cpu"])
 
 
 def test_data_and_model_are_prepared_where_the_ray_job_looks_for_them():
@@ -280,19 +271,16 @@ def test_data_and_model_are_prepared_where_the_ray_job_looks_for_them():
     pod = document["spec"]["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     (container,) = pod["containers"]
-    for theirs in ray_pods():
+    volumes = [volume["name"] for volume in pod["volumes"]]
+    for theirs in PODS:
         assert pod["securityContext"] == theirs["securityContext"]
-        assert [volume["name"] for volume in pod["volumes"]] == [
-            volume["name"] for volume in theirs["volumes"]
-        ]
+        assert volumes == [volume["name"] for volume in theirs["volumes"]]
         assert pod["volumes"][0] == theirs["volumes"][0]  # the claim
         (one,) = theirs["containers"]
-        assert {key: container[key] for key in ("image", "volumeMounts")} == {
-            key: one[key] for key in ("image", "volumeMounts")
-        }
+        assert all(container[key] == one[key] for key in ("image", "volumeMounts"))
         assert [variable for variable in container["env"] if variable["name"] != "HF_TOKEN"] == one["env"]
     prepare, fetch = (part.split() for part in container["command"][-1].split(" && "))
-    recipe = ray_job()["spec"]["entrypoint"].split()[1]
+    recipe = ENTRYPOINT[1]
     assert prepare == ["prorl", "data", "prepare", recipe]
     assert fetch == ["hf", "download", load_recipe(recipe).model.path]
     (token,) = [variable for variable in container["env"] if variable["name"] == "HF_TOKEN"]
@@ -316,13 +304,12 @@ def test_the_image_pins_what_belongs_together():
     assert re.search(r"^FROM \S+:\d+\.\d+\.\d+\S*$", text, re.MULTILINE)
     required = map(Requirement, re.findall(r'[\w\[\]-]+(?:==|>=)[^\s"]+', text))
     pinned = {requirement.name: requirement for requirement in required}
-    assert f"=={ray_job()['spec']['rayClusterSpec']['rayVersion']}" == str(pinned["ray"].specifier)
+    assert f"=={CLUSTER['rayVersion']}" == str(pinned["ray"].specifier)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     ours = {requirement.name: requirement.specifier for requirement in map(Requirement, project)}
-    assert "2.13.0" in pinned["torch"].specifier
-    assert "2.13.0" in ours["torch"]
-    assert "5.19" in pinned["transformers"].specifier
-    assert "5.19" in ours["transformers"]
+    for package, version in (("torch", "2.13.0"), ("transformers", "5.19")):
+        assert version in pinned[package].specifier
+        assert version in ours[package]
 
 
 def user_of_the_image() -> int:

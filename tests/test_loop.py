@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from prorl.control.events import ReferenceReset, StageEntered, Stepped, Validated, Warned
+from prorl.control.plan import make_plan
 from prorl.control.state import RunState, fold
 from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
 from prorl.rollout.pipeline import StaleCompletionError, WaitEnded, wait_silently
 from prorl.run.store import RunStore
-from support.defaults import some_resets, some_stage
-from support.fake_backend import FakeBackend
-from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
+from support.defaults import some_resets
+from support.fake_backend import FakeBackend, FakeEngine, FakeLearner
+from support.fake_runs import PLAN, OutJudge, events, of, run_in, timeless
 from support.mishaps import AMISS, CURSED, make_mishap
+from support.recipes import recipe
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +31,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_step_is_journalled_once_and_in_order(finished):
-    steps = [event.step for event in events(finished) if isinstance(event, Stepped)]
-    assert steps == list(range(1, 13))
+    assert [event.step for event in of(finished, Stepped)] == list(range(1, 13))
 
 
 def test_the_policy_learns(finished):
-    validations = [event.score for event in events(finished) if isinstance(event, Validated)]
+    validations = [event.score for event in of(finished, Validated)]
     assert validations[-1] > validations[0] + 0.2
 
 
 def test_validations_come_before_the_first_step_every_few_and_after_the_last(finished):
-    assert [event.step for event in events(finished) if isinstance(event, Validated)] == [0, 4, 8, 12]
+    assert [event.step for event in of(finished, Validated)] == [0, 4, 8, 12]
 
 
 def test_resets_follow_the_schedule_and_name_their_parents(finished):
-    resets = [event for event in events(finished) if isinstance(event, ReferenceReset)]
+    resets = of(finished, ReferenceReset)
     assert [(r.step, r.name, r.parent, r.reason) for r in resets] == [
         (5, "ref_001", "ref_000", "schedule"),
         (10, "ref_002", "ref_001", "schedule"),
@@ -51,7 +52,7 @@ def test_resets_follow_the_schedule_and_name_their_parents(finished):
 
 
 def test_a_reset_starts_the_kl_again_from_zero(finished):
-    kls = {event.step: event.update.kl for event in events(finished) if isinstance(event, Stepped)}
+    kls = {event.step: event.update.kl for event in of(finished, Stepped)}
     assert kls[6] < kls[5]
 
 
@@ -63,7 +64,7 @@ def test_the_saved_state_is_the_fold_of_the_journal(finished):
 
 
 def test_dynamic_sampling_rejects_and_never_skips_a_draw(finished):
-    steps = [event for event in events(finished) if isinstance(event, Stepped)]
+    steps = of(finished, Stepped)
     assert sum(step.rollout_stats.easy + step.rollout_stats.hard for step in steps) > 0
     assert sum(step.rollout_stats.draws for step in steps) == steps[-1].cursor
 
@@ -115,23 +116,7 @@ def test_why_a_run_ended_and_what_was_mended_before_is_in_the_journal_it_goes_on
     assert events(folder)[-2:] == expected
     for _ in range(2):  # taken up twice from the same checkpoint: told once
         run_in(folder, PLAN, until=lambda state: True)
-        assert [event for event in events(folder) if isinstance(event, Warned)] == expected
-
-
-def test_a_stage_changes_hparams_and_may_reset(tmp_path):
-    stage = some_stage(at=2, hparams={"samples_per_prompt": 8}, reset_reference=True, optimizer="clear")
-    run_in(tmp_path / "run", replace(PLAN, steps=4, stages=(stage,), reset=some_resets()))
-    seen = events(tmp_path / "run")
-    assert [e.step for e in seen if isinstance(e, StageEntered)] == [2]
-    assert [(e.step, e.reason, e.optimizer) for e in seen if isinstance(e, ReferenceReset)] == [
-        (2, "stage", "clear")
-    ]
-    per_group = [
-        e.rollout_stats.rollouts // (e.rollout_stats.draws + e.rollout_stats.surplus)
-        for e in seen
-        if isinstance(e, Stepped)
-    ]
-    assert per_group == [4, 4, 8, 8]
+        assert of(folder, Warned) == expected
 
 
 def test_without_kl_no_reference_exists(tmp_path):
@@ -147,7 +132,7 @@ def test_a_step_without_signal_updates_nothing_and_goes_on(tmp_path):
     )
     plan = replace(plan, hparams=replace(plan.hparams, samples_per_prompt=2, response_limit=3))
     state = run_in(tmp_path / "run", plan)
-    steps = [event for event in events(tmp_path / "run") if isinstance(event, Stepped)]
+    steps = of(tmp_path / "run", Stepped)
     assert [step.update.updates for step in steps] == [0, 0]
     assert state.stopped == "done"
     assert state.cursor == 2 * 8  # the whole budget of draws, each step
@@ -156,8 +141,6 @@ def test_a_step_without_signal_updates_nothing_and_goes_on(tmp_path):
 def test_a_stale_completion_is_refused(tmp_path, monkeypatch):
     def outdated(self, request, sample):
         return replace(original(self, request, sample), policy_version=-5)
-
-    from support.fake_backend import FakeEngine
 
     original = FakeEngine._sample
     monkeypatch.setattr(FakeEngine, "_sample", outdated)
@@ -223,7 +206,7 @@ def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
 
     with closing(LocalJudge(partial(make_mishap, tmp_path), deadline=deadline)) as judge:
         state = run_in(folder, PLAN, sabotage=judged_apart, watch=strike, wait=wait)
-    (warned,) = (event for event in events(folder) if isinstance(event, Warned))
+    (warned,) = of(folder, Warned)
     assert told in warned.text
     assert warned.step == 7
     assert len(waits) == 2 * cursed
@@ -232,3 +215,98 @@ def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
     )
     assert timeless(events(folder)) == timeless(events(finished))
     assert state == fold(events(finished))
+
+
+# -- a stage plan: a domain joins, n and response limit double, the optimizer is cleared once
+
+STAGED = replace(
+    PLAN,
+    reset=some_resets(),
+    stages=make_plan(
+        recipe(
+            tasks={"arithmetic": {}, "word_list": {}},
+            sampling={"samples_per_prompt": 4, "response_limit": 200},
+            stages=[
+                {"at": 0, "mixture": {"word_list": 0}},
+                {"at": 3, "mixture": {"word_list": 1}},
+                {"at": 6, "set": {"sampling.samples_per_prompt": 8, "sampling.response_limit": 400}},
+                {"at": 9, "reset_reference": True, "optimizer": "clear"},
+            ],
+        )
+    ).stages,
+)
+
+
+class Diary:
+    """What learner and engine were asked, by policy version."""
+
+    def __init__(self) -> None:
+        self.asked: dict[int, set[tuple[int, int]]] = {}
+        self.cleared: list[int] = []
+
+    def keep(self, backend) -> None:
+        submit, reset = backend.engine.submit, backend.learner.reset_reference
+
+        def submit_and_tell(request):
+            asked = self.asked.setdefault(backend.engine.version, set())
+            asked.add((request.samples, request.sampling.limit))
+            submit(request)
+
+        def reset_and_tell(source, *, clear_optimizer):
+            self.cleared += [backend.engine.version] if clear_optimizer else []
+            reset(source, clear_optimizer=clear_optimizer)
+            assert backend.learner.momentum == 0.0 or not clear_optimizer
+
+        backend.engine.submit, backend.learner.reset_reference = submit_and_tell, reset_and_tell
+
+
+@pytest.fixture(scope="module")
+def diary() -> Diary:
+    return Diary()
+
+
+@pytest.fixture(scope="module")
+def staged(diary, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("staged") / "run"
+    assert run_in(folder, STAGED, sabotage=diary.keep).stopped == "done"
+    return folder
+
+
+def test_each_stage_is_entered_at_its_step_once(staged):
+    entered = [(event.step, event.index) for event in of(staged, StageEntered)]
+    assert entered == [(0, 0), (3, 1), (6, 2), (9, 3)]
+    assert fold(events(staged)).stage == 3
+
+
+def test_a_domain_joins(staged):
+    domains = [set(step.rollout_stats.domain_scores) for step in of(staged, Stepped)]
+    assert domains[:3] == [{"math"}] * 3
+    assert set().union(*domains[3:]) == {"math", "instruct"}
+
+
+def test_rollouts_and_response_limit_double(diary, staged):
+    validations = (0, 4, 8, 12)  # sat with as many samples as ever
+    small = [asked for version, asked in diary.asked.items() if version not in validations and version < 6]
+    large = [asked for version, asked in diary.asked.items() if version not in validations and version >= 6]
+    assert small == [{(4, 200)}] * 4
+    assert large == [{(8, 400)}] * 5
+
+
+def test_the_optimizer_is_cleared_once(diary, staged):
+    assert diary.cleared == [9]
+    (reset,) = of(staged, ReferenceReset)
+    assert (reset.step, reset.reason, reset.optimizer) == (9, "stage", "clear")
+
+
+@pytest.mark.parametrize("stop", [3, 7, 9])
+def test_interrupting_between_stages_changes_nothing(staged, tmp_path, stop):
+    folder = tmp_path / "run"
+    assert run_in(folder, STAGED, until=lambda state: state.step == stop).step == stop
+    run_in(folder, STAGED)
+    assert timeless(events(folder)) == timeless(events(staged))
+
+
+def test_the_policy_learns_through_all_of_it(staged):
+    learner = FakeLearner(0.0)
+    learner.restore(staged / "checkpoints" / "step_000012")
+    assert learner.skill > 0.5

@@ -15,7 +15,7 @@ from prorl.control.state import RunState, fold
 from prorl.rollout.pipeline import WaitEnded
 from support.defaults import some_resets, some_validations
 from support.fake_backend import FakeEngine, FakeLearner
-from support.fake_runs import PLAN, OutJudge, events, run_in, timeless
+from support.fake_runs import PLAN, OutJudge, events, of, run_in, timeless
 
 STALE = replace(
     PLAN, max_staleness=1, save_every=100, validation=some_validations(every=6, per_domain=5, samples=2)
@@ -24,7 +24,7 @@ BUSY = (0, 5, 6, 10)  # steps after which a validation, a reset or a checkpoint 
 
 
 def staleness(folder: Path) -> dict[int, int]:
-    return {event.step: event.staleness for event in events(folder) if isinstance(event, Stepped)}
+    return {event.step: event.staleness for event in of(folder, Stepped)}
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,13 @@ def test_every_step_is_one_update_behind_unless_something_happens_before_it(fini
 
 
 def test_no_draw_is_skipped_or_learned_twice(finished):
-    steps = [event for event in events(finished) if isinstance(event, Stepped)]
+    steps = of(finished, Stepped)
     assert sum(step.rollout_stats.draws for step in steps) == steps[-1].cursor
     assert sum(step.rollout_stats.easy + step.rollout_stats.hard for step in steps) > 0
 
 
 def test_nothing_foreseen_is_dropped(finished):
-    assert not [event for event in events(finished) if isinstance(event, Warned)]
+    assert not of(finished, Warned)
 
 
 def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatch):
@@ -62,11 +62,10 @@ def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatc
     )
     run_in(tmp_path / "run", plan)
     cursor = 0
-    for event in events(tmp_path / "run"):
-        if isinstance(event, Stepped):
-            versions = {sampled[draw] for draw in range(cursor, event.cursor)}
-            assert versions == {event.step - 1 - event.staleness}
-            cursor = event.cursor
+    for event in of(tmp_path / "run", Stepped):
+        versions = {sampled[draw] for draw in range(cursor, event.cursor)}
+        assert versions == {event.step - 1 - event.staleness}
+        cursor = event.cursor
 
 
 def test_engines_sample_between_the_begin_of_an_update_and_its_end(tmp_path, monkeypatch):
@@ -113,7 +112,7 @@ def test_an_interrupted_run_goes_on_with_the_newest_policy(tmp_path, stop):
 def test_a_command_drops_what_was_sampled_ahead_and_says_so(tmp_path):
     run_in(tmp_path / "run", STALE, commands={3: "note look"})
     assert staleness(tmp_path / "run")[4] == 0
-    (warned,) = (event for event in events(tmp_path / "run") if isinstance(event, Warned))
+    (warned,) = of(tmp_path / "run", Warned)
     assert warned.step == 3
     assert re.match(r"\d+ responses of \d+ tokens that had been sampled ahead are dropped", warned.text)
 
@@ -126,19 +125,17 @@ def test_a_command_to_save_is_no_reason_to_be_on_policy_for_long(tmp_path):
 def test_a_reset_that_nobody_foresaw_drops_what_was_sampled_ahead(tmp_path):
     rules = some_resets(kl_ceiling=1e-9, kl_count=2, kl_window=2, cooldown=2)
     run_in(tmp_path / "run", replace(STALE, steps=4, reset=rules))
-    seen = events(tmp_path / "run")
-    resets = [event.step for event in seen if isinstance(event, ReferenceReset)]
+    resets = [event.step for event in of(tmp_path / "run", ReferenceReset)]
     assert resets
-    assert all(staleness(tmp_path / "run")[step + 1] == 0 for step in resets if step < 4)
-    assert [event.step for event in seen if isinstance(event, Warned)] == [
-        step for step in resets if step < 4
-    ]
+    followed = [step for step in resets if step < 4]
+    assert all(staleness(tmp_path / "run")[step + 1] == 0 for step in followed)
+    assert [event.step for event in of(tmp_path / "run", Warned)] == followed
 
 
 def test_nothing_is_sampled_ahead_of_a_checkpoint_by_the_clock(tmp_path):
     run_in(tmp_path / "run", STALE, save=SaveConfig(minutes=1e-9))
     assert set(staleness(tmp_path / "run").values()) == {0}
-    assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
+    assert not of(tmp_path / "run", Warned)
 
 
 def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monkeypatch):
@@ -158,7 +155,7 @@ def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monk
 
     plan = replace(STALE, steps=12, validation=some_validations(every=0), reset=some_resets())
     run_in(tmp_path / "run", plan, sabotage=hasten, save=SaveConfig(minutes=3))
-    assert not [event for event in events(tmp_path / "run") if isinstance(event, Warned)]
+    assert not of(tmp_path / "run", Warned)
     fresh = [step for step, behind in staleness(tmp_path / "run").items() if not behind]
     assert fresh == [1, 5, 9]
     saved = {int(path.name.removeprefix("step_")) for path in (tmp_path / "run" / "checkpoints").iterdir()}

@@ -1,37 +1,32 @@
-"""From a recipe to the parts of a run: tasks, base model, engine, judge, learner. Importing it imports no torch."""
+"""From a recipe to the parts of a run: data, tasks, base model, engine, judge, learner. Without torch until asked."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from prorl.config.checks import heads_problem, no_room
-from prorl.config.recipe import RecipeError
-from prorl.config.schema import RunConfig
+from prorl.config.recipe import RecipeError, require_room
+from prorl.config.schema import RunConfig, WarmupConfig
 from prorl.control.plan import Plan, make_plan
-from prorl.data import (
-    cache_folder,
-    check_sandbox,
-    data_folder,
-    data_requests,
-    mixture,
-    verifier_spec,
-    warmup_mixture,
-)
+from prorl.envs.base import ProceduralTask
+from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
 from prorl.envs.datasets.prepare import require_prepared
+from prorl.envs.datasets.store import DatasetTask
 from prorl.envs.mixture import Mixture
-from prorl.envs.registry import make_verifier
+from prorl.envs.registry import VerifierSpec, make_task, make_verifier
+from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
-from prorl.envs.types import Split
+from prorl.envs.types import Split, Task
+from prorl.envs.verifiers.programs import NeedsSandbox
 from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
 from prorl.run.layout import TOKENIZER
-from prorl.run.process import machine_memory
 from prorl.run.resume import PROBLEMS, hash_files
 from prorl.types import Backend, Renderer
 
@@ -39,9 +34,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from prorl.cluster.cluster import Cluster
-    from prorl.cluster.judge import RayJudge
-    from prorl.cluster.settings import ClusterSettings
     from prorl.learn.learner import LearnerSettings
     from prorl.local.judge import LocalJudge
 
@@ -50,7 +42,6 @@ MANY_PROBLEMS = 500  # in that of a base's
 FEW_PROCESSES = 32  # that any machine runs
 PER_PROCESSOR = 8  # that wait for each processor of a larger one
 PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
-CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +72,10 @@ def build_session(
     """Plan, tasks, engine, judge, learner and renderer around the model of a directory or hub id.
 
     `tokenizer` is where the tokenizer lies if not beside the model, as with a run's checkpoints. A reference is held
-    where the plan needs one, unless said otherwise.
-
-    Raises:
-        ModelError: the model or its tokenizer cannot be used.
-        RecipeError: the response limit does not fit into the model's context.
+    where the plan needs one, unless said otherwise. Raises ModelError where model or tokenizer cannot be used,
+    RecipeError where the response limit does not fit into the model's context.
     """
+    import torch
     from transformers.utils.logging import disable_progress_bar
 
     from prorl.learn.model import ModelError, load_tokenizer
@@ -94,7 +83,7 @@ def build_session(
     disable_progress_bar()  # the console shows progress; transformers' own bars would tear it
     plan = make_plan(config)
     tasks = tasks or build_tasks(config)
-    set_threads(config)
+    torch.set_num_threads(config.threads)  # the bits of a result depend on it
     tokens = load_tokenizer(tokenizer or source)
     renderer = _renderer(tokens, tokenizer or source)
     build = _ray_backend if config.backend == "ray" else _local_backend
@@ -114,46 +103,125 @@ def build_session(
     )
 
 
+# -- data and tasks
+
+
+def cache_folder() -> Path:
+    """Where bases and data sets are kept between runs: `$XDG_CACHE_HOME/prorl` or `~/.cache/prorl`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prorl"
+
+
+def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
+    """The data sets among a recipe's tasks: those of the catalogue, and the recipe's own."""
+    keys = {"kind", "path", "columns", "limit", "revision"}
+    return tuple(
+        SourceRequest(name=name, **task.model_dump(include=keys))
+        for name, task in config.tasks.items()
+        if task.kind is not None or name in SOURCES
+    )
+
+
+def data_folder(config: RunConfig) -> Path:
+    """Where the recipe's prepared data sets lie: as it says, or in the cache under what it asks for."""
+    if config.data is not None:
+        return Path(config.data)
+    requests = sorted(map(repr, data_requests(config)))
+    return cache_folder() / "data" / blake2b("\n".join(requests).encode(), digest_size=8).hexdigest()
+
+
+def verifier_spec(config: RunConfig) -> VerifierSpec:
+    """How the responses to a recipe's problems are judged."""
+    datasets = tuple(request.name for request in data_requests(config))
+    return VerifierSpec(
+        tasks=tuple(name for name in config.tasks if name not in datasets),
+        datasets=datasets,
+        data=data_folder(config).absolute(),
+        policy=Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe),
+        strict=config.format == "strict",
+    )
+
+
+def check_sandbox(config: RunConfig) -> str:
+    """Check that the recipe's programs can be run here; what the tier leaves open, in words, "" for nothing.
+
+    Raises SandboxError where there is no sandbox that the recipe allows; the sentence says how to get one.
+    """
+    spec = verifier_spec(config)
+    if not any(resolve(request).domain == "code" for request in data_requests(config)) and not any(
+        isinstance(make_task(name), NeedsSandbox) for name in spec.tasks
+    ):
+        return ""
+    with Sandbox.open(spec.policy) as sandbox:
+        return sandbox.warning
+
+
 def build_tasks(config: RunConfig) -> Mixture:
     """The mixture a recipe trains on.
 
-    Raises:
-        RecipeError: an unknown task, a level that it does not have, or fewer problems than the recipe asks for.
-        DataError: a data set that is not prepared.
+    Raises RecipeError for an unknown task, a level that it does not have, or fewer problems than the recipe asks
+    for, DataError for a data set that is not prepared.
     """
     require_prepared(data_requests(config), data_folder(config))
-    levels = {name: task.levels for name, task in config.tasks.items()}
-    tasks = mixture(config, levels, derive(config.seed, "data"), config.instruction)
-    try:
-        _require_problems(tasks, config)
-    except ValueError as error:
-        raise RecipeError(str(error)) from None
-    return tasks
-
-
-def _require_problems(tasks: Mixture, config: RunConfig) -> None:
-    """Draw what every stage and validation will ask for: what is missing shows now and not hours later."""
-    weights: dict[str, float] = {}
-    for stage in ({}, *(stage.mixture for stage in config.stages)):
-        weights |= stage
-        tasks.problem(0, "train", weights)
+    tasks = _mixture(config, derive(config.seed, "data"), {}, config.instruction)
     sizes: dict[Split, int] = {
         "validation": config.validation.per_domain if config.validation.every else 0,
         "test": config.evaluation.per_domain,
         "ood": config.evaluation.ood_per_domain,
     }
-    for split, per_domain in sizes.items():
-        if per_domain:
-            tasks.validation_problems(split, per_domain)
+    weights: dict[str, float] = {}
+    try:  # what every stage and validation will ask for: what is missing shows now and not hours later
+        for stage in ({}, *(stage.mixture for stage in config.stages)):
+            weights |= stage
+            tasks.problem(0, "train", weights)
+        for split, per_domain in sizes.items():
+            if per_domain:
+                tasks.validation_problems(split, per_domain)
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    return tasks
+
+
+def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
+    """What the recipe's tiny base is warmed up on, without instructions."""
+    return _mixture(config, derive(config.seed, "warm-up"), warmup.levels, "")
+
+
+def task_makers(
+    config: RunConfig, levels: Mapping[str, Mapping[int, float]] = MappingProxyType({})
+) -> dict[str, Callable[[], Task]]:
+    """The recipe's tasks by name, some on other levels, not yet built: some take a second."""
+    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
+    return {
+        name: partial(DatasetTask, name, folder)
+        if name in datasets
+        else partial(make_task, name, levels.get(name, task.levels) or None)
+        for name, task in config.tasks.items()
+    }
+
+
+def _mixture(
+    config: RunConfig, seed: int, levels: Mapping[str, Mapping[int, float]], instruction: str
+) -> Mixture:
+    tasks: list[tuple[Task, float]] = []
+    for name, make in task_makers(config, levels).items():
+        try:
+            task = make()
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
+        if isinstance(task, ProceduralTask):  # rows of data sets already say how to answer
+            task.instruction = instruction
+        tasks.append((task, config.tasks[name].weight))
+    return Mixture(tasks, seed=seed)
+
+
+# -- the machine
 
 
 def settled(config: RunConfig) -> RunConfig:
     """The recipe with thread count and device said, as the bits of a result depend on them.
 
-    Raises:
-        MissingError: the backend is not installed.
-        ClusterError: no cluster answers that could be asked for its GPUs.
-        RecipeError: the device cannot be used on this machine.
+    Raises ClusterError where the backend is not installed or no cluster answers that could be asked for its GPUs,
+    RecipeError where the device cannot be used on this machine.
     """
     if config.backend == "ray":
         from prorl.cluster.settings import require_packages
@@ -164,11 +232,7 @@ def settled(config: RunConfig) -> RunConfig:
 
 
 def require_processors(config: RunConfig) -> None:
-    """Check the processes and threads of this machine against its processors; those of a cluster are its own matter.
-
-    Raises:
-        RecipeError: there are more than it could ever run.
-    """
+    """Raises RecipeError for more processes and threads than this machine could ever run, not a cluster's."""
     here = {"threads": config.threads if config.backend == "local" else 0}
     if config.backend == "local" or not config.cluster.judges:
         here["judge.workers"] = config.judge.workers
@@ -182,19 +246,8 @@ def require_processors(config: RunConfig) -> None:
             )
 
 
-def set_threads(config: RunConfig) -> None:
-    """Fix the number of CPU threads, on which the bits of a result depend."""
-    import torch
-
-    torch.set_num_threads(config.threads)
-
-
 def device_of(config: RunConfig) -> torch.device:
-    """Where tensors lie.
-
-    Raises:
-        ClusterError, RecipeError: as `settled`.
-    """
+    """Where tensors lie; raises ClusterError and RecipeError as `settled`."""
     import torch
 
     if config.device == "auto":
@@ -213,15 +266,6 @@ def device_of(config: RunConfig) -> torch.device:
             f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
         ) from None
     return device
-
-
-def device_memory(device: torch.device) -> int:
-    """Bytes that a device of this machine has in all."""
-    import torch
-
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return machine_memory()[0]
 
 
 def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str, str]:
@@ -249,12 +293,15 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
 
 def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
     """Directory or hub id of the model to start from; warms a tiny one up if the recipe says so."""
+    import torch
+
     from prorl.learn.base_model import build_base
 
     warmup = config.model.warmup
     if warmup is None:
         assert config.model.path is not None, "checked by the recipe"
         return config.model.path
+    torch.set_num_threads(config.threads)
     problems = warmup_mixture(config, warmup)
     folder = build_base(
         warmup,
@@ -276,19 +323,6 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
         offload=config.cluster.offload,
         betas=config.optimizer.betas,
         weight_decay=config.optimizer.weight_decay,
-    )
-
-
-def cluster_settings(config: RunConfig) -> ClusterSettings:
-    """Where a recipe with `backend: ray` wants its processes."""
-    from prorl.cluster.settings import ClusterSettings
-
-    places = {"address", "learners", "engines", "judges", "room_deadline", "tensor_parallel", "colocate"}
-    return ClusterSettings(
-        **config.cluster.model_dump(include=places),
-        device="cuda" if device_of(config).type == "cuda" else "cpu",
-        threads=config.threads,
-        judge_workers=config.judge.workers,
     )
 
 
@@ -318,7 +352,7 @@ def _local_backend(
 
     model = load_model(source, dtype=torch.float32, device=device_of(config))
     context, pad = context_limit(model), pad_id(tokens)
-    _check_context(config, context)
+    require_room(config, context)
     learner = TorchLearner(model, learner_settings(config), with_reference=with_reference, pad_id=pad)
     engine = LocalEngine(
         model, eos_ids=eos_ids(model.generation_config, tokens), pad_id=pad, max_rows=config.engine.max_rows
@@ -329,77 +363,20 @@ def _local_backend(
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
 ) -> tuple[Backend, int]:
-    from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, require_packages
+    from prorl.cluster.settings import require_packages
 
     require_packages()
-    from prorl.cluster.backend import RayBackend
-    from prorl.cluster.cluster import Cluster
-    from prorl.cluster.engine import EngineActor, RayEngine
-    from prorl.cluster.learner import LearnerRank, RayLearner
+    from prorl.cluster.backend import start_backend
 
-    asked = config.cluster
-    settings, where = learner_settings(config), cluster_settings(config)
-    cluster = Cluster(where)
-    sharing = GpuSharing() if asked.colocate else None
-    with ExitStack() as stack:
-        stack.callback(cluster.close)
-        judge = _ray_judge(config, cluster)  # before a model is loaded: what a node lacks is seen at once
-        stack.callback(judge.close)
-        ranks = range(asked.learners)
-        learner = RayLearner(
-            [cluster.start("rank", rank, LearnerRank, rank, asked.learners) for rank in ranks],
-            _everywhere(source),
-            _everywhere(tokens.name_or_path),
-            settings,
-            with_reference=with_reference,
-            device=where.device,
-            sharing=sharing,
-        )
-        _check_context(config, learner.facts.context)
-        if problem := heads_problem(asked.tensor_parallel, learner.facts.heads):
-            raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
-        cache = asked.cache_gib or (CPU_CACHE_GIB if where.device == "cpu" else None)
-        engines = EngineSettings(
-            config=learner.facts.config,
-            eos_ids=learner.facts.eos_ids,
-            context=learner.facts.context,
-            dtype=settings.dtype,
-            max_rows=asked.max_rows,
-            cache_bytes=round(cache * 2**30) if cache else None,
-            transfer=chosen_transfer(asked.transfer, where.device, colocate=asked.colocate),
-            tensor_parallel=asked.tensor_parallel,
-            colocated=asked.colocate,
-        )
-        engine = RayEngine(
-            lambda index: cluster.start("engine", index, EngineActor, engines),
-            asked.engines,
-            engines,
-            deadline=asked.engine_deadline,
-            sharing=sharing,
-        )
-        stack.pop_all()
-    backend = RayBackend(
-        cluster,
-        engine,
-        judge,
-        learner,
-        probe=_probe(tokens, settings.dtype),
-        keep_copy=engines.transfer != "nccl" or config.sampling.max_staleness > 0,
-    )
-    return backend, learner.facts.context
-
-
-def _ray_judge(config: RunConfig, cluster: Cluster) -> LocalJudge | RayJudge:
-    from prorl.cluster.judge import JudgeActor, RayJudge
-
-    make = _judge_maker(config)
-    if not config.cluster.judges:
-        return make()
-    return RayJudge(
-        lambda index: cluster.start("judge", index, JudgeActor, make),
-        config.cluster.judges,
-        deadline=config.judge.deadline,
-        check=partial(check_sandbox, config),
+    return start_backend(
+        settled(config),
+        learner_settings(config),
+        model=_everywhere(source),
+        tokenizer=_everywhere(tokens.name_or_path),
+        with_reference=with_reference,
+        make_judge=_judge_maker(config),
+        check_sandbox=partial(check_sandbox, config),
+        probe=_probe(tokens, config.learner.dtype),
     )
 
 
@@ -418,15 +395,8 @@ def _judge_maker(config: RunConfig) -> Callable[[], LocalJudge]:
 
 
 def _everywhere(source: str | Path) -> str:
-    """A directory by a name that other processes know too; a hub id as it is."""
+    """A directory by a name that other processes know; a hub id as it is."""
     return str(Path(source).absolute()) if Path(source).is_dir() else str(source)
-
-
-def _check_context(config: RunConfig, limit: int) -> None:
-    asked = [config.sampling.response_limit]
-    asked += [stage.set.get("sampling.response_limit", 0) for stage in config.stages]
-    if max(asked) >= limit:
-        raise RecipeError(no_room(max(asked), limit))
 
 
 def _probe(tokenizer: PreTrainedTokenizerBase, dtype: str) -> tuple[int, ...]:

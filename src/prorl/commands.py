@@ -1,4 +1,8 @@
-"""What an operator may command, judged alike by the sender and by the trainer that obeys.
+"""The operator's commands: what may be commanded, judged alike by the sender and by the trainer that obeys.
+
+They lie in an inbox, one JSON object per line, appended by anybody and read by the trainer between steps. Nothing is
+taken out of it: how many bytes were read is part of the run's state, so each command is obeyed exactly once in the
+journal that holds, however often the trainer dies. A last line without its end counts once it is whole.
 
 A command that sets hyperparameters is checked like a stage of the recipe: together with all that holds already, and
 with the stages still to come. Judging is pure and never raises for what a command says: nonsense is refused.
@@ -6,9 +10,13 @@ with the stages still to come. Judging is pure and never raises for what a comma
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -22,10 +30,16 @@ from prorl.control.events import CommandGiven
 from prorl.control.plan import Plan, apply_stage, hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState, evolve, fold
 from prorl.envs.errors import ProrlError
+from prorl.envs.files import StorageError, encode_json
 from prorl.run.history import read_events
-from prorl.run.inbox import INBOX, UNREADABLE, Command, new_command, next_command, send
+from prorl.run.journal import append_bytes
 from prorl.run.store import RunStore
 
+INBOX = "inbox.jsonl"
+MAX_LINE = 16_384  # bytes
+EXCERPT = 80  # characters of an unreadable line that are journalled
+
+UNREADABLE = "unreadable"  # the name of a line that is no command
 WORDS = ("pause", "resume", "stop", "save", "validation", "reset-reference", "roll-back")
 ALL = f"{', '.join(WORDS)}, note TEXT, or KEY=VALUE with one of {', '.join(HPARAMS)}"
 PLANNED = "plan"  # as a value: the operator gives the hyperparameter back to the recipe
@@ -41,6 +55,16 @@ class UnconfirmedError(CommandError):
     """A command that moves a hyperparameter far, and that nobody has confirmed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What an operator wants: `set` with recipe keys and values, `note` with a text, or just a word."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    end: int = 0  # byte up to which an inbox has been read that it was found in
+
+
 def parse_command(words: Sequence[str]) -> Command:
     """The command that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `roll-back=100`, `note some text`.
 
@@ -53,15 +77,15 @@ def parse_command(words: Sequence[str]) -> Command:
     if first == "note":
         if not rest:
             raise CommandError('a note needs its text, as in: note "new verifier from here on"')
-        return new_command("note", text=" ".join(rest))
+        return Command(name="note", text=" ".join(rest))
     if first in WORDS and not rest:
-        return new_command(first)
+        return Command(name=first)
     if first.startswith("roll-back=") and not rest:
-        return new_command("roll-back", settings={"step": _setting(first)[1]})
+        return Command(name="roll-back", settings={"step": _setting(first)[1]})
     if any("=" not in word for word in words):
         odd = next((word for word in words if "=" not in word and word not in WORDS), " ".join(words))
         raise CommandError(f"{odd!r} is no command{_hint(odd, *WORDS, 'note', *HPARAMS)}")
-    return new_command("set", settings=dict(map(_setting, words)))
+    return Command(name="set", settings=dict(map(_setting, words)))
 
 
 def tell(
@@ -93,13 +117,64 @@ def tell(
     return command
 
 
+def send(path: Path, command: Command) -> None:
+    """Append a command; it is on disk, whole, when this returns. StorageError if it has no room or is too long."""
+    line = encode_json({"name": command.name, "settings": command.settings, "text": command.text})
+    if len(line) > MAX_LINE:
+        raise StorageError(f"a command may have {MAX_LINE:,} bytes, not {len(line):,}: say it shorter")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # against other senders; the trainer only reads
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        append_bytes(descriptor, b"\n" + line if torn else line, path)
+    finally:
+        os.close(descriptor)
+
+
+def next_command(inbox: Path, position: int) -> Command | None:
+    """The first command behind byte `position`, up to which the inbox was read; None while there is none.
+
+    A line that is no command comes as one that is `UNREADABLE`. So does, as a whole, an inbox that was changed by
+    hand so that no line ends at `position`: to obey a command twice would be worse than never.
+    """
+    try:
+        data = inbox.read_bytes()
+    except FileNotFoundError:
+        return None
+    if position > len(data) or (position and data[position - 1 : position] != b"\n"):
+        whole = data.rfind(b"\n") + 1
+        lost = "the inbox was changed by hand; what it holds is not obeyed, give the commands again"
+        return Command(name=UNREADABLE, text=lost, end=whole) if whole else None
+    while end := data.find(b"\n", position) + 1:
+        line = data[position : end - 1]
+        if line.strip():
+            excerpt = line[:EXCERPT].decode(errors="replace")
+            return replace(_parse_line(line) or Command(name=UNREADABLE, text=excerpt), end=end)
+        position = end
+    return None
+
+
+def _parse_line(line: bytes) -> Command | None:
+    """The command that a line of an inbox holds; None for everything else, whatever it is."""
+    try:
+        command = Command(**json.loads(line))
+        texts = isinstance(command.name, str) and isinstance(command.text, str)
+        plain = all(isinstance(value, (str, int, float, NoneType)) for value in command.settings.values())
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    if len(line) > MAX_LINE or not (texts and plain) or command.end:
+        return None
+    return replace(command, text=" ".join(command.text.split()))
+
+
 def take_in_next(
     config: RunConfig, inbox: Path, state: RunState, *, context: int | None = None
 ) -> CommandGiven | None:
     """The next command of an inbox that a run in this state has not taken in; `context` is the model's, in tokens."""
     if "roll-back" in state.asked:  # what comes after it is obeyed where the run goes on
         return None
-    command = next_command(inbox, state.inbox, state.last_command)
+    command = next_command(inbox, state.inbox)
     return None if command is None else take_in(config, state, command, context=context)
 
 
@@ -118,7 +193,6 @@ def take_in(
         refused = str(error)
     return CommandGiven(
         step=state.step,
-        id=command.id,
         name=command.name,
         settings=command.settings,
         text=command.text,

@@ -1,9 +1,8 @@
 """The algorithm: one prolonged run of ProRL v2, top to bottom.
 
-Nothing is in flight at the top of the loop. With `max_staleness` the rollouts of the next step may have been sampled
-already, and are dropped unless nothing happens there. What happens between two steps (commands, validation,
-decisions, checkpoint) depends on plan, state and the operator's commands alone, so a run resumed from a checkpoint
-goes on as if never stopped.
+Nothing is in flight at the top of the loop, at most the next step's rollouts are in hand (`max_staleness`). What
+happens between two steps (commands, validation, decisions, checkpoint) depends on plan, state and the operator's
+commands alone, so a run resumed from a checkpoint goes on as if never stopped.
 """
 
 from __future__ import annotations
@@ -15,26 +14,15 @@ from functools import partial
 from statistics import fmean
 
 from prorl.build import Session
-from prorl.commands import take_in_next
-from prorl.control.decide import (
-    Decision,
-    EnterStage,
-    ResetReference,
-    Stop,
-    decide,
-    is_quiet,
-    save_due,
-    validation_due,
-)
+from prorl.commands import INBOX, take_in_next
+from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
 from prorl.control.events import (
     CommandGiven,
     Event,
     Intervened,
     ReferenceReset,
-    StageEntered,
     Stepped,
-    Stopped,
     Validated,
     Warned,
 )
@@ -43,9 +31,8 @@ from prorl.control.state import RunState
 from prorl.envs.seeds import derive, purpose
 from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded
-from prorl.rollout.validation import ask_problems, domain_rates, unanswered_share
+from prorl.rollout.validation import domain_rates, sample_problems, score, unanswered_share
 from prorl.run.checkpoint import Checkpointer
-from prorl.run.inbox import INBOX
 from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
 from prorl.run.store import RunStore
@@ -127,11 +114,7 @@ def train(run: Run) -> RunState:
 
 
 def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
-    """Sample what the step that begins with this state learns from.
-
-    Raises:
-        WaitEnded: somebody asked to stop while verifiers were out.
-    """
+    """Sample what the step that begins with this state learns from; WaitEnded if somebody asks to stop meanwhile."""
     hparams = hparams_now(run.plan, state)
     return collect(
         run.session.worker(run.wait),
@@ -160,15 +143,14 @@ def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> Rollo
     So no decision meets older samples. As nothing is saved with rollouts in hand unless something happened, a run
     goes on from a checkpoint as one that is resumed from it does.
     """
-    state = run.state
-    if ahead is None or state == before:
+    if ahead is None or run.state == before:
         return ahead
     stats = ahead.rollout_stats
     text = (
         f"{stats.rollouts} responses of {stats.sampled_tokens} tokens that had been sampled ahead are "
         "dropped, as something happened between the steps; their draws come again"
     )
-    run.event_log.record(Warned(step=state.step, text=text))
+    run.event_log.record(Warned(step=run.state.step, text=text))
     return None
 
 
@@ -212,42 +194,39 @@ def validate(run: Run) -> Validated:
     state, rules = run.state, run.plan.validation
     hparams = hparams_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="validation")
-    results = ask_problems(
+    groups = sample_problems(
         run.session.worker(run.wait),
         run.session.tasks.validation_problems("validation", rules.per_domain),
-        part="validation",
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),
         seed=derive(run.plan.seed, purpose("validation")),
-        pass_threshold=run.session.tasks.pass_threshold,
         clock=clock,
     )
-    domains = domain_rates(results, 1)
+    threshold = run.session.tasks.pass_threshold
+    scores = [score(group, threshold(group.problem.task)) for group in groups]
+    domains = domain_rates(scores, 1)
     return Validated(
         step=state.step,
         score=fmean(domains.values()),
         domains=domains,
-        pass_at_n=fmean(domain_rates(results, rules.samples).values()),
-        unanswered=unanswered_share(results),
-        responses=sum(result.samples for result in results),
+        pass_at_n=fmean(domain_rates(scores, rules.samples).values()),
+        unanswered=unanswered_share(scores),
+        responses=sum(one.samples for one in scores),
         seconds=clock.seconds()["total"],
     )
 
 
 def perform(decision: Decision, run: Run) -> Event:
-    """Carry out one decision and say what happened."""
-    state = run.state
+    """Carry out one decision and say what happened; a new stage and the end only have to be recorded."""
     match decision:
-        case EnterStage(index=index):
-            return StageEntered(step=state.step, index=index)
         case ResetReference():
             return _reset_reference(decision, run)
         case Intervene(action="roll_back"):
             return _roll_back(decision, run)
         case Intervene():
-            return intervened(decision, state)
-        case Stop(reason=reason):
-            return Stopped(step=state.step, reason=reason)
+            return intervened(decision, run.state)
+        case _:
+            return decision
 
 
 def _roll_back(decision: Intervene, run: Run) -> Intervened:

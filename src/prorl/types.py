@@ -3,8 +3,7 @@
 Raw score `s` (what the verifier said) and shaped reward `r` (what training uses) are never stored in one field:
 filtering, validation and stop rules read `Verdict.score`; only advantages read rewards (METHOD, notation).
 
-`local`, `ray` and `fake` implement the protocols. An engine and a judge are polled: submit work, then poll for what
-has finished. Between steps nothing is in flight, so a checkpoint is driver state plus tensors.
+`local`, `ray` and `fake` implement the protocols. Engine and judge are polled for what has finished.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Finish = Literal["stop", "length"]
 
 
 def token_ids(tokens: Iterable[int]) -> array[int]:
-    """A response's tokens as 32-bit integers: compared by value, never changed, and no keys as prompts are."""
+    """A response's tokens as 32-bit integers, never changed."""
     return array("i", tokens)
 
 
@@ -169,9 +168,9 @@ class HParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStats:
-    """What one `Learner.update` measured: means over the action tokens of the applied updates unless said otherwise.
+    """What one step's updates measured: means over the action tokens of the applied ones unless said otherwise.
 
-    What was not measured is None: every mean where no update was applied.
+    None is what was not measured, as every mean where no update was applied.
     """
 
     updates: int  # optimizer updates applied
@@ -219,8 +218,7 @@ class Judge(Protocol):
     def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
         """Verdicts that are ready; with `wait`, block for at least one unless none is outstanding.
 
-        Raises:
-            JudgeOutError: there is none to wait for, as no judge can be started now.
+        Raises JudgeOutError where there is none to wait for, as no judge can be started now.
         """
 
 
@@ -228,20 +226,18 @@ class Learner(Protocol):
     """Owns all tensor memory: policy, optimizer, reference."""
 
     def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
-        """Begin one step: `hparams.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
+        """Begin `hparams.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
 
-        The returned function waits for its end and is called once. Until then nothing else is asked of the learner,
-        and engines serve the weights of their last sync.
+        The returned function waits for their end and is called once. Until then nothing else is asked of the learner.
         """
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy (`source=None`) or the weights in a folder, of either sort, the reference."""
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Copy policy and optimizer to host memory as they are now.
+        """Copy policy and optimizer to host memory; the returned function writes them into an existing folder.
 
-        The returned function writes them into an existing folder, the policy as a transformers checkpoint; it may
-        run in another thread while the learner goes on.
+        The policy is a transformers checkpoint. It may be written in another thread while the learner goes on.
         """
 
     def restore(self, folder: Path) -> None:

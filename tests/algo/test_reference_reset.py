@@ -15,22 +15,8 @@ def reason(**changes):
 
 @given(st.integers(0, 5000), kls, st.integers(0, 50), st.integers(0, 100))
 def test_off_values_never_reset(step, recent, validations, cooldown):
-    assert (
-        reason(since_reset=step, recent_kls=recent, validations_since_best=validations, cooldown=cooldown)
-        is None
-    )
-
-
-@pytest.mark.parametrize(("step", "expected"), [(249, None), (250, "schedule"), (251, "schedule")])
-def test_the_schedule_counts_from_the_last_reset(step, expected):
-    assert reason(since_reset=step, every=250) == expected
-
-
-@pytest.mark.parametrize(
-    ("validations", "expected"), [(2, None), (3, "stalled_validation"), (4, "stalled_validation")]
-)
-def test_a_stall_is_k_validations_without_a_new_best(validations, expected):
-    assert reason(stalled_validations=3, validations_since_best=validations) == expected
+    seen = {"since_reset": step, "recent_kls": recent, "validations_since_best": validations}
+    assert reason(cooldown=cooldown, **seen) is None
 
 
 @pytest.mark.parametrize(
@@ -48,30 +34,19 @@ def test_the_ceiling_must_be_broken_in_m_of_the_last_n_steps(recent, expected):
     assert reason(kl_ceiling=0.2, recent_kls=recent) == expected
 
 
+EVERY_RULE = {"every": 10, "kl_ceiling": 0.2, "recent_kls": [1.0] * 4}
+EVERY_RULE |= {"stalled_validations": 1, "validations_since_best": 5}
+
+
 def test_reasons_are_given_in_order():
-    every_rule = {
-        "every": 10,
-        "kl_ceiling": 0.2,
-        "recent_kls": [1.0] * 4,
-        "stalled_validations": 1,
-        "validations_since_best": 5,
-    }
-    assert reason(**every_rule) == "kl_ceiling"
-    assert reason(**(every_rule | {"kl_ceiling": None})) == "stalled_validation"
-    assert reason(**(every_rule | {"kl_ceiling": None, "stalled_validations": 0})) == "schedule"
+    assert reason(**EVERY_RULE) == "kl_ceiling"
+    assert reason(**(EVERY_RULE | {"kl_ceiling": None})) == "stalled_validation"
+    assert reason(**(EVERY_RULE | {"kl_ceiling": None, "stalled_validations": 0})) == "schedule"
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_nothing_resets_within_the_cooldown(since, cooldown):
-    got = reason(
-        since_reset=since,
-        cooldown=cooldown,
-        every=1,
-        kl_ceiling=0.0,
-        recent_kls=[1.0] * 4,
-        stalled_validations=1,
-        validations_since_best=9,
-    )
+    got = reason(since_reset=since, cooldown=cooldown, **(EVERY_RULE | {"every": 1}))
     assert (got is None) == (since < cooldown)
 
 

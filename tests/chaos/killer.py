@@ -154,8 +154,7 @@ class Forking(Supervisor):
     def _start(self, command: Sequence[str], environment: Mapping[str, str], mask: set[Any]) -> Any:
         from prorl.run.store import RunStore
 
-        found = RunStore.open(self._run).latest_checkpoint() if is_born(self._run) else None
-        newest = -1 if found is None else found.step
+        newest = RunStore.open(self._run).latest_checkpoint().step if is_born(self._run) else -1
         assert newest >= self._newest, f"the checkpoint of step {self._newest} is lost"
         self._newest = newest
         chance, seed = self._dice.random(), self._dice.random()

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import PreTrainedModel
 
 from prorl.cluster.capacity import (
     ALONE,
@@ -28,12 +27,14 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
+from prorl.cluster.estimate import model_size
 from prorl.config.schema import ShapeConfig
 from prorl.learn.base_model import build_model
 from prorl.learn.learner import TorchLearner
 from prorl.learn.loss import Scoring, score
 from prorl.learn.packing import Row, micro_batch
 from support.learners import action_of, settings_of
+from support.recipes import recipe
 from support.sizes import LLAMA_8B, QWEN_1_5B, QWEN_32B
 
 TOKENS, VOCABULARY = 512, 300
@@ -59,20 +60,7 @@ def total(held) -> float:
 # -- formulas
 
 
-def size(model: PreTrainedModel, shape: ShapeConfig) -> Size:
-    return Size(
-        parameters=model.num_parameters(),
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_width=shape.hidden_size // shape.heads,
-        context=shape.context,
-    )
-
-
-def kept(shape: ShapeConfig, dtype: str, *, checkpointed: bool) -> tuple[int, Size]:
+def kept(shape: ShapeConfig, dtype: str, *, checkpointed: bool) -> tuple[int, Size | None]:
     """Bytes of distinct storages that a forward pass over TOKENS positions saves, weights and their casts aside."""
     model = build_model(shape, VOCABULARY, seed=0)
     settings = settings_of(activation_checkpointing=checkpointed)
@@ -93,7 +81,9 @@ def kept(shape: ShapeConfig, dtype: str, *, checkpointed: bool) -> tuple[int, Si
     few_logits = Scoring(temperature=1.0, logits_elements=VOCABULARY, dtype=getattr(torch, dtype))
     with saved_tensors_hooks(note, lambda tensor: tensor):
         score(model, batch, few_logits)
-    return sum(storage.nbytes() for storage in storages.values()), size(model, shape)
+    known = {"path": "m", "shape": shape.model_dump(), "parameters": model.num_parameters()}
+    size = model_size(recipe(model=known, sampling={"response_limit": 64}))
+    return sum(storage.nbytes() for storage in storages.values()), size
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

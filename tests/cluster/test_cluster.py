@@ -1,13 +1,12 @@
 """Where the processes of a run go on real Ray, whose nodes are said to have GPUs; nothing here uses one."""
 
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
 from prorl.build import settled
 from prorl.config.recipe import load_recipe
-from support.cluster import cluster_settings
+from support.cluster import cluster_recipe
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
@@ -43,13 +42,13 @@ def placed(address, *, room_deadline=20.0, **settings):
     """Node and GPUs of every rank, then of every engine."""
     from prorl.cluster.cluster import Cluster
 
-    told = cluster_settings(address=address, device="cuda", room_deadline=room_deadline, **settings)
+    told = cluster_recipe(address=address, device="cuda", room_deadline=room_deadline, **settings)
     places = Cluster(told)
     try:
-        ranks = [places.start("rank", index, somewhere()) for index in range(told.learners)]
-        engines = [places.start("engine", index, somewhere()) for index in range(told.engines)]
+        ranks = [places.start("rank", index, somewhere()) for index in range(told.cluster.learners)]
+        engines = [places.start("engine", index, somewhere()) for index in range(told.cluster.engines)]
         found = ray.get([one.where.remote() for one in (*ranks, *engines)], timeout=120)
-        return found[: told.learners], found[told.learners :]
+        return found[: len(ranks)], found[len(ranks) :]
     finally:
         places.close()
 
@@ -68,7 +67,7 @@ def test_colocated_engine_and_rank_are_on_the_same_gpu(address):
 
 
 def test_no_room_is_said_with_what_was_asked_for(address):
-    from prorl.cluster.cluster import ClusterError
+    from prorl.cluster.settings import ClusterError
 
     with pytest.raises(ClusterError, match=r"1 places of 1 CPU and 1 GPU and 2 places of 4 CPU and 4 GPU"):
         placed(address, learners=1, engines=2, tensor_parallel=4, room_deadline=2.0)
@@ -90,15 +89,14 @@ def judging():
     for _ in range(2):
         nodes.add_node(num_cpus=6, num_gpus=2)
     nodes.wait_for_nodes()
-    wanted = {"engines": 3, "judges": 4, "judge_workers": 2, "device": "cuda", "room_deadline": 5.0}
-    yield cluster_settings(address=nodes.address, **wanted)
+    yield {"address": nodes.address, "engines": 3, "device": "cuda", "room_deadline": 5.0}
     nodes.shutdown()
 
 
 def test_judges_lie_beside_the_engines_and_leave_them_their_gpus(judging):
     from prorl.cluster.cluster import Cluster
 
-    with closing(Cluster(judging)):
+    with closing(Cluster(cluster_recipe(**judging, judges=4, judge_workers=2))):
         (group,) = ray.util.placement_group_table().values()
         placed = [group["bundles_to_node_id"][place] for place in range(8)]
         gpus = {node["NodeID"]: node["Resources"].get("GPU", 0) for node in ray.nodes()}
@@ -107,20 +105,16 @@ def test_judges_lie_beside_the_engines_and_leave_them_their_gpus(judging):
 
 
 def test_judges_without_room_are_named(judging):
-    from prorl.cluster.cluster import Cluster, ClusterError
+    from prorl.cluster.cluster import Cluster
+    from prorl.cluster.settings import ClusterError
 
     with pytest.raises(ClusterError, match=r"and 2 places of 17 CPU for 5 s: .*cluster.judges"):
-        Cluster(replace(judging, judges=2, judge_workers=17))
+        Cluster(cluster_recipe(**judging, judges=2, judge_workers=17))
 
 
 @pytest.mark.parametrize(
     ("nodes", "waves"),
-    [
-        ("a", [[0]]),
-        ("aaa", [[0], [1], [2]]),
-        ("abc", [[0, 1, 2]]),
-        ("aabba", [[0, 2], [1, 3], [4]]),
-    ],
+    [("a", [[0]]), ("aaa", [[0], [1], [2]]), ("abc", [[0, 1, 2]]), ("aabba", [[0, 2], [1, 3], [4]])],
 )
 def test_ranks_of_a_node_come_one_after_the_other(nodes, waves):
     from prorl.cluster.learner import one_per_node

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.cluster.estimate import asked_placement, dry_run, estimates, model_size, plan_gpus
+from prorl.cluster.estimate import dry_run, estimates, model_size, plan_gpus
 from prorl.config.recipe import RecipeError
 from prorl.control.plan import make_plan
 from support.recipes import recipe
@@ -22,68 +22,71 @@ def said(**settings) -> str:
     return "\n".join(estimates(config, make_plan(config)))
 
 
-def test_the_tokens_of_a_step_and_of_the_run():
-    text = said()
-    assert "the first step trains on 8 rollouts of 4 informative groups, at most 800 tokens" in text
-    assert "samples at most 2,400" in text
-    assert "the run trains on at most 8,000 tokens in 10 steps" in text
+NO_REFERENCE = {"kl": {"coef": 0}, "reset": {"every": 0}}
+HALF = {"dtype": "bfloat16", "old_logprobs": "learner"}
+WIDE = {"micro_batch_tokens": 2**20}
+STEADY = {"steps": 1000, "save": {"keep_last": 3}}
+FULL = {
+    "sampling": {"prompts_per_step": 8, "samples_per_prompt": 2**10, "response_limit": 2**14},
+    "model": MODEL | {"shape": SHAPE | {"context": 2**15}},
+}
+AHEAD = {
+    "sampling": FULL["sampling"] | {"max_staleness": 1},
+    "mismatch": {"kind": "tis"},
+    "learner": {"old_logprobs": "learner"},
+}
 
 
-def test_stages_are_part_of_the_bound():
-    stages = [{"at": 6, "set": {"sampling.samples_per_prompt": 4}}]
-    assert "the run trains on at most 11,200 tokens in 10 steps" in said(stages=stages)
-
-
-@pytest.mark.parametrize(
-    ("settings", "held"),
-    [({}, "a reference is held"), ({"kl": {"coef": 0}, "reset": {"every": 0}}, "a reference is not held")],
-)
-def test_whether_a_reference_is_held(settings, held):
-    assert held in said(**settings)
-
-
-def test_memory_is_weights_activations_and_cache():
-    text = said(learner={"micro_batch_tokens": 2**20}, engine={"max_rows": 2**14})
-    # float32: weights, gradients, two moments, reference, the engine's copy = 6 times 1 GiB
-    assert "optimizer and copies 6.00 GiB" in text
-    # 2^20 tokens x 2 layers x (32 bytes x 64 hidden + 16 x 128 feed-forward + 8 x 32 key-value)
-    assert "activations of a micro-batch about 8.50 GiB" in text
-    # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
-    assert "key-value cache at most 0.78 GiB" in text
-
-
-def test_autocast_keeps_a_copy_of_the_weights():
-    assert "copies 6.50 GiB" in said(learner={"dtype": "bfloat16", "old_logprobs": "learner"})
-
-
-def test_without_a_reference_there_is_one_copy_less():
-    assert "copies 5.00 GiB" in said(kl={"coef": 0}, reset={"every": 0})
+def later(at=6, **change):
+    return {"stages": [{"at": at, **change}]}
 
 
 @pytest.mark.parametrize(
-    ("learner", "activations"),
+    ("settings", "text"),
     [
-        ({"dtype": "bfloat16", "old_logprobs": "learner"}, "6.00"),
-        ({"activation_checkpointing": True}, "4.75"),
+        ({}, "the first step trains on 8 rollouts of 4 informative groups, at most 800 tokens"),
+        ({}, "samples at most 2,400"),
+        ({}, "the run trains on at most 8,000 tokens in 10 steps"),
+        # stages are part of the bound
+        (later(set={"sampling.samples_per_prompt": 4}), "at most 11,200 tokens in 10 steps"),
+        ({}, "a reference is held"),
+        (NO_REFERENCE, "a reference is not held"),
+        # float32: weights, gradients, two moments, reference, the engine's copy = 6 times 1 GiB
+        ({}, "optimizer and copies 6.00 GiB"),
+        (NO_REFERENCE, "copies 5.00 GiB"),
+        ({"learner": HALF}, "copies 6.50 GiB"),  # autocast keeps one of the weights
+        # 2^20 tokens x 2 layers x (32 bytes x 64 hidden + 16 x 128 feed-forward + 8 x 32 key-value)
+        ({"learner": WIDE}, "activations of a micro-batch about 8.50 GiB"),
+        ({"learner": WIDE | HALF}, "activations of a micro-batch about 6.00 GiB"),
+        (
+            {"learner": WIDE | {"activation_checkpointing": True}},
+            "activations of a micro-batch about 4.75 GiB",
+        ),
+        # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
+        ({"engine": {"max_rows": 2**14}}, "key-value cache at most 0.78 GiB"),
+        # that of the longest stage
+        (
+            later(set={"sampling.response_limit": 200}) | {"engine": {"max_rows": 2**14}},
+            "key-value cache at most 1.56 GiB",
+        ),
+        (STEADY, "21.00 GiB for 7 checkpoints of 3.00 GiB"),
+        (STEADY | {"save": {"keep_last": 3, "keep_every": 100}}, "for 17 checkpoints"),
+        (
+            STEADY | {"reset": {"every": 300}} | later(at=3, reset_reference=True),
+            "5.00 GiB for 5 references",
+        ),
+        (NO_REFERENCE, "0.00 GiB for 0 references"),
+        # 8 groups of 2^24 tokens, drawn 3 times over: 12 bytes each, and as much again where a step is sampled ahead
+        (FULL, "for a step's responses at most 4.50 GiB"),
+        (FULL | AHEAD, "for a step's responses at most 9.00 GiB"),
+        (
+            FULL | later(set={"sampling.samples_per_prompt": 2**11}),
+            "for a step's responses at most 9.00 GiB",
+        ),
     ],
 )
-def test_half_precision_and_checkpointing_save_activations(learner, activations):
-    text = said(learner={"micro_batch_tokens": 2**20, **learner})
-    assert f"activations of a micro-batch about {activations} GiB" in text
-
-
-def test_the_cache_is_that_of_the_longest_stage():
-    stages = [{"at": 6, "set": {"sampling.response_limit": 200}}]
-    assert "key-value cache at most 1.56 GiB" in said(stages=stages, engine={"max_rows": 2**14})
-
-
-def test_disk_is_checkpoints_and_references():
-    stages = [{"at": 3, "reset_reference": True}]
-    text = said(steps=1000, save={"keep_last": 3}, reset={"every": 300}, stages=stages)
-    assert "21.00 GiB for 7 checkpoints of 3.00 GiB" in text
-    assert "for 17 checkpoints" in said(steps=1000, save={"keep_last": 3, "keep_every": 100})
-    assert "5.00 GiB for 5 references" in text
-    assert "0.00 GiB for 0 references" in said(kl={"coef": 0}, reset={"every": 0})
+def test_an_estimate_is_what_is_worked_out_by_hand(settings, text):
+    assert text in said(**settings)
 
 
 def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
@@ -128,7 +131,7 @@ def test_a_model_of_unknown_size_is_not_placed():
 def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
     cluster = {"learners": 2, "engines": 2, "offload": True, "cache_gib": 0.01}
     config = recipe(**SMALL | {"backend": "ray", "cluster": cluster})
-    planned = asked_placement(config, nodes=1, gpu_memory=80)
+    planned = plan_gpus(config, nodes=1)
     assert planned.cache == 0.01 * 2**30
     assert "moments" not in planned.learning
     # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights; of
@@ -137,19 +140,7 @@ def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
 
 
 def test_responses_are_part_of_the_host_memory():
-    """8 groups of 2^24 tokens, drawn 3 times over: 12 bytes each, and as much again where a step is sampled ahead."""
-    full = {"prompts_per_step": 8, "samples_per_prompt": 2**10, "response_limit": 2**14}
-    model = MODEL | {"shape": SHAPE | {"context": 2**15}}
-    assert "for a step's responses at most 4.50 GiB" in said(sampling=full, model=model)
-    ahead = {
-        "sampling": full | {"max_staleness": 1},
-        "mismatch": {"kind": "tis"},
-        "learner": {"old_logprobs": "learner"},
-    }
-    assert "for a step's responses at most 9.00 GiB" in said(**ahead, model=model)
-    stages = [{"at": 6, "set": {"sampling.samples_per_prompt": 2**11}}]
-    assert "for a step's responses at most 9.00 GiB" in said(sampling=full, stages=stages, model=model)
-    on_cluster = recipe(**SMALL | {"backend": "ray", "sampling": full, "model": model})
+    on_cluster = recipe(**SMALL | FULL | {"backend": "ray"})
     eight = plan_gpus(on_cluster, 8).node["responses"]
     assert eight == 2**27 * (3 * 12 + 8 + 8)  # sampled; on their way to ranks; in the ranks
     # of four nodes, the one with the driver

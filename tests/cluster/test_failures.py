@@ -68,8 +68,7 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     base = shutil.copytree(model, tmp_path / "base")
     recipe = write_recipe(tmp_path, base, backend="ray", cluster=settings, steps=4)
     saboteur = Saboteur(
-        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL},
-        base,
+        {("stepped", 1): signal.SIGKILL, ("stepped", 3): signal.SIGSTOP, ("stopped", 4): signal.SIGKILL}, base
     )
     run = tmp_path / "run"
     assert start_run(load_recipe(str(recipe)), run, saboteur).stopped == "done"
@@ -97,7 +96,7 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     ],
 )
 def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
-    from prorl.cluster.engine import MOST_RESTARTS, EngineLostError
+    from prorl.cluster.cluster import MOST_RESTARTS, LostError
 
     class Useless:  # made in here, as Ray's processes cannot import this module
         """An engine that never comes to answer, or fails and lives."""
@@ -109,7 +108,7 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
 
     deadline = 5.0 if fault is None else 120.0
     with one_engine(lambda number: ray.remote(Useless).remote(), deadline=deadline) as (engine, started):
-        with pytest.raises(EngineLostError, match=said):
+        with pytest.raises(LostError, match=said):
             publish(engine)
         incidents = engine.incidents()
         assert len(incidents) == MOST_RESTARTS

@@ -10,18 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from prorl.cluster.survey import (
-    DRIVER,
-    RANGES,
-    Node,
-    NodeProbe,
-    findings,
-    gpus,
-    host_memory,
-    installed,
-    room,
-)
-from support.cluster import cluster_settings
+from prorl.cluster.survey import DRIVER, RANGES, Node, NodeProbe, findings, gpus, host_memory, installed, room
+from support.cluster import cluster_recipe
 
 HERE = {
     "ray": "2.60.0",
@@ -40,7 +30,13 @@ NODE = Node(
     sandbox="A",
     versions=HERE,
 )
-WANTED = cluster_settings(learners=4, engines=12, device="cuda", threads=8)
+OTHER = replace(NODE, name="10.0.0.2")
+
+
+def found_room(nodes, **changes):
+    """For four ranks and twelve engines with eight CPUs each on a running cluster, or what differs from that."""
+    wanted = {"learners": 4, "engines": 12, "device": "cuda", "threads": 8, "address": "auto"}
+    return room(nodes, cluster_recipe(**wanted | changes))
 
 
 def bad(*nodes, driver=HERE):
@@ -49,7 +45,7 @@ def bad(*nodes, driver=HERE):
 
 
 def test_two_good_nodes_are_found_good_each_thing_in_a_line():
-    said = [str(finding) for finding in findings([NODE, replace(NODE, name="10.0.0.2")], HERE)]
+    said = [str(finding) for finding in findings([NODE, OTHER], HERE)]
     assert all(line.startswith("ok: ") and "\n" not in line for line in said)
     assert "ok: node 10.0.0.2: 8 GPUs of 80 GiB, 96 CPUs, 512 GiB of memory, sandbox of tier A" in said
 
@@ -69,11 +65,7 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
             "10.0.0.1 has torch 2.12.0, the driver 2.13.0",
         ),
         ({"versions": HERE | {"vllm": ""}}, "versions", "10.0.0.1 has vllm not at all"),
-        (
-            {"driver": "550.54"},
-            "node 10.0.0.1",
-            "driver 550.54 cannot serve CUDA 13 (580 or newer)",
-        ),
+        ({"driver": "550.54"}, "node 10.0.0.1", "driver 550.54 cannot serve CUDA 13 (580 or newer)"),
         ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
         ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
         ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
@@ -81,7 +73,7 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
     ],
 )
 def test_what_is_wrong_with_a_node_is_named_and_nothing_else(node, name, said):
-    found = bad(replace(NODE, **node), replace(NODE, name="10.0.0.2"))
+    found = bad(replace(NODE, **node), OTHER)
     assert list(found) == [name]
     assert said in found[name]
 
@@ -113,57 +105,59 @@ def test_versions_are_those_of_this_python():
 
 
 def test_sixteen_processes_fit_two_nodes_and_not_one():
-    other = replace(NODE, name="10.0.0.2")
-    assert room([NODE, other], WANTED).fits
-    assert "places for 8" in room([NODE], WANTED).detail
-    assert not room([NODE], WANTED).fits
+    assert found_room([NODE, OTHER]).fits
+    alone = found_room([NODE])
+    assert not alone.fits
+    assert "places for 8" in alone.detail
 
 
 def test_cpus_are_as_scarce_as_gpus():
-    alone = replace(WANTED, learners=2, engines=6, threads=13)
-    assert "13 CPUs for each GPU: there are places for 7" in room([NODE], alone).detail
-    assert room([NODE], replace(alone, threads=12)).fits
-    assert room([NODE], alone, claimed=False).fits  # Ray is started with as many as they ask for
+    alone = {"learners": 2, "engines": 6}
+    assert "13 CPUs for each GPU: there are places for 7" in found_room([NODE], **alone, threads=13).detail
+    assert found_room([NODE], **alone, threads=12).fits
+    # Ray is started with as many as they ask for
+    assert found_room([NODE], **alone, threads=13, address=None).fits
 
 
 def test_judges_take_the_cpus_that_the_others_leave():
-    nodes = [NODE, replace(NODE, name="10.0.0.2"), replace(NODE, name="head", cpus=4, gpus=0, devices=())]
-    judged = replace(WANTED, judges=8, judge_workers=8)
-    assert room(nodes, judged).fits
-    assert "and 8 judges on 8 CPUs each" in room(nodes, judged).detail
-    many = room(nodes, replace(judged, judges=9))
+    nodes = [NODE, OTHER, replace(NODE, name="head", cpus=4, gpus=0, devices=())]
+    judged = found_room(nodes, judges=8, judge_workers=8)
+    assert judged.fits
+    assert "and 8 judges on 8 CPUs each" in judged.detail
+    many = found_room(nodes, judges=9, judge_workers=8)
     assert not many.fits
     assert "there are CPUs for 8; lower cluster.judges" in many.detail
-    wide = room(nodes, replace(judged, judges=1, judge_workers=33))
-    assert "there are CPUs for 0" in wide.detail
-    assert room(nodes, replace(judged, judges=100), claimed=False).fits
+    assert "there are CPUs for 0" in found_room(nodes, judges=1, judge_workers=33).detail
+    assert found_room(nodes, judges=100, judge_workers=8, address=None).fits
 
 
 def test_idle_gpus_are_mentioned_and_all_of_them_idle_is_a_mistake():
-    few = replace(WANTED, learners=1, engines=4)
-    assert room([NODE], few).fits
-    assert "3 GPUs stay idle" in room([NODE], few).detail
-    unseen = room([NODE], replace(few, device="cpu"))
+    few = found_room([NODE], learners=1, engines=4)
+    assert few.fits
+    assert "3 GPUs stay idle" in few.detail
+    unseen = found_room([NODE], learners=1, engines=4, device="cpu")
     assert not unseen.fits
     assert "set device=cuda" in unseen.detail
-    assert room([replace(NODE, gpus=0, devices=())], replace(few, device="cpu")).fits
+    assert found_room([replace(NODE, gpus=0, devices=())], learners=1, engines=4, device="cpu").fits
 
 
 def test_an_engine_of_several_gpus_needs_them_in_one_node():
-    wide = replace(WANTED, learners=3, engines=3, tensor_parallel=4)
+    wide = {"learners": 3, "engines": 3, "tensor_parallel": 4}
     nodes = [replace(NODE, name=f"10.0.0.{at}", gpus=5, devices=()) for at in range(3)]
-    assert room(nodes, wide).fits  # a rank beside every engine
-    assert "3 learner ranks and 3 engines, of 4 GPUs of one node" in room(nodes, wide).detail
-    scattered = room([replace(node, gpus=3) for node in nodes * 2], wide)
+    beside = found_room(nodes, **wide)  # a rank beside every engine
+    assert beside.fits
+    assert "3 learner ranks and 3 engines, of 4 GPUs of one node" in beside.detail
+    scattered = found_room([replace(node, gpus=3) for node in nodes * 2], **wide)
     assert not scattered.fits  # though there are 18 GPUs
     assert "there are places for 3" in scattered.detail
 
 
 def test_what_is_shared_is_counted_once():
-    shared = replace(WANTED, learners=8, engines=8, threads=12, colocate=True)
-    assert room([NODE], shared).fits
-    assert "8 learner ranks and 8 engines, two in turn on a GPU, 12 CPUs" in room([NODE], shared).detail
-    assert not room([NODE], replace(shared, threads=13)).fits
+    shared = {"learners": 8, "engines": 8, "colocate": True}
+    fitting = found_room([NODE], **shared, threads=12)
+    assert fitting.fits
+    assert "8 learner ranks and 8 engines, two in turn on a GPU, 12 CPUs" in fitting.detail
+    assert not found_room([NODE], **shared, threads=13).fits
 
 
 def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
@@ -177,10 +171,7 @@ def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
 
 @pytest.mark.parametrize(
     ("listed", "found"),
-    [
-        ("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")),
-        ("", ((), "")),
-    ],
+    [("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")), ("", ((), ""))],
 )
 def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, listed, found):
     program = tmp_path / "nvidia-smi"

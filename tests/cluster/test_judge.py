@@ -256,7 +256,8 @@ class Silent:
 
 
 def test_judges_that_never_answer_are_given_up(impatient, monkeypatch):
-    from prorl.cluster.judge import MOST_RESTARTS, JudgeLostError, RayJudge
+    from prorl.cluster.cluster import MOST_RESTARTS, LostError
+    from prorl.cluster.judge import RayJudge
 
     monkeypatch.setattr("prorl.cluster.judge.START_SECONDS", 1.0)
     started = []
@@ -267,7 +268,7 @@ def test_judges_that_never_answer_are_given_up(impatient, monkeypatch):
 
     judge = RayJudge(start, 1, deadline=0.5, check=calm)
     judge.submit(0, problem(), "1")
-    with pytest.raises(JudgeLostError, match=r"judge 0 was silent, the 4th without a verdict"):
+    with pytest.raises(LostError, match=r"judge 0 was silent, the 4th without a verdict"):
         judge.poll(wait=True)
     assert len(judge.incidents()) == MOST_RESTARTS
     assert len(started) == 1 + MOST_RESTARTS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.cluster.settings import GpuSharing, TransferError, chosen_transfer
+from prorl.cluster.settings import ClusterError, GpuSharing, chosen_transfer
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_weights_go_the_way_that_there_is(asked, device, colocate, chosen):
 
 @pytest.mark.parametrize(("device", "colocate"), [("cpu", False), ("cpu", True), ("cuda", True)])
 def test_a_way_that_is_not_there_is_refused(device, colocate):
-    with pytest.raises(TransferError, match=r"transfer=nccl needs GPUs .* do not share.*auto"):
+    with pytest.raises(ClusterError, match=r"transfer=nccl needs GPUs .* do not share.*auto"):
         chosen_transfer("nccl", device, colocate=colocate)
 
 
@@ -40,29 +40,20 @@ class Named:
 
 
 @pytest.fixture
-def left():
-    return []
+def users():
+    left = []
+    return GpuSharing(), Named("learner", left), Named("engines", left), left
 
 
-@pytest.fixture
-def learner(left):
-    return Named("learner", left)
-
-
-@pytest.fixture
-def engines(left):
-    return Named("engines", left)
-
-
-def test_one_leaves_before_the_other_computes_and_none_leaves_for_itself(learner, engines, left):
-    sharing = GpuSharing()
+def test_one_leaves_before_the_other_computes_and_none_leaves_for_itself(users):
+    sharing, learner, engines, left = users
     for party in (learner, learner, engines, engines, engines, learner):
         sharing.acquire(party)
     assert left == ["learner", "engines"]
 
 
-def test_a_user_at_work_keeps_the_gpus(learner, engines, left):
-    sharing = GpuSharing()
+def test_a_user_at_work_keeps_the_gpus(users):
+    sharing, learner, engines, left = users
     sharing.acquire(engines)
     engines.busy = True
     with pytest.raises(RuntimeError, match="at work"):

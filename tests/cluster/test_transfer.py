@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from support.cluster import actors, answers, ask, cluster_settings, config_of, engine_settings
+from support.cluster import actors, answers, ask, cluster_recipe, config_of, engine_settings
 from support.learners import settings_of
 
 pytest.importorskip("vllm")
@@ -30,7 +30,7 @@ class Bench:
         from support.wire import WiredEngine, WiredRank
 
         self._folder = folder
-        self._cluster = Cluster(cluster_settings(learners=2, engines=2))
+        self._cluster = Cluster(cluster_recipe(learners=2, engines=2))
         path = os.pathsep.join(sys.path)  # on which these find the package and tests/support
         environment = engine_environment(1, "cpu") | {"PYTHONPATH": path}
         process = {"num_cpus": 0, "runtime_env": {"env_vars": environment}}

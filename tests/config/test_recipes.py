@@ -170,12 +170,8 @@ def test_prorl_v2_is_as_published():
     config = load_recipe("prorl_v2")
     hparams = hparams_at(make_plan(config), 0)
     assert (config.steps, hparams.samples_per_prompt, hparams.response_limit) == (3000, 16, 8192)
-    assert (hparams.clip_low, hparams.clip_high, hparams.kl_estimator, hparams.kl_coef) == (
-        0.2,
-        0.28,
-        "k2",
-        1e-4,
-    )
+    assert (hparams.clip_low, hparams.clip_high) == (0.2, 0.28)
+    assert (hparams.kl_estimator, hparams.kl_coef) == ("k2", 1e-4)
     assert (config.reset.every, config.reset.optimizer, config.reset.target) == (250, "keep", "current")
     assert config.reset.kl_ceiling
     assert config.reset.stalled_validations
@@ -189,9 +185,8 @@ def test_the_eight_runs_of_prorl_v1_are_stages():
     assert [run.response_limit for run in runs] == [8192] * 7 + [16384]
     assert [run.truncated_scale for run in runs] == [1, 1, 1, 0, 0, 0, 0, 0]
     assert [run.mixture["nemotron_instructions"] > 0 for run in runs] == [False, False, *[True] * 6]
-    assert {(run.clip_high, run.temperature, run.updates_per_step, run.length_weight) for run in runs} == {
-        (0.4, 1.2, 4, 0.0)
-    }
+    same = {(run.clip_high, run.temperature, run.updates_per_step, run.length_weight) for run in runs}
+    assert same == {(0.4, 1.2, 4, 0.0)}
     assert [stage.reset_reference for stage in plan.stages] == [False, *[True] * 7]
     assert {stage.optimizer for stage in plan.stages[1:]} == {plan.reset.optimizer} == {"clear"}
     assert plan.steps - plan.stages[-1].at == 200
@@ -199,20 +194,12 @@ def test_the_eight_runs_of_prorl_v1_are_stages():
 
 def test_the_stages_of_v1_are_tried_at_the_size_of_the_demo():
     large, small = (make_plan(load_recipe(name)) for name in ("prorl_v1", "nano_stages"))
-    assert [sorted(stage.hparams) for stage in small.stages] == [
-        sorted(stage.hparams) for stage in large.stages
-    ]
     for mine, theirs in zip(small.stages, large.stages, strict=True):
+        assert mine.hparams.keys() == theirs.hparams.keys()
         assert (mine.reset_reference, mine.optimizer) == (theirs.reset_reference, theirs.optimizer)
         assert mine.at / small.steps == pytest.approx(theirs.at / large.steps, abs=0.02)
-    ratios = [
-        [
-            hparams_at(plan, stage.at).samples_per_prompt / plan.hparams.samples_per_prompt
-            for stage in plan.stages
-        ]
-        for plan in (small, large)
-    ]
-    assert ratios[0] == ratios[1]
+        few, many = (hparams_at(*pair).samples_per_prompt for pair in ((small, mine.at), (large, theirs.at)))
+        assert few / small.hparams.samples_per_prompt == many / large.hparams.samples_per_prompt
     assert hparams_at(small, 319).response_limit == 2 * small.hparams.response_limit
     assert small.hparams.clip_high == large.hparams.clip_high
     assert small.hparams.advantage_level == large.hparams.advantage_level == "group"
@@ -221,9 +208,8 @@ def test_the_stages_of_v1_are_tried_at_the_size_of_the_demo():
 def test_brorl_samples_eight_times_as_much_and_steps_as_much_further():
     broad, base = (hparams_at(make_plan(load_recipe(name)), 0) for name in ("brorl", "prorl_v2"))
     assert (broad.samples_per_prompt, broad.prompts_per_step, broad.response_limit) == (512, 128, 16384)
-    ratio = (
-        broad.samples_per_prompt * broad.prompts_per_step / base.samples_per_prompt / base.prompts_per_step
-    )
+    rollouts = [hparams.samples_per_prompt * hparams.prompts_per_step for hparams in (broad, base)]
+    ratio = rollouts[0] / rollouts[1]
     assert ratio == 8
     assert broad.learning_rate / base.learning_rate == pytest.approx(ratio**0.5, rel=1e-2)
 

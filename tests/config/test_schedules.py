@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.fields import PointsConfig, RampConfig
-from prorl.config.schema import LengthPenaltyConfig
+from prorl.config.schema import LengthPenaltyConfig, PointsConfig, RampConfig
 
 values = st.floats(0, 10)
 kinds = pytest.mark.parametrize("ramp", ["linear", "cosine"])

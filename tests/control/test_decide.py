@@ -6,30 +6,24 @@ import pytest
 
 from prorl.control.decide import (
     TOLD_TO_STOP,
-    EnterStage,
     ResetReference,
-    Stop,
     decide,
     save_due,
     validation_due,
 )
+from prorl.control.events import StageEntered, Stopped
 from prorl.control.plan import Plan
 from prorl.control.state import Reference, RunState, evolve, fold
 from support.defaults import some_detectors, some_plan, some_resets, some_stage, some_validations
 from support.events import evaluated, rollout_stats, stepped, update
 
 PLAN = some_plan(seed=0, steps=1000)
-BASE = Reference(name="ref_000", birth_step=0, parent=None, reason="start", hash="h")
+BASE = Reference(name="ref_000", hash="h")
 STATE = RunState(step=300, reference=BASE)
 
 
 def resets(plan: Plan, state: RunState) -> list[ResetReference]:
     return [decision for decision in decide(plan, state) if isinstance(decision, ResetReference)]
-
-
-def stops(state: RunState, *, plan: Plan = PLAN, interrupted: bool = False) -> list[str]:
-    decisions = decide(plan, state, interrupted=interrupted)
-    return [decision.reason for decision in decisions if isinstance(decision, Stop)]
 
 
 def ruled(**rules) -> Plan:
@@ -44,9 +38,9 @@ def test_a_stage_comes_before_the_reset_and_the_reset_before_the_end():
     stage = some_stage(at=1000, hparams={})
     plan = replace(PLAN, stages=(stage,), reset=some_resets(every=250))
     assert decide(plan, replace(STATE, step=1000)) == (
-        EnterStage(index=0),
+        StageEntered(step=1000, index=0),
         ResetReference(reason="schedule", target="current", optimizer="keep"),
-        Stop(reason="done"),
+        Stopped(step=1000, reason="done"),
     )
 
 
@@ -91,7 +85,7 @@ def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
     plan = replace(ruled(every=1, cooldown=50, target="best"), stages=(stage,))
     decided = decide(plan, replace(STATE, last_reset=299, best_step=250))
     assert decided == (
-        EnterStage(index=0),
+        StageEntered(step=300, index=0),
         ResetReference(reason="stage", target="current", optimizer="clear"),
     )
 
@@ -150,34 +144,33 @@ def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
     defaults = replace(PLAN, detectors=some_detectors())
     (only,) = decide(defaults, asked, interrupted=True)
     assert (only.detector, only.action, only.good_step) == ("command", "roll_back", good)
-    assert (
-        decide(PLAN, replace(asked, roll_back_to=None))[0].good_step == 299
-    )  # nobody watches: one step back
+    unwatched = decide(PLAN, replace(asked, roll_back_to=None))
+    assert unwatched[0].good_step == 299  # one step back
 
 
 def test_stages_are_entered_one_at_a_time_and_once():
     plan = replace(PLAN, stages=tuple(some_stage(at=at, hparams={}) for at in (0, 100, 301)))
     entered = [decide(plan, replace(STATE, stage=stage)) for stage in (-1, 0, 1, 2)]
-    assert entered == [(EnterStage(index=0),), (EnterStage(index=1),), (), ()]
+    first, second = (StageEntered(step=300, index=index) for index in (0, 1))
+    assert entered == [(first,), (second,), (), ()]
 
 
 @pytest.mark.parametrize(
-    ("state", "reason"),
+    ("state", "interrupted", "reason"),
     [
-        ({"step": 999}, None),
-        ({"step": 1000}, "done"),
-        ({"step": 1001}, "done"),
-        ({"asked": ("stop",)}, TOLD_TO_STOP),
-        ({"step": 1000, "asked": ("stop",)}, "done"),
+        ({"step": 999}, False, None),
+        ({"step": 1000}, False, "done"),
+        ({"step": 1001}, False, "done"),
+        ({"asked": ("stop",)}, False, TOLD_TO_STOP),
+        ({"step": 1000, "asked": ("stop",)}, False, "done"),
+        ({}, True, "interrupted"),
+        ({"step": 1000}, True, "done"),
     ],
 )
-def test_each_reason_to_stop(state, reason):
-    assert stops(replace(STATE, **state)) == ([reason] if reason else [])
-
-
-def test_a_finished_run_is_done_even_if_interrupted():
-    assert stops(STATE, interrupted=True) == ["interrupted"]
-    assert stops(replace(STATE, step=1000), interrupted=True) == ["done"]
+def test_each_reason_to_stop(state, interrupted, reason):
+    decisions = decide(PLAN, replace(STATE, **state), interrupted=interrupted)
+    stops = [decision.reason for decision in decisions if isinstance(decision, Stopped)]
+    assert stops == ([reason] if reason else [])
 
 
 def test_a_command_resets_whatever_the_rules_say_and_only_a_reference_that_can_be():

@@ -41,11 +41,10 @@ def test_a_metric_added_to_the_table_is_seen_everywhere(tmp_path, monkeypatch):
     assert run.steps.get("surplus_share")[0] == 0.2
     assert "surplus 20.0%" in step_line(event, 9)
     assert "surplus 20.0%" in panel(event)
-    assert "policy/surplus_share" in {
-        tag for one in metrics.metrics_of(event) for tag, _ in one.values(event)
-    }
+    tags = {tag for one in metrics.metrics_of(event) for tag, _ in one.values(event)}
+    assert "policy/surplus_share" in tags
     assert "surplus_share" in {figure.key for figure in figures(curve_sections([run]))}
-    compared = compare.comparison([compare.Compared(name="run", run=run)])
+    compared = compare.comparison([run])
     assert "Surplus" in {row[0] for table in compared for row in table.rows}
     assert "Surplus" in summary.summary_section([run]).html
     assert evolve(RunState(), event).signals.history["surplus_share"] == (0.2,)
@@ -78,17 +77,9 @@ def test_every_metric_is_one_of_the_event_or_is_computed(metric):
 
 def test_every_measured_mean_is_in_the_table():
     """A field that may be unmeasured is a figure; counts are not."""
-    wanted = {
-        f"{part}{one.name}"
-        for cls, part in (
-            (RolloutStats, "rollout_stats."),
-            (UpdateStats, "update."),
-            (Stepped, ""),
-            (Validated, ""),
-        )
-        for one in fields(cls)
-        if one.type == "float | None"
-    }
+    parts = {RolloutStats: "rollout_stats.", UpdateStats: "update.", Stepped: "", Validated: ""}
+    found = ((part + one.name, one.type) for cls, part in parts.items() for one in fields(cls))
+    wanted = {name for name, kind in found if kind == "float | None"}
     assert wanted <= {metric.key for metric in (*STEP, *VALIDATION)}
 
 

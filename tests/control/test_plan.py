@@ -4,44 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError
-from prorl.config.schema import HPARAMS, LengthPenaltyConfig, setting
+from prorl.config.schema import HPARAMS, RampConfig, setting
 from prorl.control.plan import hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState
 from support.recipes import recipe
 
 RAMP = RampConfig(ramp="linear", start=0, end=1, steps=10)
-SCHEDULES = [
-    PointsConfig(points=((0, 1.0), (10, 0.5), (20, 0.0))),
-    RampConfig(ramp="linear", start=0.0, end=1.0, steps=10, start_step=5),
-    RampConfig(ramp="cosine", start=1.0, end=0.0, steps=10),
-    LengthPenaltyConfig(weight=0.1, on_steps=2, off_steps=3, start_step=4),
-]
 
 
 def staged(*stages, **settings):
     return make_plan(recipe(stages=stages, **settings))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "values"),
-    [
-        (SCHEDULES[0], {0: 1.0, 9: 1.0, 10: 0.5, 19: 0.5, 20: 0.0, 999: 0.0}),
-        (SCHEDULES[1], {0: 0.0, 5: 0.0, 10: 0.5, 15: 1.0, 999: 1.0}),
-        (SCHEDULES[2], {0: 1.0, 5: pytest.approx(0.5), 10: 0.0}),
-        (SCHEDULES[3], {0: 0, 3: 0, 4: 0.1, 5: 0.1, 6: 0, 8: 0, 9: 0.1, 11: 0}),
-    ],
-)
-def test_a_schedule_has_its_values_at_the_corners(schedule, values):
-    assert {step: schedule.at(step) for step in values} == values
-
-
-@given(st.sampled_from(SCHEDULES), st.lists(st.integers(0, 10_000), min_size=1))
-def test_a_schedule_has_no_memory_and_stays_between_its_extremes(schedule, steps):
-    last = schedule.at(steps[-1])
-    assert all(0 <= schedule.at(step) <= 1 for step in steps)
-    assert schedule.at(steps[-1]) == last
 
 
 @given(*[st.integers(0, most) for most in (5, 5, 10, 40)], st.sampled_from([0.0, 0.1, 2.0]))

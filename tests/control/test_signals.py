@@ -5,9 +5,11 @@ import math
 from dataclasses import asdict, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prorl.config.schema import READINGS
-from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, Signals
+from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, Signals, divergence
 from prorl.control.events import Resumed, StageEntered
 from prorl.control.state import evolve, fold
 from support.events import blind, command, evaluated, intervened, reset, rollout_stats, stepped, update
@@ -77,9 +79,8 @@ def test_without_a_penalty_the_kl_is_no_measure():
     ],
 )
 def test_an_validation_is_read_as_the_share_of_the_best_that_chance_allows(scores, responses, reading):
-    found = readings(
-        [evaluated(s, x, responses=responses) for s, x in enumerate(scores)], "validation_collapse"
-    )
+    validations = [evaluated(s, x, responses=responses) for s, x in enumerate(scores)]
+    found = readings(validations, "validation_collapse")
     assert found[-1:] == ([] if reading is None else [pytest.approx(reading)])
 
 
@@ -90,10 +91,56 @@ def test_a_branch_has_validations_and_usual_values_of_its_own():
     assert evolve(before, Resumed(step=32, config_hash="c")).signals == before.signals
 
 
-def test_nothing_relative_is_read_before_something_is_usual():
+@pytest.mark.parametrize(("name", "calm"), [("length_blowup", 1.0), ("truncation_blowup", 0.0)])
+def test_nothing_relative_is_read_before_something_is_usual(name, calm):
     early = STEADY[:LEAST]
-    assert readings(early, "length_blowup") == []
-    assert readings([*early, stepped(LEAST + 1)], "length_blowup") == [1.0]
+    assert readings(early, name) == []
+    assert readings([*early, stepped(LEAST + 1)], name) == [calm]
+
+
+def spike(*norms: float) -> float:
+    """The last reading of gradient norms."""
+    return readings([stepped(update=update(grad_norm=norm)) for norm in norms], "gradient_spike")[-1]
+
+
+norms = st.lists(st.floats(0.1, 100), min_size=LEAST, max_size=20)
+
+
+@given(norms, st.floats(0, 100), st.floats(0.1, 10))
+def test_the_unit_plays_no_part(earlier, value, unit):
+    scaled = spike(*(unit * norm for norm in (*earlier, value)))
+    assert scaled == pytest.approx(spike(*earlier, value))
+
+
+@given(norms, st.floats(1e3, 1e9))
+def test_one_spike_does_not_raise_the_bar(earlier, high):
+    assert spike(*[1.0] * len(earlier), high, 5.0) == 5.0
+
+
+def test_next_to_nothing_counts_as_the_floor():
+    assert spike(*[0.0] * LEAST, 0.5) == 500.0
+
+
+def test_a_rise_is_a_difference_to_the_median():
+    shares = (0.1, 0.2, 0.3, *[0.1, 0.3] * 3, 0.5)
+    steps = [stepped(rollout_stats=rollout_stats(truncated=share)) for share in shares]
+    assert readings(steps, "truncation_blowup")[-1] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], 0),
+        ([(0.2, 0.3)], 0),
+        ([(0.2, 0.3), (0.5, 0.4)], 0),  # both rise
+        ([(0.5, 0.4), (0.3, 0.2)], -0.2),  # both fall
+        ([(0.2, 0.4), (0.5, 0.3)], 0.1),
+        ([(0.2, 0.4), (0.25, 0.1)], 0.05),
+        ([(0.2, 0.4), (0.3, 0.4), (0.5, 0.3)], 0.1),  # of equal validations the earliest
+    ],
+)
+def test_divergence_is_the_smaller_of_rise_and_fall_since_the_best_validation(pairs, expected):
+    assert divergence(pairs) == pytest.approx(expected)
 
 
 def test_memory_is_bounded():
@@ -106,10 +153,8 @@ def test_memory_is_bounded():
 
 
 def test_validations_are_paired_with_the_training_score_since_the_one_before():
-    scores = [0.2, 0.4, 0.6]
-    steps = [
-        stepped(step, rollout_stats=rollout_stats(score=score)) for step, score in enumerate(scores, start=1)
-    ]
+    scores = {1: 0.2, 2: 0.4, 3: 0.6}
+    steps = [stepped(step, rollout_stats=rollout_stats(score=score)) for step, score in scores.items()]
     state = fold([evaluated(0, 0.1), *steps[:2], evaluated(2, 0.5), steps[2], evaluated(3, 0.45)])
     assert state.signals.validations == ((pytest.approx(0.3), 0.5), (0.6, 0.45))
     assert readings([evaluated(0, 0.1)], "reward_hacking") == [0.0]
@@ -117,9 +162,8 @@ def test_validations_are_paired_with_the_training_score_since_the_one_before():
 
 
 def test_a_stall_is_read_at_every_validation():
-    assert readings(
-        [evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))], "stalled_validation"
-    ) == [0, 1, 0, 1, 2]
+    validations = [evaluated(s, x) for s, x in enumerate((0.5, 0.4, 0.6, 0.5, 0.5))]
+    assert readings(validations, "stalled_validation") == [0, 1, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -140,19 +184,19 @@ def test_what_changes_on_purpose_becomes_usual_anew(event, forgotten):
     assert before.signals.history.keys() - evolve(before, event).signals.history.keys() == forgotten
 
 
-def test_a_detector_that_spoke_sees_again_when_it_has_been_calm():
-    spoke = [*STEADY, intervened(step=32, detector="length_blowup", rearm=1.25, acted={"length_blowup": 1})]
-    hot, calm = (stepped(33, rollout_stats=rollout_stats(length=length)) for length in (125.0, 124.0))
-    assert fold([*spoke, hot]).signals.watch("length_blowup").rearm == 1.25
-    watch = fold([*spoke, calm]).signals.watch("length_blowup")
+LONG, SHORT = (stepped(33, rollout_stats=rollout_stats(length=length)) for length in (125.0, 124.0))
+LOW, HIGH = (stepped(33, update=update(entropy=entropy)) for entropy in (0.05, 0.06))
+
+
+@pytest.mark.parametrize(
+    ("name", "rearm", "hot", "calm"),
+    [("length_blowup", 1.25, LONG, SHORT), ("entropy_collapse", 0.05, LOW, HIGH)],
+)
+def test_a_detector_that_spoke_sees_again_when_it_has_been_calm(name, rearm, hot, calm):
+    spoke = [*STEADY, intervened(step=32, detector=name, rearm=rearm, acted={name: 1})]
+    assert fold([*spoke, hot]).signals.watch(name).rearm == rearm
+    watch = fold([*spoke, calm]).signals.watch(name)
     assert (watch.rearm, watch.acted, watch.last) == (None, 1, 32)
-
-
-def test_where_low_is_bad_calm_is_above():
-    spoke = [*STEADY, intervened(step=32, detector="entropy_collapse", rearm=0.05)]
-    low, high = (stepped(33, update=update(entropy=entropy)) for entropy in (0.05, 0.06))
-    assert fold([*spoke, low]).signals.watch("entropy_collapse").rearm == 0.05
-    assert fold([*spoke, high]).signals.watch("entropy_collapse").rearm is None
 
 
 def test_an_intervention_tells_the_counts_of_all_detectors():

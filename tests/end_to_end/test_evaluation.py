@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from prorl.cli.runs import read_ks
 from prorl.envs.errors import ProrlError
 from prorl.lab import measurement
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, model_file, read_evaluation, write_evaluation
 from prorl.lab.evals.evaluation_store import models as models_of
+from prorl.lab.evals.statistics import read_ks
 from prorl.run.history import read_history
 from prorl.run.layout import LOCK, hold_lock
 from support.commands import done, prorl, refused, tree
@@ -69,9 +69,9 @@ def test_it_says_who_solves_what_and_where_it_lies(studied):
     text = done("eval", studied, *FEW)
     for words in (
         "was measured before",
-        "pattern",
-        "who solves what in 4 tries",
-        "difficulty levels",
+        "Pattern of each task",
+        "Who solves what in 4 tries",
+        "By difficulty level",
         "maj@4",
     ):
         assert words in text

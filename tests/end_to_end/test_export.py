@@ -21,7 +21,7 @@ from prorl.rollout.pipeline import ChatRenderer
 from prorl.run.checkpoint import verify
 from prorl.run.store import RunStore
 from prorl.types import Request, Sampling
-from support.commands import done, prorl, refused, tree
+from support.commands import done, files_limited_to, prorl, refused, tree
 from support.runs import folders, of_kind
 from support.tiny import ENDS
 
@@ -208,7 +208,7 @@ def test_nothing_is_overwritten_and_an_empty_folder_is_filled(run):
     assert "README.md" in folders(Path("empty"))
 
 
-def test_a_full_disk_leaves_nothing_behind(run, files_limited_to):
+def test_a_full_disk_leaves_nothing_behind(run):
     with files_limited_to(20_000):
         assert "cannot write" in refused("export", "tiny", "models/first")
     assert folders(Path("models")) == []

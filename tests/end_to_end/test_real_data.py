@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prorl.cli.doctor import _data
+from prorl.cluster.estimate import data_findings
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped
 from support.commands import done, refused
@@ -89,13 +89,13 @@ def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):
 
 def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe):
     config = load_recipe(str(recipe))
-    (missing,) = _data(config, str(recipe))
+    (missing,) = data_findings(config, str(recipe))
     assert not missing.fits
     assert (
         f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in missing.detail
     )
     done("data", "prepare", recipe)
-    (found,) = _data(config, str(recipe))
+    (found,) = data_findings(config, str(recipe))
     assert str(found) == f"ok: data: {len(TRAINED) + len(VALIDATED) + 1} data sets, prepared in prepared"
 
 

@@ -1,5 +1,6 @@
 """`prorl report` on run directories, finished or in progress, and the report that ends a run."""
 
+import json
 import os
 
 import pytest
@@ -20,6 +21,10 @@ def test_one_run_has_its_report_beside_it_and_several_have_theirs_here(tmp_path,
     assert done("report", "a").strip() == os.path.join("runs", "a", "report.html")
     assert done("report", "a", "b", "a").strip() == "report.html"
     assert "<title>a, b</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    found = {
+        table["title"]: table["rows"] for table in json.loads(done("report", "a", "b", "--json"))["tables"]
+    }
+    assert found["Summary: recipe"] == [{"": "seed", "a, b": {"values": ["0", "1"]}}]
 
 
 def test_a_run_that_has_not_made_a_step_has_a_report(tmp_path):

@@ -188,11 +188,18 @@ def test_damage_before_every_checkpoint_ends_for_good_with_its_place(uninterrupt
 # -- what else the bits depend on
 
 
-@pytest.fixture
-def halted(config, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def stopped(config, tmp_path_factory) -> Path:
     """A run that was stopped after its first step."""
-    assert start_run(config, tmp_path / "run", CtrlC(1)).step == 1
-    return tmp_path / "run"
+    run = tmp_path_factory.mktemp("stopped") / "run"
+    assert start_run(config, run, CtrlC(1)).step == 1
+    return run
+
+
+@pytest.fixture
+def halted(stopped, tmp_path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
 
 
 def test_another_torch_is_told_and_what_the_bits_depend_on_is_recorded(halted, monkeypatch):
@@ -228,11 +235,11 @@ def test_other_problems_are_refused(halted, monkeypatch):
 
 
 def test_the_care_for_a_run_may_change_and_its_bits_do_not(uninterrupted, halted):
-    changes = ["save.every=1", "save.keep_last=1", "save.keep_references=needed", "deadlines.learn=7"]
+    changes = ["save.every=1", "save.keep_last=1", "deadlines.learn=7"]
     assert resume_run(halted, quiet(), overrides=changes).stopped == "done"
     assert json.loads((halted / "config.json").read_bytes())["save"]["every"] == 1
     assert folders(halted / "checkpoints") == ["step_000000", "step_000006"]
-    assert folders(halted / "references") == ["ref_000", "ref_003"]  # of the base, and the live one
+    assert folders(halted / "references") == folders(uninterrupted / "references")
     assert timeless(halted) == timeless(uninterrupted)
 
 
@@ -309,3 +316,44 @@ def test_a_run_without_kl_holds_no_reference_and_a_branch_cannot_invent_one(writ
     with pytest.raises(RecipeError, match="holds no reference"):
         branch_run(tmp_path / "free", tmp_path / "bound", ["kl.coef=0.1", "steps=2"], quiet())
     assert not (tmp_path / "bound").exists()
+
+
+# -- learning from samples one update old: measured, corrected for, and resumable
+
+STALE = {
+    "steps": 6,
+    "sampling": {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16, "max_staleness": 1},
+    "mismatch": {"kind": "tis"},
+    "learner": {"old_logprobs": "learner"},
+    "validation": {"every": 0},
+    "reset": {"every": 0},
+    "save": {"every": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def stale(write_recipe, tmp_path_factory) -> RunConfig:
+    return load_recipe(str(write_recipe(tmp_path_factory.mktemp("recipe"), **STALE)))
+
+
+@pytest.fixture(scope="module")
+def finished(stale, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("finished") / "run"
+    assert start_run(stale, run, quiet()).stopped == "done"
+    return run
+
+
+def test_the_mismatch_is_that_of_one_update(finished):
+    steps = of_kind(finished, Stepped)
+    assert [step.staleness for step in steps] == [0, 1, 1, 0, 1, 1]
+    assert all((step.update.mismatch > 1e-3) == bool(step.staleness) for step in steps)
+    assert all(step.update.mismatch < 1e-5 for step in steps if not step.staleness)
+
+
+def test_a_run_of_samples_one_update_old_that_stops_at_a_checkpoint_goes_on_bit_for_bit(
+    stale, finished, tmp_path
+):
+    run = tmp_path / "run"
+    assert start_run(stale, run, CtrlC(3)).step == 3
+    assert resume_run(run, quiet()).stopped == "done"
+    assert_same(run, finished)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from prorl.commands import INBOX, Command, send
 from prorl.config.recipe import load_recipe
 from prorl.control.events import CommandGiven, ReferenceReset, StageEntered, Stepped
 from prorl.control.state import fold
-from prorl.run.inbox import INBOX, new_command, send
 from prorl.session import resume_run, start_run
 from support.runs import CtrlC, events, of_kind, quiet, timeless
 
@@ -88,8 +88,8 @@ def test_commands_in_the_inbox_are_obeyed_by_a_real_run(recipe, tmp_path):
     run = tmp_path / "run"
     assert start_run(config, run, CtrlC(1)).stopped == "interrupted"
     commands = [
-        new_command("set", settings={"kl.coef": 0.5, "optimizer.lr": 1e-3}),
-        new_command("set", settings={"sampling.response_limit": 10_000}),
+        Command(name="set", settings={"kl.coef": 0.5, "optimizer.lr": 1e-3}),
+        Command(name="set", settings={"sampling.response_limit": 10_000}),
     ]
     for command in commands:
         send(run / INBOX, command)

@@ -25,9 +25,8 @@ from prorl.envs.verifiers.programs import NeedsSandbox
 
 SPLITS = ("train", "validation", "test", "ood")
 FEW = 8
-SMALL = tuple(
-    name for name in TASKS if name not in ROWS or ROWS[name].steps
-)  # short questions, quick to draw
+# short questions, quick to draw
+SMALL = tuple(name for name in TASKS if name not in ROWS or ROWS[name].has_trained_levels)
 LARGE = tuple(f"{name} as in the library" for name in ROWS)
 ALL = (*SMALL, *LARGE)
 SLOW = {  # tens to hundreds of milliseconds for an item
@@ -63,16 +62,8 @@ HOSTILE = (
     *("9" * 3900, "-" * 3900, "(" * 3900, "[" * 3900, "{" * 3900, "[[" * 900 + "]]" * 900, "1+" * 1900),
     *("9**9**9**9", "1e999999", "1/0", "NaN", "nan", "inf", "null", "[null]", '{"a": null}', "[1e400]"),
     *("A+9999999999", "R999999999", "A=1,A=", "fill A", '["fill Z"]', '["w,A1,B3"]', '["w"]'),
-    *(
-        "Move disk 9 from Peg 9 to Peg 9",
-        "\x00",
-        "٣",
-        "½",
-        "\ud800",
-        "__import__('os').abort()",
-        "{0}",
-        "%s%s",
-    ),
+    *("Move disk 9 from Peg 9 to Peg 9", "\x00", "٣", "½", "\ud800"),
+    *("__import__('os').abort()", "{0}", "%s%s"),
     *("\\frac{1}{0}", "×", "1×" * 900, "A→" * 900, "1:" * 900, "a" * 3900, "\n" * 50 + "."),
 )
 WATCHED = {"compile", "exec", "open", "os.system", "subprocess.Popen", "import"}

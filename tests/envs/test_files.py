@@ -21,6 +21,7 @@ from prorl.envs.files import (
     sha256,
     write_atomic,
 )
+from support.commands import files_limited_to
 
 
 @pytest.mark.parametrize("data", ["größer\n", b"\x00\xff", ""])
@@ -32,7 +33,7 @@ def test_write_atomic_replaces_the_content(tmp_path, data):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_no_room_leaves_the_old_content_and_says_what_to_do(tmp_path, files_limited_to):
+def test_no_room_leaves_the_old_content_and_says_what_to_do(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     with files_limited_to(1000), pytest.raises(StorageError, match=r"file: .* free\); free some space"):

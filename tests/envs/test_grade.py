@@ -22,40 +22,33 @@ def code(source):
     return f"<think>easy</think>```python\n{source}\n```"
 
 
-@pytest.mark.parametrize(
-    ("kind", "gold", "options", "response", "score"),
-    [
-        ("math", r"\frac{1}{2}", {}, r"so \boxed{0.5}", 1),
-        ("math", "12", {}, "<answer>13</answer>", 0),
-        ("math", "1.4", {"tolerance": 0.1}, r"\boxed{1.45}", 1),
-        ("math", "3, -3", {}, r"\boxed{-3, 3}", 1),
-        ("math", 12, {}, r"<answer>\boxed{12}</answer>", 1),
-        ("math", "2", {}, r"<think>\boxed{3}</think> so \boxed{2}", 1),
-        ("quantity", "20 g/cm^3", {}, "<answer>20000 kg/m^3</answer>", 1),
-        ("quantity", "20 g/cm^3", {}, "<answer>20 kg</answer>", 0),
-        ("choice", "B", {"options": ["iron", "neon"]}, r"\boxed{B}", 1),
-        ("choice", "neon", {"options": ["iron", "neon"]}, r"\boxed{(b) neon}", 1),
-        ("choice", "B", {"options": ["iron", "neon"]}, r"\boxed{A or B}", 0),
-        ("code", ADD, {}, code("print(sum(map(int, input().split())))"), 1),
-        ("code", ADD, {}, code("print(3)"), 0.5),
-        ("code", TWICE, {}, code("def twice(x):\n    return 2 * x"), 1),
-        ("code", TWICE, {}, code("def thrice(x):\n    return 3 * x"), 0),
-        ("code", {"inputs": ["1"], "outputs": ["0.5"]}, {"tolerance": 0.01}, code("print(0.504)"), 1),
-        ("instructions", QUIET, {}, "boats sleep along the quay while lanterns blink", 1),
-        ("instructions", QUIET, {}, respond("Hm, A, B.", "boats sleep on the quay while lanterns blink"), 1),
-        ("instructions", QUIET, {}, "Boats sleep along the quay while lanterns blink", 0.5),
-    ],
-)
+@pytest.mark.parametrize(("kind", "gold", "options", "response", "score"), [
+    ("math", r"\frac{1}{2}", {}, r"so \boxed{0.5}", 1), ("math", "12", {}, "<answer>13</answer>", 0),
+    ("math", "1.4", {"tolerance": 0.1}, r"\boxed{1.45}", 1), ("math", "3, -3", {}, r"\boxed{-3, 3}", 1),
+    ("math", 12, {}, r"<answer>\boxed{12}</answer>", 1),
+    ("math", "2", {}, r"<think>\boxed{3}</think> so \boxed{2}", 1),
+    ("quantity", "20 g/cm^3", {}, "<answer>20000 kg/m^3</answer>", 1),
+    ("quantity", "20 g/cm^3", {}, "<answer>20 kg</answer>", 0),
+    ("choice", "B", {"options": ["iron", "neon"]}, r"\boxed{B}", 1),
+    ("choice", "neon", {"options": ["iron", "neon"]}, r"\boxed{(b) neon}", 1),
+    ("choice", "B", {"options": ["iron", "neon"]}, r"\boxed{A or B}", 0),
+    ("code", ADD, {}, code("print(sum(map(int, input().split())))"), 1), ("code", ADD, {}, code("print(3)"), 0.5),
+    ("code", TWICE, {}, code("def twice(x):\n    return 2 * x"), 1),
+    ("code", TWICE, {}, code("def thrice(x):\n    return 3 * x"), 0),
+    ("code", {"inputs": ["1"], "outputs": ["0.5"]}, {"tolerance": 0.01}, code("print(0.504)"), 1),
+    ("instructions", QUIET, {}, "boats sleep along the quay while lanterns blink", 1),
+    ("instructions", QUIET, {}, respond("Hm, A, B.", "boats sleep on the quay while lanterns blink"), 1),
+    ("instructions", QUIET, {}, "Boats sleep along the quay while lanterns blink", 0.5),
+])  # fmt: skip
 def test_a_response_is_graded_by_its_kind(kind, gold, options, response, score):
     verdict = grade(kind, gold, response, **options)
     assert isinstance(verdict, Verdict)
     assert (verdict.score, verdict.status) == (score, "ok" if score == 1 else "wrong")
 
 
-@pytest.mark.parametrize(
-    ("kind", "gold", "options"),
-    [("math", "1", {}), ("quantity", "1 m", {}), ("choice", "A", {"options": ["x", "y"]}), ("code", ADD, {})],
-)
+@pytest.mark.parametrize(("kind", "gold", "options"), [
+    ("math", "1", {}), ("quantity", "1 m", {}), ("choice", "A", {"options": ["x", "y"]}), ("code", ADD, {}),
+])  # fmt: skip
 def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, options):
     for response in ("", "no form at all", f"<think>\\boxed{{{gold}}}"):
         verdict = grade(kind, gold, response, **options)
@@ -63,31 +56,24 @@ def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, option
     assert not grade("instructions", QUIET, "<think>boats sleep along the quay").answered
 
 
-@pytest.mark.parametrize(
-    ("kind", "gold", "options", "sentence"),
-    [
-        ("maths", "1", {}, "no kind 'maths'; the kinds are math, quantity"),
-        ("math", None, {}, r"\(no answer\); it must be a text"),
-        ("math", "", {}, "no answer"),
-        ("math", "no one (knows", {}, "fails its own verifier"),
-        ("math", "1", {"options": ["x"]}, "options belongs to kind choice, not to math"),
-        ("math", "1", {"tolerance": 2.0}, "tolerance is 2.0; it must be at least 0 and below 1"),
-        ("quantity", "about three", {}, "fails its own verifier"),
-        ("choice", "B", {}, "needs options="),
-        ("choice", "C", {"options": ["x", "y"]}, "not among the options"),
-        ("choice", "A", {"options": ["x", "X"]}, "two options are the same"),
-        ("code", "print(1)", {}, "no tests"),
-        ("code", {"inputs": [], "outputs": []}, {}, "no tests"),
-        ("code", {"inputs": ["1"], "outputs": []}, {}, "not one output per input"),
-        ("code", {"inputs": [{"a": 1}], "outputs": ["1"]}, {}, "no text"),
-        ("code", {"inputs": 1, "outputs": 2}, {}, "must be {'inputs'"),
-        ("instructions", [{"id": "foo:bar"}], {}, "nobody can check"),
-        ("instructions", [{"id": "keywords:existence"}], {}, "nobody can check"),
-        ("instructions", [], {}, "instruction"),
-        ("instructions", "be nice", {}, "must be .*'id'"),
-        ("instructions", QUIET, {"checkers": "mine"}, "'ifeval' or 'ifbench'"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "gold", "options", "sentence"), [
+    ("maths", "1", {}, "no kind 'maths'; the kinds are math, quantity"),
+    ("math", None, {}, r"\(no answer\); it must be a text"), ("math", "", {}, "no answer"),
+    ("math", "no one (knows", {}, "fails its own verifier"),
+    ("math", "1", {"options": ["x"]}, "options belongs to kind choice, not to math"),
+    ("math", "1", {"tolerance": 2.0}, "tolerance is 2.0; it must be at least 0 and below 1"),
+    ("quantity", "about three", {}, "fails its own verifier"), ("choice", "B", {}, "needs options="),
+    ("choice", "C", {"options": ["x", "y"]}, "not among the options"),
+    ("choice", "A", {"options": ["x", "X"]}, "two options are the same"), ("code", "print(1)", {}, "no tests"),
+    ("code", {"inputs": [], "outputs": []}, {}, "no tests"),
+    ("code", {"inputs": ["1"], "outputs": []}, {}, "not one output per input"),
+    ("code", {"inputs": [{"a": 1}], "outputs": ["1"]}, {}, "no text"),
+    ("code", {"inputs": 1, "outputs": 2}, {}, "must be {'inputs'"),
+    ("instructions", [{"id": "foo:bar"}], {}, "nobody can check"),
+    ("instructions", [{"id": "keywords:existence"}], {}, "nobody can check"), ("instructions", [], {}, "instruction"),
+    ("instructions", "be nice", {}, "must be .*'id'"),
+    ("instructions", QUIET, {"checkers": "mine"}, "'ifeval' or 'ifbench'"),
+])  # fmt: skip
 def test_arguments_that_cannot_be_graded_are_one_sentence(kind, gold, options, sentence):
     with pytest.raises(ProrlError, match=sentence) as caught:
         grade(kind, gold, "x", **options)
@@ -118,14 +104,11 @@ def test_tasks_are_found_by_name_and_what_the_door_does_not_have_is_an_attribute
 HEAVY = ("torch", "numpy", "reasoning_gym", "sympy", "math_verify", "pyarrow", "datasets", "transformers")
 
 
-@pytest.mark.parametrize(
-    ("code", "allowed"),
-    [
-        ("import prorl.envs", ("prorl", "prorl.envs")),
-        ("from prorl.envs import tasks, task; tasks(); task('arithmetic').problem(0, 'train')", None),
-        ("import prorl.envs.mixture, prorl.envs.check", None),
-    ],
-)
+@pytest.mark.parametrize(("code", "allowed"), [
+    ("import prorl.envs", ("prorl", "prorl.envs")),
+    ("from prorl.envs import tasks, task; tasks(); task('arithmetic').problem(0, 'train')", None),
+    ("import prorl.envs.mixture, prorl.envs.check", None),
+])  # fmt: skip
 def test_importing_it_is_quick_and_brings_nothing_heavy(code, allowed):
     check = (
         f"import sys; {code}\n"

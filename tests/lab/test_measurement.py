@@ -15,10 +15,17 @@ from prorl.envs.registry import make_task
 from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.types import Verdict
 from prorl.lab import measurement
-from prorl.lab.evals.evaluation_store import Asked, Evaluation, Subject, read_evaluation, write_evaluation
+from prorl.lab.evals.evaluation_store import (
+    Asked,
+    Evaluation,
+    Subject,
+    questions,
+    read_evaluation,
+    write_evaluation,
+)
 from prorl.lab.measurement import PROBLEMS_AT_A_TIME, Source, ask, between, checked_tasks, require_free_gpus
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import VerifierError, domain_rates, questions
+from prorl.rollout.validation import VerifierError, domain_rates
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
 from prorl.types import Sampling

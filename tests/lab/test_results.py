@@ -6,7 +6,7 @@ from prorl.lab.results import Pair, evaluation_tables, gain_tables, gains, newes
 from prorl.lab.tables import text
 from support.evaluations import evaluation as named
 from support.evaluations import result as solved
-from support.evaluations import results, voted
+from support.evaluations import results
 from support.stories import evaluation, keep, result
 
 BASE = evaluation([result(0, 0), result(1, 2), result(2, 4, domain="code", task="one_liner")], step=None)
@@ -116,18 +116,11 @@ def test_the_rates_of_one_model_have_a_row_per_task():
 
 
 def test_it_says_who_solves_what_and_a_part_without_votes_has_no_majority():
-    tables = evaluation_tables(pair(BEFORE, TRAINED), None, (1, 4))
-    found = row(tables, "who solves what in 4 tries", "all")
-    assert found == ["all", "4", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
-    assert row(tables, "pattern of each task", "t")[1] == "unclear"
-    assert row(tables, "answers", "base")[4] == "–"
-
-
-def test_format_failures_are_shown_apart():
-    base = named("base", [voted({"a": (1, True), "b": (1, False)}, silent=6)])
-    last = named("step_000009", [voted({"a": (8, True)})], step=9)
-    tables = evaluation_tables(pair(base, last), None, (1, 8))
-    assert row(tables, "answers", "base") == ["base", "75.0%", "0.0%", "50.0%", "50.0%", "9.0"]
+    tables = evaluation_tables(pair(BEFORE, TRAINED), (1, 4))
+    found = row(tables, "Who solves what in 4 tries", "all")
+    assert found == ["all", "held-out", "4", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
+    assert row(tables, "Pattern of each task", "t")[1:3] == ["held-out", "unclear"]
+    assert row(tables, "Answers", "base")[4] == "–"
 
 
 def test_levels_have_a_row_each():
@@ -135,12 +128,12 @@ def test_levels_have_a_row_each():
         return [solved(number, 4, part="levels", level=level) for level, number in enumerate(numbers, 1)]
 
     models = named("base", levels(4, 1, 0)), named("step_000009", levels(4, 0, 2), step=9)
-    table = evaluation_tables(pair(*models), None, (1, 4))[-1]
-    assert table.title == "difficulty levels"
+    table = evaluation_tables(pair(*models), (1, 4))[-1]
+    assert table.title == "By difficulty level"
     assert [text(cell) for cell in table.rows[-1]] == ["t", "3", "0% → 50%", "0% → 100%", "1", "0"]
 
 
 def test_one_k_is_enough_and_what_nobody_was_asked_is_not_shown():
-    assert evaluation_tables(pair(BEFORE, TRAINED), None, (1,))[0].columns[2:] == ("pass@1", "gain in pass@1")
+    assert evaluation_tables(pair(BEFORE, TRAINED), (1,))[0].columns[2:] == ("pass@1", "gain in pass@1")
     other = named("step_000009", results([1], 4, task="other"), step=9)
-    assert evaluation_tables(pair(BEFORE, other), None, (1,)) == []
+    assert evaluation_tables(pair(BEFORE, other), (1,)) == []

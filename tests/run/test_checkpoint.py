@@ -8,7 +8,7 @@ import pytest
 
 from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Started, Stopped, Warned, from_record
-from prorl.control.state import Reference, RunState
+from prorl.control.state import RunState
 from prorl.envs.files import NoRoomError
 from prorl.run import checkpoint
 from prorl.run.checkpoint import Checkpointer, prune
@@ -194,14 +194,22 @@ def test_old_checkpoints_go_once_the_new_one_is_safe(checkpointer, store, go):
     assert saved(store) == {3: "3", 4: "4"}
 
 
-def test_want_of_memory_asks_to_stop(checkpointer, store, event_log):
+@pytest.mark.parametrize(
+    ("memory_stop", "said"),
+    [
+        (0.02, ["memory is nearly used up: 250.0 MB of 16.0 GB are left; stopping, saved"]),
+        (0.015, []),
+        (0.0, []),
+    ],
+)
+def test_want_of_memory_asks_to_stop(checkpointer, store, event_log, monkeypatch, memory_stop, said):
+    monkeypatch.setattr(checkpoint, "machine_memory", lambda: (16 * 10**9, 10**9 // 4))
     store.interrupt = Interrupt(lambda text: None)
-    keep, state = checkpointer(memory_stop=0.999999), event_log.record(stepped(1))
+    keep, state = checkpointer(memory_stop=memory_stop), event_log.record(stepped(1))
     for _ in range(2):  # the same step again, of a paused run
         keep.keep(state, due=False, good_step=0)
-    assert store.interrupt()
-    (warned,) = warnings(store)
-    assert "memory is nearly used up" in warned.text
+    assert store.interrupt() == bool(said)
+    assert [warned.text for warned in warnings(store)] == said
 
 
 def test_what_was_mended_is_journalled_once_after_the_next_step(checkpointer, store, learner, go):
@@ -217,22 +225,10 @@ def save(text):
     return lambda folder: (folder / "model").write_text(text)
 
 
-def pruned(store, *, best=None, good=0, live=None, position=None, **rules):
-    held = live and Reference(name=live, birth_step=0, parent=None, reason="start", hash="h")
-    state = RunState(best_step=best, reference=held)
-    at = store.journal.size if position is None else position
-    prune(store, SaveConfig(**rules), state, position=at, good=good)
-
-
-def train(store, *steps, reference=None):
+def train(store, *steps):
     for step in steps:
         store.journal.append({"step": step})
-        state = {"step": step, "reference": reference and {"name": reference}}
-        store.write_checkpoint(step, state, save(f"weights {step}")).result()
-
-
-def references(store):
-    return {path.name for path in (store.folder / "references").iterdir()}
+        store.write_checkpoint(step, {"step": step}, save(f"weights {step}")).result()
 
 
 @pytest.mark.parametrize(
@@ -251,14 +247,14 @@ def test_the_newest_the_base_the_best_the_good_and_those_of_the_cadence_stay(
     store, last, every, best, good, left
 ):
     train(store, 0, 2, 5, 9)
-    pruned(store, keep_last=last, keep_every=every, best=best, good=good)
+    prune(store, SaveConfig(keep_last=last, keep_every=every), best=best, good=good)
     assert list(store.checkpoints()) == left
 
 
 def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
     train(store, 1, 2, 3)
     (store.checkpoint_folder(3) / "model").unlink()
-    pruned(store, keep_last=1)
+    prune(store, SaveConfig(keep_last=1), best=None, good=0)
     assert store.latest_checkpoint().step == 2
 
 
@@ -269,43 +265,7 @@ def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(shutil, "rmtree", remove)  # root, who may run the tests, is denied nothing
-    pruned(store, keep_last=1)
+    prune(store, SaveConfig(keep_last=1), best=None, good=0)
     (said,) = reports
     assert said.startswith(f"cannot delete {store.checkpoint_folder(1)}, ")
     assert said.endswith("Permission denied")
-
-
-@pytest.fixture
-def with_references(store):
-    """Four references: of the base, of a checkpoint that stays, of none, and the live one."""
-    for number, step in enumerate((0, 5, 7, 9)):
-        store.write_reference(f"ref_{number}", save(f"reference {number}"))
-        train(store, step, reference=f"ref_{number}")
-    return store
-
-
-@pytest.mark.parametrize(
-    ("rule", "left"),
-    [("all", {"ref_0", "ref_1", "ref_2", "ref_3"}), ("needed", {"ref_0", "ref_1", "ref_3"})],
-)
-def test_a_reference_stays_while_a_checkpoint_needs_it(with_references, rule, left):
-    pruned(with_references, keep_last=1, keep_references=rule, best=5, live="ref_3")
-    assert list(with_references.checkpoints()) == [0, 5, 9]
-    assert references(with_references) == left
-
-
-def test_nothing_goes_while_a_checkpoint_does_not_say_what_it_needs(with_references, reports):
-    (with_references.checkpoint_folder(5) / "state.json").write_text("{")
-    pruned(with_references, keep_last=1, keep_references="needed", best=5, live="ref_3")
-    assert len(references(with_references)) == 4
-    assert "no reference is deleted" in reports[-1]
-
-
-def test_the_live_reference_stays_although_no_checkpoint_holds_it_yet(with_references):
-    store = with_references
-    store.write_reference("ref_live", save("live"))
-    position = store.journal.size
-    store.journal.append({"step": 10})
-    store.write_reference("ref_later", save("born while the checkpoint was being written"))
-    pruned(store, keep_last=1, keep_references="needed", position=position, live="ref_live")
-    assert references(store) == {"ref_0", "ref_3", "ref_live", "ref_later"}

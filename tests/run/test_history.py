@@ -344,7 +344,7 @@ BIRTHS = [
 def test_every_reference_is_told_with_birth_reason_parent_and_optimizer(tmp_path):
     run = read_history(run_with(tmp_path / "run", BIRTHS))
     assert [(one.name, one.step, one.reason, one.parent, one.optimizer) for one in run.references] == [
-        ("ref_000", 0, "start", None, "new"),
+        ("ref_000", 0, "start", "", "new"),
         ("ref_001", 2, "schedule", "ref_000", "keep"),
         ("ref_002", 5, "stage", "ref_001", "clear"),
     ]

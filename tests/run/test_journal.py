@@ -12,6 +12,7 @@ from prorl.control.events import to_record
 from prorl.envs.files import StorageError
 from prorl.run.history import UNFINISHED, RunHistory, read_events
 from prorl.run.journal import Journal, read_journal, verify_lines
+from support.commands import files_limited_to
 from support.events import one_of_each, stepped
 from support.journals import chained, lines
 
@@ -160,7 +161,7 @@ def test_truncate_refuses_what_is_no_position(path, wrong):
     assert path.read_bytes() == content
 
 
-def test_no_room_leaves_no_half_line(path, files_limited_to):
+def test_no_room_leaves_no_half_line(path):
     fill(path, 2)
     content = path.read_bytes()
     journal = Journal(path)

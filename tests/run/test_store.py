@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prorl.config.schema import SaveConfig
-from prorl.control.state import RunState
 from prorl.envs.files import StorageError
 from prorl.run.checkpoint import commit, prune, read_manifest
 from prorl.run.journal import read_journal
 from prorl.run.layout import hold_lock, is_born
 from prorl.run.store import RunStore
+from support.commands import files_limited_to
 
 CONFIG = {"seed": 1, "model": {"layers": 2}}
 
@@ -166,8 +166,8 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
     for unlocked in (
         lambda: reader.write_checkpoint(2, {}, refuse),
         lambda: reader.write_reference("r", refuse),
-        lambda: prune(reader, SaveConfig(), RunState(), position=0, good=0),
-        lambda: reader.rewind(None),
+        lambda: prune(reader, SaveConfig(), best=None, good=0),
+        lambda: reader.rewind(reader.latest_checkpoint()),
         lambda: reader.write_samples(1, []),
     ):
         with pytest.raises(RuntimeError, match="not locked"):
@@ -178,7 +178,8 @@ def test_writing_needs_the_lock_and_reading_does_not(folder, store):
 
 
 def test_a_checkpoint_comes_back(store):
-    assert store.latest_checkpoint() is None
+    with pytest.raises(StorageError, match="has no checkpoint yet: begin it again"):
+        store.latest_checkpoint()
     store.journal.append({"step": 7})
     path = write(store, 7, {"best": {"score": 0.5}}, save("w"))
     found = store.latest_checkpoint()
@@ -219,7 +220,7 @@ def test_a_failed_write_leaves_nothing(store, error, raised, said):
     assert hidden(store) == []
 
 
-def test_a_full_disk_leaves_nothing_and_says_so(store, files_limited_to):
+def test_a_full_disk_leaves_nothing_and_says_so(store):
     train(store, 1)
     with files_limited_to(2000), pytest.raises(StorageError, match="free some space"):
         write(store, 2, {}, lambda folder: (folder / "big").write_bytes(b"x" * 10_000))
@@ -256,11 +257,6 @@ def test_the_same_moment_is_written_once_and_a_damaged_or_an_earlier_one_is_repl
     assert store.latest_checkpoint().state["stopped"]
     assert (path / "model.safetensors").read_text() == "later"
     assert hidden(store) == []
-
-
-def test_the_name_of_the_manifest_is_taken(store):
-    with pytest.raises(ValueError, match=r"manifest\.json is the manifest"):
-        write(store, 1, {}, lambda folder: (folder / "manifest.json").write_text("{}"))
 
 
 FILES = ["model.safetensors", "optimizer/state.bin", "state.json", "manifest.json"]
@@ -339,9 +335,6 @@ def test_rewind_sets_aside_all_that_came_later(store, reports):
         assert names(store.folder / "discarded" / "references") == ["ref_002"]
     train(store, 3, 4)  # and life goes on
     assert store.latest_checkpoint().step == 4
-    store.rewind(None)
-    assert store.latest_checkpoint() is None
-    assert store.journal.size == 0
 
 
 def test_rewind_to_the_newest_changes_nothing(store, reports):
@@ -506,12 +499,6 @@ def test_a_reference_is_stored_once_and_one_that_is_damaged_or_of_another_moment
     assert (store.reference_folder("ref_000") / "model.safetensors").read_text() == "base"
     store.journal.append({"step": 1})
     assert store.write_reference("ref_000", save("other")) != digest
-
-
-@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b"])
-def test_reference_names_are_plain(store, name):
-    with pytest.raises(ValueError, match="reference name"):
-        store.write_reference(name, refuse)
 
 
 def test_samples_of_a_repeated_step_replace_the_first(store):

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from prorl.cluster.settings import ClusterSettings, EngineSettings
+from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, crc
-from prorl.config.schema import ShapeConfig
+from prorl.config.schema import RunConfig, ShapeConfig
 from prorl.learn.base_model import build_model, train_tokenizer
 from prorl.learn.learner import TorchLearner
 from prorl.learn.model import load_model
@@ -41,12 +41,12 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
-def cluster_settings(**changes: Any) -> ClusterSettings:
-    """The recipe's defaults, one CPU a process."""
-    section = recipe().cluster.model_dump()
-    own = {"device": "cpu", "threads": 1, "judge_workers": 1}
-    fields = {name: value for name, value in section.items() if name in ClusterSettings.__dataclass_fields__}
-    return ClusterSettings(**(fields | own | changes))
+def cluster_recipe(
+    *, device: str = "cpu", threads: int = 1, judge_workers: int = 1, **cluster: Any
+) -> RunConfig:
+    """A settled recipe with the defaults of `cluster`, one CPU a process."""
+    workers = {"workers": judge_workers}
+    return recipe(backend="ray", device=device, threads=threads, judge=workers, cluster=cluster)
 
 
 def engine_settings(**changes: Any) -> EngineSettings:

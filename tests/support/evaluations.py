@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from prorl.lab.evals.evaluation_store import Evaluation
-from prorl.rollout.validation import Kept, ProblemResult, Vote
+from prorl.lab.evals.problems import Kept, ProblemResult, Vote
 
 
 def result(solved: int, samples: int = 16, *, index: int = 0, **about: Any) -> ProblemResult:

@@ -114,7 +114,7 @@ def intervened(**changes) -> Intervened:
 
 
 def command(name: str, **changes) -> CommandGiven:
-    return CommandGiven(**({"step": 1, "id": "c0de", "name": name, "inbox": 40} | changes))
+    return CommandGiven(**({"step": 1, "name": name, "inbox": 40} | changes))
 
 
 def one_of_each() -> tuple[Event, ...]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from prorl.build import Session
-from prorl.commands import parse_command
+from prorl.commands import INBOX, parse_command, send
 from prorl.config.schema import GuardsConfig, RunConfig, SaveConfig
-from prorl.control.events import CommandGiven, Event, Stepped, Validated, from_record
+from prorl.control.events import Event, Stepped, Validated, from_record
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.extract import respond
@@ -20,7 +20,6 @@ from prorl.envs.types import Verdict
 from prorl.loop import Run, train
 from prorl.rollout.pipeline import wait_silently
 from prorl.run.checkpoint import Checkpointer
-from prorl.run.inbox import INBOX, send
 from prorl.run.journal import Watcher, read_journal
 from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
@@ -145,7 +144,6 @@ def run_in(
             )
         else:
             checkpoint = store.latest_checkpoint()
-            assert checkpoint is not None
             event_log = resume(
                 store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_command]
             )
@@ -169,12 +167,6 @@ def events(folder: Path) -> list[Event]:
 
 def of(folder: Path, kind: type | tuple[type, ...]) -> list:
     return [event for event in events(folder) if isinstance(event, kind)]
-
-
-def nameless(folder: Path) -> list[Event]:
-    """What happened, without times and the ids of commands."""
-    told = timeless(events(folder))
-    return [replace(event, id="") if isinstance(event, CommandGiven) else event for event in told]
 
 
 def once_at(step: int) -> Callable[[RunState], bool]:

@@ -1,4 +1,4 @@
-"""The tiers that contain programs, as parameters of tests; A only where bubblewrap is installed."""
+"""The tiers that contain programs, as parameters of tests (A only with bubblewrap), and the server of a sandbox."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ from prorl.envs.sandbox.link import find_bubblewrap
 
 needs_bubblewrap = pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed")
 TIERS = [pytest.param("A", marks=needs_bubblewrap), "B"]
+
+
+def server_pid(sandbox):
+    """Process id of a sandbox's server, or of the wall around it."""
+    return sandbox._link.process.pid

@@ -11,7 +11,7 @@ from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import Event, Started, Stopped
 from prorl.envs.files import encode_json
 from prorl.lab.evals.evaluation_store import Evaluation, write_evaluation
-from prorl.rollout.validation import ProblemResult
+from prorl.lab.evals.problems import ProblemResult
 from prorl.run.history import RunHistory, read_history
 from support import evaluations
 from support.events import evaluated, reset, stepped

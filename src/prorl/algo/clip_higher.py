@@ -31,12 +31,11 @@ def policy_loss(
     overflowing ratio is not hidden: loss or gradient is then not finite, and the caller skips the update.
 
     Args:
-        logp: log-probs of the action tokens under the policy, of any shape; the other tensors share it.
+        logp: log-probs of the tokens under the policy, of any shape, which the other tensors share.
         old_logp: log-probs under the policy at the start of the step.
         advantages: the rollout's advantage at each of its tokens.
         mask: bool, true at action tokens. Values elsewhere are ignored, even if they are not finite.
-        clip_low: ε_low in [0, 1].
-        clip_high: ε_high, at least 0.
+        clip_low, clip_high: ε_low in [0, 1], and ε_high, at least 0.
         dual_clip: c > 1 bounds the loss of a token with A < 0 at -cA (arXiv:1912.09729); None is off.
         weights: the mismatch correction m of each token.
         denominator: action tokens of the whole optimizer update, all micro-batches and ranks together.

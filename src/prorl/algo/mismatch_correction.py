@@ -53,13 +53,10 @@ def mismatch(
         tokens_B1 = mask_BT.sum(dim=-1, keepdim=True).clamp(min=1)
         judged = (log_w.sum(dim=-1, keepdim=True) / tokens_B1).exp().expand_as(w)
     outside = judged > high if kind == "tis" else (judged < low) | (judged > high)
-    match kind:
-        case "none":
-            weights = torch.ones_like(w)
-        case "tis":
-            weights = w.clamp(max=high)
-        case _:
-            weights = w.masked_fill(outside, 0.0)
+    if kind == "none":
+        weights = torch.ones_like(w)
+    else:
+        weights = w.clamp(max=high) if kind == "tis" else w.masked_fill(outside, 0.0)
     return Mismatch(
         weights=weights.masked_fill(~mask_BT, 0.0),
         tokens=mask_BT.sum(),

@@ -25,20 +25,14 @@ def due(
 ) -> ResetReason | None:
     """The first reason that holds for a reset now, or None. With every rule off, there is none.
 
-    Args:
-        since_reset: optimizer steps since the last reset, or the birth of the run if there was none.
-        recent_kls: mean KL per step to the present reference, newest last. Values from before the last reset
-            belong to another reference: the caller clears them.
-        validations_since_best: validations without a new best since the best one or the last reset, whichever is
-            later; else one stall would reset again after every cooldown.
-        every: steps after the last reset at which `schedule` holds; 0 is off.
-        kl_ceiling: `kl_ceiling` holds if the KL was above it in `kl_count` of the last `kl_window` steps, in
-            nats per token; None is off. It is absolute: KL climbs from zero after each reset, so a rule
-            relative to recent values would misfire.
-        kl_count: how many steps above the ceiling.
-        kl_window: among how many.
-        stalled_validations: `stalled_validation` holds from this many validations without a new best; 0 is off.
-        cooldown: no reset within this many steps of the last one.
+    - `kl_ceiling`: the KL was above it in `kl_count` of the last `kl_window` steps, in nats per token; None is off.
+      It is absolute, as KL climbs from zero after each reset, so a rule relative to recent values would misfire.
+    - `stalled_validation`: `stalled_validations` validations without a new best; 0 is off.
+    - `schedule`: `every` so many steps; 0 is off.
+
+    Steps, `recent_kls` (means per step, newest last) and `validations_since_best` count from the last reset or the
+    birth of the run: KLs from before belong to another reference, and one stall must not reset again and again.
+    There is no reset within `cooldown` steps of the last one.
     """
     if since_reset < cooldown:
         return None

@@ -25,31 +25,26 @@ def advantages(
     """One advantage per rollout of each group, to be applied to each of the rollout's action tokens.
 
     a = r - mean(r over its group, itself included); then A = (a - μ) / sqrt(σ² + ε) with population variance.
+    `rewards` are shaped, per group; groups may differ in size. `lengths` are action tokens, at least 1. `level` says
+    what μ and σ² run over:
 
-    Args:
-        rewards: shaped reward of each rollout, per group; groups may differ in size.
-        lengths: action tokens of each rollout, at least 1, in the same shape.
-        level: what μ and σ² run over. `token`: the whole batch, each rollout weighted by its action tokens
-            (the advantages of the batch's tokens have mean 0 and variance 1). `sequence`: the whole batch,
-            every rollout alike. `group`: each group by itself, every rollout alike: GRPO, the off value.
+    - `token`: the whole batch, each rollout weighted by its action tokens (which so get mean 0 and variance 1);
+    - `sequence`: the whole batch, every rollout alike;
+    - `group`: each group by itself, every rollout alike: GRPO, the off value.
 
     Raises:
         ValueError: a reward is not finite.
     """
     if not all(math.isfinite(reward) for group in rewards for reward in group):
         raise ValueError("a reward is not finite: drop groups with verifier errors before training")
-    centred = [_minus_mean(group) for group in rewards]
+    means = [math.fsum(group) / len(group) for group in rewards]
+    centred = [[reward - mean for reward in group] for group, mean in zip(rewards, means, strict=True)]
     if level == "token":
         return _whitened(centred, lengths)
     alike = [[1] * len(group) for group in centred]
     if level == "sequence":
         return _whitened(centred, alike)
     return [_whitened([group], [ones])[0] for group, ones in zip(centred, alike, strict=True)]
-
-
-def _minus_mean(group: Sequence[float]) -> list[float]:
-    mean = math.fsum(group) / len(group)
-    return [reward - mean for reward in group]
 
 
 def _whitened(groups: Sequence[Sequence[float]], weights: Sequence[Sequence[int]]) -> list[list[float]]:

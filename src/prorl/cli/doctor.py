@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,13 +9,11 @@ from typer import Argument, Exit, Option, echo
 
 from prorl.cli.outcome import FAILED, AsJson, fail, show
 from prorl.cluster.capacity import GIB, GPU_MEMORY
-from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS
 
 if TYPE_CHECKING:
     from prorl.cluster.capacity import Placement
     from prorl.cluster.survey import Finding
-    from prorl.config.schema import RunConfig
     from prorl.lab.tables import Table
 
 PLACED = tuple(f"cluster.{key}=" for key in ("learners", "engines", "colocate", "tensor_parallel"))
@@ -64,7 +61,9 @@ def doctor(
             planned = plan_gpus(config, gpus, nodes=nodes, gpu_memory=gpu_memory, separate=separate)
     found: list[Finding] = []
     if backend == "ray":
-        found, there = _examine(config, recipe, address, run, place=planned is None)
+        from prorl.cluster.estimate import examine
+
+        found, there = examine(config, recipe, address, run, place=planned is None)
         planned = planned or there
     if as_json:
         show(_tables(found, planned), as_json)
@@ -84,59 +83,10 @@ def _sandbox(as_json: bool) -> None:
         (one.name, "ok" if one.works else "missing", one.detail, one.cost) for one in report.findings
     )
     columns = ("piece", "state", "found", "what its lack costs")
-    tier = f"programs of models run at tier {report.tier} (docs/sandbox.md)"
-    notes = () if report.tier is None else (tier,)
+    notes = (f"programs of models run at tier {report.tier} (docs/sandbox.md)",) if report.tier else ()
     show([Table(title="sandbox", columns=columns, rows=rows, notes=notes)], as_json)
     if report.tier is None:
         fail("programs of models cannot be run safely here; docs/sandbox.md says how to change that")
-
-
-def _examine(
-    config: RunConfig | None, recipe: str | None, address: str | None, run: Path, *, place: bool
-) -> tuple[list[Finding], Placement | None]:
-    """Check a cluster, and what a recipe needs of it; with `place`, its placement on the cluster's GPUs too."""
-    from prorl.cluster.settings import require_packages
-
-    require_packages()
-    from prorl.build import cluster_settings, settled
-    from prorl.cluster import survey
-    from prorl.cluster.estimate import asked_placement
-
-    nodes = survey.survey(config.cluster.address if config else address, run)
-    found = list(survey.findings(nodes, survey.installed()))
-    if config is None or recipe is None:
-        return found, None
-    found += _data(config, recipe)
-    if not place:
-        return found, None
-    config = settled(config)
-    wanted = cluster_settings(config)
-    found.append(survey.room(nodes, wanted, claimed=config.cluster.address is not None))
-    memory = [gpu for node in nodes for gpu in node.devices]
-    if wanted.device != "cuda" or not memory:
-        return found, None
-    largest = max(node.gpus for node in nodes)
-    needed = ceil(sum(wanted.places) / largest) if largest else 1
-    planned = asked_placement(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest or None)
-    beside = min(largest, sum(wanted.places))
-    found.append(survey.host_memory(nodes, sum(planned.node.values()) / GIB, gpus=beside))
-    return found, planned
-
-
-def _data(config: RunConfig, recipe: str) -> list[Finding]:
-    """Whether the recipe's data sets, if any, are prepared where this machine looks for them."""
-    from prorl.cluster.survey import Finding
-    from prorl.data import data_folder, data_requests
-    from prorl.envs.datasets.prepare import require_prepared
-
-    requests, folder = data_requests(config), data_folder(config)
-    detail = f"{len(requests)} data sets, prepared in {folder}"
-    fits = True
-    try:
-        require_prepared(requests, folder, recipe)
-    except ProrlError as error:
-        fits, detail = False, str(error)
-    return [Finding(name="data", fits=fits, detail=detail)] if requests else []
 
 
 def _tables(found: list[Finding], planned: Placement | None) -> list[Table]:
@@ -147,9 +97,8 @@ def _tables(found: list[Finding], planned: Placement | None) -> list[Table]:
         rows = tuple((one.name, "ok" if one.fits else "does not fit", one.detail) for one in found)
         tables.append(Table(title="cluster", columns=("piece", "state", "found"), rows=rows))
     if planned:
-        sampling = {**planned.sampling, "key-value cache": planned.cache}
         parts = {
-            "sampling, per GPU": sampling,
+            "sampling, per GPU": {**planned.sampling, "key-value cache": planned.cache},
             "learning, per GPU": planned.learning,
             "host, per node": planned.node,
         }

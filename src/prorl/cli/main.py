@@ -62,9 +62,7 @@ app.add_typer(tasks.app, name="tasks")
 app.add_typer(tasks.data, name="data")
 
 Recipe = Annotated[str | None, Argument(help="A recipe by name (nano, …) or a YAML file; none for a branch.")]
-Supervise = Annotated[
-    bool, Option("--supervise/--no-supervise", help="Restart the trainer when it crashes or hangs.")
-]
+Supervise = Annotated[bool, Option("--supervise/--no-supervise", help="Restart it when it crashes or hangs.")]
 Trainer = Callable[["Console", "Interrupt"], "RunState"]
 
 
@@ -185,8 +183,8 @@ def tell(
         return yes or (sys.stdin.isatty() and typer.confirm(f"{move}: give this command?"))
 
     folder = run_folder(run)
-    given = give(folder, command, confirm=confirm)
-    echo(f"command {given.id} is in the inbox of {folder}: obeyed when the current step ends")
+    give(folder, command, confirm=confirm)
+    echo(f"the command is in the inbox of {folder}: obeyed when the current step ends")
 
 
 app.command("eval")(runs.evaluate)
@@ -220,11 +218,8 @@ def main() -> None:
 
 def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> NoReturn:
     parent, step = run_at(origin)
-    for change in overrides:
-        if "=" not in change:
-            raise ProrlError(
-                f"{change!r}: a branch has its parent's recipe; give changes as section.key=value"
-            )
+    if wrong := next((change for change in overrides if "=" not in change), None):
+        raise ProrlError(f"{wrong!r}: a branch has its parent's recipe; give changes as section.key=value")
     target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     if supervise:
         _supervise(["train", "--branch", origin, *overrides, "--run", str(target)], target)

@@ -23,6 +23,7 @@ from prorl.run.layout import run_folder
 
 if TYPE_CHECKING:
     from prorl.lab.tables import Table
+    from prorl.lab.watch.console import Console
 
 FAILED = 1
 CRASHED = 70  # a bug, or the system refused something
@@ -36,10 +37,10 @@ AsJson = Annotated[bool, Option("--json", help="Print tables as JSON: shares as 
 
 
 class Program(TyperGroup):
-    """All commands; an expected failure of one is a sentence on standard error and an exit status."""
+    """All commands."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
+        """Run a command; an expected failure is a sentence on standard error and an exit status."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -60,11 +61,7 @@ def changes_to(overrides: Sequence[str] | None, backend: str | None, address: st
 
 
 def run_at(origin: str) -> tuple[Path, int | None]:
-    """The run directory and the step of `RUN@STEP`; no step where only RUN is said.
-
-    Raises:
-        ProrlError: what follows the @ is no number.
-    """
+    """The run directory and the step of `RUN@STEP`; no step where only RUN is said."""
     name, at, step = origin.rpartition("@")
     if not at:
         return run_folder(Path(step)), None
@@ -83,6 +80,13 @@ def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> No
         print_tables(tables, RichConsole(highlight=False), aligned=aligned)
 
 
+def progress_console(as_json: bool) -> Console:
+    """Where progress is shown: on standard error where the tables on standard output are JSON."""
+    from prorl.lab.watch.console import Console
+
+    return Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
+
+
 def fail(sentence: str, status: int = FAILED) -> NoReturn:
     """End the program with a sentence."""
     say(sentence)
@@ -95,7 +99,7 @@ def say(sentence: str) -> None:
 
 
 class _Output(io.TextIOWrapper):
-    """Text output for as long as somebody reads it, and then to nobody without an error."""
+    """Text output that goes to nobody, without an error, once its reader has ended."""
 
     def write(self, text: str, /) -> int:
         self._outlive(super().write, text)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from rich.console import Console as RichConsole
 from typer import Argument, Option, echo
@@ -18,19 +17,13 @@ from prorl.cli.outcome import (
     Overrides,
     changes_to,
     fail,
+    progress_console,
     run_at,
     say,
     show,
 )
 from prorl.envs.errors import ProrlError
-from prorl.run.layout import JOURNAL, RUNS, run_folder
-
-if TYPE_CHECKING:
-    from prorl.lab.evals.creativity import Corpus
-
-DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
-INDEX = "creativity.json"
-PREFERRED = ("evaluation", "measurement")  # the evaluations of a run, the more thorough one first
+from prorl.run.layout import RUNS, run_folder
 
 Runs = Annotated[list[Path], Argument(help="Run directories, or names below runs/.")]
 Problems = Annotated[int | None, Option(min=0, help="So many problems per domain; default: the recipe's.")]
@@ -61,6 +54,8 @@ def evaluate(
     Examples: `prorl eval nano` · `prorl eval nano@160 --json` · `prorl eval nano --k 16 --per-domain 50` ·
     `prorl eval path/to/model --recipe nano --against other/model` · `prorl eval big --backend local`
     """
+    from prorl.lab.evals.statistics import read_ks
+
     ks = read_ks(k)
     options = {"per_domain": per_domain, "ood_per_domain": ood, "per_level": per_level}
     options |= {"samples": samples or ks[-1]}
@@ -68,7 +63,6 @@ def evaluate(
     try:
         # takes seconds, in which there may be a Ctrl-C as well
         from prorl.lab.measurement import evaluate as measure
-        from prorl.lab.watch.console import Console
 
         tables = measure(
             subject,
@@ -78,7 +72,7 @@ def evaluate(
             ks=ks,
             name=name,
             out=out,
-            console=Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True)),
+            console=progress_console(as_json),
         )
     except KeyboardInterrupt:
         fail(
@@ -89,31 +83,12 @@ def evaluate(
     show(tables, as_json)
 
 
-def read_ks(text: str) -> tuple[int, ...]:
-    """`1,4,16` as it stands, or `16` as the powers of two up to it.
-
-    Raises:
-        ProrlError: not numbers from 1 up to MOST, in ascending order.
-    """
-    from prorl.config.fields import MOST
-    from prorl.lab.evals.statistics import powers_up_to
-
-    parts = [part.strip() for part in text.split(",")]
-    ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)
-    if len(ks) < len(parts) or list(ks) != sorted(set(ks)) or ks[0] < 1 or ks[-1] > MOST:
-        raise ProrlError(
-            f"--k {text[:20]}: say one number, or several in ascending order, as in --k 1,4,16, and none above {MOST}"
-        )
-    return ks if len(ks) > 1 else powers_up_to(ks[0])
-
-
 def creativity(
     evaluations: Annotated[list[Path], Argument(metavar="RUN|FILE...", help="A run, or evaluation files.")],
     corpus: Annotated[
         list[Path] | None,
         Option(
-            help="What to compare with: .txt, .jsonl (field text), .parquet (column text), or a folder of these; "
-            "may be repeated. Default: what the run's tiny base was warmed up on."
+            help=".txt, .jsonl or .parquet (field text), or a folder; default: what the base was warmed up on."
         ),
     ] = None,
     name: Annotated[str | None, Option(help="Which evaluation of the run.")] = None,
@@ -126,62 +101,11 @@ def creativity(
     Examples: `prorl creativity nano` · `prorl creativity nano --corpus books/ --corpus wiki.jsonl` ·
     `prorl creativity a.parquet b.parquet --corpus pages.parquet`
     """
-    from prorl.lab.evals.creativity import Lengths, compare_creativity, write_creativity
-    from prorl.lab.evals.evaluation_store import read_evaluation
-    from prorl.lab.results import creativity_tables
-    from prorl.lab.watch.console import Console
+    from prorl.lab.creativity import measure_creativity
+    from prorl.lab.evals.creativity import Lengths
 
     lengths = Lengths(shortest=shortest, longest=longest)
-    console = Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
-    paths = _evaluation_files(evaluations, name)
-    read = sorted(  # the base first, then checkpoints by step, then models from elsewhere
-        map(read_evaluation, paths), key=lambda one: (one.model != "base", one.step is None, one.step or 0)
-    )
-    reference = _corpus(corpus, paths[0])
-    with console.counting("corpus:") as advance:
-        found = compare_creativity(read, reference, lengths=lengths, advance=advance)
-    show(creativity_tables(found), as_json)
-    target = paths[0].parent / INDEX
-    write_creativity(target, found)
-    console.say(f"stored in {target}")
-
-
-def _evaluation_files(given: Sequence[Path], name: str | None) -> Sequence[Path]:
-    """The files given, or those of an evaluation of the run given."""
-    from prorl.lab.evals.evaluation_store import evaluations
-
-    run = run_folder(given[0])
-    if not run.is_dir():
-        missing = next((path for path in given if not path.is_file()), None)
-        if missing is not None:
-            raise ProrlError(f"there is no run and no evaluation file {missing}; check the name")
-        return given
-    if len(given) > 1:
-        raise ProrlError("give one run, or files of evaluations")
-    stored = dict(evaluations(run))
-    chosen = name or next((known for known in (*PREFERRED, *stored) if known in stored), "")
-    if chosen not in stored:
-        has = f"it has {', '.join(stored)}" if stored else "make one first, with `prorl eval`"
-        raise ProrlError(f"{run} has no evaluation{f' {name}' if name else ''}: {has}")
-    return stored[chosen]
-
-
-def _corpus(given: Sequence[Path] | None, evaluation: Path) -> Corpus:
-    """The corpus that the user names, or what the base of the run around an evaluation was warmed up on."""
-    from prorl.config.recipe import check
-    from prorl.data import warmup_texts
-    from prorl.lab.evals.creativity import Corpus, corpus_of_files
-    from prorl.run.store import RunStore
-
-    if given:
-        return corpus_of_files(given)
-    run = next((folder for folder in evaluation.absolute().parents if (folder / JOURNAL).is_file()), None)
-    if run is None:
-        raise ProrlError(
-            f"{evaluation} lies in no run, so there is no default corpus: name one with --corpus"
-        )
-    texts = warmup_texts(check(RunStore.open(run).config, str(run)))
-    return Corpus(name="the warm-up of its base", documents=lambda: texts)
+    show(measure_creativity(evaluations, corpus, name, lengths, progress_console(as_json)), as_json)
 
 
 def compare(
@@ -196,21 +120,19 @@ def compare(
 
     Examples: `prorl compare nano grpo_plain` · `prorl compare runs/seed* --step 300 --json`
     """
-    from prorl.lab.report.compare import Compared, comparison
+    from prorl.lab.report.compare import comparison
     from prorl.lab.results import gains, newest_pairs
     from prorl.run.history import read_history
 
     folders = list(dict.fromkeys(map(run_folder, runs)))
     histories = [read_history(folder, up_to=step) for folder in folders]
-    names = [one.name for one in histories]
-    found = []
-    for one, folder in zip(histories, folders, strict=True):
+    for one in histories:
         if step is not None and one.step < step:
             raise ProrlError(f"{one.folder} has only {one.step} steps: give --step {one.step} or less")
-        name = one.name if names.count(one.name) == 1 else str(folder)
-        improved = [gain for pair in newest_pairs(folder, up_to=step) for gain in gains(pair)]
-        found.append(Compared(name=name, run=one, gains=improved))
-    show(comparison(found), as_json, aligned=True)
+    found = [
+        [gain for pair in newest_pairs(folder, up_to=step) for gain in gains(pair)] for folder in folders
+    ]
+    show(comparison(histories, found), as_json, aligned=True)
 
 
 def report(

@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console as RichConsole
 from typer import Argument, Option, echo
 
-from prorl.cli.outcome import AsJson, Overrides, show
-from prorl.envs.check import SPLIT_ORDER, TaskCheck, check_task
+from prorl.cli.outcome import AsJson, Overrides, progress_console, show
+from prorl.envs.check import SPLIT_ORDER, check_task
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import TASKS, make_task
 from prorl.envs.types import Split, Task
@@ -79,19 +78,24 @@ def check(
 
     Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json`
     """
-    from prorl.lab.watch.console import Console
+    from prorl.lab.tables import Number, Table
 
     makers = _makers(recipe)
     chosen = {name: _one(makers, name) for name in names} if names else makers
-    checks: list[TaskCheck] = []
-    with Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True)).progress(
-        "checking"
-    ) as progress:
+    rows: list[tuple[Cell, ...]] = []
+    faults: list[str] = []
+    with progress_console(as_json).progress("checking") as progress:
         for done, (name, make) in enumerate(chosen.items(), start=1):
             progress(done, len(chosen), name)
-            checks.append(check_task(make(), problems))
-    show([_table(checks)], as_json)
-    faults = [f"{found.name}: {fault}" for found in checks for fault in found.faults]
+            found = check_task(make(), problems)
+            solved = (None, None) if found.faults else (found.with_solution, found.problems)
+            measured = (found.baseline.score, 1e3 * found.generate_seconds, 1e3 * found.verify_seconds)
+            numbers = (Number(value=value, form=".2f") for value in measured)
+            rows.append((found.name, found.domain, *solved, *numbers, "; ".join(found.faults)))
+            faults += [f"{found.name}: {fault}" for fault in found.faults]
+    titles = ("best constant answer", "problem, ms", "verdict, ms")
+    columns = ("task", "domain", "solved", "of", *titles, "faults")
+    show([Table(title="", columns=columns, rows=tuple(rows))], as_json)
     if faults:
         raise ProrlError("these tasks do not keep their promises\n" + "\n".join(faults))
 
@@ -100,18 +104,10 @@ def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
     """Every task by name, not yet built: some take a second."""
     if recipe is None:
         return {name: partial(make_task, name) for name in TASKS}
+    from prorl.build import task_makers
     from prorl.config.recipe import load_recipe
-    from prorl.data import data_folder, data_requests
-    from prorl.envs.datasets.store import DatasetTask
 
-    config = load_recipe(recipe)
-    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
-    return {
-        name: partial(DatasetTask, name, folder)
-        if name in datasets
-        else partial(make_task, name, task.levels or None)
-        for name, task in config.tasks.items()
-    }
+    return task_makers(load_recipe(recipe))
 
 
 def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Task]:
@@ -120,27 +116,6 @@ def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Ta
         hint = f"did you mean {near[0]}?" if near else "see `prorl tasks list`"
         raise ProrlError(f"no task {name!r}; {hint}")
     return makers[name]
-
-
-def _table(checks: Iterable[TaskCheck]) -> Table:
-    from prorl.lab.tables import Number, Table
-
-    def milliseconds(seconds: float) -> Number:
-        return Number(value=1e3 * seconds, form=".2f")
-
-    measured = ("best constant answer", "problem, ms", "verdict, ms")
-    columns = ("task", "domain", "solved", "of", *measured, "faults")
-    rows = tuple(
-        (
-            *(found.name, found.domain),
-            *((None, None) if found.faults else (found.with_solution, found.problems)),
-            Number(value=found.baseline.score, form=".2f"),
-            *(milliseconds(found.generate_seconds), milliseconds(found.verify_seconds)),
-            "; ".join(found.faults),
-        )
-        for found in checks
-    )
-    return Table(title="", columns=columns, rows=rows)
 
 
 @data.callback()
@@ -161,19 +136,17 @@ def prepare(
     Examples: `prorl data prepare prorl_v2 --json` ·
     `prorl data prepare prorl_v2 tasks.deepscaler.path=deepscaler.parquet`
     """
+    from prorl.build import data_folder, data_requests, verifier_spec
     from prorl.config.recipe import load_recipe
-    from prorl.data import data_folder, data_requests, verifier_spec
     from prorl.envs.datasets.prepare import prepare as prepare_data
     from prorl.envs.verifiers.programs import OwnSandbox
-    from prorl.lab.watch.console import Console
 
     config = load_recipe(recipe, overrides or ())
     requests, folder = data_requests(config), data_folder(config)
-    console = Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
     reports: tuple[SourceReport, ...] = ()
     notes: tuple[str, ...] = (f"{recipe} names no data sets: its tasks are all procedural",)
     if requests:
-        with console.counting("preparing") as progress:
+        with progress_console(as_json).counting("preparing") as progress:
             reports = prepare_data(requests, folder, progress, run=OwnSandbox(verifier_spec(config).policy))
         notes = (f"prepared in {folder}",)
         if all(report.use == "train" for report in reports):

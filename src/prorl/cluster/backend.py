@@ -5,16 +5,24 @@ The driver holds plain data; tensors stay in the actors and in Ray's object stor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cache, partial
 
 from prorl.cluster.cluster import Cluster
-from prorl.cluster.engine import RayEngine
-from prorl.cluster.judge import RayJudge
-from prorl.cluster.learner import RayLearner
+from prorl.cluster.engine import EngineActor, RayEngine
+from prorl.cluster.judge import JudgeActor, RayJudge
+from prorl.cluster.learner import LearnerRank, RayLearner
+from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, device_kind
 from prorl.cluster.weights import Published
+from prorl.config.checks import heads_problem
+from prorl.config.recipe import RecipeError, require_room
+from prorl.config.schema import RunConfig
+from prorl.learn.learner import LearnerSettings
 from prorl.local.backend import halves
 from prorl.local.judge import LocalJudge
+
+CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 
 
 class RayBackend:
@@ -43,12 +51,7 @@ class RayBackend:
         self._keep_copy = keep_copy
 
     def sync(self, version: int) -> None:
-        """Let the engines serve the learner's weights as `version`, and prove by the probe that they do.
-
-        Raises:
-            SyncError: an engine's log-probs of the probe differ from the learner's.
-            EngineLostError: as `RayEngine.publish`.
-        """
+        """Let the engines serve the learner's weights as `version`; raises as `RayEngine.publish`."""
         prompt, tokens = self._probe
         copy = cache(partial(self.learner.publish, version))
         if self._keep_copy:
@@ -68,3 +71,74 @@ class RayBackend:
         """Stop the judge's processes and the actors."""
         self.judge.close()
         self._cluster.close()
+
+
+def start_backend(
+    config: RunConfig,
+    learning: LearnerSettings,
+    *,
+    model: str,
+    tokenizer: str,
+    with_reference: bool,
+    make_judge: Callable[[], LocalJudge],
+    check_sandbox: Callable[[], str],
+    probe: Sequence[int],
+) -> tuple[RayBackend, int]:
+    """Start the processes of a recipe around a model; returns the backend and the model's context in tokens.
+
+    Raises:
+        RecipeError: the response limit or the engines' GPUs do not suit the model.
+    """
+    asked, device = config.cluster, device_kind(config)
+    cluster = Cluster(config)
+    sharing = GpuSharing() if asked.colocate else None
+    with ExitStack() as stack:
+        stack.callback(cluster.close)
+        judge: LocalJudge | RayJudge  # before a model is loaded: what a node lacks is seen at once
+        if asked.judges:
+            judge = RayJudge(
+                lambda index: cluster.start("judge", index, JudgeActor, make_judge),
+                asked.judges,
+                deadline=config.judge.deadline,
+                check=check_sandbox,
+            )
+        else:
+            judge = make_judge()
+        stack.callback(judge.close)
+        ranks = range(asked.learners)
+        learner = RayLearner(
+            [cluster.start("rank", rank, LearnerRank, rank, asked.learners) for rank in ranks],
+            model,
+            tokenizer,
+            learning,
+            with_reference=with_reference,
+            device=device,
+            sharing=sharing,
+        )
+        facts = learner.facts
+        require_room(config, facts.context)
+        if problem := heads_problem(asked.tensor_parallel, facts.heads):
+            raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
+        cache_gib = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
+        engines = EngineSettings(
+            config=facts.config,
+            eos_ids=facts.eos_ids,
+            context=facts.context,
+            dtype=learning.dtype,
+            max_rows=asked.max_rows,
+            cache_bytes=round(cache_gib * 2**30) if cache_gib else None,
+            transfer=chosen_transfer(asked.transfer, device, colocate=asked.colocate),
+            tensor_parallel=asked.tensor_parallel,
+            colocated=asked.colocate,
+        )
+        engine = RayEngine(
+            lambda index: cluster.start("engine", index, EngineActor, engines),
+            asked.engines,
+            engines,
+            deadline=asked.engine_deadline,
+            sharing=sharing,
+        )
+        stack.pop_all()
+    keep_copy = engines.transfer != "nccl" or config.sampling.max_staleness > 0
+    backend = RayBackend(cluster, engine, judge, learner, probe=probe, keep_copy=keep_copy)
+    return backend, facts.context

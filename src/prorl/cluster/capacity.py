@@ -22,9 +22,7 @@ ADAM_MOMENTS = 2
 PROMPT_TOKENS = 1024  # room for a prompt beside the response
 LEARNED = 8  # bytes of a response's token: 32 bits each for the token and its log-prob
 SAMPLED = LEARNED + 4  # and in the driver about four characters of text
-PROCESS = (
-    2 * GIB
-)  # of each process on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
+PROCESS = 2 * GIB  # on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
 BLOCK = 16  # token positions that an engine's cache gives out together
 FEWEST_ROWS = 16  # responses at full length that an engine must hold: one group
 LEARNER_SHARE = 0.25  # of the GPUs where learning has its own, about its share of the work (docs/scaling.md)
@@ -120,8 +118,7 @@ def learner_state(size: Size, *, reference: bool, shards: int = 1) -> dict[str, 
 def computed_weights(size: Size, *, half: bool, ranks: int = 1) -> float:
     """The weights in the type of matrix products, beside the master copy.
 
-    A process alone keeps what autocast has cast. An FSDP rank holds the model's ends and two layers unsharded at a
-    time, each with its gradient.
+    A process alone keeps what autocast casts, an FSDP rank the ends and two layers at a time, with gradients.
     """
     if ranks == 1:
         return HALF * size.parameters if half else 0.0
@@ -129,10 +126,7 @@ def computed_weights(size: Size, *, half: bool, ranks: int = 1) -> float:
 
 
 def activations(size: Size, tokens: int, *, half: bool, checkpointed: bool) -> float:
-    """What the forward pass over `tokens` positions keeps for the backward pass.
-
-    Attention is assumed to store no scores (flash or memory-efficient SDPA).
-    """
+    """What the forward pass over `tokens` positions keeps for the backward pass; attention stores no scores."""
     model, feed_forward, key_value = _KEPT_HALF if half else _KEPT_FLOAT32
     layer = model * size.hidden_size + feed_forward * size.intermediate_size + key_value * size.kv_width
     if checkpointed:  # the float32 input of every layer, and one layer being computed again
@@ -260,8 +254,7 @@ class Placement:
 def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = False) -> Placement:
     """The placement with the smallest engines that hold enough responses; what does not fit is in `problems`.
 
-    Raises:
-        PlacementError: GPUs that do not divide over the nodes, or too few for separate placement.
+    Raises PlacementError where GPUs do not divide over the nodes, or are too few for separate placement.
     """
     gpus, nodes = hardware.gpus, hardware.node_count
     if gpus < 1 or gpus % nodes:

@@ -7,24 +7,25 @@ import socket
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
 
 import ray
 from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from prorl.cluster.settings import ClusterSettings, engine_environment, learner_environment
+from prorl.cluster.settings import ClusterError, device_kind, engine_environment, places
+from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 
 CONNECT_SECONDS = 10.0
 TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here
 REASON = 300  # characters
+MOST_RESTARTS = 3  # of an actor, before one in its place has proven itself
 
-
-class ClusterError(ProrlError):
-    """The cluster cannot be reached, or has no room for the run."""
+_LOG = logging.getLogger(__name__)
 
 
 class FaultError(Exception):
@@ -39,27 +40,31 @@ LOST = (RayActorError, FaultError, OutOfMemoryError, ObjectLostError, OverdueErr
 """How a call ends whose actor is to be replaced: dead, broken, killed by Ray for its node's memory, or silent."""
 
 
-class Cluster:
-    """A place for every rank and engine, of their own or shared, as `ClusterSettings.places`; then one per judge."""
+class LostError(Exception):
+    """Actors are lost faster than they are replaced. No `ProrlError`: the supervisor starts the run again."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        """Raises ClusterError where there is no room."""
-        self._settings = settings
-        one = {"CPU": float(settings.threads)} | ({"GPU": 1.0} if settings.device == "cuda" else {})
-        self._places = [{name: gpus * each for name, each in one.items()} for gpus in settings.places]
-        self._places += [{"CPU": float(settings.judge_workers)}] * settings.judges
+
+class Cluster:
+    """A place for every rank and engine, of their own or shared, as `places` says; then one per judge."""
+
+    def __init__(self, config: RunConfig) -> None:
+        """Of a settled recipe. Raises ClusterError where there is no room."""
+        self._config, asked = config, config.cluster
+        one = {"CPU": float(config.threads)} | ({"GPU": 1.0} if device_kind(config) == "cuda" else {})
+        self._places = [{name: gpus * each for name, each in one.items()} for gpus in places(config)]
+        self._places += [{"CPU": float(config.judge.workers)}] * asked.judges
         # What a process asks for is a promise about its own threads, not a claim on this machine's cores.
-        join(settings.address, cpus=int(sum(place["CPU"] for place in self._places)))
+        join(asked.address, cpus=int(sum(place["CPU"] for place in self._places)))
         # Ray fills a node before it turns to the next: its GPUs first, then judges on the CPUs that those leave.
         self._group = placement_group(self._places, strategy="PACK")
-        if not self._group.wait(settings.room_deadline):
+        if not self._group.wait(asked.room_deadline):
             self.close()
             alike = Counter(
                 " and ".join(f"{amount:g} {name}" for name, amount in place.items()) for place in self._places
             )
-            asked = " and ".join(f"{count} places of {place}" for place, count in alike.items())
+            wanted = " and ".join(f"{count} places of {place}" for place, count in alike.items())
             raise ClusterError(
-                f"the Ray cluster had no room for {asked} for {settings.room_deadline:.0f} s: lower "
+                f"the Ray cluster had no room for {wanted} for {asked.room_deadline:.0f} s: lower "
                 "cluster.learners, cluster.engines, cluster.judges or threads, add machines, or where lost ones come "
                 "back by themselves raise cluster.room_deadline"
             )
@@ -68,16 +73,16 @@ class Cluster:
         self, role: Literal["rank", "engine", "judge"], index: int, actor: type, *arguments: Any
     ) -> Any:
         """A handle of a new actor made of `arguments`, in the place of an earlier one of this index that has died."""
-        settings = self._settings
-        first = {"rank": 0, "engine": 0 if settings.colocate else settings.learners}
-        at = index + first.get(role, len(settings.places))
+        config, asked = self._config, self._config.cluster
+        first = {"rank": 0, "engine": 0 if asked.colocate else asked.learners}
+        at = index + first.get(role, len(places(config)))
         options: dict[str, Any] = {}
         if role == "rank":  # it writes checkpoints in a second thread
             options["max_concurrency"] = 2
-            options["runtime_env"] = {"env_vars": learner_environment(settings.threads)}
+            options["runtime_env"] = {"env_vars": {"OMP_NUM_THREADS": str(config.threads)}}
         if role == "engine":
-            options["runtime_env"] = {"env_vars": engine_environment(settings.threads, settings.device)}
-        share = 0.5 if settings.colocate and role != "judge" else 1.0
+            options["runtime_env"] = {"env_vars": engine_environment(config.threads, device_kind(config))}
+        share = 0.5 if asked.colocate and role != "judge" else 1.0
         place = PlacementGroupSchedulingStrategy(placement_group=self._group, placement_group_bundle_index=at)
         remote = ray.remote(actor).options(
             num_cpus=share * self._places[at]["CPU"],
@@ -97,8 +102,7 @@ class Cluster:
 def join(address: str | None, *, cpus: int | None = None) -> None:
     """Connect to the cluster at an address; without one, start one on this machine with so many CPUs to give.
 
-    Raises:
-        ClusterError: nobody answers there.
+    Raises ClusterError where nobody answers.
     """
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
@@ -125,16 +129,66 @@ def has_gpus(address: str) -> bool:
         ray.shutdown()
 
 
+@dataclass(slots=True, kw_only=True)
+class Slot:
+    """The place of an actor, what it owes by name, and the call that it was asked last."""
+
+    index: int
+    actor: Any
+    owed: dict[Any, Any] = field(default_factory=dict)
+    pending: Any = None
+    due: float = 0.0  # monotonic time at which `pending` is overdue
+    restarts: int = 0  # since an actor in this place has proven itself
+
+
+AnySlot = TypeVar("AnySlot", bound=Slot)
+
+
+class Pool(Generic[AnySlot]):
+    """Actors that do the same; another is started in the place of one that is lost."""
+
+    def __init__(self, role: str, slot: type[AnySlot], start: Callable[[int], Any], number: int) -> None:
+        """`start(index)` gives a handle of a new actor, in the place of the one before it."""
+        self._role, self._start = role, start
+        self._slots = [slot(index=index, actor=start(index)) for index in range(number)]
+        self._incidents: list[str] = []
+
+    def incidents(self) -> list[str]:
+        """Which actors were replaced, and why, since this was last asked: a sentence each."""
+        told, self._incidents = self._incidents, []
+        return told
+
+    def _tell(self, incident: str) -> None:
+        """Write it to the log now, as a step may take long; `incidents` gives it to the journal."""
+        _LOG.warning(incident)
+        self._incidents.append(incident)
+
+    def _restart(
+        self, slot: AnySlot, lost: Exception, *, silence: str = "", again: str, proven: str, help: str = ""
+    ) -> None:
+        """Start another actor for a lost one. Raises LostError where it was one too many."""
+        slot.restarts += 1
+        failed = isinstance(lost, (FaultError, ProrlError))
+        how, why = "has failed" if failed else "has died", f": {reason(lost)}"
+        if isinstance(lost, OverdueError):
+            how, why = f"was silent{silence}", ""
+        if slot.restarts > MOST_RESTARTS:
+            raise LostError(
+                f"{self._role} {slot.index} {how}, the {slot.restarts}th {proven}: check memory and logs of its "
+                f"node{help}{why}"
+            ) from lost
+        self._tell(
+            f"{self._role} {slot.index} {how} and is replaced, {len(slot.owed)} responses are {again} again{why}"
+        )
+        ray.kill(slot.actor)  # one that hangs holds its place
+        slot.actor, slot.pending = self._start(slot.index), None
+
+
 def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:
     """What the calls returned, in their order; the first failure is raised at once, without waiting for the others.
 
-    All must answer `within` so many seconds.
-
-    Raises:
-        ProrlError, ValueError: raised by one of the actors.
-        FaultError: anything else that one of them raised.
-        RayActorError, OutOfMemoryError: one of them has died.
-        OverdueError: one of them has not answered in time.
+    Raises a ProrlError or ValueError of an actor as it is, anything else that one raised as FaultError; RayActorError
+    or OutOfMemoryError where one has died, OverdueError where one has not answered `within` so many seconds.
     """
     end = None if within is None else time.monotonic() + within
     try:
@@ -169,13 +223,6 @@ def answered(due: Mapping[Any, float], *, wait: bool = True) -> set[Any]:
         ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False) if pending else ([], [])
     )
     return {call for call, end in due.items() if call in ready or end <= time.monotonic()}
-
-
-def ended(lost: BaseException) -> str:
-    """How an actor was lost, as the predicate of a sentence."""
-    if isinstance(lost, OverdueError):
-        return "was silent"
-    return "has failed" if isinstance(lost, (FaultError, ProrlError)) else "has died"
 
 
 def reason(lost: BaseException) -> str:

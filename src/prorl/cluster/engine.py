@@ -1,4 +1,4 @@
-"""Data-parallel vLLM engines behind one `types.Engine`: which serves what, and what happens when one dies or hangs.
+"""Data-parallel vLLM engines behind one `types.Engine`, and the backend that they form with learner and judges.
 
 Invariants: which engine serves a request follows from the order of `submit` alone, and every engine has all of its
 work before it decodes the first token; so what is sampled does not depend on which engine is faster. Every wait for
@@ -7,32 +7,23 @@ an engine has a deadline.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import ray
 
-from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, OverdueError, answered, ended, reason, result
+from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Pool, Slot, answered, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing
 from prorl.cluster.weights import Published, Receivers
 from prorl.local.backend import SyncError, require_agreement
 from prorl.local.engine import require_room
 from prorl.types import Completion, Request
 
-MOST_RESTARTS = 3  # of one engine, between two syncs
 MOST_FAILURES = 2  # direct transfers in a row; then weights go through host memory until the run is resumed
-
-_LOG = logging.getLogger(__name__)
-_Key = tuple[int, int]  # draw, sample
-
-
-class EngineLostError(Exception):
-    """Engines are lost faster than they are replaced. No `ProrlError`: the supervisor starts the run again."""
 
 
 class EngineActor:
@@ -49,19 +40,13 @@ class EngineActor:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Slot:
-    """An engine, the responses that it owes, and the call that it was asked last."""
+class _Slot(Slot):
+    """An engine; it owes requests by draw and sample."""
 
-    index: int
-    actor: Any
-    owed: dict[_Key, Request] = field(default_factory=dict)
-    pending: Any = None
-    due: float = 0.0  # monotonic time at which `pending` is overdue
-    restarts: int = 0  # since the last sync
-    disproved: bool = False  # likewise: an engine of this index did not serve what was published
+    disproved: bool = False  # since the last sync an engine in this place did not serve what was published
 
 
-class RayEngine:
+class RayEngine(Pool[_Slot]):
     """`types.Engine` over several engine actors."""
 
     def __init__(
@@ -73,20 +58,19 @@ class RayEngine:
         deadline: float,
         sharing: GpuSharing | None = None,
     ) -> None:
-        """`start(index)` gives a handle of a new `EngineActor`, in the place of the one before it.
+        """`start(index)` gives a handle of a new `EngineActor`; `sharing` where the learner uses the same GPUs.
 
         `deadline` is in seconds: an engine that takes longer to start, to take new weights or to finish another
-        response is replaced as if it had died. `sharing` where the learner uses the same GPUs.
+        response is replaced as if it had died.
         """
-        self._start, self._settings, self._deadline, self._sharing = start, settings, deadline, sharing
+        self._settings, self._deadline, self._sharing = settings, deadline, sharing
         if sharing is not None:
             sharing.acquire(self)
-        self._slots = [_Slot(index=index, actor=start(index)) for index in range(engines)]
+        super().__init__("engine", _Slot, start, engines)
         self._queue: list[Request] = []
         self._published: Published | None = None
         self._served: Published | None = None  # None while they sleep
         self._failures = 0  # of direct transfers, in a row
-        self._incidents: list[str] = []
 
     @property
     def version(self) -> int:
@@ -96,10 +80,8 @@ class RayEngine:
     def publish(self, published: Published) -> None:
         """Let all engines serve other weights, and prove by the probe that they do.
 
-        Raises:
-            SyncError: an engine does not serve the learner's weights, and neither does the one that replaced it.
-            EngineLostError: an engine and all that replaced it died or hung.
-            RuntimeError: requests are in flight.
+        Raises SyncError where an engine and the one that replaced it do not, LostError where an engine and all that
+        replaced it died or hung, RuntimeError with requests in flight.
         """
         self._require_quiet("weights cannot change")
         self._published = published
@@ -110,10 +92,8 @@ class RayEngine:
     def leave(self) -> None:
         """Let all engines sleep: they drop weights and cache, and are given what was published when they wake.
 
-        One that dies or hangs meanwhile is killed, and replaced when the engines use the GPUs again.
-
-        Raises:
-            RuntimeError: requests are in flight.
+        One that dies or hangs meanwhile is killed, and replaced when the engines use the GPUs again. Raises
+        RuntimeError with requests in flight.
         """
         self._require_quiet("engines cannot sleep")
         self._served = None
@@ -134,11 +114,7 @@ class RayEngine:
     def poll(self) -> list[Completion]:
         """Wait until at least one response has finished; an empty list means that nothing is in flight.
 
-        Engines decode on while what they answered is judged. One that has died or hangs is replaced, and the new one
-        is asked for what it owed.
-
-        Raises:
-            EngineLostError: an engine and all that replaced it died or hung.
+        Engines decode on while what they answered is judged. Raises LostError as `publish`.
         """
         self._hand_out()
         done: list[Completion] = []
@@ -149,17 +125,11 @@ class RayEngine:
             self._ask_on()
         return sorted(done, key=lambda completion: (completion.draw, completion.sample))
 
-    def incidents(self) -> list[str]:
-        """Which engines were replaced, and why, since this was last asked: a sentence each."""
-        told, self._incidents = self._incidents, []
-        return told
-
     def _require_quiet(self, what: str) -> None:
         if self._queue or any(slot.owed for slot in self._slots):
             raise RuntimeError(f"{what} while requests are in flight: poll to the end first")
 
     def _ask_on(self) -> None:
-        """Have every engine that owes responses and has no call pending decode until one has finished."""
         for slot in self._slots:
             if slot.owed and slot.pending is None:
                 slot.pending, slot.due = slot.actor.call.remote("poll"), self._due()
@@ -204,10 +174,7 @@ class RayEngine:
                 self._prove(slot)
 
     def _sent(self, published: Published) -> bool:
-        """Have the weights sent straight to all engines; whether they arrived and are served.
-
-        If not, all engines are started anew: the state of the old ones is unknown, and some may wait for ever.
-        """
+        """Send the weights straight to all engines; if that fails, all start anew: some may wait for ever."""
         for slot, withdrawn in self._ask("withdraw"):
             with self._replacing(slot):
                 withdrawn()
@@ -252,30 +219,19 @@ class RayEngine:
                 lost = self._replace(slot, lost)
 
     def _replace(self, slot: _Slot, lost: Exception) -> Exception | None:
-        """Start a new engine with the same weights for a lost one, and ask it for what the old one owed.
-
-        Returns why the new one is lost too, if it is. Raises SyncError where another in its place did not serve what
-        was published either, EngineLostError where it was one too many.
-        """
-        if isinstance(lost, SyncError):
-            if slot.disproved:
-                raise lost
-            slot.disproved = True
-        slot.restarts += 1
-        silent = isinstance(lost, OverdueError)
-        how = ended(lost) + (f" for {self._deadline:.0f} s" if silent else "")
-        why = "" if silent else f": {reason(lost)}"
-        if slot.restarts > MOST_RESTARTS:
-            raise EngineLostError(
-                f"engine {slot.index} {how}, the {slot.restarts}th since the last sync: check memory and logs of its "
-                f"node; where it only needs longer, raise cluster.engine_deadline{why}"
-            ) from lost
-        self._tell(
-            f"engine {slot.index} {how} and is replaced, {len(slot.owed)} responses are asked again{why}"
+        """Start a new engine for a lost one, and ask it for what that owed; returns why it is lost too, or None."""
+        if isinstance(lost, SyncError) and slot.disproved:
+            raise lost
+        slot.disproved |= isinstance(lost, SyncError)
+        self._restart(
+            slot,
+            lost,
+            silence=f" for {self._deadline:.0f} s",
+            again="asked",
+            proven="since the last sync",
+            help="; where it only needs longer, raise cluster.engine_deadline",
         )
         assert self._published is not None, "an engine is asked for nothing before it has weights"
-        ray.kill(slot.actor)  # one that hangs holds its place
-        slot.actor, slot.pending = self._start(slot.index), None
         owed = [(request, sample) for (_, sample), request in slot.owed.items()]
         weights, due = self._published.copy(), self._due()
         try:
@@ -292,11 +248,6 @@ class RayEngine:
         decoded = result(slot.actor.call.remote("score", told.prompt, told.tokens), within=self._deadline)
         name = f"engine {slot.index}"
         require_agreement(told.version, decoded, told.logps, self._settings.dtype, engine=name)
-
-    def _tell(self, incident: str) -> None:
-        """Write it to the log now, as a step may take long; `incidents` gives it to the journal."""
-        _LOG.warning(incident)
-        self._incidents.append(incident)
 
     def _ask(
         self, method: str, *arguments: Any, slots: list[_Slot] | None = None

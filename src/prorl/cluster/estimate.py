@@ -1,14 +1,16 @@
-"""What a recipe asks of a machine or a cluster: tokens, memory, disk, and its placement on GPUs."""
+"""What a recipe asks of a machine or a cluster: tokens, memory, disk, its placement on GPUs, and if it finds them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 import yaml
 
+from prorl.build import data_folder, data_requests, device_of, settled
 from prorl.cluster.capacity import (
-    ADAM_MOMENTS,
     FLOAT32,
     GIB,
     GPU_MEMORY,
@@ -26,21 +28,23 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
+from prorl.cluster.settings import device_kind, places, require_packages
+from prorl.cluster.survey import Finding, findings, host_memory, installed, room, survey
+from prorl.config.checks import shape_of
 from prorl.config.recipe import RecipeError, to_json
-from prorl.config.schema import RunConfig, shape_of
+from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan, hparams_at, make_plan
-from prorl.data import data_folder, data_requests
-from prorl.envs.datasets.prepare import describe_needs
+from prorl.envs.datasets.prepare import describe_needs, require_prepared
+from prorl.envs.errors import ProrlError
 from prorl.envs.registry import make_task
+from prorl.run.process import machine_memory
 from prorl.types import HParams
 
 
 def dry_run(config: RunConfig) -> str:
     """The resolved recipe as YAML, then the data it needs and the estimates as comments.
 
-    Raises:
-        RecipeError: as `make_plan`; an unknown task.
-        DataError: a data set that means nothing.
+    Raises RecipeError as `make_plan` and for an unknown task, DataError for a data set that means nothing.
     """
     plan = make_plan(config)
     requests, folder = data_requests(config), data_folder(config)
@@ -102,7 +106,7 @@ def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
 
 
 def _disk(config: RunConfig, plan: Plan, size: Size) -> str:
-    checkpoint = size.parameters * FLOAT32 * (1 + ADAM_MOMENTS)
+    checkpoint = checkpoint_copies(size, share=1)
     kept = config.save.keep_last + 4  # and the base, the best, the last good, and the one being written
     kept += plan.steps // config.save.keep_every if config.save.keep_every else 0
     resets = sum(stage.reset_reference for stage in plan.stages)
@@ -124,58 +128,81 @@ def plan_gpus(
     *,
     nodes: int | None = None,
     gpu_memory: float = GPU_MEMORY,
+    node_gpus: int | None = None,
     separate: bool = False,
 ) -> Placement:
     """The best placement of a recipe on so many GPUs of so many GiB.
 
-    Without a number of GPUs: what the recipe's `cluster` asks for, or the best on eight where it says nothing. A run
-    that samples while it learns is placed as with `separate`.
+    Without a number of GPUs: what the recipe's `cluster` asks for, or the best on eight where it says nothing and
+    `node_gpus`, how many a node has, is not known. A run that samples while it learns is placed as with `separate`.
 
-    Raises:
-        RecipeError: as `make_plan`, or the model's size is not known on this machine.
-        PlacementError: as `place`.
+    Raises RecipeError as `make_plan` and where the model's size is not known here, PlacementError as `place`.
     """
-    asked = config.cluster
-    if gpus is None and max(asked.learners, asked.engines, asked.tensor_parallel) > 1:
-        return asked_placement(config, nodes=nodes, gpu_memory=gpu_memory)
-    hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory)
-    separate = separate or config.sampling.max_staleness > 0
-    return place(_known_size(config), _demand(config, make_plan(config)), hardware, separate=separate)
+    size, demand, asked = model_size(config), _demand(config, make_plan(config)), config.cluster
+    if size is None:
+        raise RecipeError(
+            f"the size of {config.model.path} is not known on this machine: give model.shape and model.parameters"
+        )
+    hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus)
+    said = node_gpus is not None or max(asked.learners, asked.engines, asked.tensor_parallel) > 1
+    if gpus is not None or not said:
+        return place(size, demand, hardware, separate=separate or config.sampling.max_staleness > 0)
+    wanted = asked.learners + (0 if asked.colocate else asked.engines * asked.tensor_parallel)
+    learners = None if asked.colocate else asked.learners
+    hardware = replace(hardware, gpus=wanted)
+    return arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)
 
 
-def asked_placement(
-    config: RunConfig, *, nodes: int | None, gpu_memory: float, node_gpus: int | None = None
-) -> Placement:
-    """The learners and engines that a recipe asks for; `node_gpus` where nodes have more GPUs than that.
+def examine(
+    config: RunConfig | None, recipe: str | None, address: str | None, run: Path, *, place: bool
+) -> tuple[list[Finding], Placement | None]:
+    """Check a cluster, and what a recipe needs of it; with `place`, its placement on the cluster's GPUs too.
 
-    Raises:
-        RecipeError: as `plan_gpus`.
+    Raises ClusterError as `require_packages` and `survey`, RecipeError and PlacementError as `plan_gpus`.
     """
-    asked = config.cluster
-    gpus = asked.learners + (0 if asked.colocate else asked.engines * asked.tensor_parallel)
-    return arrange(
-        _known_size(config),
-        _demand(config, make_plan(config)),
-        Hardware(gpus=gpus, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus),
-        learners=None if asked.colocate else asked.learners,
-        tensor_parallel=asked.tensor_parallel,
-    )
+    require_packages()
+    nodes = survey(config.cluster.address if config else address, run)
+    found = list(findings(nodes, installed()))
+    if config is None or recipe is None:
+        return found, None
+    found += data_findings(config, recipe)
+    if not place:
+        return found, None
+    config = settled(config)
+    asked = sum(places(config))
+    found.append(room(nodes, config))
+    memory = [gpu for node in nodes for gpu in node.devices]
+    if device_kind(config) != "cuda" or not memory:
+        return found, None
+    largest = max(node.gpus for node in nodes)
+    needed = ceil(asked / largest) if largest else 1
+    planned = plan_gpus(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest)
+    found.append(host_memory(nodes, sum(planned.node.values()) / GIB, gpus=min(largest, asked)))
+    return found, planned
 
 
-def require_memory(config: RunConfig, plan: Plan) -> None:
-    """Check that one process could hold what the learner keeps; for a cluster `prorl doctor` says it.
+def data_findings(config: RunConfig, recipe: str) -> list[Finding]:
+    """Whether the recipe's data sets, if any, are prepared where this machine looks for them."""
+    requests, folder = data_requests(config), data_folder(config)
+    fits, detail = True, f"{len(requests)} data sets, prepared in {folder}"
+    try:
+        require_prepared(requests, folder, recipe)
+    except ProrlError as error:
+        fits, detail = False, str(error)
+    return [Finding(name="data", fits=fits, detail=detail)] if requests else []
 
-    Raises:
-        RecipeError: its device has less memory.
-    """
-    from prorl.build import device_memory, device_of
+
+def require_memory(config: RunConfig) -> None:
+    """Raise RecipeError where one process cannot hold what the learner keeps; of a cluster `prorl doctor` says it."""
+    import torch
 
     size = model_size(config) if config.backend == "local" else None
     if size is None:
         return
-    needed = sum(learner_state(size, reference=plan.needs_reference).values())
+    needed = sum(learner_state(size, reference=make_plan(config).needs_reference).values())
     device = device_of(config)
-    there = device_memory(device)
+    cuda = device.type == "cuda"
+    there = torch.cuda.get_device_properties(device).total_memory if cuda else machine_memory()[0]
     if needed > there:
         raise RecipeError(
             f"the learner needs {_gib(needed)} for weights, gradients and optimizer, and {device} has {_gib(there)} "
@@ -185,17 +212,15 @@ def require_memory(config: RunConfig, plan: Plan) -> None:
 
 def model_size(config: RunConfig) -> Size | None:
     """Size of the model: from the recipe, or else from the model's own config if that is on this machine."""
-    shape, parameters = shape_of(config), config.model.parameters
+    shape, model = shape_of(config), config.model
     if shape is None:
-        assert config.model.path is not None, "checked by the recipe"
-        return _stored_size(config.model.path)
-    head = shape.hidden_size // shape.heads
-    if parameters is None:
-        projections = 2 * (shape.heads + shape.kv_heads) * head + 3 * shape.intermediate_size
-        vocabulary = config.model.warmup.vocab_size if config.model.warmup else 0
-        parameters = shape.hidden_size * (shape.layers * projections + vocabulary)
-    named = {"hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "context"}
-    return Size(parameters=parameters, head_width=head, **shape.model_dump(include=named))
+        assert model.path is not None, "checked by the recipe"
+        return _stored_size(model.path)
+    named = shape.model_dump(exclude={"architecture"})
+    size = Size(parameters=model.parameters or 0, head_width=shape.hidden_size // shape.heads, **named)
+    vocabulary = model.warmup.vocab_size if model.warmup else 0
+    counted = size.layers * size.layer_parameters + size.hidden_size * vocabulary
+    return size if model.parameters else replace(size, parameters=counted)
 
 
 def _stored_size(path: str) -> Size | None:
@@ -220,15 +245,6 @@ def _stored_size(path: str) -> Size | None:
         head_width=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
         context=getattr(text, "max_position_embeddings", None) or 0,  # a run says what a config lacks
     )
-
-
-def _known_size(config: RunConfig) -> Size:
-    size = model_size(config)
-    if size is None:
-        raise RecipeError(
-            f"the size of {config.model.path} is not known on this machine: give model.shape and model.parameters"
-        )
-    return size
 
 
 def _demand(config: RunConfig, plan: Plan) -> Demand:

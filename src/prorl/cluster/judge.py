@@ -7,7 +7,6 @@ an item is owed until its verdict is here; every wait has a deadline.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,9 +19,10 @@ import ray
 from prorl.cluster.cluster import (
     LOST,
     TRANSFER_SECONDS,
-    OverdueError,
+    LostError,
+    Pool,
+    Slot,
     answered,
-    ended,
     reason,
     result,
     results,
@@ -36,16 +36,10 @@ LINGER_SECONDS = 0.1  # for which an actor gathers verdicts before it answers
 ANSWER_SECONDS = 30.0  # beyond an item's deadline until an actor counts as silent: its node may be busy
 START_SECONDS = 120.0  # for a new actor to come up, on a busy node or on one that comes back
 CLOSE_SECONDS = 5.0
-MOST_RESTARTS = 3  # of one judge, between two verdicts
 
-_LOG = logging.getLogger(__name__)
 _Item = tuple[int, Problem, str]  # number or ticket, what was asked, what was answered
 # verdicts, workers replaced by reason, and why no worker can be started now
 _Answer = tuple[list[tuple[int, Verdict]], Counter[str], JudgeOutError | None]
-
-
-class JudgeLostError(Exception):
-    """Judges are lost faster than they are replaced. No `ProrlError`: the supervisor starts the run again."""
 
 
 class JudgeActor:
@@ -56,11 +50,7 @@ class JudgeActor:
         self._owed = 0
 
     def start(self, check: Callable[[], str]) -> str:
-        """Wait until the verifiers are built; what `check` says of this node.
-
-        Raises:
-            JudgeError: this node cannot judge.
-        """
+        """Wait until the verifiers are built; what `check` says of this node. Raises JudgeError: it cannot judge."""
         try:
             warning = check()
             self._judge.ready()
@@ -95,21 +85,15 @@ class JudgeActor:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Slot:
-    """A judge, the items that it owes by number, and the call that it was asked last."""
+class _Slot(Slot):
+    """A judge; it owes items, under the caller's tickets, by number."""
 
-    index: int
-    actor: Any
-    owed: dict[int, _Item] = field(default_factory=dict)  # number → item under the caller's ticket
-    unsent: list[int] = field(default_factory=list)  # numbers of those that were not sent yet
-    pending: Any = None
-    due: float = 0.0  # monotonic time at which `pending` is overdue
+    unsent: list[int] = field(default_factory=list)  # numbers of items that were not sent yet
     started: bool = True  # has answered before
-    restarts: int = 0
     out: JudgeOutError | None = None  # in its last answer
 
 
-class RayJudge:
+class RayJudge(Pool[_Slot]):
     """`types.Judge` over several judge actors."""
 
     def __init__(
@@ -117,36 +101,26 @@ class RayJudge:
     ) -> None:
         """Start the judges, and wait until each has built its verifiers.
 
-        `start(index)` gives a handle of a new `JudgeActor`, in the place of the one before it. `deadline` is the
-        seconds that one item may take. `check` is called on every node: it raises a ProrlError where responses cannot
-        be judged there, and may return a warning.
-
-        Raises:
-            JudgeError: a node cannot judge; the sentence names it.
-            JudgeLostError: a judge died or never answered.
+        `start(index)` gives a handle of a new `JudgeActor`. `deadline` is the seconds that one item may take. `check`
+        is called on every node: it raises a ProrlError where responses cannot be judged there, which becomes a
+        JudgeError that names the node, and may return a warning. Raises LostError where a judge is lost.
         """
-        self._start = start
+        super().__init__("judge", _Slot, start, judges)
         self._deadline = deadline
         self._numbers = count()
-        self._incidents: list[str] = []
         self._replaced: Counter[str] = Counter()  # workers of judges
-        self._slots = [_Slot(index=index, actor=start(index)) for index in range(judges)]
         seconds = START_SECONDS + STARTUP_ATTEMPTS * STARTUP_SECONDS
         try:
             warnings = results([slot.actor.start.remote(check) for slot in self._slots], within=seconds)
         except LOST as error:
-            raise JudgeLostError(
+            raise LostError(
                 f"a judge has died or was silent as it started: check memory and logs of its node: {reason(error)}"
             ) from error
         for warning in sorted(set(filter(None, warnings))):
             self._tell(warning)
 
     def submit(self, ticket: int, problem: Problem, text: str) -> None:
-        """Queue one response, for the judges in turn; it is sent by the next `poll`.
-
-        Raises:
-            RuntimeError: the judge is closed.
-        """
+        """Queue one response, for the judges in turn; it is sent by the next `poll`."""
         if not self._slots:
             raise RuntimeError("this judge is closed")
         number = next(self._numbers)
@@ -157,11 +131,8 @@ class RayJudge:
     def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
         """Verdicts that are here, in no particular order; with `wait`, at least one unless none is outstanding.
 
-        A judge that has died or is silent is replaced, and the new one is sent what it owed.
-
-        Raises:
-            JudgeOutError: no judge that owes a verdict can start a worker now.
-            JudgeLostError: a judge and all that replaced it died or were silent.
+        A judge that has died or is silent is replaced, and the new one is sent what it owed. Raises JudgeOutError
+        where no judge that owes a verdict can start a worker now, LostError where all that replaced one were lost.
         """
         self._ask()
         judged = self._collect(wait=False)
@@ -175,7 +146,7 @@ class RayJudge:
 
     def incidents(self) -> list[str]:
         """Which judges were replaced, and why, since the last call: a sentence each, and one for all workers."""
-        told, self._incidents = self._incidents + replacements(self._replaced), []
+        told = super().incidents() + replacements(self._replaced)
         self._replaced.clear()
         return told
 
@@ -207,35 +178,14 @@ class RayJudge:
         return judged
 
     def _take(self, slot: _Slot) -> list[tuple[int, Verdict]]:
-        """Verdicts under their tickets from a judge that has answered; it is replaced if it is lost."""
         try:
             answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:
-            self._replace(slot, error)
+            self._restart(slot, error, again="judged", proven="without a verdict between them")
+            slot.started, slot.unsent = False, list(slot.owed)
             return []
         judged, replaced, slot.out = answer
         self._replaced.update(replaced)
         slot.pending, slot.started = None, True
         slot.restarts = 0 if judged else slot.restarts
         return [(slot.owed.pop(number)[0], verdict) for number, verdict in judged]
-
-    def _replace(self, slot: _Slot, lost: Exception) -> None:
-        """Start another judge for a lost one, to be sent all that is owed; nothing waits for it here."""
-        slot.restarts += 1
-        how, why = ended(lost), "" if isinstance(lost, OverdueError) else f": {reason(lost)}"
-        if slot.restarts > MOST_RESTARTS:
-            raise JudgeLostError(
-                f"judge {slot.index} {how}, the {slot.restarts}th without a verdict between them: check memory and "
-                f"logs of its node{why}"
-            ) from lost
-        self._tell(
-            f"judge {slot.index} {how} and is replaced, {len(slot.owed)} responses are judged again{why}"
-        )
-        ray.kill(slot.actor)  # one that hangs holds its place
-        slot.actor, slot.pending, slot.started = self._start(slot.index), None, False
-        slot.unsent = list(slot.owed)
-
-    def _tell(self, incident: str) -> None:
-        """Write it to the log now, as a step may take long; `incidents` gives it to the journal."""
-        _LOG.warning(incident)
-        self._incidents.append(incident)

@@ -3,11 +3,9 @@
 Every method is called on all ranks with the same arguments; the answer is rank 0's. Folders must be reachable from
 the driver and from every rank. A rank that dies ends the run, and its supervisor resumes it.
 
-No wait here has a deadline of its own, but for that in `send`. Every call is made within a phase of the trainer's
-heartbeat (`learn`, `sync`, `save` or `between`; leaving shared GPUs also in those that sample). Where a rank hangs
-the supervisor ends the trainer, and with it the ranks, once that phase is overdue (`run/process.py`). Only `join`
-and `build` come before the first heartbeat: torch's process group gives up after half an hour where ranks do not
-meet. The ranks of a node build their models one after the other, since each holds a whole one meanwhile.
+Only `send` has a deadline of its own. Every call is made within a phase of the trainer's heartbeat, at whose end the
+supervisor ends a trainer whose rank hangs, and with it all ranks (`run/process.py`). `join` and `build` come before
+the first heartbeat: torch's process group gives up after half an hour where ranks do not meet.
 """
 
 from __future__ import annotations
@@ -73,9 +71,7 @@ class LearnerRank:
     def build(self, model: str, tokenizer: str, settings: LearnerSettings, *, with_reference: bool) -> Facts:
         """Load model and tokenizer from a transformers directory or hub id, and keep this rank's shard.
 
-        Raises:
-            ModelError: the model or its tokenizer cannot be used.
-            ValueError: as `TorchLearner`.
+        Raises ModelError where they cannot be used, ValueError as `TorchLearner`.
         """
         self._dtype = getattr(torch, settings.dtype)
         tokens = load_tokenizer(tokenizer)
@@ -98,7 +94,7 @@ class LearnerRank:
         return getattr(self._learner, method)(*arguments, **options)
 
     def learn(self, shares: Sequence[Any], hparams: HParams) -> UpdateStats:
-        """One step on this rank's share of the batch; `shares` has a reference for each rank."""
+        """One step on this rank's share of the batch, of which `shares` has a reference for each rank."""
         return self._learner.learn(result(shares[self._index]), hparams)
 
     def publish(self, version: int) -> list[Any]:
@@ -134,11 +130,7 @@ class LearnerRank:
         self._snapshot = (ticket, self._learner.snapshot())
 
     def write(self, ticket: int, folder: Path) -> None:
-        """Write the snapshot, in a second thread of the actor while it learns.
-
-        Raises:
-            RuntimeError: a later snapshot has been taken.
-        """
+        """Write the snapshot, in a second thread of the actor while it learns; not once a later one was taken."""
         held, self._snapshot = self._snapshot, None
         if held is None or held[0] != ticket:
             raise RuntimeError("this snapshot is gone: write one before the next is taken")
@@ -170,15 +162,11 @@ class RayLearner:
         self._stowed = False
         meeting = result(self._ranks[0].meeting.remote())
         nodes = results([rank.join.remote(device, meeting) for rank in self._ranks])
-        built = [
-            results(
-                [
-                    self._ranks[at].build.remote(model, tokenizer, settings, with_reference=with_reference)
-                    for at in wave
-                ]
-            )
-            for wave in one_per_node(nodes)
-        ]
+
+        def build(at: int) -> Any:
+            return self._ranks[at].build.remote(model, tokenizer, settings, with_reference=with_reference)
+
+        built = [results([build(at) for at in wave]) for wave in one_per_node(nodes)]
         self.facts: Facts = built[0][0]
 
     def leave(self) -> None:
@@ -193,7 +181,7 @@ class RayLearner:
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
-        logps: list[float] = self._call("score", prompt, tokens)
+        logps: list[float] = self._all("call", "score", prompt, tokens)
         return logps
 
     def publish(self, version: int) -> Any:
@@ -204,8 +192,7 @@ class RayLearner:
     def send(self, receivers: Receivers) -> str | None:
         """Send the policy straight to the engines; returns what has failed at their end, if something has.
 
-        Raises:
-            OverdueError, RayActorError: the ranks themselves hang or have died.
+        Raises OverdueError or RayActorError where the ranks themselves hang or have died.
         """
         steps: list[tuple[str, tuple[Any, ...]]] = [("send", ())]
         if self._connected != receivers.actors:  # one of them is new, and an NCCL group cannot grow
@@ -228,7 +215,7 @@ class RayLearner:
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
         """Make the policy, or the weights in a checkpoint folder, the reference."""
         folder = None if source is None else source.absolute()
-        self._call("reset_reference", folder, clear_optimizer=clear_optimizer)
+        self._all("call", "reset_reference", folder, clear_optimizer=clear_optimizer)
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy policy and optimizer as they are now; the returned function has the ranks write them."""
@@ -242,17 +229,13 @@ class RayLearner:
 
     def restore(self, folder: Path) -> None:
         """Load what a snapshot wrote, here or on one process."""
-        self._call("restore", folder.absolute())
+        self._all("call", "restore", folder.absolute())
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights."""
-        self._call("save_reference", folder.absolute())
-
-    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return self._all("call", method, *arguments, **options)
+        self._all("call", "save_reference", folder.absolute())
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Rank 0's answer, once all have answered."""
         return self._begin(method, *arguments, **options)()
 
     def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
@@ -270,7 +253,7 @@ class RayLearner:
 
 
 def one_per_node(nodes: Sequence[str]) -> list[list[int]]:
-    """Ranks, given the node of each, in waves: the first of every node, then the second of each that has one, …"""
+    """Ranks, given the node of each, in waves that build at once: a rank holds a whole model meanwhile."""
     earlier = [nodes[:at].count(node) for at, node in enumerate(nodes)]
     return [[at for at, wave in enumerate(earlier) if wave == now] for now in sorted(set(earlier))]
 

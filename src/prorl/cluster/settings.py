@@ -6,32 +6,27 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 
 Device = Literal["cpu", "cuda"]
 Transfer = Literal["host", "nccl"]  # how weights get to engines: through host memory, or from GPU to GPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSettings:
-    """Processes of a run and the place that each needs; `config/` has the defaults."""
+class ClusterError(ProrlError):
+    """The cluster of a recipe cannot be used: it lacks packages, room or a way for weights, or does not answer."""
 
-    address: str | None  # of a running Ray cluster; None: one of its own on this machine
-    learners: int
-    engines: int
-    judges: int  # judge actors
-    judge_workers: int  # processes of each of those, on a CPU each
-    tensor_parallel: int  # GPUs of one engine
-    colocate: bool  # engine i on the GPU of rank i
-    device: Device  # of every learner rank and every engine
-    threads: int  # CPU threads of each of them, and of each GPU's process of an engine
-    room_deadline: float  # seconds in which there must be room for everything
 
-    @property
-    def places(self) -> tuple[int, ...]:
-        """GPUs of every place, none over two nodes; on CPUs, as many times `threads`. The ranks' come first."""
-        ranks = (1,) * self.learners
-        return ranks if self.colocate else ranks + (self.tensor_parallel,) * self.engines
+def device_kind(config: RunConfig) -> Device:
+    """Of every learner rank and every engine of a settled recipe."""
+    return "cuda" if config.device.startswith("cuda") else "cpu"
+
+
+def places(config: RunConfig) -> tuple[int, ...]:
+    """GPUs of every place, none over two nodes; on CPUs, as many times `threads`. The ranks' come first."""
+    asked = config.cluster
+    ranks = (1,) * asked.learners
+    return ranks if asked.colocate else ranks + (asked.tensor_parallel,) * asked.engines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,26 +44,18 @@ class EngineSettings:
     colocated: bool  # a learner rank is on the same GPU
 
 
-class MissingError(ProrlError):
-    """A package that the backend needs is not installed."""
-
-
 def require_packages() -> None:
-    """Raises MissingError where Ray or vLLM is not installed."""
+    """Raises ClusterError where Ray or vLLM is not installed."""
     missing = [name for name in ("ray", "vllm") if find_spec(name) is None]
     if missing:
-        raise MissingError(
+        raise ClusterError(
             f"backend=ray needs {' and '.join(missing)}, which this Python has not: `make cluster-env` makes an "
             "environment that has, for CPUs (for GPUs see docs/cluster.md); or compute it here with --backend local"
         )
 
 
-class TransferError(ProrlError):
-    """The weights cannot get to the engines in the way that the recipe asks for."""
-
-
 def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, colocate: bool) -> Transfer:
-    """How weights get to the engines. Raises TransferError where `asked` cannot be done.
+    """How weights get to the engines. Raises ClusterError where `asked` cannot be done.
 
     Colocated engines take them from host memory: they need weights whenever they wake, when the learner's lie there.
     """
@@ -76,22 +63,17 @@ def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, coloca
     if asked == "auto":
         return "nccl" if own_gpus else "host"
     if asked == "nccl" and not own_gpus:
-        raise TransferError(
+        raise ClusterError(
             "cluster.transfer=nccl needs GPUs that engines and learners do not share: set cluster.transfer=auto, "
             "which takes what there is"
         )
     return asked
 
 
-def learner_environment(threads: int) -> dict[str, str]:
-    """Environment of a process that learns."""
-    return {"OMP_NUM_THREADS": str(threads)}
-
-
 def engine_environment(threads: int, device: Device) -> dict[str, str]:
     """Environment of a process that runs vLLM, which reads it when it is imported."""
     common = {
-        **learner_environment(threads),
+        "OMP_NUM_THREADS": str(threads),
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the actor is the process

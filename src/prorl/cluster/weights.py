@@ -63,10 +63,7 @@ class Weights:
 
 
 def collect(model: nn.Module, version: int, dtype: torch.dtype) -> Weights:
-    """The whole weights of a model that may be sharded; then a collective, and every rank gets them.
-
-    They may share the model's memory: send them on before it learns.
-    """
+    """The whole weights of a model; where it is sharded a collective. They may share its memory until it learns."""
     arrays = {}
     for name, whole in full_weights(model):
         tensor = whole.to("cpu", dtype)
@@ -134,10 +131,9 @@ def differing(sent: Mapping[str, int], received: Sequence[Mapping[str, int]], re
 def policy_source(
     model: nn.Module, dtype: torch.dtype, device: Device, *, sums: dict[str, Tensor] | None
 ) -> Any:
-    """A `WeightSource` of vLLM: the policy's weights under all names, whole and in the engines' dtype.
+    """A `WeightSource` of vLLM: the policy's weights under all names, whole and in the engines' dtype; a collective.
 
-    Iterating is a collective where the model is sharded. `sums` takes the `word_sum` of every weight of a round, and
-    is None on ranks that send nothing.
+    `sums` takes the `word_sum` of every weight of a round, and is None on ranks that send nothing.
     """
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
@@ -254,10 +250,7 @@ class Sender:
         self._ask("finish_weight_update")
 
     def _ask(self, step: str, arguments: Sequence[Any] | None = None) -> list[Any]:
-        """What all engines answer to a step, in their order; nothing once something has failed.
-
-        `arguments` holds one for each.
-        """
+        """What all engines answer to a step, `arguments` having one for each; nothing once something has failed."""
         from prorl.cluster.cluster import results
 
         if self.failure is not None:

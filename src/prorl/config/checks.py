@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from prorl.config.schema import RunConfig, ShapeConfig
+from prorl.config.schema import LOW_IS_BAD, RunConfig, ShapeConfig, is_hot
 
 MOST_ROLLOUTS = 2**20  # of one step
 _FOLDER = re.compile(r"\w[^/\\\x00-\x1f\x7f]*")
 
 
-def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
-    """One sentence per contradiction; `shape` is that of the model, as far as the recipe knows it."""
-    sampling, reset = config.sampling, config.reset
+def shape_of(config: RunConfig) -> ShapeConfig | None:
+    """The model's shape as far as the recipe knows it."""
+    return config.model.warmup.shape if config.model.warmup else config.model.shape
+
+
+def contradictions(config: RunConfig) -> Iterator[str]:
+    """One sentence per contradiction."""
+    sampling, reset, shape = config.sampling, config.reset, shape_of(config)
+    if (config.model.path is None) == (config.model.warmup is None):
+        yield "model: say either `path` (a transformers directory or hub id) or `warmup`, exactly one"
     if not _FOLDER.fullmatch(config.name):
         yield f"name {config.name!r} cannot be a folder below runs/: begin with a letter or digit, use no / or \\"
     rollouts = sampling.prompts_per_step * sampling.samples_per_prompt
@@ -84,6 +89,11 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         for name, weights in tasks.items():
             if weights and not any(weights.values()):
                 yield f"{place}.{name}: every level has weight 0: give at least one a positive weight"
+    for name, task in config.tasks.items():
+        if task.kind is not None and task.path is None:
+            yield f"tasks.{name}: `kind` describes rows of your own: say where they lie with `path`"
+        if task.levels and (task.kind or task.path):
+            yield f"tasks.{name}: a data set has no `levels`"
     if not any(task.weight for task in config.tasks.values()):
         yield "every task has weight 0: give at least one a positive weight"
     starts = [stage.at for stage in config.stages]
@@ -93,6 +103,14 @@ def contradictions(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str
         unknown = set(stage.mixture) - set(config.tasks)
         if unknown:
             yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"
+    for name, row in config.detectors:
+        if row.hits > row.of_last:
+            yield f"detectors.{name}: hits ({row.hits}) is above of_last ({row.of_last})"
+        if row.mode == "act" and row.action == "warn":
+            yield f"detectors.{name}: mode: act needs an action other than warn"
+        if not is_hot(name, row.threshold, row.rearm):
+            side = "below" if name in LOW_IS_BAD else "above"
+            yield f"detectors.{name}: rearm ({row.rearm:g}) is {side} its threshold ({row.threshold:g})"
 
 
 def _of_places(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:

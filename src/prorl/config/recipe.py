@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import reprlib
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -17,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml import MarkedYAMLError, YAMLError
 
-from prorl.config.fields import SCHEDULED_FORMS
-from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
+from prorl.config.checks import contradictions, no_room
+from prorl.config.schema import FORMS, RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
 
 MAX_EXTENDS = 8
@@ -70,9 +69,20 @@ def check(data: Mapping[Any, Any], source: str) -> RunConfig:
         RecipeError: naming the key, what is wrong with it, and the nearest known key if it is unknown.
     """
     try:
-        return RunConfig.model_validate(data)
+        config = RunConfig.model_validate(data)
     except ValidationError as error:
         raise RecipeError(f"{source}: {'; '.join(_explain(error))}") from None
+    for problem in contradictions(config):
+        raise RecipeError(f"{source}: {problem}")
+    return config
+
+
+def require_room(config: RunConfig, context: int) -> None:
+    """Raises RecipeError where no prompt fits beside a response of the longest limit into a model's context."""
+    stages = (stage.set.get("sampling.response_limit", 0) for stage in config.stages)
+    longest = max((config.sampling.response_limit, *stages))
+    if longest >= context:
+        raise RecipeError(no_room(longest, context))
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:
@@ -189,7 +199,7 @@ def _plain_tasks(recipe: DictConfig) -> Mapping[Any, Any]:
 def _explain(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         # Pydantic names the branch of a union in the place; a reader of the recipe knows only the key.
-        where = ".".join(str(part) for part in detail["loc"] if part not in SCHEDULED_FORMS)
+        where = ".".join(str(part) for part in detail["loc"] if part not in FORMS)
         if detail["type"] == "extra_forbidden":
             yield f"unknown key {where!r}{_nearest_key(detail)}"
         elif detail["type"] == "missing":
@@ -204,22 +214,20 @@ def _nearest_key(detail: ErrorDetails) -> str:
     *path, unknown = (str(part) for part in detail["loc"])
     model: type[BaseModel] = RunConfig
     for part in path:
-        if part in model.model_fields:  # else it is a key of a mapping, and the model stays
-            model = _model_of(model.model_fields[part].annotation) or model
-        model = SCHEDULED_FORMS.get(part) or model
+        field = model.model_fields.get(part)  # None: it is a key of a mapping, and the model stays
+        model = FORMS.get(part) or next(_models(field and field.annotation), model)
     known = list(model.model_fields)
     near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
-    place = ".".join([*(part for part in path if part not in SCHEDULED_FORMS), *near])
+    place = ".".join([*(part for part in path if part not in FORMS), *near])
     return f": did you mean {place!r}?" if near else f"; known here: {', '.join(known)}"
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
-    """The first pydantic model inside a field's annotation, through optionals and containers."""
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The pydantic models inside a field's annotation, through optionals and containers."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if get_origin(annotation) in (Union, types.UnionType, dict, tuple):
-        return next(filter(None, map(_model_of, get_args(annotation))), None)
-    return None
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def _first_line(error: Exception) -> str:

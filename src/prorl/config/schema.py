@@ -7,35 +7,112 @@ hyperparameter of the step: it may change in a stage or by a command, and `Sched
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Mapping
-from types import MappingProxyType
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from prorl.config.checks import contradictions
-from prorl.config.fields import (
-    MOST,
-    Amount,
-    Count,
-    Length,
-    Level,
-    Listed,
-    Live,
-    Model,
-    Number,
-    Places,
-    Positive,
-    Schedule,
-    Scheduled,
-    Seconds,
-    Share,
-    Signed,
-    Step,
-    Steps,
-    Text,
-    TopP,
-)
+MOST = 65_536
+"""Problems, responses to each, rows or processes: far above what anybody uses, far below what ends a machine."""
+MOST_STEPS = 1_000_000
+
+
+def _key(value: Any) -> Any:
+    """JSON keeps a number that is a key as text."""
+    return int(value) if isinstance(value, str) and value.removeprefix("-").isdecimal() else value
+
+
+class Model(BaseModel):
+    """Strict and frozen: no other key, no `true` or text for a number, and nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+
+Count = Annotated[int, Field(gt=0, le=MOST)]
+Number = Annotated[int, Field(ge=0, le=MOST)]  # a count that may be none
+Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
+Step = Annotated[int, Field(ge=0, le=MOST_STEPS)]  # also a number of steps that may be none
+Length = Annotated[int, Field(gt=0, le=2**24)]  # tokens, or elements of a vector
+Places = Annotated[int, Field(gt=0, le=4096)]  # processes of a cluster
+Amount = Annotated[float, Field(ge=0, le=1e6)]
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+Signed = Annotated[float, Field(ge=-1e6, le=1e6)]
+Share = Annotated[float, Field(ge=0, le=1)]
+TopP = Annotated[float, Field(gt=0, le=1)]
+Seconds = Annotated[float, Field(gt=0, le=1e7)]
+Text = Annotated[str, Field(max_length=4096)]
+Level = Annotated[int, BeforeValidator(_key), Field(ge=-MOST, le=MOST)]
+Listed = Field(strict=False)  # a tuple, which YAML and JSON write as a list
+
+
+class Live(str):
+    """Marks a field as a hyperparameter of the step: its name in `types.HParams`."""
+
+
+class Schedule(Model):
+    """A function of the step in place of a constant (METHOD §8)."""
+
+    @abstractmethod
+    def at(self, step: int) -> float:
+        """Value at a step."""
+
+
+class PointsConfig(Schedule):
+    """`{points: [[0, 1.0e-4], [500, 5.0e-5]]}`: constant pieces, each from its step on."""
+
+    points: tuple[Annotated[tuple[Step, Amount], Listed], ...] = Field(
+        min_length=1, max_length=1000, strict=False
+    )
+
+    def at(self, step: int) -> float:
+        """Value of the last point at or before a step."""
+        return next(value for first, value in reversed(self.points) if first <= step)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> PointsConfig:
+        steps = [step for step, _ in self.points]
+        if steps[0] != 0 or any(later <= earlier for earlier, later in pairwise(steps)):
+            raise ValueError("points must begin at step 0 and ascend")
+        return self
+
+
+class RampConfig(Schedule):
+    """`{ramp: linear, start: 0, end: 1.0e-4, steps: 50}`: from start to end, constant before and after."""
+
+    ramp: Literal["linear", "cosine"]
+    start: Amount
+    end: Amount
+    steps: Steps
+    start_step: Step = 0
+
+    def at(self, step: int) -> float:
+        """Value at a step; along half a cosine it is flat at both ends and steepest in the middle."""
+        share = min(max(step - self.start_step, 0), self.steps) / self.steps
+        if self.ramp == "cosine":
+            share = 0.5 * (1 - math.cos(math.pi * share))
+        # start + (end - start) need not be `end`, and a hyperparameter must reach its off value exactly.
+        return self.end if share == 1 else self.start + (self.end - self.start) * share
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, PointsConfig) or (isinstance(value, dict) and "points" in value):
+        return "points"
+    return "ramp" if isinstance(value, (RampConfig, dict)) else "number"
+
+
+Scheduled = Annotated[
+    Annotated[Amount, Tag("number")]
+    | Annotated[PointsConfig, Tag("points")]
+    | Annotated[RampConfig, Tag("ramp")],
+    Discriminator(_form),
+]
+"""A number, or a schedule over the run's steps."""
+
+FORMS: Mapping[str, type[Model] | None] = {"number": None, "points": PointsConfig, "ramp": RampConfig}
+"""Tag of each form of `Scheduled`, as validation errors name it → its model."""
 
 RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster")
 """Keys of a recipe that say where and how the processes run. `prorl resume` may change them: the run stays the same.
@@ -78,14 +155,6 @@ class ModelSection(Model):
     shape: ShapeConfig | None = None  # of `path`, so that a dry run can check and estimate without the model
     parameters: float | None = Field(None, gt=0, le=1e14)  # of `path`, likewise
 
-    @model_validator(mode="after")
-    def _one_source(self) -> ModelSection:
-        if (self.path is None) == (self.warmup is None):
-            raise ValueError(
-                "say either `path` (a transformers directory or hub id) or `warmup`, exactly one"
-            )
-        return self
-
 
 class TaskConfig(Model):
     """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
@@ -100,14 +169,6 @@ class TaskConfig(Model):
     columns: dict[Text, Text] = Field(default_factory=dict)
     limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
     revision: Text | None = None  # of the hub's repository
-
-    @model_validator(mode="after")
-    def _one_sort(self) -> TaskConfig:
-        if self.kind is not None and self.path is None:
-            raise ValueError("`kind` describes rows of your own: say where they lie with `path`")
-        if self.levels and (self.kind or self.path):
-            raise ValueError("a data set has no `levels`")
-        return self
 
 
 class SamplingConfig(Model):
@@ -276,7 +337,6 @@ class SaveConfig(Model):
     minutes: Amount = 60.0  # a checkpoint at least so often, whatever a step takes; 0: off
     keep_last: Count = 2
     keep_every: Step = 0  # keep those of every so many steps for good; 0: none
-    keep_references: Literal["all", "needed"] = "all"  # needed: by the run now or by a kept checkpoint
 
 
 class DeadlinesConfig(Model):
@@ -298,9 +358,8 @@ class DeadlinesConfig(Model):
 
 
 class GuardsConfig(Model):
-    """Warnings about memory and disk, and the stop before the machine dies. The zeros switch each off."""
+    """The stop before the machine dies; 0 switches it off."""
 
-    warn_steps: Step = 200  # warn where the trend uses either up within so many steps
     memory_stop: float = Field(0.02, ge=0, lt=1)  # share of the memory below which the run stops, saved
 
 
@@ -348,82 +407,43 @@ class DetectorConfig(Model):
     factor: float = Field(0.5, gt=0, le=1)  # of the learning rate: lower_lr, roll_back
     steps: Steps = 50  # for which it stays lowered
 
-    @model_validator(mode="after")
-    def _meaningful(self) -> DetectorConfig:
-        if self.hits > self.of_last:
-            raise ValueError(f"hits ({self.hits}) is above of_last ({self.of_last})")
-        if self.mode == "act" and self.action == "warn":
-            raise ValueError("mode: act needs an action other than warn")
-        return self
-
 
 def _row(
-    meaning: str, threshold: float, rearm: float, hits: int, of_last: int, action: Action, **more: Any
-) -> Any:
+    threshold: float, rearm: float, hits: int, of_last: int, action: Action, **more: Any
+) -> DetectorConfig:
     """A detector that only warns unless a recipe says otherwise; an extra validation is run without asking."""
     row = {"threshold": threshold, "rearm": rearm, "hits": hits, "of_last": of_last, "action": action, **more}
     mode = {"mode": "act" if action == "validation" else "warn"}
-    return Field(DetectorConfig.model_validate(mode | row), description=meaning)
+    return DetectorConfig.model_validate(mode | row)
 
 
-def _acts(meaning: str, threshold: float, rearm: float, action: Action) -> Any:
+def _acts(threshold: float, rearm: float, action: Action) -> DetectorConfig:
     """A detector of a run that cannot go on so: it acts at once."""
-    return _row(meaning, threshold, rearm, 1, 1, action, mode="act", cooldown=1)
+    return _row(threshold, rearm, 1, 1, action, mode="act", cooldown=1)
 
 
 class DetectorsConfig(Model):
-    """All detectors, and what the reading of each says. A recipe names what it changes: `kl_spike: {mode: act}`.
+    """All detectors. A recipe names what it changes: `kl_spike: {mode: act}`.
 
     No thresholds were ever published; these are ours. They are silent on runs of the demo and loud on the traces of
-    the tests. What each reading means in full is said in docs/operations.md.
+    the tests. What each reading means in full is said in docs/operations.md, and shortly in `control/detectors.py`.
     """
 
-    # meaning, threshold, rearm, hits, of_last, action in mode act
-    non_finite: DetectorConfig = _acts("{:.0f} updates in a row were not finite", 3, 1, "roll_back")
-    kl_spike: DetectorConfig = _row(
-        "the KL to the reference is {:.3g} times what is usual", 8.0, 4.0, 2, 3, "reset_reference"
-    )
-    entropy_collapse: DetectorConfig = _row(
-        "the entropy is down to {:.3g} nats per token", 0.02, 0.05, 5, 5, "pause"
-    )
-    entropy_surge: DetectorConfig = _row(
-        "the entropy is {:.3g} times what is usual", 2.0, 1.5, 3, 5, "lower_lr"
-    )
-    gradient_spike: DetectorConfig = _row(
-        "the gradient norm is {:.3g} times what is usual", 10.0, 3.0, 2, 5, "lower_lr"
-    )
-    length_blowup: DetectorConfig = _row(
-        "responses are {:.3g} times as long as is usual", 1.5, 1.25, 3, 5, "roll_back"
-    )
-    truncation_blowup: DetectorConfig = _row(
-        "the share of truncated responses is {:.1%} above what is usual", 0.2, 0.1, 3, 5, "roll_back"
-    )
-    verifier_errors: DetectorConfig = _acts(
-        "verifiers failed on {:.0%} of the last step's groups", 0.5, 0.25, "stop"
-    )
-    truncated_share: DetectorConfig = _row(
-        "{:.0%} of responses hit the length limit", 0.9, 0.8, 3, 3, "validation"
-    )
-    unanswered_share: DetectorConfig = _row(
-        "{:.0%} of responses hold no answer", 0.9, 0.8, 3, 3, "validation"
-    )
-    no_signal: DetectorConfig = _row(
-        "only {:.1%} of the judged groups teach anything", 0.01, 0.05, 5, 5, "validation"
-    )
-    validation_collapse: DetectorConfig = _acts(  # chance allowed for
-        "the validation is at most {:.0%} of the best one", 0.5, 0.75, "roll_back"
-    )
-    reward_hacking: DetectorConfig = _row(
-        "the training score rose and the validation fell by {:.3g} or more since the best validation",
-        0.05,
-        0.02,
-        2,
-        3,
-        "pause",
-    )
-    stalled_validation: DetectorConfig = _row(
-        "{:.0f} validations in a row brought no new best", 8, 1, 1, 1, "pause"
-    )
+    # threshold, rearm, hits, of_last, action in mode act
+    non_finite: DetectorConfig = _acts(3, 1, "roll_back")
+    kl_spike: DetectorConfig = _row(8.0, 4.0, 2, 3, "reset_reference")
+    entropy_collapse: DetectorConfig = _row(0.02, 0.05, 5, 5, "pause")
+    entropy_surge: DetectorConfig = _row(2.0, 1.5, 3, 5, "lower_lr")
+    gradient_spike: DetectorConfig = _row(10.0, 3.0, 2, 5, "lower_lr")
+    length_blowup: DetectorConfig = _row(1.5, 1.25, 3, 5, "roll_back")
+    truncation_blowup: DetectorConfig = _row(0.2, 0.1, 3, 5, "roll_back")
+    verifier_errors: DetectorConfig = _acts(0.5, 0.25, "stop")
+    truncated_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
+    unanswered_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
+    no_signal: DetectorConfig = _row(0.01, 0.05, 5, 5, "validation")
+    validation_collapse: DetectorConfig = _acts(0.5, 0.75, "roll_back")
+    reward_hacking: DetectorConfig = _row(0.05, 0.02, 2, 3, "pause")
+    stalled_validation: DetectorConfig = _row(8, 1, 1, 1, "pause")
 
     @model_validator(mode="before")
     @classmethod
@@ -436,16 +456,6 @@ class DetectorsConfig(Model):
             name: rows[name] | row if name in rows and isinstance(row, dict) else row
             for name, row in data.items()
         }
-
-    @model_validator(mode="after")
-    def _ordered(self) -> DetectorsConfig:
-        for name, row in self:
-            if not is_hot(name, row.threshold, row.rearm):
-                side = "below" if name in LOW_IS_BAD else "above"
-                raise ValueError(
-                    f"detectors.{name}: rearm ({row.rearm:g}) is {side} its threshold ({row.threshold:g})"
-                )
-        return self
 
 
 class RunConfig(Model):
@@ -489,28 +499,15 @@ class RunConfig(Model):
     stages: tuple[StageConfig, ...] = Field((), max_length=1000, strict=False)
     sample_every: Step = 10
 
-    @model_validator(mode="after")
-    def _meaningful(self) -> RunConfig:
-        for problem in contradictions(self, shape_of(self)):
-            raise ValueError(problem)
-        return self
 
-
-def shape_of(config: RunConfig) -> ShapeConfig | None:
-    """The model's shape as far as the recipe knows it."""
-    return config.model.warmup.shape if config.model.warmup else config.model.shape
-
-
-HPARAMS: Mapping[str, str] = MappingProxyType(
-    {
-        f"{section}.{key}": mark.name
-        for section, held in RunConfig.model_fields.items()
-        if isinstance(held.annotation, type) and issubclass(held.annotation, BaseModel)
-        for key, field in held.annotation.model_fields.items()
-        for mark in field.metadata
-        if isinstance(mark, Live)
-    }
-)
+HPARAMS: Mapping[str, str] = {
+    f"{section}.{key}": str(mark)
+    for section, held in RunConfig.model_fields.items()
+    if isinstance(held.annotation, type) and issubclass(held.annotation, BaseModel)
+    for key, field in held.annotation.model_fields.items()
+    for mark in field.metadata
+    if isinstance(mark, Live)
+}
 """Recipe key → field of `HParams`, of every field marked `Live`."""
 
 

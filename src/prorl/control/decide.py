@@ -1,4 +1,7 @@
-"""What should be done between two steps: pure functions of plan and state. `loop.py` does it."""
+"""What should be done between two steps: pure functions of plan and state. `loop.py` does it.
+
+A decision that only has to be recorded is the event itself.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,11 @@ from typing import Literal
 
 from prorl.algo.reference_reset import due
 from prorl.control.detectors import Intervene, doubtful, interventions, told_to_roll_back
-from prorl.control.events import ResetReason
+from prorl.control.events import ResetReason, StageEntered, Stopped
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
 
 TOLD_TO_STOP = "told to stop"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnterStage:
-    """Let the hyperparameters of the next stage hold."""
-
-    index: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +27,7 @@ class ResetReference:
     optimizer: Literal["keep", "clear"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """End the loop, saved."""
-
-    reason: str
-
-
-Decision = EnterStage | ResetReference | Intervene | Stop
+Decision = StageEntered | ResetReference | Intervene | Stopped
 
 
 def validation_due(plan: Plan, state: RunState) -> bool:
@@ -49,8 +38,7 @@ def validation_due(plan: Plan, state: RunState) -> bool:
 
 
 def save_due(plan: Plan, state: RunState) -> bool:
-    """Checkpoints: every `save_every` steps from 0 on, at a new best validation, when told to, at a pause and the
-    end."""
+    """Checkpoints: every `save_every` steps, at a new best validation, when told to, at a pause and at the end."""
     return (
         state.step % plan.save_every == 0
         or state.best_step == state.step
@@ -68,7 +56,7 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
     decisions: list[Decision] = []
     stage = _next_stage(plan, state)
     if stage is not None:
-        decisions.append(EnterStage(index=stage))
+        decisions.append(StageEntered(step=state.step, index=stage))
     doubted = doubtful(plan, state)
     reset = _reset(plan, state, stage, doubted=doubted)
     can_reset = reset is None and not doubted and _can_reset(state)
@@ -84,7 +72,7 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
         decisions.append(reset)
     stop = _stop(plan, state, asked_for, interrupted=interrupted)
     if stop is not None:
-        decisions.append(Stop(reason=stop))
+        decisions.append(Stopped(step=state.step, reason=stop))
     return tuple(decisions)
 
 

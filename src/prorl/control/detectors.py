@@ -1,9 +1,9 @@
 """Detectors (METHOD §8): what they read of a run, and a bounded, declared answer to trouble, or none.
 
 There is one reading per step or validation and detector, free of thresholds and bounded in number: `evolve` folds
-them into the state, so folding the journal needs no plan. A reading that is relative is so to the median of the last
-`HISTORY` steps, and there is none before `LEAST` of them. Values that are not finite leave no trace: the counter of
-refused updates tells of them.
+them into the state, so folding the journal needs no plan. A relative reading is relative to the median of the last
+`HISTORY` steps, which no single spike moves; there is none before `LEAST` of them. Values that are not finite are no
+readings: the counter of refused updates tells of them.
 
 A detector speaks when its newest reading and enough of those before are beyond the threshold, its cooldown is over,
 and it has been calm since it last spoke. What stops or pauses the run waits for a person, so it needs no calm in
@@ -13,19 +13,36 @@ between; what acts by itself does so at most `max` times.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from prorl.algo.unusual import above_usual, divergence, lasts, times_usual
-from prorl.config.schema import READINGS, Action, DetectorConfig, DetectorsConfig, is_hot
+from prorl.config.schema import READINGS, Action, DetectorConfig, is_hot
 from prorl.control.events import Intervened, Stepped, Validated
 from prorl.control.metrics import WATCHED, ratio
 
 if TYPE_CHECKING:
     from prorl.control.plan import Plan
     from prorl.control.state import RunState
+
+MEANING: Mapping[str, str] = {
+    "non_finite": "{:.0f} updates in a row were not finite",
+    "kl_spike": "the KL to the reference is {:.3g} times what is usual",
+    "entropy_collapse": "the entropy is down to {:.3g} nats per token",
+    "entropy_surge": "the entropy is {:.3g} times what is usual",
+    "gradient_spike": "the gradient norm is {:.3g} times what is usual",
+    "length_blowup": "responses are {:.3g} times as long as is usual",
+    "truncation_blowup": "the share of truncated responses is {:.1%} above what is usual",
+    "verifier_errors": "verifiers failed on {:.0%} of the last step's groups",
+    "truncated_share": "{:.0%} of responses hit the length limit",
+    "unanswered_share": "{:.0%} of responses hold no answer",
+    "no_signal": "only {:.1%} of the judged groups teach anything",
+    "validation_collapse": "the validation is at most {:.0%} of the best one",  # chance allowed for
+    "reward_hacking": "the training score rose and the validation fell by {:.3g} or more since the best validation",
+    "stalled_validation": "{:.0f} validations in a row brought no new best",
+}
+"""What the reading of each detector says."""
 
 CONDITION: tuple[str, ...] = ("validation_collapse", "truncated_share", "unanswered_share", "no_signal")
 """Detectors of a policy that no longer works, by absolute levels or against its best validation."""
@@ -36,13 +53,12 @@ VALIDATIONS = 8  # pairs of training and validation score kept
 
 SIGMAS = 4.0  # of a validation's score, by which chance alone is taken to move it at most
 
-MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"temperature": ("entropy", "length", "truncated")}
-    | dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated"))
-    | dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",))
-)
+MOVES: Mapping[str, tuple[str, ...]] = {
+    "temperature": ("entropy", "length", "truncated"),
+    **dict.fromkeys(("top_p", "response_limit", "length_weight"), ("length", "truncated")),
+    **dict.fromkeys(("kl_coef", "kl_estimator"), ("kl",)),
+}
 """Measures that setting a hyperparameter is meant to move; all others keep what is usual of them."""
-
 
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
 
@@ -66,9 +82,8 @@ class Signals:
     watches: Mapping[str, Watch] = field(default_factory=dict)
     # (training score since the validation before, validation score)
     validations: tuple[tuple[float, float], ...] = ()
-    scores: tuple[
-        float, ...
-    ] = ()  # training scores since the last validation: their sum and number, or nothing
+    # Training scores since the last validation: their sum and number, or nothing.
+    scores: tuple[float, ...] = ()
     peak: float = 0.0  # score of the best validation under this recipe
 
     def watch(self, name: str) -> Watch:
@@ -153,7 +168,7 @@ def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Inte
         if action == "reset_reference" and not can_reset:
             continue
         reading = state.signals.readings[name][-1][1]
-        reason, good = _meaning(name, reading) + remark, _last_calm(name, rule, state)
+        reason, good = MEANING[name].format(reading) + remark, _last_calm(name, rule, state)
         one = Intervene(
             detector=name, action=action, reason=reason, reading=reading, rule=rule, good_step=good
         )
@@ -164,8 +179,7 @@ def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Inte
 
 
 def good_step(plan: Plan, state: RunState) -> int:
-    """The last step at which every detector that may roll back was calm; with validations, at most that of the last
-    one."""
+    """The last step at which every detector that may roll back was calm; with validations, at most the last one's."""
     calm = [
         _last_calm(name, rule, state)
         for name, rule in plan.detectors.items()
@@ -187,7 +201,7 @@ def degraded(plan: Plan, state: RunState) -> str:
     for name in CONDITION:
         rule = plan.detectors.get(name)
         if rule is not None and _holds(name, rule, state):
-            return _meaning(name, state.signals.readings[name][-1][1])
+            return MEANING[name].format(state.signals.readings[name][-1][1])
     return ""
 
 
@@ -228,28 +242,36 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
     )
 
 
+def divergence(pairs: Sequence[tuple[float, float]]) -> float:
+    """How far training went up while the validation went down, of (training, validation) scores, oldest first.
+
+    Both changes are those since the best validation among the pairs, the earliest of equals; the smaller one counts,
+    so it is positive only where both happened. Zero for fewer than two pairs.
+    """
+    if len(pairs) < 2:
+        return 0.0
+    trained, validated = pairs[-1]
+    best_trained, best_validated = max(pairs, key=lambda pair: pair[1])
+    return min(trained - best_trained, best_validated - validated)
+
+
 def _step_readings(
     event: Stepped, history: Mapping[str, tuple[float, ...]], measures: Mapping[str, float], skipped: int
 ) -> dict[str, float | None]:
     floors = {name: metric.usual or 0.0 for name, metric in WATCHED}
-
-    def times(measure: str) -> float | None:
-        if measure not in measures:
-            return None
-        earlier = history.get(measure, ())
-        return times_usual(measures[measure], earlier, floor=floors[measure], least=LEAST)
-
-    stats, cut = event.rollout_stats, measures.get("truncated")
+    usual = {n: max(median(values), floors[n]) for n, values in history.items() if len(values) >= LEAST}
+    known = {name: (value, usual[name]) for name, value in measures.items() if name in usual}
+    times = {name: value / typical for name, (value, typical) in known.items() if typical}
+    above = {name: value - typical for name, (value, typical) in known.items()}
+    stats = event.rollout_stats
     return {
         "non_finite": float(skipped),
-        "kl_spike": times("kl"),
+        "kl_spike": times.get("kl"),
         "entropy_collapse": measures.get("entropy"),
-        "entropy_surge": times("entropy"),
-        "gradient_spike": times("grad_norm"),
-        "length_blowup": times("length"),
-        "truncation_blowup": None
-        if cut is None
-        else above_usual(cut, history.get("truncated", ()), least=LEAST),
+        "entropy_surge": times.get("entropy"),
+        "gradient_spike": times.get("grad_norm"),
+        "length_blowup": times.get("length"),
+        "truncation_blowup": above.get("truncated"),
         "verifier_errors": ratio(stats.errors, stats.draws),
         "truncated_share": stats.truncated,
         "unanswered_share": stats.unanswered,
@@ -282,12 +304,8 @@ def _with_readings(signals: Signals, step: int, found: Mapping[str, float | None
 
 def _holds(name: str, rule: DetectorConfig, state: RunState) -> bool:
     readings = state.signals.readings.get(name, ())
-    hot = [is_hot(name, reading, rule.threshold) for _, reading in readings]
-    return lasts(hot, hits=rule.hits, of_last=rule.of_last)
-
-
-def _meaning(name: str, reading: float) -> str:
-    return str(DetectorsConfig.model_fields[name].description).format(reading)
+    hot = [is_hot(name, reading, rule.threshold) for _, reading in readings[-rule.of_last :]]
+    return bool(hot) and hot[-1] and sum(hot) >= rule.hits
 
 
 def _action(name: str, rule: DetectorConfig, state: RunState) -> tuple[Action, str]:

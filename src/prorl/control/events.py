@@ -7,7 +7,7 @@ speed have the same state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from prorl.config.schema import Action
@@ -111,7 +111,7 @@ class ReferenceReset:
     reason: ResetReason
     target: Literal["current", "best"]
     source_step: int  # whose policy it is
-    optimizer: Literal["keep", "clear"]
+    optimizer: Literal["keep", "clear", "new"]  # new: of the base
     hash: str
 
 
@@ -151,7 +151,6 @@ class CommandGiven:
 
     kind: ClassVar[str] = "command_given"
     step: int
-    id: str
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # recipe key → value, as given
     text: str = ""
@@ -224,9 +223,5 @@ def from_record(record: Mapping[str, Any], *, strict: bool = True) -> Event:
 
 
 def _built(cls: type[R], data: Mapping[str, Any], strict: bool) -> R:
-    try:
-        return cls(**data)
-    except TypeError:
-        if strict:
-            raise
-        return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
+    known = cls.__dataclass_fields__
+    return cls(**{name: value for name, value in data.items() if strict or name in known})

@@ -26,9 +26,9 @@ class Metric:
 
     key: str  # dotted field of the event and name of the column; of a computed figure, the name of its column
     chapter: str  # of the report's curves and of TensorBoard
+    label: str = ""  # members of a family have their own names
     _: KW_ONLY
     chart: str | None = ""  # in which it is drawn with others; empty: one of its own; None: in none
-    label: str = ""  # members of a family have their own names
     unit: str = ""
     form: str = ".3f"
     shown: tuple[Place, ...] = ()  # besides curves and TensorBoard
@@ -81,18 +81,15 @@ def overhead(event: Stepped) -> float | None:
 
 
 def _share_of_draws(name: str, label: str) -> Metric:
-    return Metric(
-        f"shares.{name}",
-        "sampling",
-        chart="informative",
-        label=label,
-        compute=lambda event: ratio(getattr(event.rollout_stats, name), event.rollout_stats.draws),
-    )
+    def share(event: Stepped) -> float | None:
+        return ratio(getattr(event.rollout_stats, name), event.rollout_stats.draws)
+
+    return Metric(f"shares.{name}", "sampling", label, chart="informative", compute=share)
 
 
 VALIDATION: tuple[Metric, ...] = (
-    Metric("score", "validation", chart="validation", label="mean pass@1"),
-    Metric("pass_at_n", "validation", chart="validation", label="mean pass@n"),
+    Metric("score", "validation", "mean pass@1", chart="validation"),
+    Metric("pass_at_n", "validation", "mean pass@n", chart="validation"),
     Metric("domains.*", "validation", chart="validation"),
     Metric("unanswered", "validation", chart=None),
 )
@@ -101,39 +98,31 @@ LINE_PANEL: tuple[Place, ...] = ("line", "panel")
 NATS, PERCENT = "nats per token", ".1%"
 
 STEP: tuple[Metric, ...] = (
-    Metric(
-        "rollout_stats.score", "learning", chart="reward", label="training score", shown=("line", "table")
-    ),
-    Metric("rollout_stats.reward", "learning", chart="reward", label="reward", shown=LINE_PANEL),
+    Metric("rollout_stats.score", "learning", "training score", chart="reward", shown=("line", "table")),
+    Metric("rollout_stats.reward", "learning", "reward", chart="reward", shown=LINE_PANEL),
     Metric("rollout_stats.domain_scores.*", "learning", chart="domains"),
-    Metric("update.entropy", "policy", label="entropy", unit=NATS, shown=ALL, usual=0.05),
+    Metric("update.entropy", "policy", "entropy", unit=NATS, shown=ALL, usual=0.05),
     # The usual KL is far above the climb after a reset, which is many times its recent median.
-    Metric("update.kl", "policy", label="KL", unit=NATS, form=".4f", shown=ALL, usual=0.1),
-    Metric("update.grad_norm", "policy", label="gradient norm", form=".2f", shown=LINE_PANEL, usual=1e-3),
-    Metric("update.mismatch", "policy", label="mismatch of engine and learner", unit="|log w|"),
-    Metric("update.clip_share", "policy", chart="clip", label="clipped", form=".2%", shown=("panel",)),
-    Metric("update.mismatch_out_share", "policy", chart="clip", label="outside mismatch bounds"),
+    Metric("update.kl", "policy", "KL", unit=NATS, form=".4f", shown=ALL, usual=0.1),
+    Metric("update.grad_norm", "policy", "gradient norm", form=".2f", shown=LINE_PANEL, usual=1e-3),
+    Metric("update.mismatch", "policy", "mismatch of engine and learner", unit="|log w|"),
+    Metric("update.clip_share", "policy", "clipped", chart="clip", form=".2%", shown=("panel",)),
+    Metric("update.mismatch_out_share", "policy", "outside mismatch bounds", chart="clip"),
     Metric("update.loss", "policy", chart=None),
     Metric("staleness", "policy", chart=None),
     Metric(
-        "rollout_stats.length",
-        "sampling",
-        label="response length",
-        unit="tokens",
-        form=".1f",
-        shown=ALL,
-        usual=8.0,
+        "rollout_stats.length", "sampling", "response length", unit="tokens", form=".1f", shown=ALL, usual=8.0
     ),
     Metric(
         "rollout_stats.truncated",
         "sampling",
+        "truncated",
         chart="truncated",
-        label="truncated",
         form=PERCENT,
         shown=("panel", "table"),
         usual=0.0,
     ),
-    Metric("rollout_stats.unanswered", "sampling", chart="truncated", label="no answer"),
+    Metric("rollout_stats.unanswered", "sampling", "no answer", chart="truncated"),
     _share_of_draws("accepted", "informative"),
     _share_of_draws("easy", "too easy"),
     _share_of_draws("hard", "too hard"),
@@ -141,28 +130,26 @@ STEP: tuple[Metric, ...] = (
     Metric(
         "informative_share",
         "sampling",
+        "informative",
         chart=None,
-        label="informative",
         form=".0%",
         shown=ALL,
-        compute=lambda event: event.rollout_stats.informative_share,
+        compute=attrgetter("rollout_stats.informative_share"),
     ),
     Metric("rollout_stats.domain_errors.*", "sampling", chart=None),
-    Metric("learning_rate", "schedule", label="learning rate"),
-    Metric("kl_coef", "schedule", label="KL coefficient"),
-    Metric("length_weight", "schedule", label="length penalty", form="g", shown=("panel",)),
+    Metric("learning_rate", "schedule", "learning rate"),
+    Metric("kl_coef", "schedule", "KL coefficient"),
+    Metric("length_weight", "schedule", "length penalty", form="g", shown=("panel",)),
     Metric("seconds.*", "speed", chart="seconds"),
     Metric(
         "tokens_per_second",
         "speed",
-        label="tokens/s",
+        "tokens/s",
         form=".0f",
         shown=LINE_PANEL,
         compute=lambda event: ratio(event.rollout_stats.sampled_tokens, event.seconds["total"]),
     ),
-    Metric(
-        "overhead", "speed", chart=None, label="overhead", form=PERCENT, shown=("panel",), compute=overhead
-    ),
+    Metric("overhead", "speed", "overhead", chart=None, form=PERCENT, shown=("panel",), compute=overhead),
 )
 """In the order in which terminals and pages show them."""
 

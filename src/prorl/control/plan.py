@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from prorl.config.fields import Schedule
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import (
     HPARAMS,
     DetectorConfig,
     ResetConfig,
     RunConfig,
+    Schedule,
     StageConfig,
     ValidationConfig,
     setting,
@@ -27,8 +27,7 @@ LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """From step `at` on, these hyperparameters are different; entering it may reset the reference, as in v1's
-    runs."""
+    """From step `at` on, these hyperparameters are different; entering it may reset the reference, as v1 did."""
 
     at: int
     hparams: Mapping[str, Any]  # name → constant or Schedule
@@ -88,8 +87,7 @@ def make_plan(config: RunConfig) -> Plan:
 
 
 def hparams_at(plan: Plan, step: int) -> HParams:
-    """Every hyperparameter at a step as planned: constants, then schedules, then what the stages entered so far
-    changed."""
+    """Every hyperparameter at a step as planned: constants, schedules, and what the stages entered so far changed."""
     settings: dict[str, Any] = dict(plan.schedules)
     for stage in plan.stages:
         if stage.at <= step:
@@ -98,8 +96,7 @@ def hparams_at(plan: Plan, step: int) -> HParams:
 
 
 def hparams_now(plan: Plan, state: RunState) -> HParams:
-    """Every hyperparameter of the step that begins: what the operator holds replaces the plan, and a lowered rate
-    scales it."""
+    """Every hyperparameter of the step that begins: the plan, what the operator holds instead, and a lowered rate."""
     hparams = replace(hparams_at(plan, state.step), **state.overrides)
     return replace(hparams, learning_rate=hparams.learning_rate * state.lr_scale)
 

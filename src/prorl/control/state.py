@@ -12,21 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from prorl.control import detectors
+from prorl.control import detectors, events
 from prorl.control.detectors import Signals
-from prorl.control.events import (
-    CommandGiven,
-    Event,
-    Intervened,
-    ReferenceReset,
-    Resumed,
-    StageEntered,
-    Started,
-    Stepped,
-    Stopped,
-    Validated,
-    Warned,
-)
 
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share
@@ -34,12 +21,9 @@ SHARE_MEMORY = 0.8  # weight of the past in the running informative share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Identity of the reference the KL penalty is paid to."""
+    """What the KL penalty is paid to; the event of its birth says more."""
 
     name: str
-    birth_step: int = 0
-    parent: str | None = None
-    reason: str
     hash: str
 
 
@@ -63,8 +47,6 @@ class RunState:
     informative_share: float = 0.5  # running; sizes the first wave of draws
     skipped_updates: int = 0  # since the last applied one
     validations_since_gain: int = 0  # since the best validation of the run, whatever was reset meanwhile
-    sampled_tokens: int = 0
-    trained_tokens: int = 0
     signals: Signals = field(default_factory=Signals)  # what the detectors remember
     lr_scale: float = 1.0  # of the planned learning rate, ...
     lr_until: int = 0  # ... up to this step
@@ -73,33 +55,24 @@ class RunState:
     roll_back_to: int | None = None  # the step that an asked roll back names, if it names one
     paused: str | None = None  # why no step is made
     inbox: int = 0  # bytes of the inbox read
-    last_command: str = ""  # id of the last command read
     obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was last rolled back
     stopped: str | None = None
 
 
-def evolve(state: RunState, event: Event) -> RunState:
+def evolve(state: RunState, event: events.Event) -> RunState:
     """The state after an event: pure, total over the union, blind to wall-clock times."""
     match event:
-        case Started():
-            first = event.reference_hash and Reference(
-                name="ref_000", reason="start", hash=event.reference_hash
-            )
-            return replace(state, config_hash=event.config_hash, reference=first or None)
-        case Stepped():
+        case events.Started():
+            first = Reference(name="ref_000", hash=event.reference_hash) if event.reference_hash else None
+            return replace(state, config_hash=event.config_hash, reference=first)
+        case events.Stepped():
             return _after_step(state, event)
-        case Validated():
+        case events.Validated():
             return _after_validation(state, event)
-        case ReferenceReset():
+        case events.ReferenceReset():
             return replace(
                 state,
-                reference=Reference(
-                    name=event.name,
-                    birth_step=event.step,
-                    parent=event.parent,
-                    reason=event.reason,
-                    hash=event.hash,
-                ),
+                reference=Reference(name=event.name, hash=event.hash),
                 references_born=state.references_born + 1,
                 last_reset=event.step,
                 recent_kls=(),
@@ -107,26 +80,26 @@ def evolve(state: RunState, event: Event) -> RunState:
                 signals=detectors.forget(state.signals, ("kl",)),
                 asked=_without(state.asked, "reset-reference"),
             )
-        case StageEntered():
+        case events.StageEntered():
             return replace(state, stage=event.index, signals=detectors.forget(state.signals))
-        case Intervened():
+        case events.Intervened():
             return _after_intervention(state, event)
-        case CommandGiven():
+        case events.CommandGiven():
             return _after_command(state, event)
-        case Stopped():
+        case events.Stopped():
             # Who takes it up again after a stop wants it to go on; a validation asked for is then sat.
             paused = None if "stop" in state.asked else state.paused
             owed = ("validation",) if "validation" in state.asked else ()
             return replace(state, stopped=event.reason, paused=paused, asked=owed)
-        case Resumed():
+        case events.Resumed():
             return _after_resume(state, event)
-        case Warned():
+        case events.Warned():
             return state
 
 
-def fold(events: Iterable[Event]) -> RunState:
+def fold(journal: Iterable[events.Event]) -> RunState:
     """The state that a whole journal leads to."""
-    return reduce(evolve, events, RunState())
+    return reduce(evolve, journal, RunState())
 
 
 def to_json(state: RunState) -> dict[str, Any]:
@@ -145,7 +118,7 @@ def from_json(data: Mapping[str, Any]) -> RunState:
     return TypeAdapter(RunState).validate_python(data)
 
 
-def _after_step(state: RunState, event: Stepped) -> RunState:
+def _after_step(state: RunState, event: events.Stepped) -> RunState:
     rollout_stats, update = event.rollout_stats, event.update
     share = state.informative_share
     if rollout_stats.informative_share is not None:
@@ -167,12 +140,10 @@ def _after_step(state: RunState, event: Stepped) -> RunState:
         lr_scale=state.lr_scale if lowered else 1.0,
         lr_until=state.lr_until if lowered else 0,
         asked=(),
-        sampled_tokens=state.sampled_tokens + rollout_stats.sampled_tokens,
-        trained_tokens=state.trained_tokens + update.action_tokens,
     )
 
 
-def _after_validation(state: RunState, event: Validated) -> RunState:
+def _after_validation(state: RunState, event: events.Validated) -> RunState:
     gained = state.best_score is None or event.score > state.best_score
     since_gain = 0 if gained else state.validations_since_gain + 1
     return replace(
@@ -187,7 +158,7 @@ def _after_validation(state: RunState, event: Validated) -> RunState:
     )
 
 
-def _after_intervention(state: RunState, event: Intervened) -> RunState:
+def _after_intervention(state: RunState, event: events.Intervened) -> RunState:
     after = replace(
         state,
         signals=detectors.after_intervention(state.signals, event),
@@ -204,8 +175,8 @@ def _after_intervention(state: RunState, event: Intervened) -> RunState:
     return after
 
 
-def _after_command(state: RunState, event: CommandGiven) -> RunState:
-    after = replace(state, inbox=event.inbox, last_command=event.id or state.last_command)
+def _after_command(state: RunState, event: events.CommandGiven) -> RunState:
+    after = replace(state, inbox=event.inbox)
     if event.refused is not None:
         return after
     match event.name:
@@ -223,13 +194,13 @@ def _after_command(state: RunState, event: CommandGiven) -> RunState:
             return after
 
 
-def _after_resume(state: RunState, event: Resumed) -> RunState:
+def _after_resume(state: RunState, event: events.Resumed) -> RunState:
     after = replace(state, config_hash=event.config_hash, stopped=None)
     if event.branched_from is None:
         return after
     # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another.
     own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
-    return replace(own, inbox=0, last_command="", obeyed=0)
+    return replace(own, inbox=0, obeyed=0)
 
 
 def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:

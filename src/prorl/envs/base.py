@@ -50,17 +50,15 @@ def belongs(prompt: str, split: Split) -> bool:
         return True
     digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
     bucket = int.from_bytes(digest, "big") % BUCKETS
-    return split == (
-        "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
-    )
+    held = "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
+    return split == held
 
 
 class ProceduralTask(ABC):
     """A family of generated problems at several difficulty levels.
 
     A subclass sets the class variables and implements `generate` and `score`. `levels` are trained and validated;
-    `ood_levels` (larger sizes, held-out operators) appear only in the `ood` split. A family that is never
-    trained has no `levels`, only `ood_levels`.
+    `ood_levels` (larger sizes, held-out operators) appear only in the `ood` split.
     """
 
     name: str
@@ -78,9 +76,8 @@ class ProceduralTask(ABC):
         """
         unknown = set(weights or {}) - set(self.levels)
         if unknown:
-            raise ValueError(
-                f"task {self.name}: no level {sorted(unknown)}; its trained levels are {list(self.levels)}"
-            )
+            trained = f"its trained levels are {list(self.levels)}"
+            raise ValueError(f"task {self.name}: no level {sorted(unknown)}; {trained}")
         self.weights = dict(weights) if weights else dict.fromkeys(self.levels, 1.0)
 
     @property

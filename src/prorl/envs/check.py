@@ -1,7 +1,7 @@
 """Does a task keep its promises? The known solution passes, cheap tricks earn nothing, and judging is fast.
 
-A trick fails a task when it earns more than the best constant answer, which is the floor above which a score means
-something, and which is reported. Where any text is an answer, as in instruction following, nothing is a trick.
+A trick fails a task when it earns more than the best constant answer, above which a score begins to mean something.
+Where any text is an answer, as in instruction following, nothing is a trick.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ class TaskCheck:
 def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
     """What the best answer that ignores the question earns on the first `n` problems of a split.
 
-    Tried are the known solutions' answers and a few stock ones. The best is chosen on the problems that it is
-    scored on, so the value errs on the high side by about 1/n.
+    Tried are the known solutions' answers and a few stock ones. It errs on the high side by about 1/n.
 
     Raises:
         ValueError: `n` below one, or the task has nothing in this split.

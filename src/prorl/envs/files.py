@@ -35,11 +35,7 @@ class NoRoomError(StorageError):
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Replace `path` by `data` (text as UTF-8) so that a crash leaves the old content or the new, never a part.
-
-    Raises:
-        StorageError: no room; the old content is untouched and no temporary file stays behind.
-    """
+    """Replace `path` by `data` (text as UTF-8), wholly or not at all, as `replacing` does."""
     with replacing(path) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 

@@ -8,6 +8,7 @@ are right or wrong; programs and instructions score the fraction that holds, as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -43,6 +44,7 @@ _FORMS: Mapping[Kind, str] = {
     "code": "{'inputs': [text, …], 'outputs': [text, …]}, or, with 'fn_name': name, lists of arguments and results",
     "instructions": "[{'id': name, 'kwargs': {…}}, …] with ids of IFEval and its successors",
 }
+_KINDS = {"options": ("choice",), "tolerance": ("math", "code"), "checkers": ("instructions",)}
 _LAYOUTS: Mapping[Kind, Layout] = {"math": "short_answer", "quantity": "quantity", "choice": "options"}
 
 
@@ -90,12 +92,9 @@ def grade(
         raise GradeError(f"no kind {kind!r}; the kinds are {', '.join(_FORMS)}")
     if not isinstance(response, str):
         raise GradeError(f"the response is of type {type(response).__name__}; it must be a text")
-    for name, value, kinds in (
-        ("options", options, ("choice",)),
-        ("tolerance", tolerance, ("math", "code")),
-        ("checkers", checkers, ("instructions",)),
-    ):
-        if value is not None and kind not in kinds:
+    given = {"options": options, "tolerance": tolerance, "checkers": checkers}
+    for name, kinds in _KINDS.items():
+        if given[name] is not None and kind not in kinds:
             raise GradeError(f"{name} belongs to kind {' or '.join(kinds)}, not to {kind}")
     if kind == "choice" and not options:
         raise GradeError("kind choice needs options=[text, …], the options in the order of their letters")
@@ -103,21 +102,19 @@ def grade(
         raise GradeError(f"tolerance is {tolerance}; it must be at least 0 and below 1")
     if checkers not in (None, "ifeval", "ifbench"):
         raise GradeError(f"checkers is {checkers!r}; it must be 'ifeval' or 'ifbench', or be left out")
-    fields: dict[str, Any] = {"prompt": "?", "answer": gold, "options": options, "tolerance": tolerance}
+    row: dict[str, Any] = {"prompt": "?", "answer": gold, "options": options, "tolerance": tolerance}
     try:
         if kind == "code":
             allowed = FLOAT_TOLERANCE if tolerance is None else tolerance
             payload: Payload = code_payload(*read_tests(gold), allowed, apps=True)
         else:
             if kind == "instructions":
-                fields["ids"] = [given["id"] for given in gold]
-                fields["arguments"] = [given.get("kwargs") for given in gold]
-            payload = convert(_LAYOUTS.get(kind, checkers or "instructions"), fields, _own_sandbox()).payload
+                row["ids"] = [asked["id"] for asked in gold]
+                row["arguments"] = [asked.get("kwargs") for asked in gold]
+            payload = convert(_LAYOUTS.get(kind, checkers or "instructions"), row, _own_sandbox()).payload
         check_gold(payload, prompt)
-    except Drop as reason:
-        raise GradeError(
-            f"this gold cannot be graded as {kind} ({reason}); it must be {_FORMS[kind]}"
-        ) from None
+    except Drop as why:
+        raise GradeError(f"this gold cannot be graded as {kind} ({why}); it must be {_FORMS[kind]}") from None
     except (TypeError, ValueError, AttributeError, KeyError):
         raise GradeError(f"a gold of kind {kind} must be {_FORMS[kind]}, not {repr(gold)[:80]}") from None
     return judge(payload, prompt, response, run or _own_sandbox())
@@ -172,13 +169,7 @@ def check_gold(payload: Payload, prompt: str) -> None:
 
 def tests_of(payload: Payload) -> Tests:
     """The tests of a code payload; `ValueError` where they are none."""
-    return Tests(
-        entry=payload["entry"],
-        inputs=tuple(payload["inputs"]),
-        expected=tuple(payload["expected"]),
-        tolerance=payload["tolerance"],
-        maybe_wrapped=payload["maybe_wrapped"],
-    )
+    return Tests(**{field.name: payload[field.name] for field in fields(Tests)})
 
 
 def _instructions(payload: Payload) -> tuple[Instruction, ...]:

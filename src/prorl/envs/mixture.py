@@ -1,9 +1,8 @@
 """The training data: which problem stands at draw k, and the fixed held-out sets that validations use.
 
-A draw is a pure function of (seed, draw, split, weights), so the cursor of a run is one integer, and changing the
-weights between stages needs no other state. The rows of a data set come in epochs: every row once, in another order
-each time (METHOD §13). Which row is next follows from how many of the draws before fell to the set; where weights
-change, that is counted as if the new ones had held from the start, so the epoch under way is cut short there.
+A draw is a pure function of (seed, draw, split, weights), so the cursor of a run is one integer. The rows of a data
+set come in epochs: every row once, in another order each time (METHOD §13). Which is next follows from how many of
+the draws before fell to the set, as if the present weights had held from the start: new ones cut an epoch short.
 """
 
 from __future__ import annotations
@@ -61,10 +60,8 @@ class Mixture:
         """
         chosen = {**self.weights, **(weights or {})}
         for name in chosen.keys() - self._tasks:
-            near = get_close_matches(name, self._tasks, n=1) or list(self._tasks)
-            raise ValueError(
-                f"a weight for {name!r}, which is not in this mixture; nearest: {', '.join(near)}"
-            )
+            near = ", ".join(get_close_matches(name, self._tasks, n=1) or self._tasks)
+            raise ValueError(f"a weight for {name!r}, which is not in this mixture; nearest: {near}")
         _check(chosen)
         present = {
             name: weight for name, weight in chosen.items() if weight and split in self._tasks[name].splits
@@ -113,9 +110,8 @@ class Mixture:
             }
             problems = list(islice(self._shared_out(streams), per_domain))
             if streams and len(problems) < per_domain:
-                raise ValueError(
-                    f"domain {domain} has {len(problems)} distinct {split} problems, not {per_domain}"
-                )
+                found = f"{len(problems)} distinct {split} problems"
+                raise ValueError(f"domain {domain} has {found}, not {per_domain}")
             validation.extend(problems)
         return tuple(validation)
 
@@ -132,10 +128,7 @@ class Mixture:
                 yield problem
 
     def levelled_tasks(self) -> tuple[str, ...]:
-        """Of every domain the trained task of the largest weight with three levels; and graph colouring by its size.
-
-        Tasks of weight zero do not count, and of equal ones the first.
-        """
+        """Of every domain the first trained task of the largest weight with three levels; and graph colouring."""
         chosen = set(ALWAYS_LEVELLED)
         for domain in self._domains:
             levelled = [
@@ -149,10 +142,8 @@ class Mixture:
     def level_problems(self, name: str, per_level: int) -> tuple[Problem, ...]:
         """`per_level` distinct problems of every level, the easiest first; as few for all as the smallest has."""
         task = self._tasks[name]
-        levels = [
-            list(islice(_distinct(partial(task.problem_at, level=level)), per_level))
-            for level in task.all_levels
-        ]
+        streams = [_distinct(partial(task.problem_at, level=level)) for level in task.all_levels]
+        levels = [list(islice(stream, per_level)) for stream in streams]
         return tuple(problem for level in levels for problem in level[: min(map(len, levels))])
 
 

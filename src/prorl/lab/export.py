@@ -27,7 +27,6 @@ from prorl.control.events import Intervened, Started, Stepped, Validated
 from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
-from prorl.lab.measurement import newest
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.run.checkpoint import commit
@@ -84,7 +83,7 @@ def export(
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
     store = RunStore.open(folder, report=say)
-    checkpoint = newest(store) if step is None else store.checkpoint(step)
+    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
     config = check(store.config, str(folder / CONFIG))
     story = read_history(folder, up_to=checkpoint.step)
     for note in story.notes:
@@ -306,9 +305,7 @@ def _validation_table(first: Validated, last: Validated, best: Validated) -> str
 
 
 def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
-    yield (
-        "The recipe, as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
-    )
+    yield "The recipe as far as it differs from the defaults; [prorl_config.json](prorl_config.json) has every key."
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude=set(RUNTIME_SECTIONS))
     yield fenced(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "yaml")
     if story.branches:
@@ -321,10 +318,8 @@ def _training(story: RunHistory, config: RunConfig) -> Iterator[str]:
             for one in story.references
         ]
         yield to_markdown(Table(title="", columns=columns, rows=tuple(rows)))
-    told = [
-        mark.text for mark in story.marks if mark.kind in ("stage", "intervention", "roll back", "command")
-    ]
-    if told:
+    kinds = ("stage", "intervention", "roll back", "command")
+    if told := [mark.text for mark in story.marks if mark.kind in kinds]:
         yield "Stages, interventions of detectors and commands of the operator:"
         yield bullets(told)
 
@@ -366,9 +361,9 @@ def _going_on(story: RunHistory, config: RunConfig, model: Exported) -> Iterator
 
 
 def _amount(number: int) -> str:
-    if number < 10**6:
-        return f"{number:,}"
-    return f"{number / 10**9:.1f}B" if number >= 10**9 else f"{number / 10**6:.1f}M"
+    if number >= 10**9:
+        return f"{number / 10**9:.1f}B"
+    return f"{number / 10**6:.1f}M" if number >= 10**6 else f"{number:,}"
 
 
 def bullets(texts: Iterable[str]) -> str:

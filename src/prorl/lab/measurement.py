@@ -11,16 +11,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from prorl import build
-from prorl.build import Session
+from prorl.build import Session, check_sandbox
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
-from prorl.data import check_sandbox
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
@@ -37,20 +36,22 @@ from prorl.lab.evals.evaluation_store import (
     model_file,
     models,
     outsider,
+    questions,
     read_evaluation,
     slug,
     step_name,
     step_of,
     write_evaluation,
 )
-from prorl.lab.results import Pair, evaluation_tables, gain_tables, rate_tables
+from prorl.lab.evals.problems import Part, ProblemResult, ask_problems
+from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import Part, ProblemResult, VerifierError, ask_problems, questions
+from prorl.rollout.validation import VerifierError
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder
-from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
+from prorl.run.store import FIRST_REFERENCE, RunStore
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend, Sampling
 
@@ -79,16 +80,6 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
     if not (config.backend == "ray" and config.cluster.judges) and (warning := check_sandbox(config)):
         console.say(warning)
     return tasks
-
-
-def newest(store: RunStore) -> Checkpoint:
-    """The newest whole checkpoint, or a `StorageError` that there is none."""
-    checkpoint = store.latest_checkpoint()
-    if checkpoint is None:
-        raise StorageError(
-            f"{store.folder} has no checkpoint yet: begin it again with the `prorl train` it was begun with"
-        )
-    return checkpoint
 
 
 # -- around a run
@@ -194,7 +185,7 @@ def evaluate(
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
     if before is None:
         return rate_tables(after, ks)
-    return evaluation_tables(Pair(base=before, trained=after), middle, ks)
+    return evaluation_tables(Pair(base=before, trained=after, between=middle), ks)
 
 
 def find(name: str, console: Console) -> Source:
@@ -206,7 +197,7 @@ def find(name: str, console: Console) -> Source:
     if at and not step.isdecimal():
         raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
     store = RunStore.open(place, report=console.say)
-    checkpoint = store.checkpoint(int(step)) if at else newest(store)
+    checkpoint = store.checkpoint(int(step)) if at else store.latest_checkpoint()
     if checkpoint.step == 0:
         return base_of(store)
     return _of_run(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)
@@ -225,11 +216,9 @@ def base_of(store: RunStore) -> Source:
 
 def between(folder: Path, base: Evaluation, trained: Evaluation) -> Evaluation | None:
     """The checkpoint in an evaluation nearest to half of the way from `base` to `trained`, if any lies on it."""
-    if base.step is None or trained.step is None:
-        return None
-    start, end = base.step, trained.step
-    steps = {step: path for path in models(folder) if (step := step_of(path)) and start < step < end}
-    return read_evaluation(steps[min(steps, key=lambda step: abs(2 * step - start - end))]) if steps else None
+    steps = {step: path for path in models(folder) if (step := step_of(path))}
+    step = halfway(steps, base, trained)
+    return None if step is None else read_evaluation(steps[step])
 
 
 def require_free_gpus(source: Source, config: RunConfig) -> None:
@@ -253,9 +242,7 @@ def _base(source: Source, against: str | None, console: Console) -> Source | Non
         base = find(against, console)
         same = base.run is not None and source.run is not None and base.run.folder == source.run.folder
         return base if same else replace(base, model=outsider(against), step=None)
-    if source.run is None or source.step == 0:
-        return None
-    return base_of(source.run)
+    return base_of(source.run) if source.run is not None and source.step != 0 else None
 
 
 def _measured(
@@ -290,19 +277,13 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
         chosen = questions(tasks, per_domain=sizes["test"], ood=sizes["ood"], per_level=sizes["levels"])
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    sampling = Sampling(
-        temperature=section.temperature, top_p=section.top_p, limit=config.sampling.response_limit
-    )
+    limit = config.sampling.response_limit
+    sampling = Sampling(temperature=section.temperature, top_p=section.top_p, limit=limit)
     return Asked(questions=chosen, sizes=sizes, samples=section.samples, sampling=sampling, seed=config.seed)
 
 
 def ask(
-    asked: Asked,
-    subject: Subject,
-    folder: Path,
-    session: Session,
-    console: Console,
-    pulse: Pulse = unheard,
+    asked: Asked, subject: Subject, folder: Path, session: Session, console: Console, pulse: Pulse = unheard
 ) -> Evaluation:
     """Ask the policy that the engine serves now all questions of the evaluation in `folder`, and store how it went.
 
@@ -334,10 +315,8 @@ def ask(
     total, done = sum(map(len, asked.questions.values())), 0
     results: list[ProblemResult] = []
     seconds, failure = 0.0, None
-    with (
-        _incidents_kept(folder, subject, session.backend),
-        console.progress(f"measuring {subject.model}") as progress,
-    ):
+    with ExitStack() as ending, console.progress(f"measuring {subject.model}") as progress:
+        ending.callback(_keep_incidents, folder, subject, session.backend)
         for number, (part, start, problems) in enumerate(_chunks(asked)):
             stored = aside / f"part_{number:03d}.parquet"
             done += len(problems)
@@ -369,10 +348,8 @@ def ask(
         whole = evaluation(problems=tuple(results), seconds=seconds)
         write_evaluation(path, whole)
         shutil.rmtree(aside)
-    if len(results) < total:
-        console.say(
-            f"{total - len(results)} of {total} problems are left out: no response to them could be judged"
-        )
+    if lost := total - len(results):
+        console.say(f"{lost} of {total} problems are left out: no response to them could be judged")
     return whole
 
 
@@ -384,14 +361,9 @@ def _chunks(asked: Asked) -> Iterator[tuple[Part, int, Sequence[Problem]]]:
             yield part, start, problems[start : start + size]
 
 
-@contextmanager
-def _incidents_kept(folder: Path, subject: Subject, backend: Backend) -> Iterator[None]:
-    """Keep beside the results what failed in the backend and was mended before and while inside."""
-    try:
-        yield
-    finally:
-        incidents = backend.incidents()
-        if incidents:
-            with closing(Journal(folder / INCIDENTS)) as journal:
-                for text in incidents:
-                    journal.append({"model": subject.model, "time": time.time(), "text": text})
+def _keep_incidents(folder: Path, subject: Subject, backend: Backend) -> None:
+    """Keep beside the results what failed in the backend and was mended."""
+    if incidents := backend.incidents():
+        with closing(Journal(folder / INCIDENTS)) as journal:
+            for text in incidents:
+                journal.append({"model": subject.model, "time": time.time(), "text": text})

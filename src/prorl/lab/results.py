@@ -20,10 +20,10 @@ from prorl.lab.evals.comparison import (
 )
 from prorl.lab.evals.creativity import Creativity, Estimate, Responses
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, Subject, evaluations, read_evaluation, step_of
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
     MEAN,
     answered_only,
-    by_task,
     grouped,
     majority_rates,
     mean_over_domains,
@@ -31,7 +31,7 @@ from prorl.lab.evals.statistics import (
     voting,
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
-from prorl.rollout.validation import Part, ProblemResult, unanswered_share
+from prorl.rollout.validation import unanswered_share
 
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of an evaluation that a page averages over; difficulty levels have figures of their own."""
@@ -47,6 +47,7 @@ class Pair:
 
     base: Evaluation
     trained: Evaluation
+    between: Evaluation | None = None  # of about half of the training
     evaluation: str = ""  # its name
 
     @property
@@ -56,11 +57,13 @@ class Pair:
 
     def moves(self, *parts: Part) -> list[Move]:
         """The problems of these parts that both were judged on."""
-        base, trained = (
-            [one for one in evaluation.problems if one.part in parts]
-            for evaluation in (self.base, self.trained)
-        )
-        return paired(base, trained)
+        return paired((one for one in self.base.problems if one.part in parts), self.trained.problems)
+
+    def patterns(self, k: int) -> list[TaskPattern]:
+        """The pattern of every task, on the problems that all models were judged on."""
+        middle = self.between.problems if self.between else None
+        asked = (one for one in self.base.problems if one.part in PARTS)
+        return patterns(asked, self.trained.problems, between=middle, k=k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,11 @@ class Gains:
     part: Part
     step: int | None  # of the model; None for one from elsewhere
     rows: tuple[Comparison, ...]  # one per domain, and last their mean
+
+    @property
+    def mean(self) -> Comparison:
+        """Over all problems, domains weighed alike."""
+        return self.rows[-1]
 
     @property
     def title(self) -> str:
@@ -91,6 +99,15 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
             base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
             pairs.append(Pair(evaluation=name, base=base, trained=last))
     return pairs
+
+
+def halfway(steps: Iterable[int], base: Evaluation, trained: Evaluation) -> int | None:
+    """The step nearest to half of the way from `base` to `trained`, if any lies on it."""
+    start, end = base.step, trained.step
+    if start is None or end is None:
+        return None
+    between = (step for step in steps if start < step < end)
+    return min(between, key=lambda step: abs(2 * step - start - end), default=None)
 
 
 def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) -> list[Gains]:
@@ -116,32 +133,29 @@ def gain_table(found: Gains, title: str) -> Table:
     columns = ("domain", "problems", *(name for k in ks for name in (f"pass@{k}", f"gain in pass@{k}")))
     rows: list[tuple[Cell, ...]] = []
     for row in found.rows:
-        cells = (cell for of_k in row.differences for cell in (_rate_cell(of_k), difference_cell(of_k)))
+        cells: list[Cell] = []
+        for of_k in row.differences:
+            cells += (Number(of_k.trained, SHARE, base=of_k.base), difference_cell(of_k))
         rows.append((row.label, row.problems, *cells))
     return Table(title=title, columns=columns, rows=tuple(rows))
-
-
-def _rate_cell(found: Difference) -> Number:
-    return Number(value=found.trained, base=found.base, form=SHARE)
 
 
 def difference_cell(found: Difference | None) -> Number:
     """A difference of pass rates in points, with its interval."""
     if found is None:
-        return Number(value=None)
-    return Number(value=found.gain, low=found.low, high=found.high, form="points")
+        return Number(None)
+    return Number(found.gain, "points", low=found.low, high=found.high)
 
 
 def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     """Pass rates of one model: of every part by task, and the mean over domains."""
     tables = []
     for part, title in PARTS.items():
-        problems = [problem for problem in evaluation.problems if problem.part == part]
-        rows: list[tuple[Cell, ...]] = []
-        for label, members in [*grouped(problems, by_task).items(), (MEAN, problems)] if problems else []:
-            cells = (Number(value=rate, form=SHARE) for rate in mean_rates(members, ks))
-            rows.append((label, len(members), *cells))
-        if rows:
+        if problems := [problem for problem in evaluation.problems if problem.part == part]:
+            rows: list[tuple[Cell, ...]] = []
+            for label, members in [*grouped(problems, lambda one: one.task).items(), (MEAN, problems)]:
+                cells = (Number(rate, SHARE) for rate in mean_rates(members, ks))
+                rows.append((label, len(members), *cells))
             columns = ("task", "problems", *(f"pass@{k}" for k in ks))
             name = f"{model_name(evaluation)}: {title} problems"
             tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
@@ -154,85 +168,81 @@ def gain_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     return [gain_table(one, f"{names}: {PARTS[one.part]} problems") for one in gains(pair, ks, parts=PARTS)]
 
 
-def evaluation_tables(pair: Pair, between: Evaluation | None, ks: Sequence[int]) -> list[Table]:
+def evaluation_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     """Everything that an evaluation says about two of its models, and about the way between them."""
     ends = (ks[0], ks[-1]) if len(ks) > 1 else tuple(ks)
     tables = gain_tables(pair, ends)
     for part, title in PARTS.items():
         if moves := pair.moves(part):
-            middle = None if between is None else [one for one in between.problems if one.part == part]
-            before, after = sides(moves)
-            found = patterns(before, after, between=middle, k=ks[-1])
-            tables += [
-                _curve_table(moves, ks, f"pass@k, mean over domains: {title} problems"),
-                pattern_table(found, ks[-1], f"pattern of each task: {title} problems"),
-                moved_table(moves, f"who solves what in {pair.base.samples} tries: {title} problems"),
-                answer_table(pair, moves, ks[-1], f"answers: {title} problems"),
-            ]
-    levels = pair.moves("levels")
-    return [*tables, level_table(levels, ends, "difficulty levels")] if levels else tables
+            tables.append(_curve_table(moves, ks, f"pass@k, mean over domains: {title} problems"))
+    if tables:
+        tables += [
+            moved_table(pair),
+            pattern_table(pair.patterns(ks[-1]), ks[-1]),
+            *answer_tables(pair, ks[-1]),
+        ]
+    return [*tables, *level_tables(pair, ends)]
 
 
 def _curve_table(moves: Sequence[Move], ks: Sequence[int], title: str) -> Table:
     rows = tuple(
         (
-            *(str(of_k.k), Number(value=of_k.base, form=SHARE), Number(value=of_k.trained, form=SHARE)),
-            *(difference_cell(of_k), Number(value=of_k.p, form=".2g")),
+            *(str(of_k.k), Number(of_k.base, SHARE), Number(of_k.trained, SHARE)),
+            *(difference_cell(of_k), Number(of_k.p, ".2g")),
         )
         for of_k in compare(moves, ks)[-1].differences
     )
     return Table(title=title, columns=("k", "base", "model", "gain", "p"), rows=rows)
 
 
-def pattern_table(found: Sequence[TaskPattern], k: int, title: str = "") -> Table:
+def pattern_table(found: Sequence[TaskPattern], k: int) -> Table:
     """What training did to each task, with the differences that decided it, in points."""
-    halves = any(one.early is not None for one in found)
-    parts = len({one.part for one in found}) > 1
+    halves = ("first half", "second half") if any(one.early for one in found) else ()
     rows: list[tuple[Cell, ...]] = []
     for one in found:
-        name = (one.task, *((NAMES[one.part],) if parts else ()))
-        shown = (one.at_1, one.at_k, *((one.early, one.late) if halves else ()))
-        rows.append((*name, one.pattern, one.problems, *map(difference_cell, shown)))
-    columns = ("task", *(("part",) if parts else ()), "pattern", "problems", "pass@1")
-    columns += ("pass@k" if k == 1 else f"pass@{k}", *(("first half", "second half") if halves else ()))
-    return Table(title=title, columns=columns, rows=tuple(rows))
+        decided = (one.at_1, one.at_k, *((one.early, one.late) if halves else ()))
+        rows.append((one.task, NAMES[one.part], one.pattern, one.problems, *map(difference_cell, decided)))
+    columns = ("task", "part", "pattern", "problems", "pass@1", "pass@k" if k == 1 else f"pass@{k}", *halves)
+    return Table(title="Pattern of each task", columns=columns, rows=tuple(rows))
 
 
-def moved_table(moves: Sequence[Move], title: str, *, folded: bool = False) -> Table:
+def moved_table(pair: Pair) -> Table:
     """Who solves how many problems of each task: both, new, lost, neither; how many chance alone would move."""
-    parts = list(dict.fromkeys(move.base.part for move in moves))
     rows: list[tuple[Cell, ...]] = []
-    for part in parts:
-        members = [move for move in moves if move.base.part == part]
-        for task in [*dict.fromkeys(move.base.task for move in members), None]:
-            row = boundary("", [move for move in members if task in (None, move.base.task)])
-            new, lost = (Number(value=chance, form=".1f") for chance in (row.chance_new, row.chance_lost))
-            cells = (row.new, row.sure_new, new, row.lost, row.sure_lost, lost, row.neither)
-            name = (task or "all", *((NAMES[part],) if len(parts) > 1 else ()))
-            rows.append((*name, row.problems, row.both, *cells))
+    for part in PARTS:
+        moves = pair.moves(part)
+        by_task = grouped(moves, lambda move: move.base.task)
+        for task, members in [*by_task.items(), ("all", moves)] if moves else []:
+            row = boundary(members)
+            new, lost = (Number(chance, ".1f") for chance in (row.chance_new, row.chance_lost))
+            counts = (row.new, row.sure_new, new, row.lost, row.sure_lost, lost, row.neither)
+            rows.append((task, NAMES[part], row.problems, row.both, *counts))
     names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "chance "))
-    columns = ("task", *(("part",) if len(parts) > 1 else ()), "problems", "both", *names, "neither")
-    return Table(title=title, columns=columns, rows=tuple(rows), folded=folded)
+    columns = ("task", "part", "problems", "both", *names, "neither")
+    return Table(title=f"Who solves what in {pair.base.samples} tries", columns=columns, rows=tuple(rows))
 
 
-def answer_table(pair: Pair, moves: Sequence[Move], k: int, title: str) -> Table:
+def answer_tables(pair: Pair, k: int) -> list[Table]:
     """What is not ability: whether there is an answer at all, how long, and what a vote makes of many."""
-    before, after = sides(moves)
-    rows: list[tuple[Cell, ...]] = []
-    for evaluation, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
-        samples = sum(problem.samples for problem in problems)
-        answered, votes = answered_only(problems, others), voting(problems, others)
-        shares = (
-            unanswered_share(problems),
-            sum(problem.truncated for problem in problems) / samples,
-            mean_rates(answered, (1,))[0] if answered else None,
-            _majority(votes, k) if votes else None,
-        )
-        length = sum(problem.length for problem in problems) / len(problems)
-        cells = (Number(value=share, form=SHARE) for share in shares)
-        rows.append((model_name(evaluation), *cells, Number(value=length, form=".1f")))
-    columns = ("model", "no answer", "cut off", "pass@1 of answered", f"maj@{k}", "tokens")
-    return Table(title=title, columns=columns, rows=tuple(rows))
+    tables = []
+    for part, title in PARTS.items():
+        if not (moves := pair.moves(part)):
+            continue
+        before, after = sides(moves)
+        rows: list[tuple[Cell, ...]] = []
+        for model, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
+            answered, votes = answered_only(problems, others), voting(problems, others)
+            shares = (
+                unanswered_share(problems),
+                sum(problem.truncated for problem in problems) / sum(one.samples for one in problems),
+                mean_rates(answered, (1,))[0] if answered else None,
+                _majority(votes, k) if votes else None,
+            )
+            length = Number(sum(one.length for one in problems) / len(problems), ".1f")
+            rows.append((model_name(model), *(Number(one, SHARE) for one in shares), length))
+        columns = ("model", "no answer", "cut off", "pass@1 of answered", f"maj@{k}", "tokens")
+        tables.append(Table(title=f"Answers: {title} problems", columns=columns, rows=tuple(rows)))
+    return tables
 
 
 def _majority(votes: Sequence[ProblemResult], k: int) -> float:
@@ -240,37 +250,38 @@ def _majority(votes: Sequence[ProblemResult], k: int) -> float:
     return rate
 
 
-def level_table(moves: Sequence[Move], ks: Sequence[int], title: str, *, folded: bool = False) -> Table:
-    """Pass rates of every task by difficulty level, and the problems that are new and lost there."""
+def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
+    """Pass rates of every task by difficulty level, and the problems new and lost there, if any were asked."""
     rows: list[tuple[Cell, ...]] = []
-    for (task, level), members in grouped(moves, lambda move: (move.base.task, move.base.level)).items():
-        found = boundary(task, members)
-        old, new = (mean_rates(side, ks) for side in sides(members))
-        rates = (Number(value=b, base=a, form=".0%") for a, b in zip(old, new, strict=True))
+    by_level = grouped(pair.moves("levels"), lambda move: (move.base.task, move.base.level))
+    for (task, level), moves in by_level.items():
+        found = boundary(moves)
+        old, new = (mean_rates(side, ks) for side in sides(moves))
+        rates = (Number(b, ".0%", base=a) for a, b in zip(old, new, strict=True))
         rows.append((task, level, *rates, found.new, found.lost))
     columns = ("task", "level", *(f"pass@{k}" for k in ks), "new", "lost")
-    return Table(title=title, columns=columns, rows=tuple(rows), folded=folded)
+    return [Table(title="By difficulty level", columns=columns, rows=tuple(rows))] if rows else []
 
 
 # -- sentences
 
 
-def gain_sentence(moves: Sequence[Move], title: str, ks: Sequence[int], names: tuple[str, str]) -> str:
+def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
     """pass@1 and pass@k of base and trained model with the gains, and whether these may be chance."""
     told = []
-    for found in compare(moves, ks)[-1].differences:
-        tries = "at the first try" if found.k == 1 else f"within {found.k} tries"
-        doubt = "" if found.up or found.down else ", which may be chance"
+    for of_k in found.mean.differences:
+        tries = "at the first try" if of_k.k == 1 else f"within {of_k.k} tries"
+        doubt = "" if of_k.up or of_k.down else ", which may be chance"
         told.append(
-            f"{found.trained:.1%} {tries} and {names[0]} {found.base:.1%}: {points(found.gain)} points, 95 % "
-            f"interval {points(found.low)} to {points(found.high)}{doubt}"
+            f"{of_k.trained:.1%} {tries} and {names[0]} {of_k.base:.1%}: {points(of_k.gain)} points, 95 % "
+            f"interval {points(of_k.low)} to {points(of_k.high)}{doubt}"
         )
-    return f"Of {len(moves)} {title} problems {names[1]} solves {'; '.join(told)}."
+    return f"Of {found.mean.problems} {PARTS[found.part]} problems {names[1]} solves {'; '.join(told)}."
 
 
 def problems_moved(moves: Sequence[Move], k: int) -> str:
     """How many problems became solvable and how many were lost, beside what chance alone would give."""
-    row = boundary("", moves)
+    row = boundary(moves)
     return (
         f"Never solved by the base in {k} tries and solved now: {row.new} of {count(row.problems, 'problem')} "
         f"({row.sure_new} surely); lost: {row.lost} ({row.sure_lost} surely). Were both models equally good at each "
@@ -311,15 +322,13 @@ def creativity_tables(found: Creativity) -> list[Table]:
         of_part = {(row.domain, row.model): row for row in found.rows if row.part == part}
         rows: list[tuple[Cell, ...]] = []
         for domain in dict.fromkeys(domain for domain, _ in of_part):
-            several = [of_part.get((domain, model)) for model in names]
-            cells = [
-                _estimate(estimate, form)
-                for row in several
-                for estimate, form in (
-                    (row.index if row else None, ".2f"),
-                    (row.gain if row else None, "+.2f"),
+            cells: list[Cell] = []
+            for model in names:
+                row = of_part.get((domain, model))
+                cells += (
+                    _estimate(row.index if row else None, ".2f"),
+                    _estimate(row.gain if row else None, "+.2f"),
                 )
-            ]
             rows.append((domain, cells[0], *cells[2:]))
         if rows:
             name = f"Creativity index ({lengths}): {title} problems"
@@ -328,10 +337,7 @@ def creativity_tables(found: Creativity) -> list[Table]:
         title="Responses that were counted",
         columns=("model", "responses", "words each", "too short", "floor"),
         rows=tuple(
-            (
-                *(names[one.model], one.counted, Number(value=one.words, form=".1f")),
-                *(one.short, Number(value=one.floor, form=".2f")),
-            )
+            (names[one.model], one.counted, Number(one.words, ".1f"), one.short, Number(one.floor, ".2f"))
             for one in found.models
         ),
         notes=(
@@ -344,5 +350,5 @@ def creativity_tables(found: Creativity) -> list[Table]:
 
 def _estimate(estimate: Estimate | None, form: str) -> Number:
     if estimate is None:
-        return Number(value=None)
-    return Number(value=estimate.mean, low=estimate.low, high=estimate.high, form=form)
+        return Number(None)
+    return Number(estimate.mean, form, low=estimate.low, high=estimate.high)

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,12 +24,13 @@ LONG_CELL = 60  # characters above which a cell of an HTML table may be broken i
 _MARKUP = re.compile(r"([\\`*_\[\]#|~$])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Number:
     """A measured number with its interval, or one that changed from a base."""
 
     value: float | None  # None or NaN: not measured
     form: str = ",.0f"  # of `format`; "points": a difference of shares; "ago": seconds since something
+    _: KW_ONLY
     low: float | None = None  # 95 % interval
     high: float | None = None
     base: float | None = None  # what it was before
@@ -76,11 +77,6 @@ class Figure:
 
 
 # -- numbers and names in words
-
-
-def percent(share: float) -> str:
-    """`0.2345` → `23.5%`."""
-    return f"{share:.1%}"
 
 
 def points(gain: float) -> str:

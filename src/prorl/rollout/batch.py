@@ -1,8 +1,7 @@
 """Problems → rollouts → rewards → advantages → batch: what one step trains on (METHOD §1-3).
 
-Dynamic sampling draws problems in order until enough groups are informative. Groups are accepted in draw order, never
-in order of completion, which would favour short answers. What was generated past the last accepted draw is surplus:
-it is not consumed, and its draws come again next step.
+Dynamic sampling accepts informative groups in draw order, never in order of completion, which would favour short
+answers. What was generated past the last accepted draw is surplus: its draws come again next step.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def collect(
 ) -> RolloutBatch:
     """Sample draws from `cursor` on until `prompts_per_step` groups are informative or the budget of draws ends.
 
-    `expected_share` is the recent share of informative groups; it sizes the waves, so that one usually suffices.
+    `expected_share` is the recent share of informative groups; it sizes the waves.
     """
     wanted = hparams.prompts_per_step
     end = cursor + math.ceil(wanted * hparams.max_draw_factor)

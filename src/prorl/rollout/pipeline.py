@@ -1,14 +1,12 @@
 """Rendering, sampling and judging a fixed list of problems: the part that training, validation and evaluations share.
 
-`ChatRenderer` turns text into tokens and back by the model's own tokenizer; it is the one place where a prompt
-becomes tokens. Imports no torch: the tokenizer comes from the caller.
-
+`ChatRenderer` is the one place where a prompt becomes tokens, by the model's own tokenizer, which the caller brings.
 Which sequences decode together follows from the order of the problems alone, never from how fast a verdict came.
 
 A verdict of "error" drops its group, so a judge killed from outside would change what a run learns from, and a broken
 verifier would quietly turn a run of five domains into one of four. So each error is judged once more, and while a
 task (nearly all of its verdicts are errors) or the judge is out the run waits, says so, and tries again at growing
-intervals. Nothing that was sampled is lost, and the verdicts are those that would have come at once.
+intervals. The verdicts are those that would have come at once.
 """
 
 from __future__ import annotations
@@ -138,17 +136,14 @@ def roll_out(
     with clock.phase("judge"):
         verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), worker.wait), worker.wait)
 
-    rollouts: dict[int, dict[int, Rollout]] = {draw: {} for draw in problems}  # by draw and sample
+    rollouts: dict[int, list[Rollout]] = {draw: [] for draw in problems}
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
         rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
-        rollouts[completion.draw][completion.sample] = rollout
+        rollouts[completion.draw].append(rollout)
+    for found in rollouts.values():
+        found.sort(key=lambda rollout: rollout.completion.sample)
     return [
-        Group(
-            draw=draw,
-            problem=problem,
-            prompt=prompts[draw],
-            rollouts=tuple(found for _, found in sorted(rollouts[draw].items())),
-        )
+        Group(draw=draw, problem=problem, prompt=prompts[draw], rollouts=tuple(rollouts[draw]))
         for draw, problem in problems.items()
     ]
 

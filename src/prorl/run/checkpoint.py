@@ -2,9 +2,8 @@
 
 Checkpoints and references are atomic directories: written aside, listed in a manifest with hashes, renamed into
 place. Under its final name such a directory was once complete on disk, and `verify` finds everything that happened to
-it later. Saving never changes what is computed, except that with `max_staleness` nothing is sampled ahead of a
-checkpoint: the learner is copied between two steps and written beside the next steps. A full disk costs
-checkpoints, each reported, and never the run.
+it later. The learner is copied between two steps and written beside the next ones. A full disk costs checkpoints,
+each reported, and never the run.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,10 @@ from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Warned
 from prorl.control.state import RunState, to_json
 from prorl.envs import files
-from prorl.envs.files import NoRoomError, StorageError, decode_json, encode_json, fsync, fsync_tree, sha256
+from prorl.envs.files import NoRoomError, StorageError, encode_json, fsync, fsync_tree, sha256
 from prorl.run.journal import EventLog
-from prorl.run.layout import REFERENCES, STATE
-from prorl.run.process import Heartbeat, Trends, take_sample
-from prorl.stopwatch import Stopwatch, unheard
+from prorl.run.process import machine_memory
+from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend
 
 if TYPE_CHECKING:
@@ -70,10 +69,6 @@ def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any])
     try:
         with files.explain_no_room(target):
             fill(aside)
-            if (aside / MANIFEST).exists():
-                raise ValueError(
-                    f"{MANIFEST} is the manifest of {target.name}; call that file something else"
-                )
             listed = {
                 path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
                 for path in sorted(path for path in aside.rglob("*") if path.is_file())
@@ -162,7 +157,7 @@ def _hash(body: Mapping[str, Any]) -> str:
 
 
 class Checkpointer:
-    """Saves a run and watches over its machine. All that it remembers is about this process, not about the run."""
+    """Saves a run and watches over its memory; what it remembers is about this process, not about the run."""
 
     def __init__(
         self,
@@ -171,12 +166,10 @@ class Checkpointer:
         log: EventLog,
         save: SaveConfig,
         guards: GuardsConfig,
-        heartbeat: Heartbeat | None = None,
+        pulse: Pulse = unheard,
     ) -> None:
         self._store, self._backend, self._log = store, backend, log
-        self._rules, self._heartbeat = save, heartbeat
-        self._trends = Trends(guards)
-        self._looked: int | None = None
+        self._rules, self._guards, self._pulse = save, guards, pulse
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
         self._writing: Future[None] | None = None
@@ -185,19 +178,19 @@ class Checkpointer:
         """Save now if a checkpoint is due, by step or by clock, or is owed since the disk was full.
 
         What is due by the clock alone waits for a later step if `patient`. The end of a run, and a run that is
-        paused, are saved before this returns; NoRoomError if the end cannot be. The newest checkpoint of `good_step`
-        or before is kept, as a detector in doubt may yet roll back to it.
+        paused, are saved before this returns; NoRoomError if the end cannot be. `good_step` is for `prune`.
         """
-        self._tell_incidents(state)
-        self._look(state)
-        self._notice(state)
+        for text in self._backend.incidents():
+            self._warn(text)
+        self._guard_memory()
+        self._notice()
         if state.stopped is not None:
             self._save(state, good_step).result()
         elif due or (self.late and not patient):
             try:
                 self._save(state, good_step)
             except NoRoomError as error:
-                self._postpone(state, error)
+                self._postpone(error)
             if state.paused is not None:
                 self._store.finish_writing()
 
@@ -211,10 +204,9 @@ class Checkpointer:
             yield
         except Exception as error:
             with suppress(StorageError, OSError):  # what failed first is what counts
-                state = self._log.state
-                self._tell_incidents(state)
                 reason = textwrap.shorten(str(error), LONGEST, placeholder=" …")
-                self._warn(state, f"ended by {type(error).__name__}: {reason}")
+                for text in (*self._backend.incidents(), f"ended by {type(error).__name__}: {reason}"):
+                    self._warn(text)
             raise
 
     @property
@@ -227,35 +219,31 @@ class Checkpointer:
 
     def _save(self, state: RunState, good_step: int) -> Future[None]:
         store, rules = self._store, self._rules
-        with Stopwatch(self._heartbeat or unheard).phase("save"):
+        with Stopwatch(self._pulse).phase("save"):
             store.finish_writing()  # before the copy is taken, so that there are never two
-            self._notice(state)
+            self._notice()
             self._require_room()
-            position = store.journal.size
-            self._writing = store.write_checkpoint(
-                state.step,
-                to_json(state),
-                self._backend.learner.snapshot(),
-                then=lambda: prune(store, rules, state, position=position, good=good_step),
-            )
+            write = self._backend.learner.snapshot()
+            then = partial(prune, store, rules, best=state.best_step, good=good_step)
+            self._writing = store.write_checkpoint(state.step, to_json(state), write, then=then)
         self._saved, self._retry = time.monotonic(), None
         return self._writing
 
-    def _notice(self, state: RunState) -> None:
+    def _notice(self) -> None:
         """See how the last write beside the training ended; only for want of room is it tried again."""
         if self._writing is None or not self._writing.done():
             return
         failure, self._writing = self._writing.exception(), None
         if isinstance(failure, NoRoomError):
-            self._postpone(state, failure)
+            self._postpone(failure)
         elif failure is not None:
             raise failure
 
-    def _postpone(self, state: RunState, error: NoRoomError) -> None:
+    def _postpone(self, error: NoRoomError) -> None:
         if not self._store.checkpoints():  # a run that cannot even begin to be saved is not worth its time
             raise error
         self._retry = time.monotonic() + RETRY
-        self._warn(state, f"not saved, the run goes on and tries again in {RETRY:.0f} s: {error}")
+        self._warn(f"not saved, the run goes on and tries again in {RETRY:.0f} s: {error}")
 
     def _require_room(self) -> None:
         """Raise NoRoomError if the disk has no room for a checkpoint like the newest one."""
@@ -271,61 +259,36 @@ class Checkpointer:
                 f"{files.readable(free)}; free some space or move the run to a larger disk, then resume"
             )
 
-    def _look(self, state: RunState) -> None:
-        """Warn about memory and disk, and ask the loop to stop before the system kills somebody."""
-        if state.step == self._looked:  # the same step again: of a paused run
-            return
-        self._looked = state.step
-        texts, grave = self._trends.look(take_sample(state.step, self._store.folder))
-        for text in texts:
-            self._warn(state, text)
-        if grave and self._store.interrupt is not None:
-            self._store.interrupt.stop_for_memory()
+    def _guard_memory(self) -> None:
+        """Ask the loop to stop before the system kills somebody for want of memory."""
+        total, available = machine_memory()
+        interrupt = self._store.interrupt
+        if available < self._guards.memory_stop * total and interrupt is not None and not interrupt():
+            left = f"{files.readable(available)} of {files.readable(total)} are left"
+            self._warn(f"memory is nearly used up: {left}; stopping, saved")
+            interrupt.stop_for_memory()
 
-    def _tell_incidents(self, state: RunState) -> None:
-        for text in self._backend.incidents():
-            self._warn(state, text)
-
-    def _warn(self, state: RunState, text: str) -> None:
-        self._log.record(Warned(step=state.step, text=text))
+    def _warn(self, text: str) -> None:
+        self._log.record(Warned(step=self._log.state.step, text=text))
 
 
-def prune(store: RunStore, rules: SaveConfig, state: RunState, *, position: int, good: int) -> None:
-    """Delete checkpoints and references that the rules do not keep; a failure is only reported.
+def prune(store: RunStore, rules: SaveConfig, *, best: int | None, good: int) -> None:
+    """Delete the checkpoints that the rules do not keep; a failure is only reported.
 
-    Kept besides are the checkpoints of step 0, of the best validation, and the newest one up to `good`, the last step
-    that no detector doubts. `state` is that of the newest checkpoint and `position` the journal's size then: a
-    reference born later is never touched. Damaged checkpoints neither count nor go: to delete a good one in favour of
-    a damaged one would be the worst moment to save space. Sizes are checked here, hashes on load.
+    Kept besides are those of step 0, of the `best` validation, and the newest one up to `good`, the last step that no
+    detector doubts. Damaged ones neither count nor go: to delete a good one in favour of a damaged one would be the
+    worst moment to save space. Sizes are checked here, hashes on load.
     """
     _ = store.journal  # only the trainer may delete
     steps = store.checkpoints()
-    keep = {0, state.best_step, *[step for step in steps if step <= good][-1:]}
+    keep = {0, best, *[step for step in steps if step <= good][-1:]}
     whole = [step for step, path in steps.items() if intact(path)]
     for step in whole[: -rules.keep_last]:
-        if step not in keep and not (rules.keep_every and step % rules.keep_every == 0):
-            _remove(store, steps[step])
-    if rules.keep_references == "all":
-        return
-    needed = {state.reference.name if state.reference else None}
-    try:
-        for path in store.checkpoints().values():
-            held = decode_json((path / STATE).read_bytes()) if (path / STATE).exists() else {}
-            if held.get("reference"):
-                needed.add(held["reference"]["name"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # it is damaged
-        store.report(f"no reference is deleted while a checkpoint cannot be read: {error}")
-        return
-    for path in sorted((store.folder / REFERENCES).glob("[!.]*")):
-        if path.name not in needed and is_older(path, position):
-            _remove(store, path)
-
-
-def _remove(store: RunStore, folder: Path) -> None:
-    """Delete an atomic directory; it loses its name first, so that a half-deleted one is never taken for whole."""
-    doomed = files.temporary_name(folder)
-    try:
-        folder.rename(doomed)
-        shutil.rmtree(doomed)
-    except OSError as error:
-        store.report(f"cannot delete {folder}, which is not needed any more: {error.strerror}")
+        if step in keep or (rules.keep_every and step % rules.keep_every == 0):
+            continue
+        doomed = files.temporary_name(steps[step])
+        try:
+            steps[step].rename(doomed)  # first, so that a half-deleted one is never taken for whole
+            shutil.rmtree(doomed)
+        except OSError as error:
+            store.report(f"cannot delete {steps[step]}, which is not needed any more: {error.strerror}")

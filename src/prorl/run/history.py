@@ -15,8 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from io import BufferedReader
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,8 +63,7 @@ KINDS: Mapping[type[Event], str] = {
 
 
 class Columns:
-    """Numbers by step: an array per dotted name, as `rollout_stats.score`, as long as `steps`; NaN where there is
-    none."""
+    """Numbers by step: an array per dotted name, as `rollout_stats.score`; NaN where a step has none."""
 
     def __init__(self) -> None:
         self.steps = array("q")
@@ -108,19 +106,6 @@ class Mark:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Born:
-    """One reference and why it exists."""
-
-    name: str
-    step: int
-    reason: str
-    parent: str | None
-    source_step: int  # whose policy it is
-    optimizer: str  # what became of the optimizer's state at its birth
-    hash: str
-
-
 class _Lines:
     """Turns a journal's lines into events, and keeps notes of what is passed over."""
 
@@ -131,16 +116,15 @@ class _Lines:
 
     def take(self, line: bytes) -> Event | None:
         """The event of the next whole line, without fields that this version does not know."""
+        record: Mapping[str, Any] = {}
         try:
             record = self._chain.take(line)
+            return from_record(record, strict=False)
         except DamagedLineError as error:
             self._damaged.append(str(error))
-            return None
-        try:
-            return from_record(record, strict=False)
         except ValueError:
             self.leave_out(record.get("kind"))
-            return None
+        return None
 
     def leave_out(self, kind: object) -> None:
         """Note an event that is not understood."""
@@ -215,23 +199,22 @@ class RunHistory:
         return max(self.of(Validated), key=lambda event: event.score, default=None)
 
     @property
-    def references(self) -> list[Born]:
-        """Every reference the run ever held, in order of birth."""
-        found = []
-        for event in self.events:
-            if isinstance(event, Started) and event.reference_hash is not None:
-                origin = {"name": FIRST_REFERENCE, "reason": "start", "hash": event.reference_hash}
-                found.append(Born(step=0, parent=None, source_step=0, optimizer="new", **origin))
-            elif isinstance(event, ReferenceReset):
-                found.append(Born(**{one.name: getattr(event, one.name) for one in fields(Born)}))
-        return found
+    def references(self) -> list[ReferenceReset]:
+        """Every reference the run ever held, in order of birth; the first was born without a reset."""
+        base: Any = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "optimizer": "new"}
+        first = [
+            ReferenceReset(step=0, source_step=0, target="current", hash=started.reference_hash, **base)
+            for started in self.of(Started)
+            if started.reference_hash is not None
+        ]
+        return [*first, *self.of(ReferenceReset)]
 
     @property
     def branches(self) -> list[str]:
         """The runs that this one branched from as `run@step`, the oldest first."""
         return [event.branched_from for event in self.of(Resumed) if event.branched_from]
 
-    def condition(self, born: Born) -> str:
+    def condition(self, born: ReferenceReset) -> str:
         """Whether a reference is still on disk as it was born: `stored`, `deleted` or `damaged`."""
         path = self.folder / REFERENCES / born.name
         if not path.exists():
@@ -265,28 +248,24 @@ class RunHistory:
                 if restarted:
                     self._forget()
                     file.seek(0)
-                self._inode, self.written = found.st_ino, found.st_mtime
-                self._take_lines(file)
+                self._inode, self.written, self._unfinished = found.st_ino, found.st_mtime, False
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        self._unfinished = True
+                        break
+                    self._take(line)
         except OSError:
             self._forget()
         return restarted or self._end != start
 
-    def _take_lines(self, file: BufferedReader) -> None:
-        self._unfinished = False
-        for line in file:
-            if not line.endswith(b"\n"):
-                self._unfinished = True
-                break
-            self.stopped = None
-            event = self._lines.take(line)
-            if event is not None:
-                self._take(event)
-            self._end += len(line)
-            self._tail = (self._tail + line)[-TAIL:]
-
-    def _take(self, event: Event) -> None:
+    def _take(self, line: bytes) -> None:
+        self._end += len(line)
+        self._tail = (self._tail + line)[-TAIL:]
+        event = self._lines.take(line)
+        self.stopped = event.reason if isinstance(event, Stopped) else None
+        if event is None:
+            return
         try:
-            self.stopped = event.reason if isinstance(event, Stopped) else None
             if getattr(event, "step", 0) > self._up_to:
                 return
             if isinstance(event, Stepped):
@@ -336,8 +315,10 @@ def _numbers(record: Any) -> dict[str, float]:
 
 
 def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str:
-    """How a run is doing, in a word with the reason: running, degraded, waiting, hung?, stopped, done, crashed,
-    elsewhere or not begun; `begun` if its journal has events, `stopped` if the last says why."""
+    """How a run is doing: running, degraded, waiting, hung?, stopped, done, crashed, elsewhere or not begun, and why.
+
+    `begun`: its journal has events; `stopped`: why, if the last event says so.
+    """
     pid = layout.holder(folder)
     if pid is not None:
         where, beat = f"process {pid}" if pid else "a process", read_beat(folder)
@@ -350,12 +331,10 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str
         return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
     if stopped is not None:
         return stopped if stopped == "done" else f"stopped: {stopped}"
-    _, host = layout.last_holder(
-        folder
-    )  # its lock may not reach here, and its processes do not: only files tell
+    _, host = layout.last_holder(folder)
     if not begun or host in ("", socket.gethostname()):
         return "crashed" if begun else "not begun"
-    written = 0.0
+    written = 0.0  # neither its lock nor its processes may be seen here: only the files tell
     for path in (folder / JOURNAL, folder / HEARTBEAT):
         with suppress(OSError):
             written = max(written, path.stat().st_mtime)

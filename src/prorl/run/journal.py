@@ -164,7 +164,8 @@ class Journal:
 class EventLog:
     """Owns the journal and the current state, which changes only here: an event is journalled, folded in, shown.
 
-    Watchers (console, TensorBoard, heartbeat) see each event with the state after it, and change nothing.
+    Watchers (console, TensorBoard, heartbeat) see each event with the state after it, and change nothing. With
+    `interrupt`, an event for which the disk has no room waits until there is some.
     """
 
     def __init__(
@@ -172,10 +173,8 @@ class EventLog:
         journal: Journal,
         state: RunState,
         watchers: Sequence[Watcher] = (),
-        *,
         interrupt: Interrupt | None = None,
     ) -> None:
-        """With `interrupt`, an event for which the disk has no room waits until there is some."""
         self._journal, self._watchers, self._interrupt = journal, tuple(watchers), interrupt
         self.state = state
 

@@ -75,7 +75,7 @@ def require_new(folder: Path, config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
-    """Hold a lock inside the block; the kernel releases it when its holder dies. The file says who holds it.
+    """Hold a lock inside the block; the kernel releases it when its holder dies, and the file says who that is.
 
     StorageError if somebody else does: which process, and by `used` what for.
     """
@@ -101,10 +101,8 @@ def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
 
 
 def holder(folder: Path) -> int | None:
-    """The process that holds a folder's lock, 0 where the lock does not say which; None where nobody is seen to.
-
-    Some mounted directories have no locks: there nobody is ever seen.
-    """
+    """The process that holds a folder's lock, 0 where the lock does not say which; None where nobody is seen to, as
+    on a mounted directory without locks."""
     with suppress(OSError), (folder / LOCK).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A trainer's process: its heartbeat, the signals that ask it to stop, and what memory and disk it has left."""
+"""A trainer's process: its heartbeat, the signals that ask it to stop, and what memory there is."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import signal
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from itertools import combinations
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from types import FrameType
 from typing import TypeVar
 
-from prorl.config.schema import DeadlinesConfig, GuardsConfig
+from prorl.config.schema import DeadlinesConfig
 from prorl.control.detectors import degraded
 from prorl.control.events import Event
 from prorl.control.plan import Plan
 from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
-from prorl.envs.files import NoRoomError, free_bytes, readable
+from prorl.envs.files import NoRoomError
 from prorl.rollout.pipeline import WaitEnded
 from prorl.run import supervise
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
@@ -41,9 +40,6 @@ BLINK = 0.2  # seconds between two looks at the request to stop while waiting
 ECHO = 0.5  # seconds in which a signal again is the same one: a scheduler and the supervisor both send it
 RETRY = 30.0  # seconds between two tries on a full disk
 
-WINDOW = 64  # steps over which a trend of memory or disk is measured
-FEWEST = 16  # steps from which on there is one
-REPEAT = 100  # steps before the same warning comes again
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -63,30 +59,22 @@ class Heartbeat:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self._deadlines = deadlines
         self._durations: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=DURATIONS))
-        self._count, self._phase, self._since = 0, BETWEEN, time.monotonic()
-        self._step, self._trouble = step, ""
+        self._since = time.monotonic()
+        self._beat = Beat(pid=os.getpid(), count=0, phase=BETWEEN, deadline=math.inf, step=step, at=0.0)
         self(BETWEEN)
 
     def __call__(self, phase: str) -> None:
         """`phase` begins now."""
-        now = time.monotonic()
-        self._durations[self._phase].append(now - self._since)
-        self._phase, self._since, self._count = phase, now, self._count + 1
-        beat = Beat(
-            pid=os.getpid(),
-            count=self._count,
-            phase=phase,
-            deadline=deadline(self._deadlines, phase, self._durations[phase]),
-            step=self._step,
-            at=time.time(),
-            trouble=self._trouble,
-        )
+        now, before = time.monotonic(), self._beat
+        self._durations[before.phase].append(now - self._since)
+        ends, self._since = deadline(self._deadlines, phase, self._durations[phase]), now
+        self._beat = replace(before, count=before.count + 1, phase=phase, deadline=ends, at=time.time())
         with suppress(OSError):  # a trainer that cannot say so is still alive
-            os.pwrite(self._file, json.dumps(asdict(beat)).encode().ljust(SIZE), 0)
+            os.pwrite(self._file, json.dumps(asdict(self._beat)).encode().ljust(SIZE), 0)
 
     def follow(self, plan: Plan, _event: Event, state: RunState) -> None:
         """From now on report this state's step, and whether the policy is degraded."""
-        self._step, self._trouble = state.step, degraded(plan, state)
+        self._beat = replace(self._beat, step=state.step, trouble=degraded(plan, state))
 
     def close(self) -> None:
         """Write no more."""
@@ -95,26 +83,20 @@ class Heartbeat:
 
 @contextmanager
 def alive(folder: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> Iterator[Heartbeat]:
-    """Write the heartbeat of a run while inside, and on request where all threads are (`stacks.txt`).
-
-    A bug that ends the block is written to the supervisor's log.
-    """
+    """Write the heartbeat of a run while inside, on request where all threads are (`stacks.txt`), and a bug that ends
+    the block to the supervisor's log."""
     heartbeat = Heartbeat(folder / HEARTBEAT, deadlines, step=step)
     stacks = folder / STACKS
-    ours = not faulthandler.is_enabled()
     try:
-        with stacks.open("w") as file:
+        with stacks.open("w") as file, ExitStack() as registered:
             faulthandler.register(WHERE, file=file, all_threads=True)
+            registered.callback(faulthandler.unregister, WHERE)
             faulthandler.register(AT_ONCE, file=file, all_threads=True, chain=True)  # and then dies of it
-            if ours:
+            registered.callback(faulthandler.unregister, AT_ONCE)
+            if not faulthandler.is_enabled():
                 faulthandler.enable(file)
-            try:
-                yield heartbeat
-            finally:
-                faulthandler.unregister(WHERE)
-                faulthandler.unregister(AT_ONCE)
-                if ours:
-                    faulthandler.disable()
+                registered.callback(faulthandler.disable)
+            yield heartbeat
     except ProrlError:
         raise
     except Exception:
@@ -138,7 +120,7 @@ class Interrupt:
         self.status = supervise.INTERRUPTED
         self._say = say
         self._asked: float | None = None  # when
-        self._listening = False
+        self.is_listening = False
 
     def __call__(self) -> bool:
         """Whether somebody asked to stop."""
@@ -155,15 +137,6 @@ class Interrupt:
                     raise WaitEnded
                 time.sleep(BLINK)
 
-    def wait_for_room(self, error: NoRoomError) -> None:
-        """Let some time pass for somebody to make room; NoRoomError if a stop is asked or the run has not begun."""
-        if not self._listening:
-            raise error
-        try:
-            self.wait(f"paused: {error}; trying again in {RETRY:.0f} s", RETRY)
-        except WaitEnded:
-            raise error from None
-
     def stop_for_memory(self) -> None:
         """Ask to stop before the system kills somebody."""
         self._asked, self.status = time.monotonic(), supervise.NO_MEMORY
@@ -172,11 +145,11 @@ class Interrupt:
     def listening(self) -> Iterator[None]:
         """Listen to signals while inside."""
         before = {kind: signal.signal(kind, self._handle) for kind in supervise.wishes()}
-        self._listening = True
+        self.is_listening = True
         try:
             yield
         finally:
-            self._listening = False
+            self.is_listening = False
             for kind, handler in before.items():
                 signal.signal(kind, handler)
 
@@ -190,82 +163,20 @@ class Interrupt:
 
 
 def insist(write: Callable[[], T], interrupt: Interrupt | None) -> T:
-    """Write; on a full disk wait for room and write again. NoRoomError if `interrupt` is None or does not wait."""
+    """Write; on a full disk wait for somebody to make room, and write again.
+
+    NoRoomError if there is no `interrupt`, if it does not listen (the run has not begun), or if a stop is asked.
+    """
     while True:
         try:
             return write()
         except NoRoomError as error:
-            if interrupt is None:
+            if interrupt is None or not interrupt.is_listening:
                 raise
-            interrupt.wait_for_room(error)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """What the machine has after a step, bytes."""
-
-    step: int
-    resident: int  # of this process
-    available: int  # memory that could still be used
-    total: int  # memory there is
-    disk: int  # free on the run's disk
-
-
-class Trends:
-    """Remembers the samples of the last steps, and warns where the trend uses up memory or disk."""
-
-    def __init__(self, guards: GuardsConfig) -> None:
-        self._guards = guards
-        self._samples: deque[Sample] = deque(maxlen=WINDOW)
-        self._said: dict[str, int] = {}  # about what → at which step
-
-    def look(self, now: Sample) -> tuple[list[str], bool]:
-        """What there is to say after another step, and whether memory is nearly used up.
-
-        Each warning comes again after `REPEAT` steps at the earliest.
-        """
-        self._samples.append(now)
-        if now.available < self._guards.memory_stop * now.total:
-            left = f"{readable(now.available)} of {readable(now.total)} are left"
-            held = f"the trainer holds {readable(now.resident)}"
-            return [f"memory is nearly used up: {left} and {held}; stopping, saved"], True
-        memory = steps_left([sample.resident for sample in self._samples], now.available)
-        disk = steps_left([-sample.disk for sample in self._samples], now.disk)
-        said = []
-        for what, left_for, rest, why in (
-            ("memory", memory, now.available, f"the trainer holds {readable(now.resident)} and grows"),
-            ("disk space", disk, now.disk, "checkpoints, references and samples fill it"),
-        ):
-            told = self._said.get(what, -REPEAT) + REPEAT > now.step
-            if left_for is not None and left_for < self._guards.warn_steps and not told:
-                self._said[what] = now.step
-                said.append(f"{what} lasts for about {left_for:.0f} more steps: {readable(rest)} left, {why}")
-        return said, False
-
-
-def steps_left(used: Sequence[int], rest: int) -> float | None:
-    """In how many steps `rest` more bytes are used, at the rate of the last ones; None where use does not grow.
-
-    `used` is by step, up to a constant. The slope is the lower quartile over all pairs of steps (Theil and Sen
-    take the median), to which one or two jumps, such as checkpoints, are no trend.
-    """
-    if len(used) < FEWEST:
-        return None
-    slopes = sorted((b - a) / (j - i) for (i, a), (j, b) in combinations(enumerate(used), 2))
-    slope = slopes[len(slopes) // 4]
-    return rest / slope if slope > 0 else None
-
-
-def take_sample(step: int, folder: Path) -> Sample:
-    """What this process and its machine have now."""
-    total, available = machine_memory()
-    return Sample(
-        step=step,
-        resident=int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
-        available=available,
-        total=total,
-        disk=free_bytes(folder),
-    )
+            try:
+                interrupt.wait(f"paused: {error}; trying again in {RETRY:.0f} s", RETRY)
+            except WaitEnded:
+                raise error from None
 
 
 def machine_memory() -> tuple[int, int]:

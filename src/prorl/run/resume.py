@@ -1,8 +1,7 @@
 """How a run is begun, resumed, rolled back and branched: journal, driver state and the learner's tensors as one.
 
-All three are restored, so nothing is lost but the work since the checkpoint; and the environment, which is what else
-the bits of a result depend on, must be as it was: tokenizer and problems, or else it is refused; what only rounds
-differently, as another version of torch does, is said and journalled.
+The environment is what else the bits of a result depend on. A run is not resumed with another tokenizer or other
+problems; what only rounds differently, as another version of torch does, is said and journalled.
 """
 
 from __future__ import annotations
@@ -66,10 +65,9 @@ def resume(
     processes and machines happened whatever is computed anew. StorageError if the recipe was edited, journal and
     checkpoint contradict each other, or what the run cannot go on without (tokenizer, problems) is not what it was.
     """
-    starts = [
-        one for one in _past(store, checkpoint) if isinstance(one, (Started, Resumed)) and one.environment
-    ]
-    before, now = starts[-1].environment if starts else {}, environment or {}
+    past = _past(store, checkpoint)
+    starts = [one.environment for one in past if isinstance(one, (Started, Resumed)) and one.environment]
+    before, now = starts[-1] if starts else {}, environment or {}
     if branched_from is None and _state_of(checkpoint).config_hash != config_hash:
         raise StorageError(
             f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
@@ -79,16 +77,12 @@ def resume(
     damage = store.journal.damage
     state, told_again = _return_to(store, learner, checkpoint)
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
-    log.record(
-        Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, environment=now)
-    )
-    texts = (
-        *([f"taken up again, as {after}"] if after else []),
-        *([f"{damage}: what lay behind step {state.step} is set aside"] if damage else []),
-        *rounding,
-    )
-    warnings = [event for event in told_again if isinstance(event, Warned)]
-    for warned in dict.fromkeys((*warnings, *(Warned(step=state.step, text=text) for text in texts))):
+    resumed = Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, environment=now)
+    log.record(resumed)
+    ended = f"taken up again, as {after}" if after else ""
+    torn = f"{damage}: what lay behind step {state.step} is set aside" if damage else ""
+    told = [Warned(step=state.step, text=text) for text in (ended, torn, *rounding) if text]
+    for warned in dict.fromkeys([event for event in told_again if isinstance(event, Warned)] + told):
         log.record(warned)
     return log
 
@@ -96,12 +90,9 @@ def resume(
 def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -> None:
     """Return a running run to its newest whole checkpoint of step `up_to` or before, as `resume` would.
 
-    A branch may hold none that old; then it is the oldest. What came later is set aside: the journal goes on from
-    there, and so does `log`.
+    A branch may hold none that old; then it is the oldest. Journal and `log` go on from there.
     """
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
-    if checkpoint is None:
-        raise StorageError(f"{store.folder} has no checkpoint to roll back to; start a new run")
     log.state, told_again = _return_to(store, learner, checkpoint)
     for event in told_again:
         log.record(event)
@@ -110,15 +101,14 @@ def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -
 def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
     """Make the directory of a branch: what led to `checkpoint`, and nothing that came later.
 
-    The best validation's checkpoint and the base go with it, if the parent still has them. The parent's lock is not
-    needed: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there is
-    no room, this raises StorageError and removes what was begun.
+    The best validation's checkpoint and the base go with it, if the parent still has them. The parent may train
+    meanwhile: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there
+    is no room, this raises StorageError and removes what was begun.
     """
-    best = checkpoint.state["best_step"]
-    steps = {0, checkpoint.step, checkpoint.step if best is None else best}
-    references = sorted((parent.folder / REFERENCES).glob("[!.]*"))
+    steps = {0, checkpoint.step, checkpoint.state["best_step"] or 0}
+    references = (parent.folder / REFERENCES).glob("[!.]*")
     chosen = [
-        *(path for path in map(parent.checkpoint_folder, sorted(steps)) if intact(path)),
+        *(path for path in map(parent.checkpoint_folder, steps) if intact(path)),
         *(path for path in references if is_older(path, checkpoint.journal_size)),
         parent.folder / TOKENIZER,
         *(parent.folder / EVALS / name for name in BASE_RESULTS),
@@ -155,21 +145,18 @@ def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) 
 
     With `refuse`, StorageError if tokenizer or problems, which a run cannot go on without, are not what they were.
     """
-    told = []
-    for name in sorted(before.keys() & now.keys()):
-        if before[name] == now[name]:
-            continue
-        if name not in _ESSENTIAL:
-            told.append(
-                f"{name} was {before[name]} and is now {now[name]}: from here on results may differ from those of "
-                "an uninterrupted run in their last bits"
-            )
-        elif refuse:
-            raise StorageError(
-                f"the run cannot go on exactly, as {_ESSENTIAL[name]}, or go on under what there is now as a new run "
-                "with `prorl train --branch`"
-            )
-    return told
+    changed = [name for name in sorted(before.keys() & now.keys()) if before[name] != now[name]]
+    if refuse and (essential := _ESSENTIAL.keys() & set(changed)):
+        raise StorageError(
+            f"the run cannot go on exactly, as {_ESSENTIAL[min(essential)]}, or go on under what there is now as a "
+            "new run with `prorl train --branch`"
+        )
+    return [
+        f"{name} was {before[name]} and is now {now[name]}: from here on results may differ from those of an "
+        "uninterrupted run in their last bits"
+        for name in changed
+        if name not in _ESSENTIAL
+    ]
 
 
 def hash_files(folder: Path) -> str:
@@ -182,10 +169,8 @@ def hash_files(folder: Path) -> str:
 
 
 def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
-    """Restore all of it; returns the state, and which events behind the checkpoint belong into the journal again.
-
-    That is warnings, and that the run is a branch: its own recipe holds even at a checkpoint that its parent wrote.
-    """
+    """Restore all of it; returns the state, and which events behind the checkpoint belong into the journal again:
+    warnings, and that the run is a branch, whose recipe holds even at a checkpoint that its parent wrote."""
     discarded = store.rewind(checkpoint)
     state = fold(_past(store, checkpoint))
     if state != _state_of(checkpoint):

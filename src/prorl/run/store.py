@@ -1,8 +1,8 @@
 """The run directory: checkpoints, references, samples and journal; who may write to it, and what survives.
 
 One trainer at a time holds the lock and only it writes; readers need no lock. Every checkpoint and reference stores
-length and hash of the journal that led to it, so a run that returns to a checkpoint checks that journal and sets
-aside all that came later: journal and weights never tell two different stories.
+length and hash of the journal that led to it. A run that returns to a checkpoint checks that journal and sets aside
+all that came later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ FIRST_REFERENCE = "ref_000"
 
 _STEP = re.compile(r"step_(\d+)")
 _MEASURED = re.compile(r"step_(\d+)\.(?:parquet|parts)")
-_REFERENCE = re.compile(r"\w[\w.-]*", re.ASCII)
 _LOG = logging.getLogger(__name__)
 
 
@@ -48,33 +47,20 @@ class Checkpoint:
 
 
 class RunStore:
-    """One run directory. Use it as a context manager to hold the lock; everything that writes needs that.
+    """One run directory. Use it as a context manager to hold the lock; everything that writes needs that."""
 
-    `report` receives one sentence about each thing that went wrong but could be worked around; with `interrupt`, what
-    the run cannot go on without waits for room on a full disk.
-    """
-
-    def __init__(
-        self, folder: Path, *, report: Report = _LOG.warning, interrupt: Interrupt | None = None
-    ) -> None:
-        """Prefer `create` and `open`, which check the folder."""
-        self.folder, self.report, self.interrupt = folder, report, interrupt
-        # A thread, not a process: it dies with the trainer, so that no orphan can put a checkpoint in place behind
-        # the back of whoever resumed the run.
+    def __init__(self, folder: Path, *, report: Report = _LOG.warning) -> None:
+        """Prefer `create` and `open`, which check the folder. `report` is told what could be worked around."""
+        self.folder, self.report = folder, report
+        self.interrupt: Interrupt | None = None  # with it, what the run cannot go on without waits for room
+        # A thread dies with the trainer: no orphan can put a checkpoint in place after somebody resumed the run.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="prorl-writer")
         self._writing: Future[None] | None = None
         self._journal: Journal | None = None
         self._release = ExitStack()
 
     @classmethod
-    def create(
-        cls,
-        folder: Path,
-        config: Mapping[str, Any],
-        *,
-        report: Report = _LOG.warning,
-        interrupt: Interrupt | None = None,
-    ) -> Self:
+    def create(cls, folder: Path, config: Mapping[str, Any], *, report: Report = _LOG.warning) -> Self:
         """Make the directory of a new run and store its resolved config, which comes last.
 
         A run of the same config that was killed before its first checkpoint has nothing to lose and makes way; any
@@ -89,13 +75,13 @@ class RunStore:
                 (folder / name).mkdir(exist_ok=True)
             write_atomic(folder / JOURNAL, b"")
             write_atomic(folder / CONFIG, encode_json(config, indent=2))
-        return cls(folder, report=report, interrupt=interrupt)
+        return cls(folder, report=report)
 
     @classmethod
-    def open(cls, folder: Path, *, report: Report = _LOG.warning, interrupt: Interrupt | None = None) -> Self:
+    def open(cls, folder: Path, *, report: Report = _LOG.warning) -> Self:
         """Open the directory of an existing run; StorageError if there is none in this folder."""
         layout.require_run(folder)
-        return cls(folder, report=report, interrupt=interrupt)
+        return cls(folder, report=report)
 
     def __enter__(self) -> Self:
         """Take the lock (StorageError if another process has it), clean up after a killed trainer."""
@@ -134,9 +120,8 @@ class RunStore:
     ) -> Future[None]:
         """Store driver state and whatever `write` saves into the folder it is given, all or nothing.
 
-        It is written beside the training, after the write before, and `then` is called once it is safe; the future
-        says what failed. A whole checkpoint of this step and position in the journal is kept and `write` is not
-        called; any other of this step is replaced.
+        It is written beside the training, after the write before; the future says what failed, and `then` is called
+        once it is safe. A whole checkpoint of this step and position in the journal is kept, any other is replaced.
         """
         target, about = self.checkpoint_folder(step), {"step": step, **self._position()}
         self.finish_writing()
@@ -157,12 +142,11 @@ class RunStore:
         if self._writing is not None:
             wait([self._writing])
 
-    def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint | None:
+    def latest_checkpoint(self, *, up_to: int | None = None) -> Checkpoint:
         """The newest checkpoint that is whole, every hash checked; each damaged one passed over is reported.
 
-        Under the lock it is one that the run can go on from: `require_history` holds too. `up_to` is the last step
-        that counts. None means that the run has written none yet. To go back more than `MAY_REDO` steps would throw
-        weeks away without asking: that is a StorageError.
+        Under the lock `require_history` holds too. `up_to` is the last step that counts. StorageError if there is
+        none, or none within `MAY_REDO` steps: to go back further is for the operator to decide.
         """
         self.finish_writing()
         steps = [step for step in self.checkpoints() if up_to is None or step <= up_to]
@@ -176,13 +160,15 @@ class RunStore:
             except StorageError as error:
                 reason = error
                 self.report(f"checkpoint passed over: {error}")
-        if steps:
+        if not steps:
             raise StorageError(
-                f"none of the last {len(candidates)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the "
-                f"oldest of them: {reason}); restore the damaged file from a copy, start a new run, or branch one "
-                "from an older checkpoint (prorl train --branch RUN@STEP)"
+                f"{self.folder} has no checkpoint yet: begin it again with the `prorl train` it was begun with"
             )
-        return None
+        raise StorageError(
+            f"none of the last {len(candidates)} checkpoints in {self.folder / CHECKPOINTS} can be used (of the "
+            f"oldest of them: {reason}); restore the damaged file from a copy, start a new run, or branch one "
+            "from an older checkpoint (prorl train --branch RUN@STEP)"
+        )
 
     def require_history(self, checkpoint: Checkpoint) -> None:
         """StorageError unless journal and reference are whole and those that led to this checkpoint."""
@@ -209,33 +195,40 @@ class RunStore:
         self.finish_writing()
         return intact(self.checkpoint_folder(step)) is not None
 
-    def rewind(self, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
-        """Return to `checkpoint` (None: to the start): call it on resume, before anything is written.
+    def rewind(self, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+        """Return to `checkpoint`: call it on resume, before anything is written.
 
         The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
-        references, and what evaluations measured of later steps, move to `discarded/`, where a later one of the same
-        name replaces an earlier one. So no file under its own name is of training that the journal does not tell of.
+        references, and what evaluations measured of later steps, move to `discarded/`. So no file under its own name
+        is of training that the journal does not tell of.
         """
         self.finish_writing()
         if damage := self.journal.damage:
             self.report(f"{damage}; it is cut off, and kept in {self.journal.discarded_path.name}")
-        step, position = (checkpoint.step, checkpoint.journal_size) if checkpoint else (0, 0)
-        discarded = self.journal.truncate(position)
+        discarded = self.journal.truncate(checkpoint.journal_size)
         for kind in (CHECKPOINTS, REFERENCES):
             for path in sorted((self.folder / kind).glob("[!.]*")):
-                if not is_older(path, position):
+                if not is_older(path, checkpoint.journal_size):
                     self._discard(path)
         for evaluation in sorted((self.folder / EVALS).glob("[!.]*")):
             found = ((_MEASURED.fullmatch(path.name), path) for path in sorted(evaluation.glob("step_*")))
-            if later := [path for match, path in found if match and int(match[1]) > step]:
-                self._discard_measured(evaluation, later)
+            later = [path for match, path in found if match and int(match[1]) > checkpoint.step]
+            if not later:
+                continue
+            try:
+                with layout.hold_lock(evaluation / LOCK, used="measured"):
+                    for path in later:
+                        self._discard(path)
+            except StorageError as error:  # somebody measures it at this moment: it is left whole
+                names = ", ".join(path.name for path in later)
+                self.report(f"{error}, and delete {names}: the run gave up the training that this is of")
         return discarded
 
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights under a name; returns the hash of their content.
 
-        A whole reference of this name and position in the journal is kept and `write` is not called. On a full disk
-        it waits for room, as the run cannot go on without; NoRoomError if nobody waits.
+        A whole reference of this name and position in the journal is kept. On a full disk it waits for room, as the
+        run cannot go on without; NoRoomError if nobody waits.
         """
         target, about = self.reference_folder(name), self._position()
         return insist(lambda: commit(target, write, about), self.interrupt).digest
@@ -263,23 +256,12 @@ class RunStore:
         return dict(sorted((int(found[1]), path) for path in paths if (found := _STEP.fullmatch(path.name))))
 
     def reference_folder(self, name: str) -> Path:
-        """Where the reference of a name lies if there is one; ValueError if the name is no plain file name."""
-        if not _REFERENCE.fullmatch(name):
-            raise ValueError(f"reference name {name!r}: use letters, digits, '_', '-' and '.'")
+        """Where the reference of a name lies if there is one."""
         return self.folder / REFERENCES / name
 
     def _position(self) -> dict[str, Any]:
         """What a checkpoint or reference remembers of the journal."""
         return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
-
-    def _discard_measured(self, evaluation: Path, later: list[Path]) -> None:
-        try:
-            with layout.hold_lock(evaluation / LOCK, used="measured"):
-                for path in later:
-                    self._discard(path)
-        except StorageError as error:  # somebody measures it at this moment: it is left whole
-            names = ", ".join(path.name for path in later)
-            self.report(f"{error}, and delete {names}: the run gave up the training that this is of")
 
     def _discard(self, path: Path) -> None:
         target = self.folder / DISCARDED / path.relative_to(self.folder)

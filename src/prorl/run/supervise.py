@@ -1,7 +1,7 @@
 """A small parent that keeps a trainer alive: restarts it after a crash or a hang, and passes signals on.
 
-It imports no torch and holds no state of the run: the trainer resumes exactly from its newest whole checkpoint, so
-all that the parent decides is whether to start it again. The trainer dies with it.
+It imports no torch and holds no state of the run: the trainer resumes exactly from its newest whole checkpoint. It
+decides whether to start it again, and the trainer dies with it.
 """
 
 from __future__ import annotations
@@ -173,8 +173,7 @@ class Supervisor:
         It hangs when one beat has been the last for longer than its deadline, in time that we saw pass: neither a
         jump of the clock nor a machine that slept condemns a trainer.
         """
-        beat, quiet, hung = None, 0.0, False
-        seen = time.monotonic()
+        beat, quiet, hung, seen = None, 0.0, False, time.monotonic()
         while trainer.poll() is None:
             self._hear(self._patience.tick, trainer)
             now = time.monotonic()

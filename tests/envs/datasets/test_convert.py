@@ -20,8 +20,6 @@ from prorl.envs.sandbox.jobs import CaseResult
 from prorl.envs.verifiers.programs import judge_program
 from support.data_rows import CONTEST, HUMANEVAL, ROWS, eurus, pack
 
-NUMBER = {"kind": "math", "tolerance": None}
-
 
 def no_sandbox(job):
     raise AssertionError(f"nothing here needs a sandbox: {job}")
@@ -43,7 +41,7 @@ def plain(layout, **fields):
 def test_math_asks_for_a_box_as_prorl_does_but_not_twice():
     prepared = plain("short_answer", prompt=" 1 + 1? ", answer="2")
     assert prepared.prompt == f"1 + 1?\n{BOXED}"
-    assert prepared.payload == {**NUMBER, "gold": "2"}
+    assert prepared.payload == number("2")
     assert prepared.solution.answer == "2"
     assert plain("short_answer", prompt="1+1? Put it in \\boxed{}.", answer="2").prompt.count("boxed") == 1
 
@@ -51,43 +49,35 @@ def test_math_asks_for_a_box_as_prorl_does_but_not_twice():
 METAL = "Metal?\nA) neon\nB) iron"
 
 
+def number(gold, tolerance=None):
+    return {"kind": "math", "gold": gold, "tolerance": tolerance}
+
+
+def quantity(gold):
+    return {"kind": "quantity", "gold": gold}
+
+
 @pytest.mark.parametrize(
     ("layout", "fields", "payload"),
     [
-        *(
-            ("short_answer", {"answer": answer}, {**NUMBER, "gold": gold})
-            for answer, gold in (
-                *((142.0, "142"), (7, "7"), (0.5, "0.5"), ("$\\frac12$", "\\frac12")),
-                (["$3$", "$-3$"], "3, -3"),
-            )
-        ),
-        *(
-            (
-                "short_answer",
-                {"answer": "1", "tolerance": error},
-                {**NUMBER, "gold": "1", "tolerance": number},
-            )
-            for error, number in (("1e-1", 0.1), (None, None), ("", None), ("1e-2,5", None))
-        ),
-        *(
-            ("typed_answer", {"type": kind, "answer": answer}, payload)
-            for kind, answer, payload in (
-                ("Integer", "42", {"kind": "quantity", "gold": "42"}),
-                ("Float", "3.0e8 m/s", {"kind": "quantity", "gold": "3.0e8 m/s"}),
-                ("Fraction", "1/3", {**NUMBER, "gold": "1/3"}),
-                ("Boolean", "No", choice("B", "Yes", "No")),
-                ("Boolean", "TRUE", choice("A", "True", "False")),
-                ("Multiple Choice", "(b)", choice("B", "neon", "iron")),
-            )
-        ),
-        *(
-            ("worked_solution", {"solution": solution}, payload)
-            for solution, payload in (
-                ("so \\boxed{\\frac{1}{2}}", {**NUMBER, "gold": "\\frac{1}{2}"}),
-                ("Answer: $x=3$", {**NUMBER, "gold": "x=3"}),
-                ("first 3 N. Hence the answer is 4 N.", {"kind": "quantity", "gold": "4 N"}),
-            )
-        ),
+        ("short_answer", {"answer": 142.0}, number("142")),
+        ("short_answer", {"answer": 7}, number("7")),
+        ("short_answer", {"answer": 0.5}, number("0.5")),
+        ("short_answer", {"answer": "$\\frac12$"}, number("\\frac12")),
+        ("short_answer", {"answer": ["$3$", "$-3$"]}, number("3, -3")),
+        ("short_answer", {"answer": "1", "tolerance": "1e-1"}, number("1", 0.1)),
+        ("short_answer", {"answer": "1", "tolerance": None}, number("1")),
+        ("short_answer", {"answer": "1", "tolerance": ""}, number("1")),
+        ("short_answer", {"answer": "1", "tolerance": "1e-2,5"}, number("1")),
+        ("typed_answer", {"type": "Integer", "answer": "42"}, quantity("42")),
+        ("typed_answer", {"type": "Float", "answer": "3.0e8 m/s"}, quantity("3.0e8 m/s")),
+        ("typed_answer", {"type": "Fraction", "answer": "1/3"}, number("1/3")),
+        ("typed_answer", {"type": "Boolean", "answer": "No"}, choice("B", "Yes", "No")),
+        ("typed_answer", {"type": "Boolean", "answer": "TRUE"}, choice("A", "True", "False")),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "(b)"}, choice("B", "neon", "iron")),
+        ("worked_solution", {"solution": "so \\boxed{\\frac{1}{2}}"}, number("\\frac{1}{2}")),
+        ("worked_solution", {"solution": "Answer: $x=3$"}, number("x=3")),
+        ("worked_solution", {"solution": "first 3 N. Hence the answer is 4 N."}, quantity("4 N")),
     ],
 )
 def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, payload):
@@ -97,33 +87,24 @@ def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, p
 @pytest.mark.parametrize(
     ("layout", "fields", "reason"),
     [
-        *(
-            ("short_answer", {"answer": answer}, "no answer")
-            for answer in ("", "  ", None, [], [""], ["3", ""])
-        ),
+        *(("short_answer", {"answer": one}, "no answer") for one in ("", "  ", None, [], [""], ["3", ""])),
         *(
             ("short_answer", {"prompt": prompt, "answer": "1"}, "no prompt")
             for prompt in ("", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5)
         ),
-        *(
-            ("typed_answer", {"type": kind, "answer": answer, "prompt": prompt}, reason)
-            for kind, answer, prompt, reason in (
-                ("Expression", "x+1", METAL, "answer type expression"),
-                ("Boolean", "maybe", METAL, "neither"),
-                ("Multiple Choice", "A", "none", "no options"),
-                ("Multiple Choice", "D", METAL, "not among"),
-                ("Multiple Choice", "Albert", METAL, "not among"),
-                ("Multiple Choice", "A", "A) one B) one", "the same"),
-            )
-        ),
-        *(
-            ("worked_solution", {"solution": solution}, "no short answer")
-            for solution in ("", "We integrate both sides.", "The answer is " + "long " * 30)
-        ),
-        *(
-            ("instructions", {"ids": ids, "arguments": arguments}, "arguments")
-            for ids, arguments in (([], []), (["a:b"], []), (None, None), (["a:b"], 5))
-        ),
+        ("typed_answer", {"type": "Expression", "answer": "x+1"}, "answer type expression"),
+        ("typed_answer", {"type": "Boolean", "answer": "maybe"}, "neither"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "none"}, "no options"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "D"}, "not among"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "Albert"}, "not among"),
+        ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "A) one B) one"}, "the same"),
+        ("worked_solution", {"solution": ""}, "no short answer"),
+        ("worked_solution", {"solution": "We integrate both sides."}, "no short answer"),
+        ("worked_solution", {"solution": "The answer is " + "long " * 30}, "no short answer"),
+        ("instructions", {"ids": [], "arguments": []}, "arguments"),
+        ("instructions", {"ids": ["a:b"], "arguments": []}, "arguments"),
+        ("instructions", {"ids": None, "arguments": None}, "arguments"),
+        ("instructions", {"ids": ["a:b"], "arguments": 5}, "arguments"),
     ],
 )
 def test_rows_that_cannot_be_judged_are_dropped(layout, fields, reason):
@@ -342,7 +323,6 @@ def test_an_argument_that_the_solution_changes_is_noted_as_it_was(run):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"solution": "    return values\n"},
         {"test": "def assertion(out, exp, atol): pass\ndef check(c):\n    assertion(c({5: 1}), [5], 0)\n"},
         {"solution": "    return nonsense\n"},
         {"entry": "absent"},
@@ -354,6 +334,8 @@ def test_an_argument_that_the_solution_changes_is_noted_as_it_was(run):
 def test_a_solution_that_fails_or_a_test_of_another_kind_costs_its_row(changes, run):
     with pytest.raises(Drop, match="cannot be opened"):
         asserts(run, **changes)
+    with pytest.raises(Drop, match="fails its own test"):
+        asserts(run, solution="    return values\n")
 
 
 def test_a_broken_sandbox_stops_the_preparation_instead_of_dropping_everything():

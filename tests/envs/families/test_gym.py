@@ -11,17 +11,17 @@ import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 from prorl.envs.extract import respond
-from prorl.envs.families.gym import HELD_OUT_9, PREFIX, ROWS, TRAINED_96, ReasoningGym
+from prorl.envs.families.gym import HELD_OUT_9, PREFIX, ROWS, ReasoningGym
 from prorl.envs.registry import TASKS, make_task
 
-WITH_LEVELS = tuple(name for name, row in ROWS.items() if row.steps)
+WITH_LEVELS = tuple(name for name, row in ROWS.items() if row.has_trained_levels)
 with_levels = pytest.mark.parametrize("name", WITH_LEVELS)
 
 
 def test_every_task_of_the_library_is_here_and_nine_are_only_measured():
-    assert {PREFIX + name for name in DATASETS} - {"rg_composite"} == {*TRAINED_96, *HELD_OUT_9}
-    assert (len(TRAINED_96), len(HELD_OUT_9), len(WITH_LEVELS)) == (96, 9, 14)
-    for name in (*TRAINED_96, *HELD_OUT_9):
+    assert {PREFIX + name for name in DATASETS} - {"rg_composite"} == set(ROWS)
+    assert (len(set(ROWS) - set(HELD_OUT_9)), len(HELD_OUT_9), len(WITH_LEVELS)) == (96, 9, 14)
+    for name in ROWS:
         task = TASKS[name](None if name in HELD_OUT_9 else {0: 1.0})
         assert task.splits == ({"ood"} if name in HELD_OUT_9 else {"train", "validation", "test"})
 

@@ -34,6 +34,7 @@ from prorl.envs.families.programs import (
 from prorl.envs.sandbox.jobs import CaseResult
 from prorl.envs.sandbox.sandbox import Sandbox
 from prorl.envs.verifiers.programs import NeedsSandbox
+from support.sandbox_tiers import server_pid
 
 LISTS, TASK = ListSynthesis(), OneLiner()
 LEVELS = TASK.all_levels
@@ -207,10 +208,10 @@ def test_an_answer_is_python_and_earns_its_share_of_the_tests(answer, score):
     ],
 )
 def test_an_answer_that_attacks_earns_nothing(sandbox, answer):
-    server = sandbox.server_pid
+    server = server_pid(sandbox)
     verdict = TASK.verify(TASK.problem(0, "validation"), respond("", answer))
     assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
-    assert sandbox.server_pid == server
+    assert server_pid(sandbox) == server
 
 
 def test_an_answer_is_run_once_and_a_failing_sandbox_is_an_error_that_is_tried_again():
@@ -243,28 +244,7 @@ def test_nothing_of_an_answer_is_run_in_this_process(monkeypatch):
     assert "ONE_LINER_RAN" not in os.environ
 
 
-ATOMS = (
-    "x",
-    "1",
-    "2",
-    "9",
-    "0",
-    "+",
-    "-",
-    "*",
-    "//",
-    "%",
-    "**",
-    "(",
-    ")",
-    " ",
-    "if",
-    "else",
-    "or",
-    "lambda",
-    ":",
-    "=",
-)
+ATOMS = (*"x1290+-*%() :=", "//", "**", "if", "else", "or", "lambda")
 
 
 @settings(max_examples=150)

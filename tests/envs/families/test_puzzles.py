@@ -61,15 +61,8 @@ def test_what_is_no_word_list(text):
 @pytest.mark.parametrize(
     ("answer", "score"),
     [
-        *(
-            ("DOG;COW", 1),
-            ("dog;cow", 2 / 3),
-            ("dog cow", 1 / 3),
-            ("cow dog", 0),
-            ("DOG", 0),
-            ("DOG;COW;COW", 0),
-        ),
-        ("DOG;UNICORN", 0),
+        *(("DOG;COW", 1), ("dog;cow", 2 / 3), ("dog cow", 1 / 3), ("cow dog", 0)),
+        *(("DOG", 0), ("DOG;COW;COW", 0), ("DOG;UNICORN", 0)),
     ],
 )
 def test_the_score_is_the_share_satisfied_by_an_answer_of_the_right_shape(answer, score):
@@ -117,10 +110,7 @@ def test_a_held_out_family_can_never_be_trained(task):
                 assert task.score(draft.payload, wrong) == 0
 
 
-BOARD, LINE = (
-    ((3, 4), ((0, 2), (1, 1)), (2, 1)),
-    ((1, 5), ((0, 0), (0, 1)), (0, 2)),
-)  # BOARD: `..@.|.o..|.x..`
+BOARD, LINE = ((3, 4), ((0, 2), (1, 1)), (2, 1)), ((1, 5), ((0, 0), (0, 1)), (0, 2))  # `..@.|.o..|.x..`
 
 
 @pytest.mark.parametrize(

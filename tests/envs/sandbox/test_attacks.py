@@ -17,24 +17,27 @@ import prorl
 from prorl.envs.sandbox.jobs import Job, Limits
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from support.arena import Arena
-from support.attacks import ATTACKS, PRELUDE
 from support.exhaustion import EXHAUSTION
 from support.normal_user import run_as_normal_user
 from support.processes import descendants
-from support.sandbox_tiers import TIERS
+from support.programs import programs
+from support.sandbox_tiers import TIERS, server_pid
 
 QUICK = Limits(seconds=0.2, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENT = replace(QUICK, seconds=30)  # for what ends earlier, however busy the machine is
 ENOUGH = Limits(seconds=10.0, memory_bytes=256 << 20, output_bytes=1 << 20)
 PATIENCE = 5.0  # seconds beyond the limit, on a busy machine
 FOREIGN_CALLS = ("32-bit calls", "x32 calls")
-HARMLESS_ALONE = [
+HARMLESS_ALONE = (
     "files of others",
     "environment",
     "program in memory",
     "pipes of the kernel",
     "raw machine code",
-]
+)
+TEXTS = programs("attacks.txt")
+PRELUDE = TEXTS["prelude"]["prelude"][0]
+ATTACKS = {name: PRELUDE + source for name, (source,) in TEXTS["attacks"].items()}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def sandbox(request, arena):
 
 def run(sandbox, arena, source, limits=ENOUGH):
     """The result of a script that attacks; fails if it left a trace outside or broke the sandbox."""
-    processes, server = descendants(os.getpid()), sandbox.server_pid
+    processes, server = descendants(os.getpid()), server_pid(sandbox)
     began = time.monotonic()
     (result,) = sandbox.run(Job(source=source, inputs=(json.dumps(arena.facts()),), limits=limits))
     assert time.monotonic() - began < limits.seconds + PATIENCE
@@ -63,13 +66,13 @@ def run(sandbox, arena, source, limits=ENOUGH):
     assert arena.secret not in f"{result.value}{result.note}"
     (healthy,) = sandbox.run(Job(source="print(6 * 7)", inputs=("",)))
     assert healthy.value == "42\n"
-    assert sandbox.server_pid == server
+    assert server_pid(sandbox) == server
     return result
 
 
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name not in FOREIGN_CALLS])
 def test_an_attack_is_refused(sandbox, arena, name):
-    result = run(sandbox, arena, PRELUDE + textwrap.dedent(ATTACKS[name]))
+    result = run(sandbox, arena, ATTACKS[name])
     assert result.status == "ok", result
     assert "BREACH" not in result.value
 
@@ -77,7 +80,7 @@ def test_an_attack_is_refused(sandbox, arena, name):
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="other processors have one table of system calls")
 @pytest.mark.parametrize("name", FOREIGN_CALLS)
 def test_a_call_by_another_table_is_the_end(sandbox, arena, name):
-    result = run(sandbox, arena, PRELUDE + textwrap.dedent(ATTACKS[name]))
+    result = run(sandbox, arena, ATTACKS[name])
     assert result.status == "runtime_error"
     assert "killed by signal" in result.note
 
@@ -130,7 +133,7 @@ def test_the_same_attack_works_without_a_sandbox(name):
     arena = Arena()
     try:
         bare = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", PRELUDE + textwrap.dedent(ATTACKS[name])],
+            [sys.executable, "-I", "-S", "-c", ATTACKS[name]],
             input=json.dumps({**arena.facts(), "home": str(arena.folder)}),
             capture_output=True,
             text=True,

@@ -5,10 +5,22 @@ import pytest
 from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.verifiers.programs import Tests as HiddenTests
 from prorl.envs.verifiers.programs import judge_program
-from support.cheats import FUNCTIONS, SCRIPTS
+from support.programs import programs
 
 LIMITS = Limits(seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 18)
 PATIENT = Limits(seconds=10.0)
+TEXTS = programs("cheats.txt")
+SCRIPTS = {name: source for name, (source,) in TEXTS["scripts"].items()}
+ALWAYS = {
+    base: TEXTS["always equal"]["class"][0].format(base=base)
+    for base in ("int", "list", "str", "dict", "float", "object")
+}
+FUNCTIONS = {
+    **{name: source for name, (source,) in TEXTS["functions"].items()},
+    **{f"{base} that equals everything": source for base, source in ALWAYS.items()},
+    "object that claims a class": f"{ALWAYS['object']}Always.__class__ = property(lambda self: list)",
+    "list of what equals everything": f"{ALWAYS['int']}def f(x): return [Always(), Always()]",
+}
 INPUTS = range(20, 26)
 FUNCTION_TESTS = HiddenTests(
     entry="f", inputs=tuple([x] for x in INPUTS), expected=tuple([2 * x + 1, x] for x in INPUTS)

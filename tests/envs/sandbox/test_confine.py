@@ -128,7 +128,7 @@ from prorl.envs.sandbox.inside import confine
 version = min(int(sys.argv[3]), confine.landlock_abi())
 confine.prctl(confine.SET_NO_NEW_PRIVS, 1)
 folder = os.open(sys.argv[2], os.O_PATH)
-confine.restrict(confine.ruleset(version, [folder]))
+confine.apply(confine.Confinement(rules=confine.ruleset(version, [folder]), filter=None, keep=()))
 def attempt(action):
     try:
         action()

@@ -14,6 +14,7 @@ from prorl.envs.verifiers.programs import Tests as HiddenTests
 from prorl.envs.verifiers.programs import judge_program
 from support.hostile_results import FUNCTIONS, SCRIPTS
 from support.parsing import cost
+from support.sandbox_tiers import server_pid
 
 LIMITS = Limits(seconds=2.0)
 PATIENT = Limits(seconds=20.0)
@@ -45,12 +46,12 @@ def opened():
     + [pytest.param(source, LINES, id=name) for name, source in SCRIPTS.items()],
 )
 def test_a_result_that_is_made_to_cost_is_wrong_and_bounded(opened, source, tests):
-    server = opened.server_pid
+    server = server_pid(opened)
     with cost() as own:
         began = time.monotonic()
         verdict = judge_program(opened.run, source, tests, LIMITS)
         assert time.monotonic() - began < LIMITS.seconds + 5
     assert own.parses < OWN_PARSES
     assert (verdict.status, verdict.score) == ("wrong", 0.0)
-    assert opened.server_pid == server
+    assert server_pid(opened) == server
     assert judge_program(opened.run, "def f(x): return x", CALLS, PATIENT).score == 1.0

@@ -17,7 +17,7 @@ from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.verifiers.programs import Tests as HiddenTests
 from prorl.envs.verifiers.programs import judge_program
 from support.processes import descendants, eventually, state
-from support.sandbox_tiers import TIERS
+from support.sandbox_tiers import TIERS, server_pid
 
 SUM = Job(source="print(1 + 1)", inputs=("",))
 OPENER = """
@@ -48,15 +48,15 @@ def tier(request):
 
 def test_a_killed_server_is_replaced_and_the_job_runs(tier):
     with Sandbox.open(Policy(tier=tier)) as sandbox:
-        before = sandbox.server_pid
+        before = server_pid(sandbox)
         kill(before)
         assert [result.value for result in sandbox.run(SUM)] == ["2\n"]
-        assert sandbox.server_pid != before
+        assert server_pid(sandbox) != before
 
 
 def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
     with Sandbox.open(Policy(tier=tier)) as sandbox:
-        kill(sandbox.server_pid)
+        kill(server_pid(sandbox))
         monkeypatch.setattr("prorl.envs.sandbox.sandbox.command", lambda tier, **_: ["/nonexistent/python"])
         (result,) = sandbox.run(SUM)
         assert result.status == "sandbox_error"
@@ -67,7 +67,7 @@ def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
 
 def test_a_server_that_hangs_is_replaced(monkeypatch):
     with Sandbox.open(Policy(tier="B")) as sandbox:
-        os.kill(sandbox.server_pid, signal.SIGSTOP)
+        os.kill(server_pid(sandbox), signal.SIGSTOP)
         monkeypatch.setattr("prorl.envs.sandbox.sandbox.GRACE_SECONDS", 0.5)
         job = Job(source="print(2)", inputs=("",), limits=Limits(seconds=1.0))
         assert [result.value for result in sandbox.run(job)] == ["2\n"]
@@ -78,7 +78,7 @@ def test_a_server_that_hangs_is_replaced(monkeypatch):
 def test_a_program_killed_from_outside_runs_once_more_and_is_never_wrong(tier, number, kills, status):
     tests = HiddenTests(entry=None, inputs=("",), expected=("2",))
     with Sandbox.open(Policy(tier=tier)) as sandbox:
-        server, deadline = sandbox.server_pid, time.monotonic() + 20
+        server, deadline = server_pid(sandbox), time.monotonic() + 20
         servers = descendants(server)
 
         def kill_programs():
@@ -101,7 +101,7 @@ def test_a_program_killed_from_outside_runs_once_more_and_is_never_wrong(tier, n
 def test_time_in_which_sandbox_and_program_are_stopped_does_not_count(tier):
     """The limit is less than they are stopped for, and the program needs a little on either side."""
     with Sandbox.open(Policy(tier=tier)) as sandbox:
-        server = sandbox.server_pid
+        server = server_pid(sandbox)
         servers = {server, *descendants(server)}
 
         def freeze():

@@ -11,22 +11,19 @@ from prorl.envs.verifiers.choice import choice_of, shuffled
 OPTIONS = ["2 m/s", "4 m/s", "All of them", r"$\frac{1}{2}$"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    ["B", "b", "(B)", "( b )", "B.", "B)", "B:", r"\text{B}", r"\textbf{(B)}", "**B**", "$B$", "B. 4 m/s", "B) 4 m/s",
-     "[B]", "[b] 4 m/s",
-     "(B) 4 m/s", "B: 4  m/s", r"\mathrm{B.\ 4\,m/s}", "Answer: B", "The correct answer is (B)", "Option B", "4 m/s",
-     r"4\ \text{m/s}"],
-)  # fmt: skip
+@pytest.mark.parametrize("answer", [
+    "B", "b", "(B)", "( b )", "B.", "B)", "B:", r"\text{B}", r"\textbf{(B)}", "**B**", "$B$", "B. 4 m/s", "B) 4 m/s",
+    "[B]", "[b] 4 m/s", "(B) 4 m/s", "B: 4  m/s", r"\mathrm{B.\ 4\,m/s}", "Answer: B", "The correct answer is (B)",
+    "Option B", "4 m/s", r"4\ \text{m/s}",
+])  # fmt: skip
 def test_ways_to_name_the_second_option(answer):
     assert choice_of(answer, OPTIONS) == "B"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    ["", " ", "E", "Z", "(E)", "A B", "A, B", "A and B", "A or B", "AB", "B or C", "(A)(B)", "B. 2 m/s", "B not A",
-     "A car", "m/s", "4", "42", "none", "А", "B" * 3000, "5. B", "\\"],
-)  # fmt: skip
+@pytest.mark.parametrize("answer", [
+    "", " ", "E", "Z", "(E)", "A B", "A, B", "A and B", "A or B", "AB", "B or C", "(A)(B)", "B. 2 m/s", "B not A",
+    "A car", "m/s", "4", "42", "none", "А", "B" * 3000, "5. B", "\\",
+])  # fmt: skip
 def test_what_names_no_option(answer):
     assert choice_of(answer, OPTIONS) is None
 

@@ -12,21 +12,18 @@ from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.verifiers.programs import Tests as HiddenTests
 from prorl.envs.verifiers.programs import judge_program, same_output, same_value
 from support import plain_python
-from support.contest_idioms import CALLS, FORBIDDEN, SCRIPTS, WRONG_CALLS, WRONG_SCRIPTS
+from support.programs import programs
 from support.sandbox_tiers import TIERS
 
 TOLERANCE = 1e-6
 LIMITS = Limits(seconds=20, memory_bytes=1 << 30)
 IMPATIENT = Limits(seconds=0.5)
+TEXTS = programs("contest_idioms.txt")
+FORBIDDEN = TEXTS["forbidden scripts"]  # right in plain Python alone, each with its row in docs/sandbox.md
 TABLE = [
-    pytest.param(source, entry, given, expected, right, id=f"{kind} {name}")
-    for kind, entry, right, rows in (
-        ("script", None, True, SCRIPTS),
-        ("script", None, False, WRONG_SCRIPTS),
-        ("call", "f", True, CALLS),
-        ("call", "f", False, WRONG_CALLS),
-    )
-    for name, (source, given, expected) in rows.items()
+    pytest.param(source, entry, given, expected, not kind.startswith("wrong"), id=f"{kind} {name}")
+    for kind, entry in (("scripts", None), ("wrong scripts", None), ("calls", "f"), ("wrong calls", "f"))
+    for name, (source, given, expected) in TEXTS[kind].items()
 ]
 
 
@@ -55,9 +52,8 @@ def spoiled(expected):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """What plain CPython makes of every program of the tables: (output, errors)."""
-    rows = [*SCRIPTS.values(), *WRONG_SCRIPTS.values(), *FORBIDDEN.values()]
-    jobs = [(source, None, given) for source, given, *_ in rows]
-    jobs += [(source, "f", given) for source, given, _ in (*CALLS.values(), *WRONG_CALLS.values())]
+    jobs = [param.values[:3] for param in TABLE]
+    jobs += [(source, None, given) for source, given, *_ in FORBIDDEN.values()]
     done = subprocess.run(
         [sys.executable, "-E", plain_python.__file__, str(tmp_path_factory.mktemp("plain"))],
         input=json.dumps(jobs),

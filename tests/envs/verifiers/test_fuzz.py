@@ -25,29 +25,21 @@ GOLDS = ["42", r"\frac{3}{4}", r"x^2+\sqrt{2}", "(1, 2)", r"(-\infty,1)\cup(2,\i
          r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"5\text{ cm}", "50%", "Tuesday", r"\lfloor x\rfloor"]  # fmt: skip
 OPTIONS = ["2 m/s", "4 m/s", "All of them", r"$\frac{1}{2}$"]
 
-RULES = tuple(
-    Instruction(id=name, kwargs=kwargs)
-    for name, kwargs in (
-        ("keywords:frequency", {"keyword": "rain", "frequency": 2, "relation": "at least"}),
-        ("detectable_format:json_format", {}),
-        ("language:response_language", {"language": "de"}),
-        ("punctuation:no_comma", {}),
-        ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "less than"}),
-    )
-)
+RULES = tuple(Instruction(id=name, kwargs=kwargs) for name, kwargs in (
+    ("keywords:frequency", {"keyword": "rain", "frequency": 2, "relation": "at least"}),
+    ("detectable_format:json_format", {}), ("language:response_language", {"language": "de"}),
+    ("punctuation:no_comma", {}),
+    ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "less than"}),
+))  # fmt: skip
 VERIFIERS = {
     "math": lambda answer: max(math_equal(answer, gold) for gold in GOLDS),
-    "math, evaluated": lambda answer: max(
-        math_equal(answer, gold, allow_unevaluated=False) for gold in GOLDS
-    ),
+    "math, evaluated": lambda answer: max(math_equal(answer, gold, allow_unevaluated=False) for gold in GOLDS),
     "math, gold": gold_verifies,
     "choice": lambda answer: choice_of(answer, OPTIONS) == "B",
-    "quantity": lambda answer: max(
-        quantity_equal(answer, gold) for gold in ("12 m/s", "25 °C", "3.5", "50 %")
-    ),
+    "quantity": lambda answer: max(quantity_equal(answer, gold) for gold in ("12 m/s", "25 °C", "3.5", "50 %")),
     "instructions": lambda answer: verify_instructions(RULES, answer).score,
     "program": lambda answer: same_output(answer, "12\n3.5 0.25\n", 1e-6),
-}
+}  # fmt: skip
 MOST_SECONDS = 2.0
 
 CODE = [
@@ -77,11 +69,8 @@ def mutated(rng):
         start = rng.randrange(len(text) + 1)
         end = min(len(text), start + rng.randrange(6))
         other = rng.choice(SEEDS)
-        text = (
-            text[:start]
-            + rng.choice(["", text[start:end] * 2, rng.choice(PIECES), other[: rng.randrange(9)]])
-            + text[end:]
-        )
+        piece = rng.choice(["", text[start:end] * 2, rng.choice(PIECES), other[: rng.randrange(9)]])
+        text = text[:start] + piece + text[end:]
     return text
 
 
@@ -193,9 +182,7 @@ def test_the_watch_sees_code_that_runs(code):
     assert len({event for event, _ in seen}) >= 1
 
 
-@pytest.mark.parametrize(
-    "count", [pytest.param(300, id="some"), pytest.param(10_000, marks=pytest.mark.slow, id="many")]
-)
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)], ids=["some", "many"])
 @pytest.mark.parametrize("name", VERIFIERS)
 def test_no_answer_runs_code(name, count):
     rng = Random(f"{name} {count}")

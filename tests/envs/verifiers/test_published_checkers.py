@@ -61,24 +61,16 @@ def test_verdicts_are_those_of_the_packages_own_harness():
 
 
 @needs_checkers
-@pytest.mark.parametrize(
-    ("name", "kwargs", "response", "followed"),
-    [
-        ("count:keywords_multiple", KEYWORDS, "q bb bb ccc ccc ccc " + "dd " * 5 + "ee " * 7, True),
-        ("count:keywords_multiple", KEYWORDS, "q bb bb ccc ccc ccc " + "dd " * 5 + "ee " * 6 + "weed", True),
-        ("words:words_position", {"keyword": "old"}, "An old tale is an old one", True),
-        ("words:words_position", {"keyword": "old"}, "An old tale is an old one.", False),
-        (
-            "repeat:repeat_span",
-            {"prompt_to_repeat": "a b c d", "n_start": 1, "n_end": 3},
-            "b c",
-            True,
-        ),
-        ("words:repeats", {"small_n": 1}, "don't dont", False),
-        ("sentence:alliteration_increment", {}, "Plain words. Big bad wolf.", True),
-        ("ratio:stop_words", {"percentage": 10}, "Rivers carve deep valleys", True),
-    ],
-)
+@pytest.mark.parametrize(("name", "kwargs", "response", "followed"), [
+    ("count:keywords_multiple", KEYWORDS, "q bb bb ccc ccc ccc " + "dd " * 5 + "ee " * 7, True),
+    ("count:keywords_multiple", KEYWORDS, "q bb bb ccc ccc ccc " + "dd " * 5 + "ee " * 6 + "weed", True),
+    ("words:words_position", {"keyword": "old"}, "An old tale is an old one", True),
+    ("words:words_position", {"keyword": "old"}, "An old tale is an old one.", False),
+    ("repeat:repeat_span", {"prompt_to_repeat": "a b c d", "n_start": 1, "n_end": 3}, "b c", True),
+    ("words:repeats", {"small_n": 1}, "don't dont", False),
+    ("sentence:alliteration_increment", {}, "Plain words. Big bad wolf.", True),
+    ("ratio:stop_words", {"percentage": 10}, "Rivers carve deep valleys", True),
+])  # fmt: skip
 def test_ifbench_counts_what_the_paper_counts(name, kwargs, response, followed):
     """The sign after a word is a word, the end of a span is left out, a keyword may lie within a word."""
     assert (graded(name, kwargs, response, "ifbench").score == 1) == followed
@@ -89,15 +81,12 @@ def test_ifbench_counts_what_the_paper_counts(name, kwargs, response, followed):
 
 
 @needs_checkers
-@pytest.mark.parametrize(
-    ("name", "kwargs", "response"),
-    [
-        ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "*one\n*two"),
-        ("detectable_content:number_placeholders", {"num_placeholders": 1}, "Dear [],"),
-        ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.P.S. Bring a coat."),
-        ("punctuation:no_comma", {}, "Yes"),
-    ],
-)
+@pytest.mark.parametrize(("name", "kwargs", "response"), [
+    ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "*one\n*two"),
+    ("detectable_content:number_placeholders", {"num_placeholders": 1}, "Dear [],"),
+    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.P.S. Bring a coat."),
+    ("punctuation:no_comma", {}, "Yes"),
+])  # fmt: skip
 def test_what_training_refuses_counts_where_the_published_checker_counts_it(name, kwargs, response):
     assert graded(name, kwargs, response).score == 1
     assert not follows_in_training(name, kwargs, response)

@@ -17,7 +17,7 @@ def test_planted_new_and_lost_problems_are_found():
     assert [move.fate for move in moves] == ["new", "lost", "both", "neither", "new"]
     assert [move.sure for move in moves] == [True, True, False, False, False], "one response may be luck"
     assert moves[-1].chance == (0.5, 0.5)
-    found = boundary("t", moves)
+    found = boundary(moves)
     assert (found.both, found.new, found.lost, found.neither, found.problems) == (1, 2, 1, 1, 5)
     assert (found.sure_new, found.sure_lost) == (1, 1)
 
@@ -34,7 +34,7 @@ def test_what_chance_would_give_is_what_two_measurements_of_one_model_give():
     rng = np.random.default_rng(1)
     skill = rng.beta(0.1, 4, size=3000)
     first, second = (results(map(int, rng.binomial(N, skill)), N) for _ in range(2))
-    found = boundary("same", paired(first, second))
+    found = boundary(paired(first, second))
     assert found.new > 100
     assert found.chance_new == pytest.approx(found.new, rel=0.15)
     assert found.chance_lost == pytest.approx(found.lost, rel=0.15)

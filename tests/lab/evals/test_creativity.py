@@ -19,7 +19,6 @@ from prorl.lab.evals import creativity
 from prorl.lab.evals.creativity import (
     DEPTH,
     Corpus,
-    CorpusError,
     Estimate,
     Lengths,
     compare_creativity,
@@ -32,7 +31,7 @@ from prorl.lab.evals.creativity import (
     write_creativity,
 )
 from prorl.lab.evals.evaluation_store import Evaluation
-from prorl.rollout.validation import ProblemResult
+from prorl.lab.evals.problems import ProblemResult
 from support.evaluations import evaluation as evaluation_of
 from support.evaluations import kept, result
 
@@ -110,13 +109,13 @@ def test_a_folder_gives_the_documents_of_all_its_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.txt", "München".encode("latin-1"), r"'utf-8' codec .* write \.txt in UTF-8"),
-        ("a.jsonl", b'{"text": "fine"}\n{"text": 3}\n', r"line 2\): .* with a field `text`"),
-        ("a.jsonl", b"[]\n", "line 1"),
-        ("a.jsonl", b'{"text": "cut', "line 1"),
-        ("a.parquet", b"PAR1 no", "a.parquet cannot be read"),
-        ("a.parquet", {"content": ["x"], "id": [1]}, "it has the columns content, id"),
-        ("a.parquet", {"text": [["x"]]}, "a.parquet cannot be read"),
+        ("a.txt", "München".encode("latin-1"), r"cannot read .*a\.txt \('utf-8' codec .* write it in UTF-8"),
+        ("a.jsonl", b'{"text": "fine"}\n{"text": 3}\n', r"row 2 of .*a\.jsonl has no field `text`"),
+        ("a.jsonl", b"[]\n", "row 1 of"),
+        ("a.jsonl", b'{"text": "cut', "row 1 of"),
+        ("a.parquet", b"PAR1 no", r"cannot read .*a\.parquet"),
+        ("a.parquet", {"content": ["x"], "id": [1]}, r"row 1 of .*a\.parquet has no field `text`"),
+        ("a.parquet", {"text": [["x"]]}, r"row 1 of .*a\.parquet has no field `text`"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_said_in_a_sentence(tmp_path, name, content, sentence):
@@ -124,14 +123,14 @@ def test_a_file_that_cannot_be_used_is_said_in_a_sentence(tmp_path, name, conten
         parquet.write_table(pyarrow.table(content), tmp_path / name)
     else:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(CorpusError, match=sentence):
+    with pytest.raises(ProrlError, match=sentence):
         list(corpus_of_files([tmp_path / name]).documents())
 
 
 @pytest.mark.parametrize("name", [".", "missing.txt", "a.doc"])
 def test_a_path_without_a_corpus_is_said_in_a_sentence(tmp_path, name):
     (tmp_path / "a.doc").touch()
-    with pytest.raises(CorpusError, match=r"there is no corpus .* in \.txt, \.jsonl, \.parquet, or a folder"):
+    with pytest.raises(ProrlError, match=r"there is no corpus .* in \.txt, \.jsonl, \.parquet, or a folder"):
         corpus_of_files([tmp_path / name])
 
 
@@ -181,7 +180,7 @@ def test_documents_and_words_are_counted_and_there_must_be_some():
     found = longest_matches(["one"], corpus_of(["one two, three", "", "one"]))
     assert (found.documents, found.words) == (3, 5)
     for documents in ([], [""], [" ", "\n"]):
-        with pytest.raises(CorpusError, match="no words"):
+        with pytest.raises(ProrlError, match="no words"):
             matches(documents, ["one"])
 
 
@@ -211,15 +210,6 @@ def test_uniqueness_and_index_are_what_their_definitions_say(documents, text, le
     assert uniqueness(found, length) == pytest.approx(by_definition(documents, text, length))
     expected = sum(by_definition(documents, text, length) for length in (2, 3, 4))
     assert creativity_index(found, FEW) == pytest.approx(expected)
-
-
-def test_a_worked_example():
-    corpus = ["the cat sat on the mat"]
-    matches = matches_of(corpus, "A dog sat on the mat, the cat!")
-    assert matches.tolist() == [0, 0, 4, 3, 2, 1, 0, 2, 1, 0]
-    assert uniqueness(matches, 2) == pytest.approx(4 / 10)  # "sat on the mat" and "the cat" are found
-    assert uniqueness(matches, 4) == pytest.approx(6 / 10)
-    assert uniqueness(matches, 5) == 1
 
 
 def test_the_index_is_between_0_and_the_number_of_lengths():

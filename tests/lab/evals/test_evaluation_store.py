@@ -16,12 +16,13 @@ from prorl.lab.evals.evaluation_store import (
     model_file,
     models,
     outsider,
+    questions,
     read_evaluation,
     slug,
     step_name,
     write_evaluation,
 )
-from prorl.rollout.validation import Kept, Vote, questions
+from prorl.lab.evals.problems import Kept, Vote
 from prorl.types import Sampling
 from support.evaluations import evaluation, result
 

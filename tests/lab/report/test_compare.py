@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from prorl.lab.report.compare import Compared, comparison
+from prorl.lab.report.compare import comparison
 from prorl.lab.report.curves import repetitions, t_interval
 from prorl.lab.results import Pair, gains
 from prorl.lab.tables import Number, Several
@@ -13,8 +13,7 @@ from support.stories import evaluation, history, recipe, result, story
 
 
 def tables(*stories, found=()):
-    runs = [Compared(name=str(at), run=one, gains=found if at == 0 else ()) for at, one in enumerate(stories)]
-    return comparison(runs)
+    return comparison(stories, [found, *[()] * (len(stories) - 1)])
 
 
 def compared(*stories, found=()):
@@ -131,6 +130,13 @@ def test_evaluations_are_the_means_over_domains():
     assert table["m: held-out problems", "pass@1, gain"] == (0.25, None)
     cell = next(one for one in tables(*runs, found=gains(pair)) if one.title.startswith("m: ")).rows[3][1]
     assert (cell.low, cell.high) == (0.25, 0.25)
+
+
+def test_runs_of_one_name_are_told_apart():
+    first, other = story(steps=7), story()
+    (table, *_) = tables(first, other)
+    assert table.columns == ("", str(first.folder), str(other.folder))
+    assert tables(first)[0].columns == ("", "nano")
 
 
 def test_a_run_that_has_not_begun_has_blanks():

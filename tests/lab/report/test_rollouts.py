@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.lab.evals.comparison import paired
+from prorl.lab.evals.problems import Kept
 from prorl.lab.report.page import LONGEST
 from prorl.lab.report.rollouts import EARLIER, LATEST, LINES, along, in_turn, rollout_section, solvable_html
-from prorl.rollout.validation import Kept
 from support.evaluations import result
 
 HOSTILE = "</pre></script><img src=x onerror=alert(1)>\ud800"

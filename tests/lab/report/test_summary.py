@@ -97,15 +97,15 @@ def test_a_evaluation_says_whether_it_worked_with_its_doubt(tmp_path):
         problems = results([0, solved] * 20, 8)
         write_evaluation(shelf / f"{model}.parquet", evaluation(model, problems, step=step))
 
-    assert "prorl eval run" in measured(tmp_path / "run")
+    assert "prorl eval run" in measured(tmp_path / "run").html
     keep("base", 0, 2)
     keep("step_000010", 10, 2)
-    assert "which may be chance" in measured(tmp_path / "run")
+    assert "which may be chance" in measured(tmp_path / "run").html
     keep("step_000020", 20, 6)
     whole = "Of 40 held-out problems the policy of step 20 solves 37.5% at the first try and its base 12.5%: +25.0"
-    assert whole in measured(tmp_path / "run")
+    assert whole in measured(tmp_path / "run").html
     (shelf / "step_000020.parquet").write_bytes(b"damaged")
-    assert "cannot be read" in measured(tmp_path / "run")
+    assert "cannot be read" in measured(tmp_path / "run").html
 
 
 # -- references

@@ -135,7 +135,7 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
         DataError: the data is out of reach or unreadable, or lacks a column.
     """
     local = request.path is not None and not Path(request.path).is_dir()
-    raw = _file_rows(Path(request.path or "")) if local else _published_rows(source, request)
+    raw = file_rows(Path(request.path or "")) if local else _published_rows(source, request)
     head = list(islice(raw, PEEK))
     found = {column for row in head if not isinstance(row, Drop) for column in row}
     columns = match_columns(source, request, found)
@@ -230,7 +230,8 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
         ) from error
 
 
-def _file_rows(path: Path) -> Iterator[Row | Drop]:
+def file_rows(path: Path) -> Iterator[Row | Drop]:
+    """The rows of a Parquet, JSON, JSONL or CSV file; a `DataError` where it cannot be read."""
     local_files(path)
     readers = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows, ".csv": _csv_rows}
     if path.suffix not in readers:

@@ -30,19 +30,17 @@ from prorl.envs.datasets.catalogue import (
     resolve,
 )
 from prorl.envs.datasets.convert import Prepared, convert
-from prorl.envs.datasets.store import DatasetTask, file_of, write_rows
-from prorl.envs.files import sha256, write_atomic
+from prorl.envs.datasets.store import DatasetTask, file_of, read_about, write_rows
+from prorl.envs.files import sha256
 from prorl.envs.grading import check_gold
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
 from prorl.envs.verifiers.published_checkers import require_installed
 
-MANIFEST = "manifest.json"
 BUCKETS: Mapping[int, Split] = {0: "validation", 1: "test"}  # of 20, 5 % each; the others are trained on
 PROGRESS_EVERY = 500  # rows
 EXAMPLE_CHARS = 160  # of a dropped row
-COUNTED = ("rows", "kept", "dropped", "examples")  # of a report, kept in the manifest
 OVERLAP_WORDS = 13  # a passage, as GPT-3's and most later decontaminations have it
 SHARED_BY = 4  # evaluation questions that may share a passage before it counts as boilerplate
 
@@ -56,12 +54,14 @@ class SourceReport:
     name: str
     use: Literal["train", "evaluation"]
     redone: bool = True  # False: it was prepared before and nothing has changed
-    rows: int = 0  # read
     kept: Counter[Split] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)  # reason → rows
-    examples: dict[str, str] = field(
-        default_factory=dict
-    )  # reason → number and beginning of the first such row
+    examples: dict[str, str] = field(default_factory=dict)  # reason → number and beginning of the first row
+
+    @property
+    def rows(self) -> int:
+        """How many were read."""
+        return self.kept.total() + self.dropped.total()
 
 
 def prepare(
@@ -89,19 +89,14 @@ def prepare(
         source, path = sources[request.name], file_of(folder, request.name)
         training = source.use == "train"
         fingerprint = _fingerprint(source, request, [str(OVERLAP_WORDS), *beside] if training else [])
-        report = _up_to_date(folder, source, fingerprint)
+        report = _up_to_date(path, source, fingerprint)
         if report is None:
+            path.unlink(missing_ok=True)  # what cannot be redone is gone, rather than stale
             report = SourceReport(name=source.name, use=source.use)
+            about = {"domain": source.domain, "asked": _asked(source, request), "fingerprint": fingerprint}
+            counts = {"kept": report.kept, "dropped": report.dropped, "examples": report.examples}
             rows = _usable_rows(source, request, run, passages, progress, report)
-            _store(folder, source, rows, report)
-            counts = {name: getattr(report, name) for name in COUNTED}
-            entry = {
-                "asked": _asked(source, request),
-                "fingerprint": fingerprint,
-                "sha256": sha256(path),
-                **counts,
-            }
-            _write_manifest(folder, {**read_manifest(folder), source.name: entry})
+            write_rows(path, rows, about | counts)
         reports[source.name] = report
         if not training:
             beside.append(sha256(path))
@@ -182,7 +177,6 @@ def _usable_rows(
     """The usable rows of one source as the file holds them, counted in `report` while they pass."""
     seen: set[bytes] = set()
     for number, cells in read(source, request):
-        report.rows += 1
         if report.rows % PROGRESS_EVERY == 0:
             progress(source.name, report.rows)
         try:
@@ -212,52 +206,27 @@ def _usable_rows(
             "solution": json.dumps(asdict(known)) if known else None,
         }
     progress(source.name, report.rows)
+    if not report.kept:
+        reasons = ", ".join(f"{reason} ({times})" for reason, times in report.dropped.most_common(3))
+        first = next((f"; {example}" for example in report.examples.values()), "")
+        raise DataError(
+            f"{source.name}: none of its {report.rows} rows can be used: {reasons or 'it is empty'}{first}"
+        )
 
 
-def _store(
-    folder: Path, source: Source, rows: Iterator[Mapping[str, str | None]], report: SourceReport
-) -> None:
-    """Write the rows; what could not be redone is gone, rather than stale."""
-    path = file_of(folder, source.name)
-    try:
-        if not write_rows(path, source.domain, rows):
-            reasons = ", ".join(f"{reason} ({times})" for reason, times in report.dropped.most_common(3))
-            first = next((f"; {example}" for example in report.examples.values()), "")
-            raise DataError(
-                f"{source.name}: none of its {report.rows} rows can be used: {reasons or 'it is empty'}{first}"
-            )
-    except BaseException:
-        manifest = read_manifest(folder)
-        if manifest.pop(source.name, None) is not None:
-            _write_manifest(folder, manifest)
-        path.unlink(missing_ok=True)
-        raise
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What is known of the prepared sources, by name; empty where nothing was prepared, or not readably."""
-    try:
-        sources = json.loads((folder / MANIFEST).read_bytes())["sources"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return dict(sources) if isinstance(sources, dict) else {}
-
-
-def _write_manifest(folder: Path, sources: Mapping[str, Any]) -> None:
-    write_atomic(folder / MANIFEST, json.dumps({"sources": sources}, indent=1, sort_keys=True) + "\n")
-
-
-def _up_to_date(folder: Path, source: Source, fingerprint: str) -> SourceReport | None:
-    entry, path = read_manifest(folder).get(source.name), file_of(folder, source.name)
-    if (
-        entry is None
-        or entry["fingerprint"] != fingerprint
-        or not path.exists()
-        or sha256(path) != entry["sha256"]
-    ):
+def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | None:
+    about = read_about(path, whole=True)
+    if about.get("fingerprint") != fingerprint:
         return None
-    counts = {name: entry[name] for name in COUNTED}
-    return SourceReport(name=source.name, use=source.use, redone=False, **counts)
+    kept, dropped = Counter(about["kept"]), Counter(about["dropped"])
+    return SourceReport(
+        name=source.name,
+        use=source.use,
+        redone=False,
+        kept=kept,
+        dropped=dropped,
+        examples=about["examples"],
+    )
 
 
 def _fingerprint(source: Source, request: SourceRequest, beside: Sequence[str]) -> str:
@@ -297,5 +266,4 @@ def _beginning(text: str) -> str:
 
 
 def _is_prepared(source: Source, request: SourceRequest, folder: Path) -> bool:
-    entry = read_manifest(folder).get(source.name, {})
-    return entry.get("asked") == _asked(source, request) and file_of(folder, source.name).exists()
+    return read_about(file_of(folder, source.name)).get("asked") == _asked(source, request)

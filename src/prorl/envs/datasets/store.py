@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 ROWS_PER_GROUP = 64  # what one look-up of a payload decodes
-DOMAIN = b"prorl.domain"  # key of the file's own metadata
+ABOUT = b"prorl.about"  # key of the file's own metadata
 COLUMNS = ("key", "split", "question", "prompt", "payload", "solution")
 
 
@@ -33,20 +33,37 @@ def file_of(folder: Path, name: str) -> Path:
     return folder / f"{name}.parquet"
 
 
-def write_rows(path: Path, domain: str, rows: Iterable[Mapping[str, str | None]]) -> int:
-    """Write rows (a cell for each of `COLUMNS`) as they come; how many. `path` appears when all are on disk."""
+def write_rows(path: Path, rows: Iterable[Mapping[str, str | None]], about: Mapping[str, Any]) -> None:
+    """Write rows (a cell for each of `COLUMNS`) as they come, and `about` them what it holds once all have come.
+
+    `path` appears when all of it is on disk.
+    """
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
-    columns = [(name, pyarrow.string()) for name in COLUMNS]
-    schema = pyarrow.schema(columns, metadata={DOMAIN: domain.encode()})
-    count = 0
-    with replacing(path) as temporary, ParquetWriter(temporary, schema, compression="zstd") as file:
+    schema = pyarrow.schema([(name, pyarrow.string()) for name in COLUMNS])
+    options = {"compression": "zstd", "write_page_checksum": True}
+    with replacing(path) as temporary, ParquetWriter(temporary, schema, **options) as file:
         stream = iter(rows)
         while group := list(islice(stream, ROWS_PER_GROUP)):
             file.write_table(pyarrow.Table.from_pylist(group, schema=schema))
-            count += len(group)
-    return count
+        file.add_key_value_metadata({ABOUT: json.dumps(about)})
+
+
+def read_about(path: Path, *, whole: bool = False) -> dict[str, Any]:
+    """What `write_rows` stored about the rows of a file; empty where there is no such file.
+
+    `whole`: also where a page of it does not have the content that was written.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path, page_checksum_verification=True) as file:
+            for _ in file.iter_batches() if whole else ():
+                pass
+            return dict(json.loads(file.metadata.metadata[ABOUT]))
+    except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are these, too
+        return {}
 
 
 class DatasetTask:
@@ -71,7 +88,7 @@ class DatasetTask:
     @cached_property
     def domain(self) -> str:
         """The domain it is averaged into."""
-        return str(self._file.schema_arrow.metadata[DOMAIN].decode())
+        return str(json.loads(self._file.metadata.metadata[ABOUT])["domain"])
 
     @property
     def splits(self) -> frozenset[Split]:

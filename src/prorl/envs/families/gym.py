@@ -1,8 +1,8 @@
 """The tasks of the reasoning-gym library (0.1.25): one row each, all data sets but the compositions of others.
 
 Level 0 is the library's default configuration, as in ProRL. Fourteen rows have trained levels of their own besides,
-with short questions and a working; of those level 0 must be asked for, and their last level is a larger size, out of
-domain, whose questions no other level can draw. ProRL trained on the 96 tasks that the library had in its first days;
+with short questions; of those level 0 must be asked for, and their last level is a larger size, out of domain, whose
+questions no other level can draw. ProRL trained on the 96 tasks that the library had in its first days;
 nine came later and are held out here, as three of them are in the paper.
 
 Four things of the library are kept out:
@@ -16,7 +16,6 @@ The library takes seconds to import, so that happens at the first problem or ver
 
 from __future__ import annotations
 
-import decimal
 import io
 import random
 import re
@@ -25,7 +24,8 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from decimal import Context, localcontext
 from math import gcd
 from pathlib import Path
 from random import Random
@@ -44,23 +44,23 @@ MIN_PARTIAL, MAX_PARTIAL = 0.1, 0.9  # the library's sums of partial credit can 
 MAX_UNUSABLE = 1000  # items in a row
 
 _LEVELS = tomllib.loads(Path(__file__).with_name("gym_levels.toml").read_text(encoding="utf-8"))
-_HELD_OUT = (
-    *("puzzle24", "modulo_grid", "game_of_life_halting", "acre", "boxnet", "survo", "kakurasu", "coin_flip"),
-    "path_star",
-)
+_NEW = "puzzle24", "modulo_grid", "game_of_life_halting", "acre", "boxnet", "survo", "kakurasu", "coin_flip"
+HELD_OUT_9 = tuple(PREFIX + name for name in (*_NEW, "path_star"))
+"""The tasks that are only measured: the library had not them yet when ProRL trained on the other 96."""
 
 
 def _answer(entry: Entry) -> str | None:
     return None if entry["answer"] is None else str(entry["answer"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """A dataset of the library, and how its answers are judged."""
 
     name: str
-    domain: str = "logic"
     scorer: Scorer | None = None  # None: the library's own
+    _: KW_ONLY
+    domain: str = "logic"
     fields: str = ""  # metadata that the scorer reads, separated by spaces
     partial: bool = False  # whether a score below 1 means partly right
     form: str | None = None  # what an answer must look like before the library's scorer sees it
@@ -70,12 +70,17 @@ class Row:
     size: int = sys.maxsize  # what the dataset is created with
     item_bits: int = 63  # item numbers that the dataset can take
     careless: bool = False  # whether drawing an item has effects outside the dataset
-    steps: Callable[[Entry], str] | None = None  # the working at trained levels from 1; None: none is trained
+    steps: Callable[[Entry], str] = lambda entry: ""  # the working at levels from 1
 
     @property
     def levels(self) -> Mapping[int, Mapping[str, Any]]:
         """The configurations besides level 0, by level."""
         return {int(level): config for level, config in _LEVELS.get(self.name, {}).items()}
+
+    @property
+    def has_trained_levels(self) -> bool:
+        """Whether levels besides 0 can be trained: those that count from 1, not the sizes of graph colouring."""
+        return 1 in self.levels
 
 
 class ReasoningGym(ProceduralTask):
@@ -84,11 +89,11 @@ class ReasoningGym(ProceduralTask):
     def __init__(self, row: Row, weights: Mapping[int, float] | None = None) -> None:
         self.row = row
         self.name, self.domain = PREFIX + row.name, row.domain
-        if row.steps is None:
-            self.levels, self.ood_levels = ((), (DEFAULTS,)) if row.name in _HELD_OUT else ((DEFAULTS,), ())
-        else:
+        if row.has_trained_levels:
             *trained, last = row.levels
             self.levels, self.ood_levels = (DEFAULTS, *trained), (last,)
+        else:
+            self.levels, self.ood_levels = ((), (DEFAULTS,)) if self.name in HELD_OUT_9 else ((DEFAULTS,), ())
         drawn = [level for level in self.levels if level != DEFAULTS] or self.levels
         super().__init__(weights or dict.fromkeys(drawn, 1.0))
         self._datasets: dict[int, Any] = {}
@@ -121,17 +126,14 @@ class ReasoningGym(ProceduralTask):
                 break
         else:
             raise ValueError(f"task {self.name}: {MAX_UNUSABLE} items in a row are unusable")
-        steps = self.row.steps(entry) if self.row.steps is not None and level != DEFAULTS else ""
+        steps = self.row.steps(entry) if level != DEFAULTS else ""
         known = None if solution is None else Solution(steps=steps, answer=solution)
         return Draft(prompt=entry["question"].strip(), payload=(level, kept), solution=known)
 
     def score(self, payload: Any, answer: str) -> float:
-        """The row's scorer, or the library's on an answer of the row's form.
+        """The row's scorer, or the library's on an answer of the row's form; its exceptions are for `verify`.
 
         Partial credit counts only where the row says so, and then from 0.1 to 0.9.
-
-        Raises:
-            Exception: whatever the library's scorer raises on this text; `verify` turns it into a verdict.
         """
         level, entry = payload
         if self.row.scorer is not None:
@@ -150,7 +152,7 @@ class ReasoningGym(ProceduralTask):
         """Where no level besides 0 is trained, also false for an entry whose own solution is not right."""
         if self.row.usable is not None and not self.row.usable(entry):
             return False
-        if self.row.steps is not None or kept["answer"] is None:
+        if self.row.has_trained_levels or kept["answer"] is None:
             return True
         return self.score((DEFAULTS, kept), kept["answer"].strip()) == 1.0
 
@@ -176,11 +178,8 @@ def _isolated(seed: int) -> Iterator[None]:
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     try:
-        with (
-            redirect_stdout(io.StringIO()),
-            decimal.localcontext(decimal.Context()),
-            warnings.catch_warnings(action="ignore"),
-        ):
+        silent = warnings.catch_warnings(action="ignore")
+        with redirect_stdout(io.StringIO()), localcontext(Context()), silent:
             yield
     finally:
         random.setstate(states[0])
@@ -192,46 +191,41 @@ _CLOCK = rf"{_DIGITS}:[0-9]{{2}}(?::[0-9]{{2}}(?:\.{_DIGITS})?)?"
 _DURATION = rf"{_DIGITS}(?: days?)?|(?:{_DIGITS} days?, ?)?{_CLOCK}"
 _TURNS = r"(?:[LRDUBF]w?'?(?:\s+|$)){1,300}"
 _REDUCED = ("simplified_numerator", "simplified_denominator")
+_INTEGRAL = "integrand variable"
+_SWAP, _LOCK = (
+    "board pieces start_turn solution is_possible",
+    "buttons initial_state initial_value target_value",
+)
 
 _WITH_LEVELS = (
-    Row(name="chain_sum", domain="math", steps=datasets.running_totals),
-    Row(name="decimal_chain_sum", domain="math", steps=datasets.running_totals),
-    Row(name="products", domain="math", steps=datasets.partial_products),
-    Row(name="lcm", domain="math", steps=datasets.common_divisor),
+    Row("chain_sum", domain="math", steps=datasets.running_totals),
+    Row("decimal_chain_sum", domain="math", steps=datasets.running_totals),
+    Row("products", domain="math"),
+    Row("lcm", domain="math", steps=datasets.common_divisor),
     Row(
-        name="fraction_simplification",
+        "fraction_simplification",
         domain="math",
         fields="numerator denominator simplified_numerator simplified_denominator",
         form=r"\D*\d+\D+\d+\D*",  # the scorer reads the first fraction anywhere: a list of candidates is wrong
         usable=lambda entry: gcd(*map(entry["metadata"].get, _REDUCED)) == 1,  # not so after ten bad draws
-        steps=lambda entry: f"/{entry['metadata']['factor']}",
     ),
-    Row(name="base_conversion", domain="code", steps=lambda entry: str(entry["metadata"]["decimal_value"])),
+    Row("base_conversion", domain="code"),
     Row(
-        name="spell_backward",
-        domain="code",
-        partial=True,
-        steps=lambda entry: " ".join(entry["metadata"]["word"]),
+        "spell_backward", domain="code", partial=True, steps=lambda entry: " ".join(entry["metadata"]["word"])
     ),
-    Row(name="number_filtering", domain="code", steps=datasets.comparisons),
+    Row("number_filtering", domain="code"),
+    # the scorer reads the first duration and no further
+    Row("time_intervals", domain="stem", fields="task_type", form=_DURATION),
+    Row("calendar_arithmetic", domain="stem", fields="task"),
+    Row("simple_geometry", domain="stem"),
     Row(
-        name="time_intervals",
-        domain="stem",
-        fields="task_type",
-        form=_DURATION,  # the scorer reads the first duration and no further
-        steps=datasets.clock_difference,
-    ),
-    Row(name="calendar_arithmetic", domain="stem", fields="task", steps=datasets.weekday_offset),
-    Row(name="simple_geometry", domain="stem", steps=datasets.angles),
-    Row(
-        name="number_sequence",
+        "number_sequence",
         # three in ten have run into a fixed point, mostly 0, where repeating the last term is right
         usable=lambda entry: entry["metadata"]["sequence"][-1] != entry["metadata"]["sequence"][-2],
         repair=datasets.stop_large_sequences,
-        steps=lambda entry: str(entry["metadata"]["rule"]),
     ),
-    Row(name="family_relationships", steps=lambda entry: ""),
-    Row(name="knights_knaves", steps=lambda entry: ""),
+    Row("family_relationships"),
+    Row("knights_knaves"),
 )
 
 # datasets of which nothing need be said but how their answers are scored
@@ -256,107 +250,71 @@ _PLAIN: Mapping[Scorer, str] = {
     scorers.factors: "prime_factorization",
 }
 _SPECIAL = (
-    Row(name="acre", scorer=scorers.folded, repair=datasets.draw_blickets, size=10),
-    Row(name="bf", scorer=scorers.lines, careless=True),
+    Row("acre", scorers.folded, repair=datasets.draw_blickets, size=10),
+    Row("bf", scorers.lines, careless=True),
+    Row("boxnet", scorers.box_net, fields="initial_state", partial=True, solution=scorers.box_net_plan),
     Row(
-        name="boxnet",
-        scorer=scorers.box_net,
-        fields="initial_state",
-        partial=True,
-        solution=scorers.box_net_plan,
-    ),
-    Row(
-        name="codeio",
-        scorer=scorers.same_json,
+        "codeio",
+        scorers.same_json,
         # the library gives two empty objects where the program failed
         usable=lambda entry: entry["metadata"]["input_data"] and entry["metadata"]["output_data"] != {},
         repair=datasets.keep_pure_programs,
         careless=True,
     ),
-    Row(name="complex_arithmetic", scorer=scorers.complex_number, fields="result"),
-    Row(name="countdown", scorer=scorers.countdown, fields="numbers target"),
-    Row(name="cryptarithm", fields="words_letters result_letters allow_leading_zero"),
-    Row(name="decimal_arithmetic", scorer=scorers.within(1e-6), careless=True),
-    Row(name="emoji_mystery", partial=True),
-    Row(name="graph_color", fields="puzzle", solution=datasets.colouring),
-    Row(name="group_anagrams", fields="solution"),
-    Row(name="gsm_symbolic", scorer=scorers.number, repair=datasets.draw_templates, size=10_000),
+    Row("complex_arithmetic", scorers.complex_number, fields="result"),
+    Row("countdown", scorers.countdown, fields="numbers target"),
+    Row("cryptarithm", fields="words_letters result_letters allow_leading_zero"),
+    Row("decimal_arithmetic", scorers.within(1e-6), careless=True),
+    Row("emoji_mystery", partial=True),
+    Row("graph_color", fields="puzzle", solution=datasets.colouring),
+    Row("group_anagrams", fields="solution"),
+    Row("gsm_symbolic", scorers.number, repair=datasets.draw_templates, size=10_000),
+    Row("intermediate_integration", scorers.antiderivative, fields=_INTEGRAL, solution=datasets.squared_sine),
+    Row("isomorphic_strings", scorers.folded, repair=datasets.sort_letters),
+    Row("jugs", fields="puzzle"),
+    Row("kakurasu", fields="row_sums col_sums n_rows n_cols", form=r"[01\s]+"),
+    Row("knight_swap", fields=_SWAP, partial=True, repair=datasets.order_knights),
+    Row("letter_jumble", scorers.words, partial=True),
+    Row("list_functions", scorers.compact, repair=datasets.draw_templates, size=10_000, careless=True),
+    Row("n_queens", scorers.listed, fields="valid_answers"),
+    Row("palindrome_generation", fields="letters"),
+    Row("palindrome_partitioning", fields="solution"),
+    Row("polynomial_multiplication", scorers.polynomial, repair=datasets.sort_monomials),
+    Row("pool_matrix", scorers.matrix, item_bits=31, careless=True),
     Row(
-        name="intermediate_integration",
-        scorer=scorers.antiderivative,
-        fields="integrand variable",
-        solution=datasets.squared_sine,
-    ),
-    Row(name="isomorphic_strings", scorer=scorers.folded, repair=datasets.sort_letters),
-    Row(name="jugs", fields="puzzle"),
-    Row(name="kakurasu", fields="row_sums col_sums n_rows n_cols", form=r"[01\s]+"),
-    Row(
-        name="knight_swap",
-        fields="board pieces start_turn solution is_possible",
-        partial=True,
-        repair=datasets.order_knights,
-    ),
-    Row(name="letter_jumble", scorer=scorers.words, partial=True),
-    Row(
-        name="list_functions",
-        scorer=scorers.compact,
-        repair=datasets.draw_templates,
-        size=10_000,
-        careless=True,
-    ),
-    Row(name="n_queens", scorer=scorers.listed, fields="valid_answers"),
-    Row(name="palindrome_generation", fields="letters"),
-    Row(name="palindrome_partitioning", fields="solution"),
-    Row(name="polynomial_multiplication", scorer=scorers.polynomial, repair=datasets.sort_monomials),
-    Row(name="pool_matrix", scorer=scorers.matrix, item_bits=31, careless=True),
-    Row(
-        name="propositional_logic",
-        scorer=scorers.conclusion,
+        "propositional_logic",
+        scorers.conclusion,
         fields="premises variables",
         solution=lambda entry: str(entry["metadata"]["example_answer"]),
         usable=scorers.models,
     ),
-    Row(name="puzzle24", scorer=scorers.countdown, fields="numbers"),
+    Row("puzzle24", scorers.countdown, fields="numbers"),
+    Row("quantum_lock", fields=_LOCK, partial=True, form=r"[ABC→>,\s-]+"),
+    Row("ransom_note", scorers.folded, repair=datasets.sort_letters),
     Row(
-        name="quantum_lock",
-        fields="buttons initial_state initial_value target_value",
-        partial=True,
-        form=r"[ABC→>,\s-]+",
-    ),
-    Row(name="ransom_note", scorer=scorers.folded, repair=datasets.sort_letters),
-    Row(
-        name="rubiks_cube",
+        "rubiks_cube",
         fields="cube_size scramble_moves",
         form=_TURNS,
         solution=lambda entry: str(entry["metadata"]["example_correct_answer"]),
     ),
-    Row(name="rush_hour", scorer=scorers.rush_hour, fields="board_config", solution=lambda entry: None),
-    Row(name="sentence_reordering", scorer=scorers.words, partial=True),
-    Row(name="shortest_path", fields="matrix", partial=True),
-    Row(name="simple_integration", scorer=scorers.antiderivative, fields="integrand variable"),
-    Row(name="sokoban", fields="gamestr", form=r"[LRUD]{1,1000}"),
+    Row("rush_hour", scorers.rush_hour, fields="board_config", solution=lambda entry: None),
+    Row("sentence_reordering", scorers.words, partial=True),
+    Row("shortest_path", fields="matrix", partial=True),
+    Row("simple_integration", scorers.antiderivative, fields=_INTEGRAL),
+    Row("sokoban", fields="gamestr", form=r"[LRUD]{1,1000}"),
     Row(
-        name="string_manipulation",
-        scorer=scorers.lines,
+        "string_manipulation",
+        scorers.lines,
         # in a third of the library's items no rule applies, and repeating the question is right
         usable=lambda entry: entry["answer"] != entry["metadata"]["string"],
     ),
-    Row(name="survo", scorer=scorers.survo, fields="puzzle candidate_numbers"),
-    Row(
-        name="tower_of_hanoi", fields="num_disks num_pegs start_peg target_peg solution_length", partial=True
-    ),
-    Row(name="word_ladder", fields="start_word end_word", repair=datasets.sort_neighbours, size=1),
-    Row(name="word_sorting", scorer=scorers.words, partial=True),
+    Row("survo", scorers.survo, fields="puzzle candidate_numbers"),
+    Row("tower_of_hanoi", fields="num_disks num_pegs start_peg target_peg solution_length", partial=True),
+    Row("word_ladder", fields="start_word end_word", repair=datasets.sort_neighbours, size=1),
+    Row("word_sorting", scorers.words, partial=True),
 )
 
 
-_UNLEVELLED = (
-    *_SPECIAL,
-    *(Row(name=name, scorer=by) for by, names in _PLAIN.items() for name in names.split()),
-)
+_UNLEVELLED = (*_SPECIAL, *(Row(name, by) for by, names in _PLAIN.items() for name in names.split()))
 ROWS = {PREFIX + row.name: row for row in (*_WITH_LEVELS, *sorted(_UNLEVELLED, key=lambda row: row.name))}
 """Every task of the library by its name here."""
-
-HELD_OUT_9 = tuple(PREFIX + name for name in _HELD_OUT)
-TRAINED_96 = tuple(name for name in ROWS if name not in HELD_OUT_9)
-"""The tasks of reasoning-gym that ProRL trained on: all but `HELD_OUT_9`, which the library had not yet."""

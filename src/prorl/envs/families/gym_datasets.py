@@ -1,4 +1,4 @@
-"""What single datasets of reasoning-gym need: repairs, workings, entries that are left out, other solutions.
+"""What single datasets of reasoning-gym need: repairs, workings, other solutions.
 
 The repairs make an item depend on its number alone: the library leaves the order of sets to the interpreter's hash
 seed, or draws a whole dataset at once. Each changes one new dataset object in place.
@@ -11,7 +11,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal
 from functools import partial, wraps
 from itertools import accumulate
@@ -189,13 +188,6 @@ def running_totals(entry: Entry) -> str:
     return " ".join(str(total) for total in list(accumulate(signed, initial=Decimal(first)))[1:-1])
 
 
-def partial_products(entry: Entry) -> str:
-    """The left factor times each digit of the right one, highest first: `47*23` gives `940+141`."""
-    left, right = entry["metadata"]["expression"].split(" * ")
-    places = range(len(right) - 1, -1, -1)
-    return "+".join(str(int(left) * int(digit) * 10**n) for digit, n in zip(right, places, strict=True))
-
-
 def common_divisor(entry: Entry) -> str:
     """`24, 18` gives `gcd 6 4*18`."""
     left, right = entry["metadata"]["numbers"]
@@ -203,37 +195,7 @@ def common_divisor(entry: Entry) -> str:
     return f"gcd {divisor} {left // divisor}*{right}"
 
 
-def comparisons(entry: Entry) -> str:
-    """Each number with the sign of its comparison with the bound: `19> 6< 11=`."""
-    bound = float(entry["metadata"]["filter_value"])
-    numbers = ((text, float(text)) for text in entry["metadata"]["original_numbers"])
-    return " ".join(f"{text}{'=' if x == bound else '>' if x > bound else '<'}" for text, x in numbers)
-
-
-def clock_difference(entry: Entry) -> str:
-    """`13:28 to 13:44` gives `824-808`, in minutes (or seconds) of the day; empty for dates."""
-    metadata = entry["metadata"]
-    if metadata["task_type"] == "date":
-        return ""
-    start, end = (datetime.fromisoformat(metadata[key]) for key in ("start_time", "end_time"))
-    midnight = start.replace(hour=0, minute=0, second=0)
-    unit = 60 if metadata["task_type"] == "time" else 1
-    since = [int((moment - midnight).total_seconds()) // unit for moment in (end, start)]
-    return f"{since[0]}-{since[1]}"
-
-
-def weekday_offset(entry: Entry) -> str:
-    """The start and whole weeks taken off the offset: `Monday+3`."""
-    start, days = datetime.fromisoformat(entry["metadata"]["start_date"]), entry["metadata"]["offset_days"]
-    return f"{start:%A}{days % 7 if days >= 0 else -(-days % 7):+d}"
-
-
-def angles(entry: Entry) -> str:
-    """`86, 24` gives `180-110`."""
-    return f"{entry['metadata']['total_interior_sum']}-{entry['metadata']['sum_of_known_angles']:g}"
-
-
-# entries that are left out, and solutions that are not the entry's `answer`
+# solutions that are not the entry's `answer`
 
 
 def colouring(entry: Entry) -> str:

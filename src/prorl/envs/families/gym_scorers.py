@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from itertools import chain, product
+from itertools import chain, product, repeat
 from typing import Any
 
 from prorl.envs.verifiers.expressions import coefficients, is_antiderivative, reaches, truth
@@ -60,10 +60,7 @@ folded = same(lambda text: "".join(text.casefold().split()))  # without white sp
 
 
 def words(entry: Entry, answer: str) -> float:
-    """The share of words in place, of the gold answer's or the answer's, whichever are more; case is left out.
-
-    The library leaves surplus words unpunished, so that a list of candidates could be right.
-    """
+    """The share of words in place, case left out; surplus words, free in the library, count as out of place."""
     gold, given = (text.casefold().replace(",", " ").split() for text in (entry["answer"], answer))
     in_place: int = sum(one == other for one, other in zip(gold, given, strict=False))
     return in_place / max(len(gold), len(given), 1)
@@ -136,10 +133,7 @@ hexadecimal = same(_whole)
 
 
 def probability(entry: Entry, answer: str) -> float:
-    """The gold probability as a decimal or a fraction, to one part in a thousand.
-
-    Relative, since the library's absolute 1e-4 calls 0 right for fifteen heads in a row.
-    """
+    """The gold probability to a thousandth of it; the library's absolute 1e-4 calls 0 right for fifteen heads."""
     numerator, bar, denominator = answer.partition("/")
     value, divisor = plain_number(numerator), plain_number(denominator) if bar else Fraction(1)
     if value is None or not divisor:
@@ -160,9 +154,7 @@ def to_the_last_place(entry: Entry, answer: str) -> float:
 def roots(entry: Entry, answer: str) -> float:
     """All gold numbers in any order, each to a thousandth, and no others."""
     gold, given = (sorted(_numbers(text) or ()) for text in (entry["answer"], answer))
-    return float(
-        len(gold) == len(given) and all(_near(*pair, 1e-3) for pair in zip(gold, given, strict=True))
-    )
+    return float(len(gold) == len(given) and all(map(_near, gold, given, repeat(1e-3))))
 
 
 def matrix(entry: Entry, answer: str) -> float:
@@ -207,10 +199,7 @@ def countdown(entry: Entry, answer: str) -> float:
 
 
 def antiderivative(entry: Entry, answer: str) -> float:
-    """An antiderivative of `metadata.integrand` in `metadata.variable`.
-
-    The library pays an unevaluated `Integral(...)` in full.
-    """
+    """An antiderivative of `metadata.integrand`; the library pays an unevaluated `Integral(...)` in full."""
     metadata = entry["metadata"]
     return float(is_antiderivative(answer, metadata["integrand"], metadata["variable"]))
 
@@ -287,8 +276,7 @@ def _drive(cars: dict[str, list[int]], walls: Sequence[int], move: str) -> bool:
 def box_net(entry: Entry, answer: str) -> float:
     """The share of boxes that the plan brings to targets of their colour; an illegal action voids the plan.
 
-    `metadata.initial_state` maps `x_y` to the boxes and targets of a square. The library ignores illegal actions,
-    or raises.
+    `metadata.initial_state` maps `x_y` to the things in a square. The library ignores illegal actions, or raises.
     """
     try:
         plan = json.loads(answer)
@@ -351,10 +339,7 @@ def box_net_plan(entry: Entry) -> str:
 
 
 def survo(entry: Entry, answer: str) -> float:
-    """Whether zeros of `metadata.puzzle` are filled with `candidate_numbers` so that rows and columns add up.
-
-    By the rules, since a puzzle may have more solutions than the one the library compares with.
-    """
+    """Whether zeros of `metadata.puzzle` are filled with `candidate_numbers` so that rows and columns add up."""
     puzzle, rows = entry["metadata"]["puzzle"], _lines(answer)
     if [len(row) for row in rows] != [len(row) for row in puzzle]:
         return 0.0

@@ -1,8 +1,7 @@
 """Compact families whose answer is a number, an expression or a quantity: sums, equations, countdown, physical laws.
 
 An answer is checked by putting it into the problem, so whatever solves the problem scores 1 and everything else 0:
-a working, a list of candidates or, where one number is asked, an unevaluated expression is wrong. Arithmetic is in no
-recipe: its levels are the plainest levels of dependent steps, from solvable to out of reach for a small model.
+a working, a list of candidates or, where one number is asked, an unevaluated expression is wrong.
 """
 
 from __future__ import annotations
@@ -87,8 +86,7 @@ class LinearEquation(ProceduralTask):
 class Countdown(ProceduralTask):
     """`make 26 from 4 6 8 3 once each` asks for an expression such as `(6-4)*(8+5)` with that value.
 
-    The rule, exactly: the four operations and parentheses, no sign before a number, every given number as
-    often as it is given and no other number, no rounding. The target by itself is therefore wrong.
+    Allowed are the four operations and parentheses, no sign before a number, and every number as often as given.
     """
 
     name, domain, levels, ood_levels = "countdown", "logic", (1, 2, 3, 4), (5, 6)
@@ -131,7 +129,9 @@ class Countdown(ProceduralTask):
 # physical laws
 
 _QUANTITY = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9}|/[1-9][0-9]{0,8})?)\s*([^\s0-9]\S{0,7})")
+Units = Mapping[str, str]  # by symbol, as values
 Values = Mapping[str, int]
+Steps = Callable[[str, Values], str]
 
 
 def convert(answer: str, unit: str) -> Fraction | None:
@@ -147,15 +147,13 @@ class Law(NamedTuple):
     """A relation between named quantities."""
 
     formula: str  # as the prompt shows it
-    units: Mapping[str, str]  # of each symbol, in the order in which problems are drawn
+    units: Units  # of each symbol, in the order in which problems are drawn
     draw: Callable[[Random, int], tuple[int, ...]]  # values that satisfy it; the free ones are 2..largest
     holds: Callable[..., bool]  # whether the values of the symbols, in their order, satisfy it exactly
-    steps: Callable[[str, Values], str]  # the working that finds a symbol, ending with its number
+    steps: Steps | None = None  # the working that finds a symbol, ending with its number; of trained laws
 
 
-def _explicit(
-    formula: str, units: Mapping[str, str], first: Callable[..., int], steps: Callable[[str, Values], str]
-) -> Law:
+def _explicit(formula: str, units: Units, first: Callable[..., int], steps: Steps | None = None) -> Law:
     """A law that gives the first symbol as a function of the others, which are drawn freely."""
 
     def draw(rng: Random, largest: int) -> tuple[int, ...]:
@@ -179,7 +177,6 @@ def _product(formula: str, **units: str) -> Law:
 
 
 def _motion_steps(unknown: str, values: Values) -> str:
-    """The product first when a speed is asked, the difference first otherwise."""
     v, u, a, t = values.values()
     ends = {
         "v": f"u+a*t={u}+{a * t}={v}",
@@ -188,13 +185,6 @@ def _motion_steps(unknown: str, values: Values) -> str:
         "t": f"(v-u)/a={v - u}/{a}={t}",
     }
     return f"{unknown}={ends[unknown]}"
-
-
-def _series_steps(unknown: str, values: Values) -> str:
-    """A sum, or two differences."""
-    sign = "+" if unknown == "R" else "-"
-    known = [str(value) for symbol, value in values.items() if symbol != unknown]
-    return f"{unknown}={sign.join(known)}={values[unknown]}"
 
 
 def _draw_decay(rng: Random, largest: int) -> tuple[int, ...]:
@@ -210,7 +200,6 @@ def _decay_holds(n: Fraction, n0: Fraction, t: Fraction, half_life: Fraction) ->
 
 
 def _decay_steps(unknown: str, values: Values) -> str:
-    """The number of half-lives first, from the times or from the masses."""
     n, n0, t, half_life = values.values()
     halvings, ratio = t // half_life, n0 // n
     ends = {
@@ -228,18 +217,9 @@ def _draw_dilution(rng: Random, largest: int) -> tuple[int, ...]:
     return concentration * factor, volume, concentration, volume * factor
 
 
-def _dilution_steps(unknown: str, values: Values) -> str:
-    """The product of the known side, divided by the partner of the unknown."""
-    partner = {"C": "V", "V": "C"}[unknown[0]] + unknown[1]
-    far = {"1": "2", "2": "1"}[unknown[1]]
-    product = values["C" + far] * values["V" + far]
-    return f"{unknown}=C{far}*V{far}/{partner}={product}/{values[partner]}={values[unknown]}"
-
-
 _MOTION = {"v": "m/s", "u": "m/s", "a": "m/s2", "t": "s"}
 _DECAY = {"N": "g", "N0": "g", "t": "h", "T": "h"}
 _DILUTION = {"C1": "M", "V1": "mL", "C2": "M", "V2": "mL"}
-_SERIES = {"R": "ohm", "R1": "ohm", "R2": "ohm", "R3": "ohm"}
 TRAINED_LAWS = (
     _product("V=I*R", V="V", I="A", R="ohm"),
     _product("rho=m/V", m="g", rho="g/cm3", V="cm3"),
@@ -249,8 +229,8 @@ TRAINED_LAWS = (
     Law("N=N0/2^(t/T)", _DECAY, _draw_decay, _decay_holds, _decay_steps),
 )
 HELD_OUT_LAWS = (
-    Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2, _dilution_steps),
-    _explicit("R=R1+R2+R3", _SERIES, lambda *parts: sum(parts), _series_steps),
+    Law("C1*V1=C2*V2", _DILUTION, _draw_dilution, lambda c1, v1, c2, v2: c1 * v1 == c2 * v2),
+    _explicit("R=R1+R2+R3", dict.fromkeys(("R", "R1", "R2", "R3"), "ohm"), lambda *parts: sum(parts)),
 )
 _BY_FORMULA = {law.formula: law for law in (*TRAINED_LAWS, *HELD_OUT_LAWS)}
 
@@ -259,8 +239,7 @@ class PhysicalLaw(ProceduralTask):
     """`law V=I*R: I=3A R=4ohm V=?` asks for `12V`. Levels 5 and 6 ask about laws that are never trained.
 
     An answer is a number and a unit; either alone is wrong. It is converted exactly to the unit of the problem and
-    put into the law, so `0.5kg` is as good as `500g`. The prompt states the formula because a small model cannot know
-    the laws by heart; all units can be read off the prompt.
+    put into the law, so `0.5kg` is as good as `500g`.
     """
 
     name, domain, levels, ood_levels = "physical_law", "stem", (1, 2, 3, 4), (5, 6)
@@ -275,11 +254,10 @@ class PhysicalLaw(ProceduralTask):
         known = [(symbol, value) for symbol, value in values.items() if symbol != unknown]
         rng.shuffle(known)
         shown = " ".join(f"{symbol}={value}{units[symbol]}" for symbol, value in known)
+        steps = law.steps(unknown, values) + units[unknown] if law.steps else ""
+        payload = (law.formula, unknown, tuple(known))
         return draft(
-            f"law {law.formula}: {shown} {unknown}=?",
-            (law.formula, unknown, tuple(known)),
-            law.steps(unknown, values) + units[unknown],
-            f"{values[unknown]}{units[unknown]}",
+            f"law {law.formula}: {shown} {unknown}=?", payload, steps, f"{values[unknown]}{units[unknown]}"
         )
 
     def score(self, payload: Any, answer: str) -> float:

@@ -79,9 +79,8 @@ PROGRAM_LEVELS = (
 class ListSynthesis(ProceduralTask):
     """Three input and output pairs ask for a program; its score is the share of eight hidden tests that it passes.
 
-    Levels 1 to 3 have one to three operators and never a pair of `HELD_OUT_PAIRS` in a row; out of domain are
-    programs with such a pair (4) and longer programs (5). On every input every operator makes a list that was not
-    there before, so that no operator is idle, none undoes another, and the identity passes no test.
+    Levels 1 to 3 never have a pair of `HELD_OUT_PAIRS` in a row; out of domain are programs with such a pair (4) and
+    longer ones (5). On every input every operator makes a new list, so that none is idle or undoes another.
     """
 
     name, domain, levels, ood_levels = "list_synthesis", "code", (1, 2, 3), (4, 5)
@@ -230,11 +229,7 @@ class OneLiner(ProceduralTask):
 
 
 def value(expression: Expression, x: int) -> int:
-    """What an expression gives at x.
-
-    >>> value((("*", 2), ("+", 1)), 5)
-    11
-    """
+    """What an expression gives at x."""
     result = x
     for operator, operand in expression:
         result = _OPERATORS[operator](result, x if operand is None else operand)
@@ -242,11 +237,7 @@ def value(expression: Expression, x: int) -> int:
 
 
 def show(expression: Expression) -> str:
-    """An expression as Python.
-
-    >>> show((("*", None), ("-", 3)))
-    'x*x-3'
-    """
+    """An expression as Python: `x*x-3` for `(("*", None), ("-", 3))`."""
     return "x" + "".join(f"{operator}{'x' if number is None else number}" for operator, number in expression)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations, groupby, product
-from operator import itemgetter
+from itertools import combinations, product
 from random import Random
 from typing import Any, NamedTuple
 
@@ -56,9 +55,8 @@ WORD_LEVELS = (
 class WordList(ProceduralTask):
     """`3 words: start dog, no e` asks for three words; the score is the share of the constraints that hold.
 
-    The number of words is the shape of the answer, not one of the constraints: another number of words, a word
-    outside the vocabulary or mixed separators score 0, so that a stock answer earns next to nothing. Constraints are
-    read off a known solution and so can all be satisfied at once. Two kinds appear out of domain only.
+    Another number of words, a word outside the vocabulary or mixed separators score 0, so that a stock answer earns
+    next to nothing. Constraints are read off a known solution. Two kinds appear out of domain only.
     """
 
     name, domain, levels, ood_levels = "word_list", "instruct", (1, 2, 3), (4, 5)
@@ -189,8 +187,7 @@ class BoxPushing(ProceduralTask):
         grid = "|".join(
             "".join(marks.get((row, column), ".") for column in range(columns)) for row in range(rows)
         )
-        steps = _narrate(size, (pusher, box), moves)
-        return draft(f"push o to x by UDLR: {grid}", (size, (pusher, box), goal), steps, moves)
+        return draft(f"push o to x by UDLR: {grid}", (size, (pusher, box), goal), "", moves)
 
     def score(self, payload: Any, answer: str) -> float:
         """1 if all moves are possible and the last one leaves the box on the goal."""
@@ -229,17 +226,6 @@ def _shortest(size: Cell, start: State, goal: Cell) -> str | None:
     return None
 
 
-def _narrate(size: Cell, state: State, moves: str) -> str:
-    """`walk DR;push UU`: the moves of a solution, grouped by whether they push the box."""
-    kinds = []
-    for letter in moves:
-        after = move(size, state, letter) or state
-        kinds.append(("push" if after[1] != state[1] else "walk", letter))
-        state = after
-    grouped = groupby(kinds, key=itemgetter(0))
-    return ";".join(f"{kind} {''.join(letter for _, letter in pairs)}" for kind, pairs in grouped)
-
-
 # blickets
 
 Trial = tuple[str, int]  # objects on the machine, 1 if it was on
@@ -249,8 +235,7 @@ class Blicket(ProceduralTask):
     """Blicket machine: on (1) if at least one of the objects on it is a blicket, otherwise off (0).
 
     `blicket 1/0/?: AB=1 C=0 AD=0; A B D AC` shows three trials and asks about four sets of objects, one
-    character each: `0100`. `?` stands for what the trials leave open. Several questions at once, never all with
-    the same outcome, make guessing useless.
+    character each: `0100`. `?` stands for what the trials leave open. The outcomes are never all the same.
     """
 
     name, domain, levels, ood_levels = "blicket", "logic", (), (1, 2, 3)
@@ -269,10 +254,8 @@ class Blicket(ProceduralTask):
             questions = tuple(sets)[trial_count:]
             answer = predict(objects, trials, questions)
         shown = " ".join(f"{chosen}={on}" for chosen, on in trials)
-        singles = zip(objects, predict(objects, trials, objects), strict=True)
-        steps = ";".join(f"{name}={outcome}" for name, outcome in singles)
         asked = f"blicket 1/0/?: {shown}; {' '.join(questions)}"
-        return draft(asked, (objects, trials, questions), steps, answer)
+        return draft(asked, (objects, trials, questions), "", answer)
 
     def score(self, payload: Any, answer: str) -> float:
         """1 if every question is answered by what all consistent hypotheses agree on."""

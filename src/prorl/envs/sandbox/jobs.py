@@ -1,9 +1,8 @@
 """What goes into the sandbox, and what comes out: everything is checked here, nothing that a child left is believed.
 
-Expected outputs are no part of a job: whoever asks keeps and compares them, so nothing that a program does to its own
-process can turn a wrong result into a right one. A child's report is read line by line until one is not what it must
-be; inputs without a line get the status of how the process ended. No line can claim that the sandbox failed, as that
-would take a wrong program's sample out of the training.
+Expected outputs are no part of a job, so nothing that a program does to its own process can turn a wrong result into
+a right one. A child's report is read line by line until one is not what it must be; inputs without a line get the
+status of how the process ended. No line can claim that the sandbox failed: that would drop a wrong sample.
 """
 
 from __future__ import annotations

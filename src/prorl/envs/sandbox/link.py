@@ -55,12 +55,12 @@ class ServerLost(Exception):
 
 
 class Link:
-    """One running fork server. Used by the thread that made it: the server dies when that thread ends."""
+    """One running fork server, for the thread that made it: the server dies when that thread ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
         """Start the server and wait until it is ready; ServerLost, with what it said, if it does not start."""
         try:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -72,7 +72,7 @@ class Link:
             )
         except OSError as error:
             raise ServerLost(f"{command[0]} cannot be executed: {error}") from error
-        streams = cast(list[IO[bytes]], [self._process.stdin, self._process.stdout, self._process.stderr])
+        streams = cast(list[IO[bytes]], [self.process.stdin, self.process.stdout, self.process.stderr])
         self._stdin, self._stdout, self._stderr = streams
         for stream in streams[:2]:
             os.set_blocking(stream.fileno(), False)
@@ -85,19 +85,13 @@ class Link:
             self.close()
             raise ServerLost(words[-1] if words else str(error)) from error
 
-    @property
-    def pid(self) -> int:
-        """Process id of the server, or of the wall around it."""
-        return self._process.pid
-
     def request(
         self, program: bytes, stdin: bytes | None, limits: Limits, *, result_bytes: int, grace: float
     ) -> Reply:
         """Have one child run; wait for the limit's seconds and at most `grace` more.
 
         `program` is JSON of source, entry and inputs; `stdin` is of a script, None where a function is called;
-        `result_bytes` is the length of the whole report. Raises ServerLost where there is no complete answer in
-        time; the server has then been killed.
+        `result_bytes` bounds the report. ServerLost where no answer is complete in time; the server is then dead.
         """
         given = stdin or b""
         order = {
@@ -117,14 +111,14 @@ class Link:
     def close(self) -> None:
         """Kill the server, with it every program, and collect it."""
         self._kill()
-        self._process.wait()
+        self.process.wait()
         for stream in (self._stdin, self._stdout, self._stderr):
             stream.close()
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
 
     def _reply(self, deadline: float) -> Reply:
         parts = {RESULT: bytearray(), OUTPUT: bytearray()}

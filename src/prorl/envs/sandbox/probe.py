@@ -1,8 +1,4 @@
-"""What this machine offers a sandbox: asked for piece by piece, then proved by running a program at each tier.
-
-A piece can be there and still fail in combination (a container that forbids namespaces, say), so the tier comes from
-the proof and the pieces explain it.
-"""
+"""What this machine offers a sandbox: asked for piece by piece, then proved by running a program at each tier."""
 
 from __future__ import annotations
 
@@ -51,24 +47,19 @@ class Report:
 
 def probe() -> Report:
     """Look at this machine; takes about a second, changes nothing."""
-    machine = os.uname().machine
+    machine, landlock, bubblewrap = os.uname().machine, confine.landlock_abi(), link.find_bubblewrap()
     try:
         filters = confine.prctl(confine.GET_SECCOMP, 0) >= 0
     except OSError:
         filters = False
-    landlock, bubblewrap = confine.landlock_abi(), link.find_bubblewrap()
-    namespace = [str(link.interpreter()), "-I", "-S", "-c", _NEW_USER_NAMESPACE]
-    namespaces = subprocess.run(namespace, check=False).returncode == 0
+    apart = [str(link.interpreter()), "-I", "-S", "-c", _NEW_USER_NAMESPACE]
+    spaces = subprocess.run(apart, check=False).returncode == 0
     pieces = (
         ("architecture", machine in seccomp.AUDIT_ARCH, machine),
         ("seccomp", filters, "filters supported" if filters else "the kernel has none"),
         ("Landlock", landlock > 0, f"ABI {landlock}" if landlock else "missing or switched off"),
         ("bubblewrap", bubblewrap is not None, bubblewrap or "bwrap is not installed"),
-        (
-            "user namespaces",
-            namespaces,
-            "can be made" if namespaces else "refused by kernel, container or AppArmor",
-        ),
+        ("user namespaces", spaces, "can be made" if spaces else "refused by kernel, container or AppArmor"),
         ("user", *_user()),
         ("tier A", *_trial("A")),
         ("tier B", *_trial("B")),

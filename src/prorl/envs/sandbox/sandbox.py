@@ -68,11 +68,6 @@ class Sandbox:
         """What the tier leaves open, for the user to read; empty at A and B."""
         return NOT_CONTAINED_AT_C if self.tier == "C" else ""
 
-    @property
-    def server_pid(self) -> int | None:
-        """Process id of the server, or of the wall around it; None while there is none."""
-        return None if self._link is None else self._link.pid
-
     def run(self, job: Job) -> tuple[CaseResult, ...]:
         """One result per input, in their order. Raises SandboxError only where the job is not plain data."""
         if "numpy" in job.source and (beside := self._with_numpy()) is not self:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import add, and_, eq, mul, or_, sub, truediv
 from random import Random
 from typing import Any, ClassVar
 
@@ -33,14 +34,19 @@ class OutOfRangeError(UnreadableError):
 UNDEFINED = (ArithmeticError, ValueError)
 
 
+_Operator = tuple[int, Callable[[Any, Any], Any]]  # of an infix operator: its rank and its meaning
+
+
 class Reader(ABC):
     """Recursive descent over the tokens of one expression; operators of equal rank group to the left.
 
-    A grammar is a subclass that reads operands (`_operand`) and joins values (`_join`).
+    A grammar is a subclass that reads operands (`_operand`); two factors side by side are a product.
     """
 
     token: ClassVar[re.Pattern[str]]  # group 1 is a token, white space before it allowed
-    ranks: ClassVar[Mapping[str, int]] = {"+": 1, "-": 1, "*": 2, "/": 2}  # of infix operators
+    operators: ClassVar[Mapping[str, _Operator]] = {
+        "+": (1, add), "-": (1, sub), "*": (2, mul), "/": (2, truediv),
+    }  # fmt: skip
     words: ClassVar[frozenset[str] | None] = (
         None  # where letters are names: the runs of letters that are one token
     )
@@ -48,10 +54,11 @@ class Reader(ABC):
     max_tokens: ClassVar[int] = 1000
     max_depth: ClassVar[int]  # of brackets, and of what else `_deeper` reads
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, names: Mapping[str, Any] = {}) -> None:
+        text = text.strip()
         if len(text) > self.max_chars:
             raise UnreadableError
-        text = text.rstrip()
+        self._names = names
         self._tokens: list[str] = []
         self._position = self._depth = end = 0
         while end < len(text):
@@ -78,19 +85,19 @@ class Reader(ABC):
     def _operand(self) -> Any:
         """The value of what stands next: a number, a name, a group, or a sign before one of them."""
 
-    @abstractmethod
-    def _join(self, operator: str, left: Any, right: Any) -> Any:
-        """The value of `left operator right`; the operator is empty between two factors side by side."""
+    def _checked(self, value: Any) -> Any:
+        """A result, where it is in range."""
+        return value
 
     def _rank(self) -> int:
-        return self.ranks.get(self._peek(), 0)
+        return self.operators.get(self._peek(), (0,))[0]
 
     def _infix(self, least: int) -> Any:
         """An operand and all operators behind it that bind at least as tightly as the rank `least`."""
         left = self._operand()
         while (rank := self._rank()) >= least:
-            operator = self._next() if self._peek() in self.ranks else ""
-            left = self._join(operator, left, self._infix(rank + 1))
+            _, join = self.operators[self._next() if self._peek() in self.operators else "*"]
+            left = self._checked(join(left, self._infix(rank + 1)))
         return left
 
     def _group(self, closing: str) -> Any:
@@ -144,11 +151,6 @@ class _Arithmetic(Reader):
         if token.isdigit():
             return Fraction(int(token))
         raise UnreadableError
-
-    def _join(self, operator: str, left: Fraction, right: Fraction) -> Fraction:
-        if operator == "/":
-            return left / right
-        return {"+": left + right, "-": left - right, "*": left * right}[operator]
 
 
 def reaches(text: str, numbers: Sequence[int], target: int, *, signed: bool = False) -> bool:
@@ -208,8 +210,14 @@ class Dual:
     def __add__(self, other: Dual) -> Dual:
         return Dual(self.value + other.value, self.slope + other.slope)
 
+    def __sub__(self, other: Dual) -> Dual:
+        return self + Dual(-1) * other
+
     def __mul__(self, other: Dual) -> Dual:
         return Dual(self.value * other.value, self.slope * other.value + self.value * other.slope)
+
+    def __truediv__(self, other: Dual) -> Dual:
+        return self * other ** Dual(-1)
 
     def __pow__(self, other: Dual) -> Dual:
         """`b^e`, whose slope is `e b^(e-1) b' + b^e log(b) e'`."""
@@ -237,15 +245,14 @@ _FUNCTIONS: Mapping[str, tuple[_Map, _Map]] = {  # function and derivative
 }
 
 
+_CONSTANTS = {"E": Dual(cmath.e), "pi": Dual(cmath.pi)}
+
+
 class _Calculus(Reader):
     """sympy's notation, in complex dual numbers, so that a derivative is exact to rounding."""
 
     token = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?|[A-Za-z]+|\*\*|[-+*/()])")
     max_chars, max_depth = 1000, 50
-
-    def __init__(self, text: str, point: Mapping[str, Dual]) -> None:
-        super().__init__(text.strip())
-        self._names = {"E": Dual(cmath.e), "pi": Dual(cmath.pi), **point}
 
     def _operand(self) -> Any:
         if self._peek() in ("+", "-"):
@@ -269,11 +276,6 @@ class _Calculus(Reader):
         function, derivative = _FUNCTIONS[token]
         return Dual(function(inner.value), derivative(inner.value) * inner.slope if inner.slope else 0.0)
 
-    def _join(self, operator: str, left: Dual, right: Dual) -> Dual:
-        if operator in ("+", "-"):
-            return left + (right if operator == "+" else Dual(-1) * right)
-        return left * (right if operator == "*" else right ** Dual(-1))
-
 
 def is_antiderivative(text: str, integrand: str, variable: str) -> bool:
     """Whether the derivative of the text equals the integrand at random points; `C` is a constant.
@@ -283,7 +285,10 @@ def is_antiderivative(text: str, integrand: str, variable: str) -> bool:
     rng = Random(text.encode("utf-8", "surrogatepass"))
     try:
         for _ in range(POINTS):
-            point = {variable: Dual(rng.uniform(0.2, 1.3), 1.0), "C": Dual(rng.uniform(1.0, 9.0))}
+            point = _CONSTANTS | {
+                variable: Dual(rng.uniform(0.2, 1.3), 1.0),
+                "C": Dual(rng.uniform(1.0, 9.0)),
+            }
             slope, value = _Calculus(text, point).value().slope, _Calculus(integrand, point).value().value
             if not cmath.isclose(slope, value, rel_tol=1e-6, abs_tol=1e-9):
                 return False
@@ -296,12 +301,10 @@ class _Logic(Reader):
     """`¬` binds tightest, then `∧`, `∨`, `→`, `↔`, as in reasoning-gym."""
 
     token = re.compile(r"\s*([A-Z]|[()¬∧∨→↔])")
-    ranks: ClassVar[Mapping[str, int]] = {"↔": 1, "→": 2, "∨": 3, "∧": 4}
+    operators: ClassVar[Mapping[str, _Operator]] = {
+        "↔": (1, eq), "→": (2, lambda left, right: not left or right), "∨": (3, or_), "∧": (4, and_),
+    }  # fmt: skip
     max_chars, max_depth = 200, 100
-
-    def __init__(self, text: str, world: Mapping[str, bool]) -> None:
-        super().__init__(text.strip())
-        self._world = world
 
     def _operand(self) -> bool:
         negated = False
@@ -310,12 +313,9 @@ class _Logic(Reader):
         token = self._next()
         if token == "(":
             return self._group(")") is not negated
-        if token not in self._world:
+        if token not in self._names:
             raise UnreadableError
-        return self._world[token] is not negated
-
-    def _join(self, operator: str, left: bool, right: bool) -> bool:
-        return {"↔": left == right, "→": not left or right, "∨": left or right, "∧": left and right}[operator]
+        return self._names[token] is not negated
 
 
 def truth(text: str, world: Mapping[str, bool]) -> bool | None:

@@ -75,11 +75,6 @@ class _Formula(Reader):
         token = self._peek()
         return bool(token) and token not in _STOPS and not (token == "|" and self._in_bars)
 
-    def _join(self, operator: str, left: Any, right: Any) -> Any:
-        if operator in ("+", "-"):
-            return self._checked(left + right if operator == "+" else left - right)
-        return self._checked(left / right if operator == "/" else left * right)
-
     def _operand(self) -> Any:
         sign = 1
         while self._peek() in ("+", "-"):
@@ -216,17 +211,14 @@ def same_formula(one: str, other: str) -> bool | None:
     logarithm without a base is the natural one or that of base ten, whichever makes both sides equal.
     """
     bases = (None, 10) if "log" in one or "log" in other else (None,)
-
-    def same(base: int | None) -> bool:
+    for precision in (PRECISION, WIDE):
         try:
-            return _same(one, other, base)
+            return any(_same(one, other, base, precision) for base in bases)
         except OutOfRangeError:
-            return _same(one, other, base, WIDE)
-
-    try:
-        return any(map(same, bases))
-    except UNDEFINED:
-        return None
+            continue
+        except UNDEFINED:
+            break
+    return None
 
 
 def constant(formula: str) -> Fraction | None:
@@ -245,18 +237,16 @@ def constant(formula: str) -> Fraction | None:
 
 def ratio(one: tuple[str, str], other: tuple[str, str]) -> float | None:
     """The c with `left - right` of the first = c times that of the second: 0 without one, None if unreadable."""
-    ratios = []
+    upper, lower = (f"({left})-({right})" for left, right in (one, other))
     try:
-        for point in range(LAST_POINT + 1):
-            upper, lower = (_Formula(f"({left})-({right})", point).value() for left, right in (one, other))
-            ratios.append(upper / lower)
+        ratios = [_Formula(upper, p).value() / _Formula(lower, p).value() for p in range(LAST_POINT + 1)]
         first = ratios[0].real
         return float(first) if all(_close(first, each) for each in ratios) else 0.0
     except UNDEFINED:
         return None
 
 
-def _same(one: str, other: str, log_base: int | None, precision: int = PRECISION) -> bool:
+def _same(one: str, other: str, log_base: int | None, precision: int) -> bool:
     inside: list[bool] = []
     outside: list[bool] = []
     for point in range(LAST_POINT + 1):

@@ -14,16 +14,13 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
 
 DIVIDER, TWO_DIVIDERS = "***", "******"
 
-_SPACELESS = (  # Thai, Lao, Burmese, Khmer, kana, Han
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-)
-_MARKS = (  # signs that belong to the letter before them, which `\w` leaves out
-    "\u0300-\u036f\u05b0-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff\u200c\u200d"
-)
+# Thai, Lao, Burmese, Khmer, kana, Han
+_SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+# signs that belong to the letter before them, which `\w` leaves out
+_MARKS = "\u0300-\u036f\u05b0-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff\u200c\u200d"
 _RUN = rf"(?:(?![{_SPACELESS}])[\w{_MARKS}])+"
 _WORD = re.compile(rf"[{_SPACELESS}]|{_RUN}(?:['’]{_RUN})*")
 _TOKEN = re.compile(r"\w(?:\S*\w)?")
@@ -235,6 +232,12 @@ def every_sentence(response: str, check: Callable[[str, str], bool], word: str) 
     return bool(found) and all(check(sentence, word) for sentence in found)
 
 
+def nth_paragraph(response: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    """There are so many paragraphs, and the n-th begins with the word."""
+    found = paragraphs(response)
+    return len(found) == num_paragraphs and begins_with(found[nth_paragraph - 1], first_word)
+
+
 def end_checker(response: str, *, end_phrase: str) -> bool:
     """The response ends with this phrase; only quotation marks may follow."""
     phrase, ending = end_phrase.casefold(), response.rstrip().casefold()
@@ -295,14 +298,12 @@ def json_format(response: str) -> bool:
     body = response.strip()
     fenced = _FENCE.fullmatch(body)
     try:
-        value = json.loads(fenced.group(1) if fenced else body, parse_constant=_refuse)
+        value = json.loads(
+            fenced[1] if fenced else body, parse_constant=int
+        )  # which refuses NaN and Infinity
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict | list) and bool(value)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def title(response: str) -> bool:
@@ -370,10 +371,6 @@ def copy_span(response: str, *, prompt_to_repeat: str, n_start: int, n_end: int)
 def repeat_phrase(response: str, *, phrase: str, small_n: int) -> bool:
     """The phrase occurs exactly so often with one of its inner words replaced, a word for a word."""
     wanted, found = words(phrase), words(response)
-    windows = (found[at : at + len(wanted)] for at, word in enumerate(found) if word == wanted[0])
-    return small_n == sum(
-        len(window) == len(wanted)
-        and window[-1] == wanted[-1]
-        and sum(word != other for word, other in zip(window, wanted, strict=True)) == 1
-        for window in windows
-    )
+    windows = zip(*(found[at:] for at in range(len(wanted))), strict=False)
+    differ = ([bool(word != other) for word, other in zip(window, wanted, strict=True)] for window in windows)
+    return sum(sum(each) == 1 and not (each[0] or each[-1]) for each in differ) == small_n

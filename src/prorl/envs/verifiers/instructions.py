@@ -10,8 +10,9 @@ keywords are literal text, never patterns.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -46,26 +47,25 @@ class Instruction:
 # that says what it should have been.
 
 
-def _whole(value: Any) -> int:
+def _whole(value: Any, least: int = 0) -> int:
     """It may arrive as a float: a column with nulls does that to whole numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value % 1:
-        raise ValueError("must be a whole number")
-    if not 0 <= value <= MAX_COUNT:
-        raise ValueError(f"must lie between 0 and {MAX_COUNT}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value <= MAX_COUNT or value % 1:
+        raise ValueError(f"must be a whole number from {least} to {MAX_COUNT}")
     return int(value)
 
 
-def _positive(value: Any) -> int:
-    count = _whole(value)
-    if count == 0:
-        raise ValueError("must be at least 1")
-    return count
+_positive = partial(_whole, least=1)
 
 
-def _relation(value: Any) -> str:
-    if value not in ("less than", "at least"):  # IFEval's two; any other is refused rather than guessed
-        raise ValueError("must be 'less than' or 'at least'")
-    return str(value)
+def _one_of(choices: Collection[str], value: Any) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"must be one of {', '.join(sorted(choices))}")
+    return value
+
+
+_relation = partial(_one_of, ("less than", "at least"))  # IFEval's two
+_language = partial(_one_of, LANGUAGES)
 
 
 def _text(value: Any) -> str:
@@ -90,7 +90,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _handed(value: Any) -> str:
-    """A text that the response only has to repeat."""
+    """A text that the response only has to repeat: its words are no words of its own."""
     return _text(value)
 
 
@@ -101,16 +101,7 @@ def _letter(value: Any) -> str:
     return value.strip()
 
 
-def _language(value: Any) -> str:
-    if not isinstance(value, str) or value not in LANGUAGES:
-        raise ValueError(f"must be one of {', '.join(sorted(LANGUAGES))}")
-    return value
-
-
 _Reader = Callable[[Any], Any]
-_Test = Callable[..., bool]  # (response, **arguments)
-_Room = Callable[..., int | None] | None  # (**arguments) → most words allowed, None for no limit
-_Objection = Callable[..., str | None] | None  # (**arguments) → why no response, or every one, meets it
 _READERS: Mapping[str, _Reader] = {name: reader for reader, names in (  # of an argument, unless a rule has its own
     (_whole, "N num_bullets n_start min_words"),
     (_positive, "num_paragraphs nth_paragraph num_placeholders num_highlights num_sections n m small_n n_end n_sent "
@@ -124,20 +115,18 @@ _READERS: Mapping[str, _Reader] = {name: reader for reader, names in (  # of an 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How to check one kind of instruction."""
+    """How to check one kind of instruction; `room` and `objection` take the arguments, `test` the response before."""
 
-    test: _Test
+    test: Callable[..., bool]
     arguments: Mapping[str, _Reader]  # all of them are required
     fixes: bool = False  # the instruction fixes the whole response, so there is no floor under it
-    room: _Room = None
-    objection: _Objection = None
+    room: Callable[..., int | None] = lambda **_: None  # the most words allowed, None for no limit
+    objection: Callable[..., str | None] = lambda **_: None  # why no response, or every one, meets it
 
 
-def _rule(
-    test: _Test, *, fixes: bool = False, room: _Room = None, objection: _Objection = None, **own: _Reader
-) -> Rule:
-    """A rule with the arguments that `test` takes after the response."""
-    return Rule(test=test, arguments=_arguments(test) | own, fixes=fixes, room=room, objection=objection)
+def _rule(test: Callable[..., bool], own: Mapping[str, _Reader] = {}, **parts: Any) -> Rule:
+    """A rule with the arguments that `test` takes after the response; `own` are readers that differ."""
+    return Rule(test=test, arguments={**_arguments(test), **own}, **parts)
 
 
 def _arguments(test: Callable[..., object]) -> dict[str, _Reader]:
@@ -204,114 +193,79 @@ RULES: Mapping[str, Rule] = {
     "keywords:existence": _rule(lambda r, keywords: all(occurrences(r, keyword) for keyword in keywords)),
     "keywords:frequency": _FREQUENCY,
     "keywords:forbidden_words": _rule(
-        lambda r, forbidden_words: not any(checks.stands_alone(r, word) for word in forbidden_words)
-    ),
+        lambda r, forbidden_words: not any(checks.stands_alone(r, word) for word in forbidden_words)),
     "keywords:letter_frequency": _LETTER_FREQUENCY,
     "language:response_language": _rule(lambda r, language: detect(r) == language),
     "length_constraints:number_sentences": _counted(lambda r: len(sentences(r)), "num_sentences", least=1),
     "length_constraints:number_paragraphs": _rule(
-        lambda r, num_paragraphs: len(checks.divided(r, checks.DIVIDER)) == num_paragraphs
-    ),
+        lambda r, num_paragraphs: len(checks.divided(r, checks.DIVIDER)) == num_paragraphs),
     "length_constraints:number_words": _counted(lambda r: len(words(r)), "num_words", least=1, per_word=1),
     "length_constraints:nth_paragraph_first_word": _rule(
-        lambda r, num_paragraphs, nth_paragraph, first_word: (
-            len(found := checks.paragraphs(r)) == num_paragraphs
-            and checks.begins_with(found[nth_paragraph - 1], first_word)
-        ),
-        objection=_ordered("nth_paragraph", "num_paragraphs"),
-    ),
+        checks.nth_paragraph, objection=_ordered("nth_paragraph", "num_paragraphs")),
     "detectable_content:number_placeholders": _rule(
-        lambda r, num_placeholders: sum(map(checks.has_words, _BRACKETED.findall(r))) >= num_placeholders
-    ),
+        lambda r, num_placeholders: sum(map(checks.has_words, _BRACKETED.findall(r))) >= num_placeholders),
     "detectable_content:postscript": _rule(checks.postscript),
     "detectable_format:number_bullet_lists": _rule(checks.bullets),
     "detectable_format:constrained_response": _rule(  # naming more than one is no answer
-        lambda r: sum(option in r.lower() for option in CONSTRAINED) == 1, fixes=True
-    ),
+        lambda r: sum(option in r.lower() for option in CONSTRAINED) == 1, fixes=True),
     "detectable_format:number_highlighted_sections": _rule(checks.highlights),
     "detectable_format:multiple_sections": _rule(checks.sections),
     "detectable_format:json_format": _rule(checks.json_format),
     "detectable_format:title": _rule(checks.title),
     "combination:two_responses": _rule(checks.two_responses),
-    "combination:repeat_prompt": _rule(checks.repeat_prompt, prompt_to_repeat=_handed),
+    "combination:repeat_prompt": _rule(checks.repeat_prompt, {"prompt_to_repeat": _handed}),
     "startend:end_checker": _rule(checks.end_checker),
     "startend:quotation": _rule(checks.quotation),
     "change_case:capital_word_frequency": _counted(  # a hyphenated word is one, and so is "I"
-        lambda r: sum(map(str.isupper, checks.tokens(r))), "capital_frequency", "capital_relation"
-    ),
+        lambda r: sum(map(str.isupper, checks.tokens(r))), "capital_frequency", "capital_relation"),
     "change_case:english_capital": _rule(lambda r: r.isupper() and detect(r) == "en"),
     "change_case:english_lowercase": _rule(lambda r: r.islower() and detect(r) == "en"),
     "punctuation:no_comma": _without(",，、،﹐"),
     # IFEvalG
     "keywords:word_count_different_numbers": _FREQUENCY,
     "keywords:word_once": _rule(lambda r, keyword: occurrences(r, keyword) == 1),
-    "keywords:exclude_word_harder": _rule(
-        lambda r, keyword: not checks.stands_alone(r, keyword), keyword=_text
-    ),
+    "keywords:exclude_word_harder": _rule(lambda r, keyword: not checks.stands_alone(r, keyword), {"keyword": _text}),
     "keywords:no_adjacent_consecutive": _rule(checks.no_adjacent_consecutive),
     "keywords:palindrome": _rule(  # of three letters, two of them different: a lone "a" or "mmm" is none
-        lambda r: any(len(word) >= 3 and len(set(word)) >= 2 and word == word[::-1] for word in words(r))
-    ),
+        lambda r: any(len(word) >= 3 and len(set(word)) >= 2 and word == word[::-1] for word in words(r))),
     "keywords:keyword_specific_position": _rule(checks.word_at),
     "keywords:start_end": _rule(checks.same_first_and_last),
-    "letters:letter_counting": _counted(
-        lambda r: sum(map(str.isalpha, r)), "N", least=1, per_word=LETTERS_PER_WORD
-    ),
+    "letters:letter_counting": _counted(lambda r: sum(map(str.isalpha, r)), "N", least=1, per_word=LETTERS_PER_WORD),
     "letters:letter_counting2": _LETTER_FREQUENCY,
     "paragraphs:paragraphs": _rule(lambda r: len(checks.divided(r, checks.DIVIDER)) == 2),
     "paragraphs:paragraphs2": _rule(lambda r: len(checks.paragraphs(r)) == 2),
     "first_word:first_word_answer": _rule(lambda r, first_word: checks.begins_with(r, first_word)),
     "first_word:first_word_sent": _rule(
-        lambda r, first_word: checks.every_sentence(r, checks.begins_with, first_word)
-    ),
+        lambda r, first_word: checks.every_sentence(r, checks.begins_with, first_word)),
     "last_word:last_word_answer": _rule(lambda r, last_word: checks.ends_with_word(r, last_word)),
     "last_word:last_word_sent": _rule(
-        lambda r, last_word: checks.every_sentence(r, checks.ends_with_word, last_word)
-    ),
+        lambda r, last_word: checks.every_sentence(r, checks.ends_with_word, last_word)),
     "detectable_format:square_brackets": _rule(checks.square_brackets),
     "detectable_format:bigram_wrapping": _rule(checks.bigram_wrapping),
     "detectable_format:sentence_hyphens": _rule(checks.sentence_hyphens),
     "copy:copy": _COPY,
     "copy:copying_simple": _COPY,
-    "copy:copying_multiple": _rule(checks.copies, fixes=True, N=_positive),
-    "copy:repeat_phrase": _rule(
-        checks.repeat_phrase,
-        objection=lambda phrase, small_n: (
-            None if len(phrase.split()) >= 3 else "the phrase has no inner word to replace"
-        ),
-    ),
-    "new:copy_span_idx": _rule(checks.copy_span, fixes=True, objection=_bad_span, prompt_to_repeat=_verbatim),
+    "copy:copying_multiple": _rule(checks.copies, {"N": _positive}, fixes=True),
+    "copy:repeat_phrase": _rule(checks.repeat_phrase, objection=lambda phrase, small_n: (
+        None if len(phrase.split()) >= 3 else "the phrase has no inner word to replace")),
+    "new:copy_span_idx": _rule(checks.copy_span, {"prompt_to_repeat": _verbatim}, fixes=True, objection=_bad_span),
     "punctuation:punctuation_dot": _without(".．…"),
     "punctuation:punctuation_exclamation": _without("!！"),
     "count:lowercase_counting": _rule(lambda r, N: sum(map(str.islower, checks.tokens(r))) <= N),
-    "count:counting_composition": _rule(
-        checks.composition, room=lambda n_sent, n_words: 3 * n_sent * n_words
-    ),
+    "count:counting_composition": _rule(checks.composition, room=lambda n_sent, n_words: 3 * n_sent * n_words),
     "count:count_unique": _rule(lambda r: len(found := words(r)) == len(set(found))),
     "count:count_increment_word": _exactly(keyword1=1, keyword2=2),
     # IFBench
     "count:word_count_range": _rule(
         lambda r, min_words, max_words: min_words <= len(words(r)) <= max_words,
-        room=lambda min_words, max_words: max_words,
-        objection=_ordered("min_words", "max_words"),
-    ),
-    "count:unique_word_count": _rule(lambda r, N: len(set(words(r))) >= N, N=_positive),
+        room=lambda min_words, max_words: max_words, objection=_ordered("min_words", "max_words")),
+    "count:unique_word_count": _rule(lambda r, N: len(set(words(r))) >= N, {"N": _positive}),
     "count:numbers": _rule(lambda r, N: len(_NUMBER.findall(r)) == N),
     "count:conjunctions": _rule(
         lambda r, small_n: len(CONJUNCTIONS.intersection(words(r))) >= small_n,
-        objection=lambda small_n: "there are seven" if small_n > len(CONJUNCTIONS) else None,
-    ),
+        objection=lambda small_n: "there are seven" if small_n > len(CONJUNCTIONS) else None),
     "count:keywords_multiple": _exactly(keyword1=1, keyword2=2, keyword3=3, keyword4=5, keyword5=7),
-}
-
-
-def validate(instruction: Instruction) -> None:
-    """Accept an instruction that can be checked, and that some responses meet and others do not.
-
-    Raises:
-        UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
-    """
-    _read(instruction)
+}  # fmt: skip
 
 
 def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = "") -> Verdict:
@@ -320,7 +274,7 @@ def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = 
     A response that says nothing, or only echoes the prompt, meets none. Status "error" if an instruction is invalid.
     """
     try:
-        known = [_read(instruction) for instruction in instructions]
+        known = [validate(instruction) for instruction in instructions]
         if not known:
             raise UnknownInstructionError("there is no instruction to check: drop the row")
     except UnknownInstructionError as problem:
@@ -332,7 +286,12 @@ def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = 
     return Verdict(score=points, status="ok" if points == 1 else "wrong", answered=bool(response.strip()))
 
 
-def _read(instruction: Instruction) -> tuple[Rule, dict[str, Any]]:
+def validate(instruction: Instruction) -> tuple[Rule, dict[str, Any]]:
+    """The rule and the clean arguments of an instruction that some responses meet and others do not.
+
+    Raises:
+        UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
+    """
     name, rule = instruction.id, RULES.get(instruction.id)
     if rule is None:
         raise UnknownInstructionError(f"instruction {name!r} is unknown: drop the row or add a check")
@@ -347,8 +306,7 @@ def _read(instruction: Instruction) -> tuple[Rule, dict[str, Any]]:
             arguments[key] = rule.arguments[key](value)
         except ValueError as problem:
             raise UnknownInstructionError(f"instruction {name}: {key} {problem}: drop the row") from None
-    objection = rule.objection(**arguments) if rule.objection else None
-    if objection:
+    if objection := rule.objection(**arguments):
         raise UnknownInstructionError(f"instruction {name}: {objection}: drop the row")
     return rule, arguments
 
@@ -357,14 +315,12 @@ def _has_content(known: Sequence[tuple[Rule, dict[str, Any]]], response: str, pr
     if any(rule.fixes and rule.test(response, **arguments) for rule, arguments in known):
         return True
     handed = [
-        text
+        " ".join(arguments[name]) if name == "keywords" else arguments[name]
         for rule, arguments in known
         for name, reader in rule.arguments.items()
-        for text in (
-            (arguments[name],) if reader is _handed else arguments[name] if name == "keywords" else ()
-        )
+        if reader is _handed or name == "keywords"
     ]
     given = frozenset(words(" ".join(handed)))
-    rooms = [rule.room(**arguments) for rule, arguments in known if rule.room]
-    room = min((limit for limit in rooms if limit is not None), default=None)
+    limits = [rule.room(**arguments) for rule, arguments in known]
+    room = min((limit for limit in limits if limit is not None), default=None)
     return checks.says_something(response, prompt, given=given, least=checks.floor(room, given))

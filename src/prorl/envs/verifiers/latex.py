@@ -63,9 +63,6 @@ _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"\\frac\s*(\{[^{}]*\})\s*([0-9])", r"\\frac\1{\2}"),
 ))  # fmt: skip
 
-# nothing to respell: no dots that go on, no infinity, no binomial coefficient
-_ALREADY = re.compile(r"(?!.*(?:\.\.\.|(?i:infinity)))(?:[0-9A-Za-z+\-/^().,=%\s]|\*(?!\*))*", re.DOTALL)
-
 
 def normalised(text: str) -> str:
     """The one spelling of an answer.
@@ -73,8 +70,6 @@ def normalised(text: str) -> str:
     >>> normalised(r"$\\dfrac12\\,\\text{cm}$.")
     '\\\\frac{1}{2} cm'
     """
-    if _ALREADY.fullmatch(text):
-        return " ".join(text.split()).rstrip(" .,;")
     text = text.replace("**", "^")
     text = _RAISED_RUN.sub(lambda run: "^{" + run[0].translate(_RAISED) + "}", text).translate(_SIGNS)
     text = text.replace(r"\!", "").replace("{,}", ",").replace(r"\$", "").replace(r"\%", "%")
@@ -86,9 +81,7 @@ def normalised(text: str) -> str:
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
     text = " ".join(text.split()).rstrip(" .,;")
-    while (
-        text[:1] == "{" and text[-1:] == "}" and text[-2:] != r"\}" and split_top(text[1:-1], ()) is not None
-    ):
+    while text[:1] == "{" and text[-1:] == "}" and text[-2:] != r"\}" and split_top(text[1:-1]) is not None:
         text = text[1:-1].strip()
     return text
 
@@ -98,25 +91,20 @@ def compact(text: str) -> str:
     return _GAP.sub("", text)
 
 
-def split_top(text: str, separators: Sequence[str]) -> list[str] | None:
-    """The parts between separators outside all brackets, stripped; None where the brackets do not match.
+def split_top(text: str, separator: str = "(?!)") -> list[str] | None:
+    """The parts between matches of a pattern outside all brackets, stripped; None where the brackets do not match.
 
     >>> split_top("(1, 2), [3, 4)", ",")
     ['(1, 2)', '[3, 4)']
     """
-    depth, start, position = 0, 0, 0
-    parts = []
-    while position < len(text):
-        depth += (text[position] in "([{") - (text[position] in ")]}")
+    depth, start, parts = 0, 0, []
+    for mark in re.finditer(rf"[()\[\]{{}}]|{separator}", text):
+        depth += (mark[0] in "([{") - (mark[0] in ")]}")
         if depth < 0:
             return None
-        found = (
-            next((mark for mark in separators if text.startswith(mark, position)), "") if not depth else ""
-        )
-        if found:
-            parts.append(text[start:position].strip())
-            start = position + len(found)
-        position += len(found) or 1
+        if depth == 0 and mark[0] not in ")]}":
+            parts.append(text[start : mark.start()].strip())
+            start = mark.end()
     parts.append(text[start:].strip())
     return parts if depth == 0 else None
 
@@ -130,8 +118,7 @@ _AND = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
 _REALS = r"\mathbb{R}"
 _HOLES = re.compile(r"\\mathbb\{R\}\s*(?:\\setminus|-)\s*\\\{(.*)\\\}")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
-_ORDER = (r"\le", r"\ge", "<", ">")
-_ORDER_SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|<|>")
+_ORDER = r"\\[lg]e(?![a-z])|[<>]"
 _VARIABLE = re.compile(r"[A-Za-z]|\\(?:theta|alpha|lambda|mu|phi)")
 
 
@@ -171,7 +158,7 @@ def relation_of(text: str) -> tuple[str, Parts] | None:
     parts = split_top(text, _ORDER)
     if parts is None or not 2 <= len(parts) <= 3 or not all(parts):
         return None
-    signs = _ORDER_SIGN.findall(text)
+    signs = re.findall(_ORDER, text)
     if len(signs) != len(parts) - 1 or len({sign in ("<", r"\le") for sign in signs}) != 1:
         return None
     if signs[0] in (">", r"\ge"):
@@ -212,7 +199,7 @@ def _reals(text: str) -> Parts | None:
     match = _HOLES.fullmatch(text)
     if match is None:
         return None
-    holes = [(read_numeral(hole), hole) for hole in split_top(match[1], (",",)) or ()]
+    holes = [(read_numeral(hole), hole) for hole in split_top(match[1], ",") or ()]
     values = sorted((numeral.value, hole) for numeral, hole in holes if numeral is not None)
     if len(values) != match[1].count(",") + 1:
         return None
@@ -244,27 +231,27 @@ def _matrix(text: str) -> Parts | None:
 def _list(text: str) -> Parts | None:
     if not re.search(r"[(\[{]", text):
         text = _THOUSANDS.sub("", text)
-    parts = _several("set", split_top(_AND.sub(",", text), (",", ";")))
+    parts = _several("set", split_top(_AND.sub(",", text), "[,;]"))
     return parts and Parts(kind="set", items=tuple(filter(None, parts.items)))
 
 
 def _union(text: str) -> Parts | None:
-    return _several("union", split_top(text, (r"\cup",)))
+    return _several("union", split_top(text, r"\\cup"))
 
 
 def _bracketed(text: str) -> Parts | None:
     if text.startswith(r"\{") and text.endswith(r"\}"):
-        items = split_top(text[2:-2], (",", ";"))
+        items = split_top(text[2:-2], "[,;]")
         return None if items is None else Parts(kind="set", items=tuple(filter(None, items)))
     kind = next((kind for kind in _BRACKETS if kind == text[:1] + text[-1:]), None)
-    parts = _several(kind, split_top(text[1:-1], (",", ";"))) if kind else None
+    parts = _several(kind, split_top(text[1:-1], "[,;]")) if kind else None
     if parts and kind == "[]" and all(item[:1] == "[" and item[-1:] == "]" for item in parts.items):
-        rows = [split_top(item[1:-1], (",",)) for item in parts.items]
+        rows = [split_top(item[1:-1], ",") for item in parts.items]
         if all(rows):
             return Parts(kind="rows", items=tuple(" & ".join(cells or ()) for cells in rows))
     return parts
 
 
 def _ratio(text: str) -> Parts | None:
-    parts = _several(":", split_top(compact(text), (":",)))
+    parts = _several(":", split_top(compact(text), ":"))
     return parts if parts and all(parts.items) else None

@@ -4,17 +4,7 @@ A pipeline from cheap and exact to costly: equal text; numbers as fractions; wor
 and matrices one by one; formulas by their values; relations; and math-verify for what is left. Each stage decides or
 passes on. Text is never evaluated as code, and every stage bounds its own work.
 
-What is decided on purpose (the table in tests/envs/verifiers/test_math_table.py shows it):
-
-- a decimal stands for another number only if it rounds or cuts it to at least six significant digits;
-- `50%` is `50` and `0.5`, but `50` is not `0.5`; degrees and currency signs are dropped;
-- a bare number is right where the gold has a unit, two units have to be the same amount, `5 million` is 5000000;
-- `x =` in front (or `= x` behind) counts only if both sides have it; the last member of `a = b = c` is the answer;
-- names are numbers, so they commute: `AB` is `BA` even where they stand for matrices;
-- a constant of integration may be `c` or `C`; dots behind digits repeated three times go on repeating them;
-- bare lists and sets have no order, tuples and intervals keep order and brackets; `\\pm` means both;
-- an interval gold may be met by an inequality and the reverse, but `(1, 2)` may be a point and is not `1 < x < 2`;
-- with `allow_unevaluated=False` a rational gold must be met by a numeral in lowest terms: no `2+3`, `5!`, `6/2`.
+What is decided on purpose stands in docs/tasks.md, and pair by pair in tests/envs/verifiers/test_math.py.
 
 math-verify gets only what passes `is_harmless`: short, shallow, of known commands, without operations whose
 evaluation can explode (towers, factorials, sums, integrals). Its own timeouts stay off: they cancel the caller's
@@ -146,7 +136,7 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
 
 
 def _last_member(text: str) -> str:
-    return (split_top(text, ("=",)) or [text])[-1]
+    return (split_top(text, "=") or [text])[-1]
 
 
 def _as_amounts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:

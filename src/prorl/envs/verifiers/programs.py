@@ -67,20 +67,18 @@ class Tests:
     texts, of standard input and of standard output. `tolerance` is for numbers one of which is a float, absolute
     where an integer or a number below 1 is expected and relative above; None compares their exact values. With
     `maybe_wrapped` every expected value is a list of one, and all these lists or all their elements are right.
-    Raises a ValueError without tests, for other than one value per input, and for a tolerance outside [0, 1).
+    Raises a ValueError where these are no tests.
     """
 
     entry: str | None
-    inputs: tuple[Any, ...]
-    expected: tuple[Any, ...]
+    inputs: Sequence[Any]
+    expected: Sequence[Any]
     tolerance: float | None = None
     maybe_wrapped: bool = False
 
     def __post_init__(self) -> None:
         if not self.inputs or len(self.inputs) != len(self.expected):
-            raise ValueError(
-                f"{len(self.inputs)} inputs with {len(self.expected)} expected values are no tests"
-            )
+            raise ValueError(f"{len(self.inputs)} inputs with {len(self.expected)} values are no tests")
         if self.tolerance is not None and not 0 <= self.tolerance < 1:
             raise ValueError(f"tolerance is {self.tolerance}; it must be at least 0 and below 1")
         if self.maybe_wrapped and not all(is_list_of_one(value) for value in self.expected):
@@ -96,12 +94,11 @@ def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Ver
     # what no right program makes is not worth reading; a limit nearer to the expected values would give them away
     if all(len(str(expected)) <= _SHORT for expected in tests.expected):
         limits = replace(limits, output_bytes=min(limits.output_bytes, _SHORT_BYTES))
-    job = Job(source=source, entry=tests.entry, inputs=tests.inputs, limits=limits)
-    results, due = run(job), len(tests.inputs)
-    if len(results) != due:
-        return Verdict(
-            score=0.0, status="error", note=f"the sandbox gave {len(results)} results for {due} inputs"
-        )
+    job = Job(source=source, entry=tests.entry, inputs=tuple(tests.inputs), limits=limits)
+    results = run(job)
+    if len(results) != len(tests.inputs):
+        note = f"the sandbox gave {len(results)} results for {len(tests.inputs)} inputs"
+        return Verdict(score=0.0, status="error", note=note)
     outcomes = _outcomes(results, tests.expected, tests)
     if tests.maybe_wrapped:
         unwrapped = _outcomes(results, [value for (value,) in tests.expected], tests)
@@ -157,10 +154,10 @@ def same_output(got: str, expected: str, tolerance: float | None) -> bool:
     lines, wanted = (
         [words for line in text.split("\n") if (words := line.split())] for text in (got, expected)
     )
-    return [len(words) for words in lines] == [len(words) for words in wanted] and all(
-        _same_word(word, other, tolerance)
-        for word, other in zip(chain.from_iterable(lines), chain.from_iterable(wanted), strict=True)
-    )
+    if [len(words) for words in lines] != [len(words) for words in wanted]:
+        return False
+    pairs = zip(chain.from_iterable(lines), chain.from_iterable(wanted), strict=True)
+    return all(_same_word(word, other, tolerance) for word, other in pairs)
 
 
 def _outcomes(results: Sequence[CaseResult], expected: Sequence[Any], tests: Tests) -> Counter[str]:

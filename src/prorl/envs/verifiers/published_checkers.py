@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
+from posixpath import basename
 from typing import Any, Literal
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.types import Verdict
+from prorl.envs.types import Status, Verdict
 from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionError
 
 Benchmark = Literal["ifeval", "ifbench"]
@@ -22,11 +23,7 @@ Benchmark = Literal["ifeval", "ifbench"]
 PACKAGE = "opencompass"
 INSTALL = "`pip install 'prorl[evaluations]'` and `pip install --no-deps opencompass==0.5.4`"
 FOLDERS = {"ifeval": "IFEval", "ifbench": "IFBench"}
-NLTK_DATA = {
-    "punkt_tab": "tokenizers/punkt_tab",
-    "stopwords": "corpora/stopwords",
-    "averaged_perceptron_tagger_eng": "taggers/averaged_perceptron_tagger_eng",
-}
+NLTK_DATA = ("tokenizers/punkt_tab", "corpora/stopwords", "taggers/averaged_perceptron_tagger_eng")
 TRIED = "A response of one sentence."
 
 
@@ -46,10 +43,9 @@ def verify(
             return Verdict(score=0.0, status="error", note=str(error))
         except Exception as error:  # code of others on a text of a model
             notes.append(f"{instruction.id} fails on this response: {type(error).__name__}")
-    score, answered = followed / len(instructions), bool(response.strip())
-    return Verdict(
-        score=score, status="ok" if score == 1 else "wrong", note="; ".join(notes), answered=answered
-    )
+    score, note = followed / len(instructions), "; ".join(notes)
+    status: Status = "ok" if score == 1 else "wrong"
+    return Verdict(score=score, status=status, note=note, answered=bool(response.strip()))
 
 
 def require_installed(benchmark: Benchmark) -> None:
@@ -87,7 +83,7 @@ def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prom
         raise UnknownInstructionError(f"{benchmark} has no instruction {instruction.id!r}")
     checker = checkers[instruction.id](instruction.id)
     checker.build_description(
-        **{name: value for name, value in instruction.kwargs.items() if value is not None}
+        **{key: value for key, value in instruction.kwargs.items() if value is not None}
     )
     if "prompt" in (checker.get_instruction_args() or ()):
         checker.build_description(prompt=prompt)
@@ -98,8 +94,8 @@ def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prom
             raise
         raise MissingCheckersError(
             "the checkers need data of NLTK that is not on this machine and cannot be downloaded: where there is a "
-            f"network, `python -m nltk.downloader {' '.join(NLTK_DATA)}`, then copy the folder nltk_data and name it "
-            "by the environment variable NLTK_DATA"
+            f"network, `python -m nltk.downloader {' '.join(map(basename, NLTK_DATA))}`, then copy nltk_data and "
+            "name it by the environment variable NLTK_DATA"
         ) from error
 
 
@@ -109,11 +105,11 @@ def _download_nltk_data() -> None:
     if find_spec(PACKAGE) is None:
         return
     nltk = import_module("nltk")
-    for name, place in NLTK_DATA.items():
+    for place in NLTK_DATA:
         try:
             nltk.data.find(place)
         except LookupError:
-            nltk.download(name, quiet=True)
+            nltk.download(basename(place), quiet=True)
 
 
 @cache

@@ -5,8 +5,8 @@ whoever means otherwise writes `J/(kg K)`. Prefixes go only with the units that 
 of their own, so that rad/s is no Hz. (pint takes 0.6 s to load, and reads `kmeter`, `kmin` and `m//s` as units,
 `ms^{-1}` as "per millisecond" and rad/s as Hz.)
 
-An `Amount` is what a mathematical answer may be: its unit stands in the problem, so it may be left out. A `Quantity`
-is what a STEM answer is: a unit is required exactly where the gold answer has one. Values are compared in the unit of
+`same_amount` compares mathematical answers: the unit stands in the problem, so it may be left out. `quantity_equal`
+compares STEM answers: a unit is required exactly where the gold answer has one. Values are compared in the unit of
 the gold answer, so that a tolerance in °C is not one in K, and within 1 % unless the caller says otherwise: STEM
 answers are rounded at various places. A gold answer that is a bare whole number is a count and has to be met exactly.
 A word that is no unit, as in `3 apples` or `70 dB`, may be left out, and two such words have to be the same.
@@ -35,17 +35,13 @@ BASES = ("m", "kg", "s", "A", "K", "mol", "cd", "rad")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a unit measures, as powers of `BASES`, and its size: value_SI = value * factor + offset."""
+    """What a unit measures, as powers of `BASES`, and its size: value_SI = (value + offset) * factor."""
 
     dimension: tuple[int, ...] = (0,) * len(BASES)
     factor: Fraction = Fraction(1)
-    offset: Fraction = Fraction(0)  # of temperature scales whose zero is elsewhere
+    offset: Fraction = Fraction(0)  # of temperature scales whose zero is elsewhere; they stand in no product
 
-    def si(self, value: Fraction) -> Fraction:
-        """The value in SI base units."""
-        return value * self.factor + self.offset
-
-    def times(self, other: Unit, power: int) -> Unit:
+    def times(self, other: Unit, power: int = 1) -> Unit:
         """This unit times a power of another one."""
         dimension = tuple(a + power * b for a, b in zip(self.dimension, other.dimension, strict=True))
         return Unit(dimension=dimension, factor=self.factor * other.factor**power)
@@ -54,19 +50,9 @@ class Unit:
 ONE, PERCENT = Unit(), Unit(factor=Fraction(1, 100))
 _EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18)
 _SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1}
-_NAME_PREFIXES = {
-    "giga": 9, "mega": 6, "kilo": 3, "hecto": 2, "deci": -1, "centi": -2, "milli": -3, "micro": -6, "nano": -9,
-    "pico": -12, "femto": -15, "tera": 12,
-}  # fmt: skip
+_NAMES = "tera giga mega kilo hecto deci centi milli micro nano pico femto"
+_NAME_PREFIXES = dict(zip(_NAMES.split(), (12, 9, 6, 3, 2, -1, -2, -3, -6, -9, -12, -15), strict=True))
 _SHORT = 3  # letters: mol, bar and ohm are written with both kinds of prefixes
-_SCALES = {  # name → size of a degree in kelvin and the scale's zero; not to be multiplied
-    name: (factor, Fraction("273.15") - shift)
-    for names, factor, shift in (
-        ("°C degC celsius degreescelsius", Fraction(1), 0),
-        ("°F degF fahrenheit degreesfahrenheit", Fraction(5, 9), Fraction(160, 9)),
-    )
-    for name in names.split()
-}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"\\(?:text|mathrm|mathsf|mathit|mbox|operatorname|rm)\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 "),
@@ -100,8 +86,8 @@ def unit_of(text: str) -> Unit | None:
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
     text = " ".join(text.split())
-    if scale := _SCALES.get(text) or _SCALES.get(text.lower()):
-        return replace(_units()[0]["K"], factor=scale[0], offset=scale[1])
+    if alone := _named(text):
+        return alone
     try:
         product: Unit = _Product(text).value()
     except UnreadableError:
@@ -116,7 +102,9 @@ class _Product(Reader):
         rf"\s*({_NAME.pattern}(?:\s*\^\s*\{{?\s*[+-]?[0-9]{{1,2}}\s*\}}?|[+-]?[0-9]{{1,2}})?"
         r"|1(?=\s*/)|[*/()]|-(?=\s*[A-Za-z]))"
     )
-    ranks: ClassVar[dict[str, int]] = {"*": 1, "/": 1, "-": 1}
+    operators: ClassVar = dict.fromkeys("*-", (1, Unit.times)) | {
+        "/": (1, lambda one, other: one.times(other, -1))
+    }
     max_depth = MAX_UNIT_CHARS
 
     def _rank(self) -> int:
@@ -132,12 +120,9 @@ class _Product(Reader):
         name = _NAME.match(token)
         unit = _named(name[0]) if name else None
         power = int(re.sub(rf"{_NAME.pattern}|[\s^{{}}]", "", token) or 1) if unit else 0
-        if unit is None or abs(power) > MAX_POWER:
+        if unit is None or unit.offset or abs(power) > MAX_POWER:
             raise UnreadableError
         return ONE.times(unit, power)
-
-    def _join(self, operator: str, left: Unit, right: Unit) -> Unit:
-        return left.times(right, -1 if operator == "/" else 1)
 
 
 def _named(name: str) -> Unit | None:
@@ -164,18 +149,19 @@ def _prefixed(name: str) -> Unit | None:
 def _units() -> tuple[dict[str, Unit], dict[str, Unit]]:
     """All units by name, and those that take prefixes: of each line of the file, those before a bar.
 
-    A definition is `names = factor and base powers`.
+    A definition is `names = factor and base powers`, for a temperature scale with `+ offset` behind it.
     """
     exact: dict[str, Unit] = {}
     with_prefix: dict[str, Unit] = {}
     for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines():
         for position, definition in enumerate(line.split("|")):
             names, _, meaning = definition.partition("=")
-            size, _, powers = meaning.strip().partition(" ")
+            measure, _, offset = meaning.partition("+")
+            size, _, powers = measure.strip().partition(" ")
             by_base = dict(re.findall(r"([A-Za-z]+)(-?[0-9]*)", powers))
             dimension = tuple(int(by_base.get(base, "0") or 1) for base in BASES)
-            for name in names.split():
-                (exact if position else with_prefix)[name] = Unit(dimension=dimension, factor=Fraction(size))
+            unit = Unit(dimension=dimension, factor=Fraction(size or 1), offset=Fraction(offset or 0))
+            (exact if position else with_prefix).update(dict.fromkeys(names.split(), unit))
     return exact | with_prefix, with_prefix
 
 
@@ -197,11 +183,18 @@ _DIGIT_SPACES = re.compile(r"(?<=[0-9]) (?=[0-9]{3}(?![0-9]))")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """A number, whether it counts hundredths, and the unit as written ("" for none)."""
+    """A number and its unit, None for a bare number; a percent sign is a unit that is not kept as written."""
 
     number: Numeral
-    percent: bool = False
-    unit: str = ""
+    unit: Unit | None = None
+    written: str = ""  # the unit of a mathematical answer, or the noun that is counted
+
+    def in_unit(self, wanted: Unit) -> Fraction | None:
+        """The value in another unit of the same kind; None if it is of another kind."""
+        unit = self.unit or ONE
+        if unit.dimension != wanted.dimension:
+            return None
+        return (self.number.value + unit.offset) * unit.factor / wanted.factor - wanted.offset
 
 
 def read_amount(text: str) -> Amount | None:
@@ -218,27 +211,25 @@ def read_amount(text: str) -> Amount | None:
         factor = Fraction(10) ** _MAGNITUDES[match[1]]
         number, rest = replace(number, value=number.value * factor, places=None), rest[match.end() :]
     if _PERCENT.fullmatch(rest):
-        return Amount(number=number, percent=True)
+        return Amount(number=number, unit=PERCENT)
     if not rest or _DEGREES.fullmatch(rest):
         return Amount(number=number)
     words = rest.lower().replace(".", " ").split()
     is_variable = not spaced and len(rest.rstrip("^{}0123456789")) < 2  # one letter right behind a number
     if is_variable or any(map(_CHANGES.fullmatch, words)):
         return None
-    return Amount(number=number, unit=rest) if _WORDS.fullmatch(rest) or unit_of(rest) else None
+    unit = unit_of(rest)
+    return Amount(number=number, unit=unit, written=rest) if unit or _WORDS.fullmatch(rest) else None
 
 
 def same_amount(answer: Amount, gold: Amount) -> bool:
     """Whether two amounts are equal: `50%` is `50` and `0.5`, `5 m` is `5` and `500 cm` but not `5 cm`."""
-    if answer.percent != gold.percent and not answer.unit and not gold.unit:
-        share, other = (answer.number, gold.number) if answer.percent else (gold.number, answer.number)
+    if answer.unit != gold.unit and not answer.written and not gold.written:
+        share, other = (answer.number, gold.number) if answer.unit else (gold.number, answer.number)
         places = None if share.places is None else share.places + 2
         return agree(share, other) or agree(replace(share, value=share.value / 100, places=places), other)
-    if answer.unit and gold.unit and _folded(answer.unit) != _folded(gold.unit):
-        one, other_unit = unit_of(answer.unit), unit_of(gold.unit)
-        if one is None or other_unit is None or one.dimension != other_unit.dimension:
-            return False
-        return one.si(answer.number.value) == other_unit.si(gold.number.value)
+    if answer.written and gold.written and _folded(answer.written) != _folded(gold.written):
+        return bool(answer.unit and gold.unit) and answer.in_unit(gold.unit or ONE) == gold.number.value
     return agree(answer.number, gold.number)
 
 
@@ -247,23 +238,7 @@ def _folded(unit: str) -> str:
     return unit.casefold().replace(".", "").replace(" ", "").removesuffix("s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """A number as written, and its unit; None for a bare number."""
-
-    number: Numeral
-    unit: Unit | None = None
-    noun: str = ""  # what is counted, where that is no unit
-
-    def in_unit(self, wanted: Unit) -> Fraction | None:
-        """The value in another unit of the same kind; None if it is of another kind."""
-        unit = self.unit or ONE
-        if unit.dimension != wanted.dimension:
-            return None
-        return (unit.si(self.number.value) - wanted.offset) / wanted.factor
-
-
-def read_quantity(text: str) -> Quantity | None:
+def read_quantity(text: str) -> Amount | None:
     """The number and unit that are the whole text; None for anything else.
 
     >>> read_quantity("x = 3.0 \\\\times 10^{-3}\\\\ \\\\mathrm{kg}").number.value
@@ -278,9 +253,9 @@ def read_quantity(text: str) -> Quantity | None:
         return None
     rest = rest.strip().removeprefix("*").strip()
     if not rest or (unit := unit_of(rest)):
-        return Quantity(number=number, unit=unit if rest else None)
+        return Amount(number=number, unit=unit if rest else None)
     counted = read_amount(text)
-    return None if counted is None else Quantity(number=counted.number, noun=_folded(counted.unit))
+    return counted and replace(counted, unit=None)
 
 
 def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
@@ -289,7 +264,9 @@ def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
     A bare gold accepts an answer with a unit only if the numbers agree: the gold does not say in which unit.
     """
     one, other = read_quantity(answer), read_quantity(gold)
-    if one is None or other is None or (other.noun and (one.unit or one.noun not in ("", other.noun))):
+    if one is None or other is None:
+        return False
+    if (noun := _folded(other.written)) and (one.unit or _folded(one.written) not in ("", noun)):
         return False
     number, expected = one.number.value, other.number.value
     if other.unit is not None:

@@ -26,15 +26,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prorl.commands import UnconfirmedError, tell
@@ -161,24 +155,22 @@ class _Dashboard:
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             return _said(400, 'a command is {"words": ["pause"]}, the words that `prorl tell` takes')
         try:
-            command = await asyncio.to_thread(tell, folder, words, confirm=lambda _move: confirmed)
+            await asyncio.to_thread(tell, folder, words, confirm=lambda _move: confirmed)
         except UnconfirmedError as error:
             return _said(409, str(error))  # the page asks, and sends it again with "yes"
         except ProrlError as error:
             return _said(422, str(error))
         except OSError as error:
             return _said(422, f"the inbox cannot be written: {error}")
-        return _said(200, f"command {command.id} is in the inbox: obeyed when the current step ends")
+        return _said(200, "the command is in the inbox: obeyed when the current step ends")
 
     async def asset(self, request: Request) -> Response:
         """A file of the page. The browser keeps it, and asks each time whether it is still the same."""
         path = self._assets.get(request.path_params.get("name", "icon.svg"))
         if path is None:
             raise HTTPException(404)
-        answer = FileResponse(path, stat_result=path.stat(), headers={"cache-control": "no-cache"})
-        if request.headers.get("if-none-match") == answer.headers["etag"]:
-            kept = {name: answer.headers[name] for name in ("etag", "cache-control")}
-            return Response(status_code=304, headers=kept)
+        answer = StaticFiles().file_response(path, path.stat(), request.scope)
+        answer.headers["cache-control"] = "no-cache"
         return answer
 
     async def _find(self, request: Request) -> tuple[str, Path]:
@@ -209,7 +201,6 @@ class _Server(uvicorn.Server):
 
 
 def _bound(host: str, port: int | None) -> socket.socket:
-    """A listening socket."""
     problem = ""
     for candidate in range(PORT, PORT + TRIED) if port is None else (port,):
         try:

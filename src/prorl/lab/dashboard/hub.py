@@ -130,9 +130,8 @@ class Hub:
         except Exception:
             log.exception("the page %r cannot be composed", name)
         finally:
-            del self._pages[
-                name
-            ]  # with no await since the readers were counted: none can have come in between
+            # There was no await since the readers were counted, so none can have come in between.
+            del self._pages[name]
             page.end()
 
 

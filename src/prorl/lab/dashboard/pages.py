@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from prorl.commands import WORDS
 from prorl.config.schema import HPARAMS
+from prorl.control.events import Validated
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.page import Section, bullets, heading, paragraph, section_json, to_script_json
 from prorl.lab.report.rollouts import rollout_section
@@ -59,7 +60,7 @@ class Glance:
     step: int
     steps: int
     rate: float | None  # steps per hour, lately
-    validation: tuple[int, float] | None  # of the last one: step, pass@1
+    validation: Validated | None  # the last one
     written: float | None  # wall clock of the journal's last event
     lately: tuple[str, ...]  # what happened last, the newest first
     notes: tuple[str, ...]
@@ -77,11 +78,10 @@ class Evaluations:
         self._files: dict[Path, Stamp] | None = None  # those that `sections` shows, or will
         self._process: subprocess.Popen[bytes] | None = None
         self._made = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
-        self.measured = ""  # the summary's part, as HTML
-        self.sections: Sequence[Section] = ()
+        self.sections: Sequence[Section] = ()  # the first one says whether training worked
 
-    def refresh(self) -> bool:
-        """Take over what was composed, and have composed what changed. Returns at once, whether anything is new."""
+    def refresh(self) -> None:
+        """Take over what was composed, and have composed what changed. Returns at once."""
         if self._process is None:
             found = {path: stamp(path) for path in sorted((self._folder / EVALS).glob("*/*.parquet"))}
             if found != self._files:
@@ -96,8 +96,6 @@ class Evaluations:
         elif self._process.poll() is not None:
             self._take(failed=self._process.returncode != 0)
             self._process = None
-            return True
-        return False
 
     def close(self) -> None:
         """End the child process if there is one."""
@@ -112,14 +110,12 @@ class Evaluations:
             html = paragraph(
                 f"The measurements in {place} cannot be shown; the server's terminal says why.", tone="bad"
             )
-            self.measured, self.sections = "", [Section(key="boundary", title="Boundary", html=html)]
+            self.sections = [Section(key="boundary", title="Boundary", html=html)]
             return
         self._made.seek(0)
-        made = json.load(self._made)
-        self.measured = made["measured"]
         self.sections = [
             Section(**{**data, "figures": tuple(Figure(**figure) for figure in data["figures"])})
-            for data in made["sections"]
+            for data in json.load(self._made)
         ]
 
 
@@ -151,8 +147,9 @@ class RunPage:
             health_section(glance(self._run), time.time()),
             *self._form,
             *self._summary,
+            *self._evaluations.sections[:1],
             *self._curves,
-            *self._evaluations.sections,
+            *self._evaluations.sections[1:],
             *self._rollouts,
             *self._sources,
         ]
@@ -162,13 +159,13 @@ class RunPage:
         self._evaluations.close()
 
     def _read_on(self) -> None:
+        self._evaluations.refresh()
         self._news |= self._run.refresh()
-        self._news |= self._evaluations.refresh()
         if self._news:
             runs = [self._run]
             self._curves = curve_sections(runs)
             self._sources = [lineage_section(self._run), recipe_section(runs)]
-            self._summary = [summary_section(runs, measured=[self._evaluations.measured])]
+            self._summary = [summary_section(runs)]
             self._news = False
         sampled = stamp(self._folder / SAMPLES)
         if sampled != self._sampled:
@@ -248,14 +245,13 @@ def stamp(path: Path) -> Stamp:
 
 def glance(run: RunHistory) -> Glance:
     """What is shown of a run at a glance."""
-    last = [*zip(run.validations.steps, run.validations.get("score"), strict=True)][-1:]
     return Glance(
         health=run.health,
         stopped=run.stopped,
         step=run.step,
         steps=run.planned,
         rate=run.steps_per_hour,
-        validation=last[0] if last else None,
+        validation=next(reversed(run.of(Validated)), None),
         written=run.written,
         lately=tuple(mark.text for mark in run.marks[: -LATELY - 1 : -1]),
         notes=run.notes,
@@ -314,7 +310,6 @@ def commands_section() -> Section:
 
 
 def _facts(seen: Glance, now: float) -> dict[str, str]:
-    """What is known of a run, as HTML by name."""
     word, about = _word(seen.health), seen.health.partition(" ")[2]
     bar = f'<progress aria-hidden="true" value="{seen.step}" max="{max(seen.steps, 1)}"></progress>'
     facts = {
@@ -324,9 +319,8 @@ def _facts(seen: Glance, now: float) -> dict[str, str]:
         "steps per hour": f"{seen.rate:,.0f}" if seen.rate else NONE,
         "last event": f"{duration(max(0.0, now - seen.written))} ago" if seen.written else NONE,
     }
-    if seen.validation:
-        step, score = seen.validation
-        facts["last validation"] = f"{score:.1%}" + _small(f"pass@1 at step {step:,}")
+    if last := seen.validation:
+        facts["last validation"] = f"{last.score:.1%}" + _small(f"pass@1 at step {last.step:,}")
     return facts
 
 
@@ -343,8 +337,7 @@ def main(folder: Path) -> None:
     from prorl.lab.report.boundary import boundary_sections, measured
 
     os.nice(NICENESS)
-    sections = [section_json(section) for section in boundary_sections(folder)]
-    print(to_script_json({"measured": measured(folder), "sections": sections}))
+    print(to_script_json([section_json(one) for one in (measured(folder), *boundary_sections(folder))]))
 
 
 if __name__ == "__main__":

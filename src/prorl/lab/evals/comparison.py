@@ -27,13 +27,11 @@ import numpy as np
 
 from prorl.algo.pass_at_k import Array
 from prorl.envs.seeds import derive
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import MEAN, bootstrap_means, grouped, mean_over_domains, percentiles, rates
-from prorl.rollout.validation import Part, ProblemResult
 
 SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost
-LEVEL = (
-    0.05  # beside the 95 % interval, which has no width where a few problems agree, the p-value must agree
-)
+LEVEL = 0.05  # the p-value must agree with the 95 % interval, which has no width where a few problems agree
 LESS = 0.5  # a second half that gains less than this share of what the first half did is a plateau
 FLIPS = 2_000
 ROUNDING = 1e-12
@@ -77,7 +75,6 @@ class Move:
 class Boundary:
     """How many problems of a set are solved by which model, the sure ones among them, and what chance would give."""
 
-    label: str
     problems: int
     both: int
     new: int
@@ -147,13 +144,12 @@ def sides(moves: Iterable[Move]) -> tuple[list[ProblemResult], list[ProblemResul
     return [move.base for move in moves], [move.trained for move in moves]
 
 
-def boundary(label: str, moves: Sequence[Move]) -> Boundary:
+def boundary(moves: Sequence[Move]) -> Boundary:
     """Count the problems of a set."""
     fates = Counter(move.fate for move in moves)
     sure = Counter(move.fate for move in moves if move.sure)
     chances = [move.chance for move in moves]
     return Boundary(
-        label=label,
         problems=len(moves),
         both=fates["both"],
         new=fates["new"],

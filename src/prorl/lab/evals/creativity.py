@@ -13,12 +13,11 @@ names end in their axes: Q words of the texts, N words of a batch of the corpus,
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import unicodedata
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, count
@@ -29,12 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from prorl.envs.datasets.catalogue import Drop, file_rows
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, encode_json, write_atomic
 from prorl.envs.seeds import derive, purpose
 from prorl.lab.evals.evaluation_store import Evaluation
+from prorl.lab.evals.problems import KEPT, ProblemResult
 from prorl.lab.evals.statistics import MEAN, curve, grouped
-from prorl.rollout.validation import KEPT, ProblemResult
 
 DEPTH = 16  # words to which a match is followed
 KINDS = (".txt", ".jsonl", ".parquet")
@@ -45,10 +45,6 @@ Advance = Callable[[str, int], None]
 
 # A tag such as <think> belongs to the format of a response: one word, or `</think><answer>` alone would be seven.
 _WORD = re.compile(r"</?\w+>|[^\W_]+|[^\w\s]|_")
-
-
-class CorpusError(ProrlError):
-    """A reference corpus that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,44 +95,24 @@ def _files(path: Path) -> list[Path]:
     else:
         found = [path] if path.suffix in KINDS and path.is_file() else []
     if not found:
-        raise CorpusError(
+        raise ProrlError(
             f"there is no corpus {path}: name a file in {', '.join(KINDS)}, or a folder with some of these"
         )
     return found
 
 
 def _documents(path: Path) -> Iterator[str]:
-    try:
-        yield from _texts(path)
-    except (ValueError, TypeError, NotImplementedError) as error:  # pyarrow's errors are these, too
-        raise CorpusError(
-            f"the corpus {path} cannot be read ({error}): write .txt in UTF-8, each line of .jsonl as an object "
-            "with a field `text`, .parquet with a column `text`"
-        ) from None
-
-
-def _texts(path: Path) -> Iterator[str]:
     if path.suffix == ".txt":
-        yield path.read_text(encoding="utf-8-sig")
-    elif path.suffix == ".jsonl":
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        text = json.loads(line)["text"]
-                    except (ValueError, KeyError, TypeError):
-                        text = None
-                    if not isinstance(text, str):
-                        raise ValueError(f"line {number}")
-                    yield text
-    else:
-        from pyarrow import parquet, string
-
-        with parquet.ParquetFile(path) as table:
-            if "text" not in table.schema_arrow.names:
-                raise ValueError(f"it has the columns {', '.join(table.schema_arrow.names)}")
-            for batch in table.iter_batches(columns=["text"]):
-                yield from filter(None, batch.column(0).cast(string()).to_pylist())
+        try:
+            yield path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ProrlError(f"cannot read {path} ({error}): write it in UTF-8") from None
+        return
+    for number, row in enumerate(file_rows(path), start=1):
+        if isinstance(row, Drop) or "text" not in row or not isinstance(row["text"], str | None):
+            raise ProrlError(f"row {number} of {path} has no field `text` that holds a text")
+        if row["text"] is not None:
+            yield row["text"]
 
 
 def longest_matches(
@@ -163,7 +139,7 @@ def longest_matches(
             batch = array("q")
     sequences.find_in(batch)
     if not words:
-        raise CorpusError("the corpus has no words: give one with text in it")
+        raise ProrlError("the corpus has no words: give one with text in it")
     lengths_Q = sequences.longest()
     return Matches(documents=documents, words=words, lengths=[lengths_Q[span] for span in spans])
 
@@ -176,9 +152,8 @@ class _Sequences:
         padded_Q = _padded(ids_Q)
         names_Q = padded_Q[: len(ids_Q)]
         self._names = [names_Q]  # by length: of the sequence that begins at each word
-        self._keys: list[
-            Ids
-        ] = []  # by length from 2 on, sorted: number of the beginning and last word as one number
+        # by length from 2 on, sorted: number of the beginning and last word as one number
+        self._keys: list[Ids] = []
         for width in range(1, DEPTH):
             next_Q = padded_Q[width : width + len(ids_Q)]
             key_Q = np.where((names_Q > 0) & (next_Q > 0), names_Q * size + next_Q, 0)
@@ -310,11 +285,9 @@ def compare_creativity(
     Raises:
         ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
-    for name, several in grouped(evaluations, lambda one: one.model).items():
-        if len(several) > 1:
-            raise ProrlError(
-                f"two evaluations of {name} cannot be told apart: compare each with another model"
-            )
+    name, times = Counter(one.model for one in evaluations).most_common(1)[0]
+    if times > 1:
+        raise ProrlError(f"two evaluations of {name} cannot be told apart: compare each with another model")
     asked = [
         [(problem, one.text) for problem in evaluation.problems for one in problem.kept if one.sample < KEPT]
         for evaluation in evaluations
@@ -369,9 +342,8 @@ def read_creativity(path: Path) -> Creativity:
     try:
         return TypeAdapter(Creativity).validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise StorageError(
-            f"{path} cannot be read ({error}); delete it and run `prorl creativity` again"
-        ) from error
+        again = "delete it and run `prorl creativity` again"
+        raise StorageError(f"{path} cannot be read ({error}); {again}") from error
 
 
 def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
@@ -381,23 +353,18 @@ def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
         for name in dict.fromkeys([*(one.domain for one in of_part), MEAN]):
             seed = derive(0, "creativity", purpose(part), name)
             for model, values in models.items():
-                found = [
-                    (one, value)
-                    for one, value in values.values()
-                    if one.part == part and name in (one.domain, MEAN)
-                ]
+                of_model = [one for one in values.values() if one[0].part == part]
+                found = [one for one in of_model if name in (one[0].domain, MEAN)]
                 gains = [(one, value - first[one.key][1]) for one, value in found if one.key in first]
-                index = _estimate(found, seed)
-                gain = None if values is first else _estimate(gains, seed)
-                if index is not None:
+                if found:
+                    gain = _estimate(gains, seed) if gains and values is not first else None
+                    index = _estimate(found, seed)
                     yield Row(part=part, domain=name, model=model, index=index, gain=gain)
 
 
-def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estimate | None:
-    if not found:
-        return None
+def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estimate:
     values_P1 = np.array([[value] for _, value in found])
-    index = curve("", [one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
+    index = curve([one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
     domains = grouped(found, lambda one: one[0].domain).values()
     mean = fmean(fmean(value for _, value in of_domain) for of_domain in domains)
     return Estimate(problems=len(found), mean=mean, low=index.low[0], high=index.high[0])

@@ -9,26 +9,28 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
-from prorl.rollout.validation import Kept, ProblemResult, Questions, Vote
+from prorl.envs.mixture import Mixture
+from prorl.envs.types import Problem
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.run.checkpoint import tidy
 from prorl.run.layout import EVALS, LOCK, hold_lock
 from prorl.types import Sampling
-
-if TYPE_CHECKING:
-    import pyarrow
 
 MEASUREMENT = "measurement"  # what `prorl train` makes before and after a run
 BASE, RULES = "base", "rules.json"
 HEADER = b"prorl.evaluation"
 
+PROBLEMS = TypeAdapter(tuple[ProblemResult, ...])
 _STEP = re.compile(r"step_(\d+)")
 
 
@@ -58,7 +60,7 @@ class Evaluation(Subject):
 class Asked:
     """The questions of an evaluation, and how responses to them are sampled."""
 
-    questions: Questions
+    questions: Mapping[Part, Sequence[Problem]]  # those of levels are by task and level, equally many of each
     sizes: Mapping[str, int]  # by part, as the recipe says
     samples: int  # per problem
     sampling: Sampling
@@ -84,15 +86,30 @@ class Asked:
         }
 
 
+def questions(
+    tasks: Mixture, *, per_domain: int, ood: int, per_level: int
+) -> Mapping[Part, Sequence[Problem]]:
+    """`per_domain` problems of each domain, `ood` out of each, `per_level` of each level of the default levels.
+
+    Parts without problems are left out. Raises ValueError where a domain has fewer distinct problems.
+    """
+    names = tasks.levelled_tasks() if per_level else ()
+    asked: dict[Part, Sequence[Problem]] = {
+        "test": tasks.validation_problems("test", per_domain) if per_domain else (),
+        "ood": tasks.validation_problems("ood", ood) if ood else (),
+        "levels": tuple(problem for name in names for problem in tasks.level_problems(name, per_level)),
+    }
+    return {part: problems for part, problems in asked.items() if problems}
+
+
 def write_evaluation(path: Path, evaluation: Evaluation) -> None:
     """Store a model's results, whole or not at all."""
     import pyarrow
     from pyarrow import parquet
 
     header = {key: getattr(evaluation, key) for key in ("model", "step", "samples", "seconds", "weights")}
-    columns = [(name, _arrow(kind)) for name, kind in get_type_hints(ProblemResult).items()]
-    schema = pyarrow.schema(columns, metadata={HEADER: json.dumps(header).encode()})
-    table = pyarrow.Table.from_pylist([asdict(problem) for problem in evaluation.problems], schema=schema)
+    rows = [asdict(problem) for problem in evaluation.problems]
+    table = pyarrow.Table.from_pylist(rows, metadata={HEADER: json.dumps(header)})
     with replacing(path) as temporary:
         parquet.write_table(table, temporary, compression="zstd")
 
@@ -108,13 +125,13 @@ def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
 
     counts = [field.name for field in fields(ProblemResult) if field.name not in ("votes", "kept")]
     try:
-        table = parquet.read_table(path, columns=None if texts else counts)
+        with parquet.ParquetFile(path) as file:
+            table = file.read(columns=None if texts else counts)
         header: dict[str, Any] = json.loads(table.schema.metadata[HEADER])
-        return Evaluation(**header, problems=tuple(map(_problem, table.to_pylist())))
+        return Evaluation(**header, problems=PROBLEMS.validate_python(table.to_pylist()))
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-        raise StorageError(
-            f"the evaluation {path} cannot be read ({error}); delete it and measure again"
-        ) from error
+        again = "delete it and measure again"
+        raise StorageError(f"the evaluation {path} cannot be read ({error}); {again}") from error
 
 
 @contextmanager
@@ -219,21 +236,3 @@ def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator
             yield from _differences(old, new)
         elif old != new:
             yield f"{key} was {old}, not {new}"
-
-
-def _problem(row: Mapping[str, Any]) -> ProblemResult:
-    votes = tuple(Vote(**vote) for vote in row.get("votes") or ())
-    kept = tuple(Kept(**kept) for kept in row.get("kept") or ())
-    return ProblemResult(**{**row, "votes": votes, "kept": kept})
-
-
-def _arrow(kind: Any) -> pyarrow.DataType:
-    """The column type of a field's annotation."""
-    import pyarrow
-
-    if is_dataclass(kind):
-        return pyarrow.struct([(name, _arrow(inner)) for name, inner in get_type_hints(kind).items()])
-    if get_origin(kind) is tuple:
-        return pyarrow.list_(_arrow(get_args(kind)[0]))
-    plain = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    return plain.get(kind, pyarrow.string())

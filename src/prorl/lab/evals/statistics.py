@@ -9,40 +9,32 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
 
 from prorl.algo.pass_at_k import Array, pass_rates
+from prorl.config.schema import MOST
+from prorl.envs.errors import ProrlError
 from prorl.envs.seeds import derive
-from prorl.rollout.validation import ProblemResult
+from prorl.lab.evals.problems import ProblemResult
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
+DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
 MEAN = "mean"  # the row over all domains
 DRAWS = 200  # votes of k responses per problem: the error of a mean over 100 problems is below half a point
-
-by_domain: Callable[[ProblemResult], str] = attrgetter("domain")
-by_task: Callable[[ProblemResult], str] = attrgetter("task")
-by_level: Callable[[ProblemResult], int] = attrgetter("level")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """pass@k (or maj@k) over a set of problems, with a 95 % bootstrap interval over problems at every k."""
 
-    label: str
-    problems: int
     ks: tuple[int, ...]
     rates: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-
-    def at(self, k: int) -> float:
-        """The rate at k."""
-        return self.rates[self.ks.index(k)]
 
 
 def powers_up_to(largest: int) -> tuple[int, ...]:
@@ -52,6 +44,21 @@ def powers_up_to(largest: int) -> tuple[int, ...]:
     (1, 2, 4, 8, 12)
     """
     return (*(2**power for power in range((largest - 1).bit_length())), largest)
+
+
+def read_ks(text: str) -> tuple[int, ...]:
+    """`1,4,16` as it stands, or `16` as the powers of two up to it.
+
+    Raises:
+        ProrlError: not numbers from 1 up to MOST, in ascending order.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)
+    if len(ks) < len(parts) or list(ks) != sorted(set(ks)) or ks[0] < 1 or ks[-1] > MOST:
+        raise ProrlError(
+            f"--k {text[:20]}: say one number, or several in ascending order, as in --k 1,4,16, and none above {MOST}"
+        )
+    return ks if len(ks) > 1 else powers_up_to(ks[0])
 
 
 def grouped(items: Iterable[Item], by: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -68,19 +75,14 @@ def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
 
 
 def curve(
-    label: str,
-    problems: Sequence[ProblemResult],
-    ks: Sequence[int],
-    *,
-    rates_PK: Array | None = None,
-    seed: int = 0,
+    problems: Sequence[ProblemResult], ks: Sequence[int], *, rates_PK: Array | None = None, seed: int = 0
 ) -> Curve:
     """The curve of a set of problems: of pass@k, or of the rates given per problem."""
     values = rates(problems, ks) if rates_PK is None else rates_PK
     domains = [problem.domain for problem in problems]
     ends = percentiles(bootstrap_means(values, seed=seed, strata=domains))
     means, low, high = map(tuple, (mean_over_domains(values, domains), *(end.tolist() for end in ends)))
-    return Curve(label=label, problems=len(problems), ks=tuple(ks), rates=means, low=low, high=high)
+    return Curve(ks=tuple(ks), rates=means, low=low, high=high)
 
 
 def mean_rates(problems: Sequence[ProblemResult], ks: Sequence[int]) -> list[float]:
@@ -103,7 +105,7 @@ def answered_only(problems: Iterable[ProblemResult], *others: Iterable[ProblemRe
     """
     return [
         replace(problem, samples=problem.samples - problem.unanswered, unanswered=0)
-        for problem in _common(problems, others, lambda problem: problem.unanswered < problem.samples)
+        for problem in _common(problems, others, lambda one: one.unanswered < one.samples)
     ]
 
 
@@ -112,9 +114,7 @@ def voting(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) 
 
     With the results of other models only those on which each of these can vote as well.
     """
-    return _common(
-        problems, others, lambda problem: bool(problem.votes) or problem.unanswered == problem.samples
-    )
+    return _common(problems, others, lambda one: bool(one.votes) or one.unanswered == one.samples)
 
 
 def _common(
@@ -136,13 +136,12 @@ def majority_rates(
     an answer have none; where nobody votes the problem is not solved. An answer that was judged both right and wrong
     counts by its share of right ones.
     """
-    return np.array(
-        [
-            [_accuracy(problem, min(k, problem.samples), draws, derive(seed, *problem.key, k)) for k in ks]
-            for problem in problems
-        ],
-        dtype=np.float64,
-    ).reshape(len(problems), len(ks))
+    rates_PK = np.empty((len(problems), len(ks)))
+    for row, problem in enumerate(problems):
+        for column, k in enumerate(ks):
+            drawn = min(k, problem.samples)
+            rates_PK[row, column] = _accuracy(problem, drawn, draws, derive(seed, *problem.key, k))
+    return rates_PK
 
 
 def _accuracy(problem: ProblemResult, k: int, draws: int, seed: int) -> float:
@@ -173,7 +172,7 @@ def bootstrap_means(
     """
     if values_PK.ndim != 2 or not values_PK.size or not np.isfinite(values_PK).all():
         raise ValueError("a bootstrap needs one finite value per problem, and at least one problem")
-    labels = [None] * len(values_PK) if strata is None else list(strata)
+    labels = strata or [None] * len(values_PK)
     names = list(dict.fromkeys(labels))
     rng = np.random.default_rng(seed)
     means_RK = np.zeros((resamples, values_PK.shape[1]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,17 +13,18 @@ from typing import Any
 from prorl.envs.files import StorageError, decode_json
 from prorl.envs.registry import TASKS, make_task
 from prorl.lab import results
-from prorl.lab.evals.comparison import Move, differences, patterns
+from prorl.lab.evals.comparison import differences
 from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
-from prorl.lab.evals.statistics import Curve, by_level, curve, grouped, majority_rates, powers_up_to, voting
+from prorl.lab.evals.problems import Part, ProblemResult
+from prorl.lab.evals.statistics import Curve, curve, grouped, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
 from prorl.lab.report.drawing import Drawn, Trace
-from prorl.lab.report.page import Section, bullets, paragraph, preformatted, tables_html
+from prorl.lab.report.page import Section, bullets, paragraph, preformatted
 from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
-from prorl.rollout.validation import Part, ProblemResult, unanswered_share
+from prorl.rollout.validation import unanswered_share
 from prorl.run.layout import CONFIG, EVALS
 
 CREATIVITY = "creativity.json"  # beside the models of an evaluation
@@ -46,6 +48,7 @@ ANSWERED = (
 HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
 Curves = Sequence[tuple[Drawn, Curve]]
+Draw = Callable[[Sequence[ProblemResult]], Curve]
 Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
 
@@ -60,22 +63,24 @@ class Shown:
     ks: Sequence[int]  # up to the most responses that all models have
 
     @property
-    def pair(self) -> Pair:
-        """The first model and the last one, which may be the same."""
-        return Pair(evaluation="", base=self.models[0].evaluation, trained=self.models[-1].evaluation)
-
-    def moves(self, *parts: Part) -> list[Move]:
-        """The problems that the first and the last model were judged on; none where there is one model."""
-        return self.pair.moves(*parts) if len(self.models) > 1 else []
+    def pair(self) -> Pair | None:
+        """The first model and the last one, with what lies between; None where there is one model."""
+        base, *others = (model.evaluation for model in self.models)
+        if not others:
+            return None
+        steps = {one.step: one for one in others if one.step is not None}
+        middle = results.halfway(steps, base, others[-1])
+        return Pair(base=base, trained=others[-1], between=None if middle is None else steps[middle])
 
     def section(self, key: str, title: str, html: str, **content: Any) -> Section:
         """A section about it."""
         return Section(key=f"{self.key}-{key}", title=f"{title}{self.suffix}", html=html, **content)
 
-    def curves(self, part: Part, **about: str) -> Curves:
-        """pass@k of every model on its problems of a part, all or those of a domain."""
+    def curves(self, part: Part, draw: Draw | None = None, **about: str) -> Curves:
+        """A curve of every model on its problems of a part, all or those of a domain or task; pass@k by default."""
+        draw = draw or partial(curve, ks=self.ks)
         asked = ((model, model.of(part, **about)) for model in self.models)
-        return [(model, curve("", problems, self.ks)) for model, problems in asked if problems]
+        return [(model, draw(problems)) for model, problems in asked if problems]
 
     def figure(self, key: str, rate: str, about: str, note: str, curves: Mapping[str, Curves]) -> Figure:
         """Curves of a rate by k (`pass@k`, `maj@k`), in panels by their names."""
@@ -83,31 +88,29 @@ class Shown:
         return drawing.curves_figure((f"{self.key}-{key}", f"{rate}, {about}", note), curves, *axes)
 
 
-def measured(folder: Path) -> str:
-    """Whether training worked, as safe HTML: the newest checkpoint against the base in the run's largest evaluation.
-
-    Its problems steer nothing in a run. It reads Parquet, which a dashboard does not do in its own process.
-    """
+def measured(folder: Path) -> Section:
+    """Whether training worked: the newest checkpoint against the base in the run's largest evaluation."""
+    tables: list[Table] = []
     try:
-        pairs = results.newest_pairs(folder)
+        pair = max(results.newest_pairs(folder), key=lambda pair: pair.base.samples, default=None)
+        if pair is None:
+            missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
+            html = paragraph(missing, tone="soft")
+        else:
+            html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     except StorageError as error:
-        return paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
-    if not pairs:
-        missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
-        return paragraph(missing, tone="soft")
-    pair = max(pairs, key=lambda pair: pair.base.samples)
-    text, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
-    return text + tables_html(tables)
+        html = paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
+    return Section(key="measured", title="Did it work?", html=html, tables=tuple(tables))
 
 
 def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
     """What a pair of models gained in every part: sentences, and a folded table of the domains."""
     html, tables = "", []
     for found in results.gains(pair, parts=PARTS):
-        moves, title = pair.moves(found.part), PARTS[found.part]
-        gain = results.gain_sentence(moves, title, pair.ks, names)
-        html += paragraph(gain, results.problems_moved(moves, pair.ks[-1]))
-        tables.append(replace(results.gain_table(found, f"By domain: {title} problems"), folded=True))
+        moved = results.problems_moved(pair.moves(found.part), pair.ks[-1])
+        html += paragraph(results.gain_sentence(found, names), moved)
+        table = results.gain_table(found, f"By domain: {PARTS[found.part]} problems")
+        tables.append(replace(table, folded=True))
     return html, tables
 
 
@@ -167,7 +170,7 @@ def _pass_section(shown: Shown) -> Section:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
             about = f"{PARTS[part]} problems per domain"
             figures.append(shown.figure(f"pass-{part}", "pass@k", about, HOW_TO_READ, by_domain))
-    html, tables = _verdict(shown.pair, (first.name, last.name)) if last is not first else ("", [])
+    html, tables = _verdict(shown.pair, (first.name, last.name)) if shown.pair else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
 
@@ -176,38 +179,28 @@ def _pass_section(shown: Shown) -> Section:
 
 def _compared(shown: Shown) -> list[Section]:
     """New and lost problems, patterns, newly solvable ones; nothing without a base or a problem that both have."""
-    base, trained = shown.models[0], shown.models[-1]
-    moves, k = shown.moves(*PARTS), shown.ks[-1]
-    if not base.is_base or not moves:
+    pair, k = shown.pair, shown.ks[-1]
+    if pair is None or not shown.models[0].is_base or not pair.moves(*PARTS):
         return []
-    half = (trained.evaluation.step or 0) / 2
-    steps = {
-        model.evaluation.step: model for model in shown.models[1:-1] if model.evaluation.step is not None
-    }
-    between = steps[min(steps, key=lambda step: abs(step - half))] if steps else None
-    middle = between.of(*PARTS) if between else None
-    found = patterns(base.of(*PARTS), trained.of(*PARTS), between=middle, k=k)
-    html = paragraph(results.tasks_moved(found, k))
-    tables = [results.moved_table(moves, "Who solves what, per task")]
-    if trained.evaluation.step is not None:  # else nothing that this training did
-        halves = (
-            f"The halves are before and after {between.name}."
-            if between
-            else "No checkpoint between was evaluated, so nothing says when."
-        )
+    found = pair.patterns(k)
+    tables = [results.moved_table(pair)]
+    if pair.trained.step is not None:  # else nothing that this training did
+        halves = "No checkpoint between was evaluated, so nothing says when."
+        if pair.between:
+            halves = f"The halves are before and after {results.model_name(pair.between)}."
         notes = (PATTERNS.format(k=k, halves=halves),)
-        tables.append(replace(results.pattern_table(found, k, "Pattern of each task"), notes=notes))
-    seen = {"tables": tuple(tables), "figures": (_heat_map(shown),)}
+        tables.append(replace(results.pattern_table(found, k), notes=notes))
+    html, figures = paragraph(results.tasks_moved(found, k)), (_heat_map(shown, pair),)
     return [
-        shown.section("moved", "New and lost problems", html, **seen),
-        shown.section("solvable", "Newly solvable", solvable_html(shown.moves(*NAMES))),
+        shown.section("moved", "New and lost problems", html, tables=tuple(tables), figures=figures),
+        shown.section("solvable", "Newly solvable", solvable_html(pair.moves(*NAMES))),
     ]
 
 
-def _heat_map(shown: Shown) -> Figure:
+def _heat_map(shown: Shown, pair: Pair) -> Figure:
     """A column per problem, the easiest for the base first; a row per model; colours on a binary scale of rates."""
     samples = max(model.evaluation.samples for model in shown.models)
-    parts = [part for part in PARTS if shown.moves(part)]
+    parts = [part for part in PARTS if pair.moves(part)]
     x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
     y = {"type": "category", "autorange": "reversed", "showgrid": False}
     layout = drawing.panels([PARTS[part] for part in parts], x, y)
@@ -253,8 +246,7 @@ def _hover(one: ProblemResult) -> str:
 
 
 def _depth(rate: float, samples: int) -> float:
-    """Solve rate on a binary scale; never solved is one step below once."""
-    return round(math.log2(max(rate, 0.5 / samples)), 3)
+    return round(math.log2(max(rate, 0.5 / samples)), 3)  # never solved is one step below once
 
 
 # -- answers
@@ -262,11 +254,7 @@ def _depth(rate: float, samples: int) -> float:
 
 def _answer_section(shown: Shown) -> Section:
     """Format failures apart from wrong answers, majority votes and response lengths."""
-    tables = [
-        results.answer_table(shown.pair, moves, shown.ks[-1], f"Answers: {PARTS[part]} problems")
-        for part in PARTS
-        if (moves := shown.moves(part))
-    ]
+    tables = results.answer_tables(shown.pair, shown.ks[-1]) if shown.pair else []
     voters = [model.of(*PARTS) for model in shown.models]
     curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS}
     found = {name: of_models for name, of_models in curves.items() if of_models}
@@ -277,17 +265,15 @@ def _answer_section(shown: Shown) -> Section:
 
 
 def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) -> Curves:
-    """maj@k of every model on the problems on which all of them can vote."""
     votes = ((model, voting(model.of(part), *voters)) for model in shown.models)
     return [
-        (model, curve("", problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
+        (model, curve(problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
         for model, problems in votes
         if problems
     ]
 
 
 def _outcome_table(models: Sequence[Drawn]) -> Table:
-    """What became of all responses, per domain and model."""
     rows: list[tuple[Cell, ...]] = []
     for part in PARTS:
         for domain in sorted({problem.domain for problem in models[0].of(part)}):
@@ -328,19 +314,17 @@ def _level_section(shown: Shown, trained: Levels) -> list[Section]:
     tasks = sorted({problem.task for problem in shown.models[0].of("levels")})
     if not tasks:
         return []
-    ends, moves = dict.fromkeys((1, shown.ks[-1])), shown.moves("levels")
-    html = paragraph(_beyond(shown, trained, tuple(ends)), "Shaded are the levels that the run trains.")
-    tables = (results.level_table(moves, tuple(ends), "Numbers per level", folded=True),) if moves else ()
+    ends = tuple(dict.fromkeys((1, shown.ks[-1])))
+    found = results.level_tables(shown.pair, ends) if shown.pair else []
+    tables = tuple(replace(table, folded=True) for table in found)
+    html = paragraph(_beyond(shown, trained, ends), "Shaded are the levels that the run trains.")
     figures = tuple(_level_figure(shown, tasks, trained, k) for k in ends)
     return [shown.section("levels", "Difficulty levels", html, tables=tables, figures=figures)]
 
 
 def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -> Figure:
     note = f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained."
-    by_task: dict[str, Curves] = {}
-    for task in tasks:
-        asked = ((model, model.of("levels", task=task)) for model in shown.models)
-        by_task[task] = [(model, _by_level(problems, k)) for model, problems in asked if problems]
+    by_task = {task: shown.curves("levels", partial(_by_level, k=k), task=task) for task in tasks}
     figure = drawing.curves_figure(
         (f"{shown.key}-levels-{k}", f"Difficulty levels, pass@{k}", note),
         by_task,
@@ -365,19 +349,16 @@ def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -
 
 def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
     """The rate at every level, as a curve over levels instead of k's."""
-    levels, members = zip(*sorted(grouped(problems, by_level).items()), strict=True)
-    found = [curve("", of_level, (k,)) for of_level in members]
+    levels, members = zip(*sorted(grouped(problems, lambda one: one.level).items()), strict=True)
+    found = [curve(of_level, (k,)) for of_level in members]
     rates, low, high = zip(*((one.rates[0], one.low[0], one.high[0]) for one in found), strict=True)
-    return Curve(label="", problems=len(problems), ks=levels, rates=rates, low=low, high=high)
+    return Curve(ks=levels, rates=rates, low=low, high=high)
 
 
 def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
     """For which tasks pass@k surely rose above the trained levels."""
-    above = [
-        move
-        for move in shown.moves("levels")
-        if move.base.level > max(trained.get(move.base.task, ()), default=-1)
-    ]
+    moves = shown.pair.moves("levels") if shown.pair else []
+    above = [one for one in moves if one.base.level > max(trained.get(one.base.task, ()), default=-1)]
     by_task = sorted(grouped(above, lambda move: move.base.task).items())
     found = {task: differences(moves, ks) for task, moves in by_task}
     told = []

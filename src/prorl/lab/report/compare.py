@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import TypeVar
 
@@ -24,24 +24,17 @@ Rows = Iterator[tuple[str, Sequence[Cell]]]
 """What is compared, and a cell for every run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One run and its evaluations."""
-
-    name: str
-    run: RunHistory
-    gains: Sequence[Gains] = ()
-
-
-def comparison(runs: Sequence[Compared]) -> list[Table]:
-    """All that is compared, a table per topic; all have the same columns.
+def comparison(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]] = ()) -> list[Table]:
+    """All that is compared, a table per topic; all have the same columns. `gains` are of each run's evaluations.
 
     Runs that differ only in their seed share a column: a mean with Student's interval over the seeds, and each value.
     """
-    groups = repetitions([one.run.config for one in runs])
-    columns = ("", *(", ".join(runs[at].name for at in group) for group in groups))
+    groups = repetitions([run.config for run in runs])
+    alike = Counter(run.name for run in runs)
+    names = [run.name if alike[run.name] == 1 else str(run.folder) for run in runs]
+    columns = ("", *(", ".join(names[at] for at in group) for group in groups))
     tables = []
-    for title, found in _topics(runs):
+    for title, found in _topics(runs, gains):
         rows = tuple(
             (name, *(_together([cells[at] for at in group]) for group in groups)) for name, cells in found
         )
@@ -54,7 +47,6 @@ def comparison(runs: Sequence[Compared]) -> list[Table]:
 
 
 def _together(cells: Sequence[Cell]) -> Cell:
-    """The cells of a group's runs as one."""
     if len(cells) == 1:
         return cells[0]
     numbers = [cell for cell in cells if isinstance(cell, Number)]
@@ -62,12 +54,11 @@ def _together(cells: Sequence[Cell]) -> Cell:
     if len(values) < len(cells):
         return Several(cells=tuple(cells))
     low, high = t_interval(values)
-    each = tuple(Number(value=one.value, form=one.form) for one in numbers)
-    return Several(cells=each, mean=Number(value=fmean(values), low=low, high=high, form=numbers[0].form))
+    each = tuple(Number(one.value, one.form) for one in numbers)
+    return Several(cells=each, mean=Number(fmean(values), numbers[0].form, low=low, high=high))
 
 
-def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
-    runs = [one.run for one in compared]
+def _topics(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]]) -> Iterator[tuple[str, Rows]]:
     yield "recipe", _recipes(runs)
     yield "run", _work(runs)
     validations = [run.of(Validated) for run in runs]
@@ -81,7 +72,7 @@ def _topics(compared: Sequence[Compared]) -> Iterator[tuple[str, Rows]]:
         yield "last validation in common", _validation([of_run[common] for of_run in steps])
     yield "decisions", _decisions(runs)
     yield f"mean of the last {RECENT} steps", _end(runs)
-    found = [{gain.title: gain for gain in one.gains} for one in compared]
+    found = [{gain.title: gain for gain in of_run} for of_run in gains]
     for title in dict.fromkeys(title for of_run in found for title in of_run):
         yield title, _measured([of_run.get(title) for of_run in found])
 
@@ -122,7 +113,7 @@ def _validation(found: Sequence[Validated | None]) -> Rows:
     yield "after step", _numbers(COUNT, found, lambda one: one.step)
     yield "pass@1", _numbers(SHARE, found, lambda one: one.score)
     for domain in dict.fromkeys(domain for one in found if one for domain in one.domains):
-        yield domain, [_number(SHARE, one.domains.get(domain) if one else None) for one in found]
+        yield domain, [Number(one.domains.get(domain) if one else None, SHARE) for one in found]
 
 
 def _decisions(runs: Sequence[RunHistory]) -> Rows:
@@ -147,7 +138,6 @@ def _end(runs: Sequence[RunHistory]) -> Rows:
 
 
 def _measured(runs: Sequence[Gains | None]) -> Rows:
-    """Base → trained, means over domains."""
     means = [{of_k.k: of_k for of_k in found.rows[-1].differences} if found else {} for found in runs]
     yield "after step", _numbers(COUNT, runs, lambda found: found.step)
     for k in dict.fromkeys(k for mean in means for k in mean):
@@ -159,8 +149,4 @@ def _measured(runs: Sequence[Gains | None]) -> Rows:
 
 def _numbers(form: str, items: Sequence[T | None], read: Callable[[T], float | None]) -> list[Number]:
     """What is read from every item; blank where there is none."""
-    return [_number(form, None if one is None else read(one)) for one in items]
-
-
-def _number(form: str, value: float | None) -> Number:
-    return Number(value=value, form=form)
+    return [Number(None if one is None else read(one), form) for one in items]

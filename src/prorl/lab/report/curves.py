@@ -236,17 +236,16 @@ def _traces(chart: Chart, column: str, runs: Sequence[RunHistory], main: Trace, 
         return []
     ((steps, values),) = curves
     if exact or len(steps) <= FEW:
-        return [main | _xy(*thin(steps, values))]
-    smooth = main | _xy(*thin(steps, calm(values), CALM_POINTS))
+        return [main | _thinned(steps, values)]
+    smooth = main | _thinned(steps, calm(values), CALM_POINTS)
     light = {"color": faded(main["marker"]["color"], 0.28), "width": 1}
-    below = main | {"showlegend": False, "hoverinfo": "skip", "line": light} | _xy(*thin(steps, values))
+    below = main | {"showlegend": False, "hoverinfo": "skip", "line": light} | _thinned(steps, values)
     return [below, smooth] if raw else [smooth]
 
 
 def _several(curves: Sequence[Curve], main: Trace) -> list[Trace]:
-    """Mean and 95 % interval of runs that differ in their seed."""
     steps, mean, low, high = over_seeds([dict(zip(*curve, strict=True)) for curve in curves])
-    middle = main | _xy(*thin(steps, mean, CALM_POINTS))
+    middle = main | _thinned(steps, mean, CALM_POINTS)
     if "stackgroup" in main:
         return [middle]  # an interval of one layer has no place among layers
     known = [at for at, end in enumerate(low) if math.isfinite(end)]
@@ -257,8 +256,9 @@ def _several(curves: Sequence[Curve], main: Trace) -> list[Trace]:
     return [band(main["name"], main["marker"]["color"], *outline), middle]
 
 
-def _xy(xs: Sequence[float], ys: Sequence[float]) -> Trace:
-    return {"x": list(xs), "y": short(ys)}
+def _thinned(xs: Sequence[float], ys: Sequence[float], limit: int = POINTS) -> Trace:
+    kept_x, kept_y = thin(xs, ys, limit)
+    return {"x": kept_x, "y": short(kept_y)}
 
 
 def thin(xs: Sequence[float], ys: Sequence[float], limit: int = POINTS) -> tuple[list[float], list[float]]:

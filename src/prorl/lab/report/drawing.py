@@ -9,11 +9,12 @@ import html
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from prorl.lab.evals.evaluation_store import BASE, Evaluation
+from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.tables import Figure
-from prorl.rollout.validation import Part, ProblemResult
 
 if TYPE_CHECKING:
     from prorl.lab.evals.statistics import Curve  # imports numpy, which the dashboard does without
@@ -116,22 +117,18 @@ class Drawn:
 
 def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
     """The base first and in grey, models from elsewhere, then checkpoints by step on a scale of colours."""
-    base = [one for one in evaluations if one.model == BASE]
-    foreign = [one for one in evaluations if one.model != BASE and one.step is None]
-    steps = [one for one in evaluations if one.model != BASE and one.step is not None]
-    others = enumerate(foreign)
-    return [
-        *(Drawn(name=BASE, color=GREY, evaluation=one) for one in base),
-        *(Drawn(name=one.model, color=FOREIGN[at % len(FOREIGN)], evaluation=one) for at, one in others),
-        *(
-            Drawn(name=f"step {one.step}", color=_on_ramp(at / len(steps)), evaluation=one)
-            for at, one in enumerate(steps, 1)
-        ),
+    others = [one for one in evaluations if one.model != BASE]
+    foreign = [one for one in others if one.step is None]
+    steps = [one for one in others if one.step is not None]
+    found = [
+        *((BASE, GREY, one) for one in evaluations if one.model == BASE),
+        *((one.model, color, one) for one, color in zip(foreign, cycle(FOREIGN), strict=False)),
+        *((f"step {one.step}", _on_ramp(at / len(steps)), one) for at, one in enumerate(steps, 1)),
     ]
+    return [Drawn(name=name, color=color, evaluation=one) for name, color, one in found]
 
 
 def _on_ramp(place: float) -> str:
-    """The colour at `place` in [0, 1] of the ramp."""
     below = min(int(place * (len(RAMP) - 1)), len(RAMP) - 2)
     share = place * (len(RAMP) - 1) - below
     ends = ([int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in RAMP[below : below + 2])

@@ -121,9 +121,8 @@ def page(title: str, sections: Sequence[Section], *, live: bool = False) -> str:
         # A script element ends at the first `</script`, also one in a string.
         texts = [asset(name).replace("</script", "<\\/script") for name in (PLOTLY, "page.js")]
         hashes = (base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts)
-        own = " ".join(
-            f"'sha256-{one}'" for one in hashes
-        )  # a browser runs no other script and fetches nothing
+        own = " ".join(f"'sha256-{one}'" for one in hashes)
+        # A browser runs no other script and fetches nothing.
         policy = f"default-src 'none'; script-src {own}; style-src 'unsafe-inline'; img-src data: blob:"
         head = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{asset("page.css")}</style>'
         scripts = [f"<script>{text}</script>" for text in texts]
@@ -173,7 +172,6 @@ def asset_path(name: str) -> Path:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data without numbers that JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

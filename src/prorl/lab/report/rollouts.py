@@ -10,9 +10,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from prorl.lab.evals.problems import Kept
 from prorl.lab.report.page import Section, fold, heading, paragraph, shortened
 from prorl.lab.tables import count, escape
-from prorl.rollout.validation import Kept
 from prorl.run.layout import SAMPLES
 
 if TYPE_CHECKING:

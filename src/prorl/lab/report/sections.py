@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from prorl.envs.files import write_atomic
 from prorl.lab.report.boundary import boundary_sections, measured
+from prorl.lab.report.compare import comparison
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.page import Section, page
 from prorl.lab.report.rollouts import rollout_section
@@ -20,19 +21,31 @@ REPORT = "report.html"
 
 def sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Everything a page about these runs says."""
-    stored = [
-        section if len(runs) == 1 else _numbered(section, run.name, at)
+    worked = _of_each(runs, lambda run: [measured(run.folder)])
+    stored = _of_each(
+        runs,
+        lambda run: [*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run)],
+    )
+    summary = summary_section(runs)
+    if len(runs) > 1:
+        summary = replace(summary, tables=tuple(comparison(runs)))
+    return [summary, *worked, *curve_sections(runs), *stored, recipe_section(runs)]
+
+
+def _of_each(runs: Sequence[RunHistory], tell: Callable[[RunHistory], list[Section]]) -> list[Section]:
+    """The sections about each run; where there are several runs, keys and titles tell them apart."""
+    if len(runs) == 1:
+        return tell(runs[0])
+    return [
+        replace(
+            section,
+            key=f"{section.key}-{at}",
+            title=f"{section.title}: {run.name}",
+            figures=tuple(replace(figure, key=f"{figure.key}-{at}") for figure in section.figures),
+        )
         for at, run in enumerate(runs)
-        for section in (*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run))
+        for section in tell(run)
     ]
-    summary = summary_section(runs, measured=[measured(run.folder) for run in runs])
-    return [summary, *curve_sections(runs), *stored, recipe_section(runs)]
-
-
-def _numbered(section: Section, name: str, at: int) -> Section:
-    """A section whose keys and title tell the runs of one page apart."""
-    figures = tuple(replace(figure, key=f"{figure.key}-{at}") for figure in section.figures)
-    return replace(section, key=f"{section.key}-{at}", title=f"{section.title}: {name}", figures=figures)
 
 
 def figures(parts: Sequence[Section]) -> list[Figure]:

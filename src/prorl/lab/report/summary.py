@@ -13,7 +13,7 @@ from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
 from prorl.lab.report.curves import Group, groups, t_interval
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
-from prorl.lab.tables import Table, count, duration, escape, points
+from prorl.lab.tables import Cell, Table, count, duration, escape, points
 from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
@@ -23,30 +23,20 @@ DEEP = 9  # levels of nesting; no recipe has more
 LINEAGE = "Reference lineage"
 
 
-def summary_section(runs: Sequence[RunHistory], *, measured: Sequence[str] = ()) -> Section:
-    """The first part of a page; `measured` is what evaluations say, as safe HTML per run, where they were read."""
-    told = [_one(run, worked) for run, worked in zip(runs, measured or [""] * len(runs), strict=True)]
+def summary_section(runs: Sequence[RunHistory]) -> Section:
+    """The first part of a page."""
     if len(runs) == 1:
-        return Section(key="summary", title="Summary", html=told[0])
+        return Section(key="summary", title="Summary", html=_one(runs[0]))
     seeds = bullets(filter(None, (_seeds(group) for group in groups(runs))))
     colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
     folds = (
-        fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", html)
-        for run, html in zip(runs, told, strict=True)
+        fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", _one(run)) for run in runs
     )
-    facts = [{name: value for name, value, _ in _facts(run)} for run in runs]
-    names = tuple(dict.fromkeys(name for of_run in facts for name in of_run))
-    rows = tuple(
-        (run.name, str(run.config.get("seed", "")), run.health, *map(of_run.get, names))
-        for run, of_run in zip(runs, facts, strict=True)
-    )
-    table = Table(title="", columns=("run", "seed", "health", *names), rows=rows)
     html = seeds + "".join(folds) + paragraph(colours, tone="soft")
-    return Section(key="summary", title="Summary", html=html, tables=(table,))
+    return Section(key="summary", title="Summary", html=html)
 
 
-def _one(run: RunHistory, worked: str) -> str:
-    """One run in a minute."""
+def _one(run: RunHistory) -> str:
     marks = [mark.text for mark in reversed(run.marks)]
     counts = Counter(mark.kind for mark in run.marks if mark.kind != "stop")
     happened = ", ".join(count(number, kind) for kind, number in counts.items())
@@ -58,7 +48,6 @@ def _one(run: RunHistory, worked: str) -> str:
     parts = [
         paragraph(_trained(run)),
         f'<dl class="facts">{"".join(cards)}</dl>',
-        heading("Did it work?") + worked if worked else "",
         heading("What happened"),
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no command."),
         decided if marks else "",
@@ -69,7 +58,6 @@ def _one(run: RunHistory, worked: str) -> str:
 
 
 def _trained(run: RunHistory) -> str:
-    """One sentence: model, tasks, steps, time, rollouts."""
     model, tasks = run.config.get("model") or {}, list(map(str, run.config.get("tasks") or {}))
     more = f" and {len(tasks) - TASKS_NAMED} more" if len(tasks) > TASKS_NAMED else ""
     rollouts, tokens = (run.steps.total(f"rollout_stats.{name}") for name in ("rollouts", "sampled_tokens"))
@@ -127,7 +115,6 @@ def findings(run: RunHistory) -> list[str]:
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
-    """Means of the first and of the last finite values."""
     finite = [value for value in run.steps.get(name) if math.isfinite(value)]
     return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
 
@@ -192,14 +179,11 @@ def lineage_section(run: RunHistory) -> Section:
         f"no longer pulls back to an older one. {origin}"
     )
     last = ("hash", "on disk", "born at step", "policy of step")
-    rows = tuple(
-        (
-            *(one.name, one.reason.replace("_", " "), one.parent or "the base", one.optimizer),
-            *(one.hash[:12], run.condition(one), one.step, one.source_step),
-        )
-        for one in born
-    )
-    table = Table(title="", columns=("reference", "reason", "parent", "optimizer", *last), rows=rows)
+    rows: list[tuple[Cell, ...]] = []
+    for one in born:
+        told = (one.name, one.reason.replace("_", " "), one.parent or "the base", one.optimizer)
+        rows.append((*told, one.hash[:12], run.condition(one), one.step, one.source_step))
+    table = Table(title="", columns=("reference", "reason", "parent", "optimizer", *last), rows=tuple(rows))
     return Section(key="lineage", title=LINEAGE, html=text, tables=(table,))
 
 

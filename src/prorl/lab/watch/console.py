@@ -141,8 +141,8 @@ def overview(runs: Sequence[RunHistory]) -> list[tables.Table]:
     for run in runs:
         validated = next(reversed(run.of(Validated)), None)
         age = None if run.written is None else max(0.0, time.time() - run.written)
-        rate, ago = tables.Number(value=run.steps_per_hour), tables.Number(value=age, form="ago")
-        score = tables.Number(value=validated.score if validated else None, form=".1%")
+        rate, ago = tables.Number(run.steps_per_hour), tables.Number(age, "ago")
+        score = tables.Number(validated.score if validated else None, ".1%")
         at = validated.step if validated else None
         rows.append((run.name, run.step, run.planned, rate, ago, score, at, run.state))
     found = [tables.Table(title="", columns=columns, rows=tuple(rows))]

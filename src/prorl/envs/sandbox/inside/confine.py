@@ -2,8 +2,7 @@
 
 In this order, because each step needs what a later one takes away: user, new privileges, limits, files (Landlock),
 system calls (`seccomp`). With Landlock a process gives up every file, TCP port, foreign signal and abstract socket
-except what it names. Each version of the kernel's interface (ABI) can refuse more; what an old one cannot, `seccomp`
-refuses anyway.
+except what it names; what an old version (ABI) cannot refuse, `seccomp` refuses anyway.
 """
 
 from __future__ import annotations
@@ -51,16 +50,13 @@ class Confinement:
 def prepare(*, landlock: int, filtered: bool) -> Confinement:
     """Drop root, bind this process's life to its parent's and build the children's rules (Landlock ABI `landlock`).
 
-    The standard library stays importable even where it lies in a directory that only root may enter: its
-    folders are opened before, and imports go through these descriptors after.
+    The standard library may lie where only root can enter: it is opened before, and imported through descriptors.
     Raises OSError where the kernel refuses something, RuntimeError where root cannot be given up.
     """
     folders = [path for path in sys.path if os.path.isdir(path)]
     opened = [_high(os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in folders]
     _drop_root()
-    prctl(
-        SET_PDEATHSIG, signal.SIGKILL
-    )  # when the parent ends, however that ends; a change of user undoes it
+    prctl(SET_PDEATHSIG, signal.SIGKILL)  # when the parent ends; a change of user undoes it
     prctl(SET_NO_NEW_PRIVS, 1)
     prctl(SET_DUMPABLE, 0)  # children inherit it; a crash must not start the host's handler of core dumps
     reachable = all(os.access(path, os.R_OK | os.X_OK) for path in folders)
@@ -75,14 +71,14 @@ def prepare(*, landlock: int, filtered: bool) -> Confinement:
 
 
 def apply(confinement: Confinement) -> None:
-    """Give up files and system calls for good; the last thing before a program's first line."""
+    """Give up files and system calls for good, before a program's first line; needs PR_SET_NO_NEW_PRIVS."""
     if confinement.rules is not None:
-        restrict(confinement.rules)
+        syscall(_RESTRICT_SELF, confinement.rules, 0)
         os.close(confinement.rules)
     if confinement.filter is not None:
         code = ctypes.create_string_buffer(confinement.filter, len(confinement.filter))
         header = struct.pack("@HP", len(confinement.filter) // 8, ctypes.addressof(code))
-        prctl(SET_SECCOMP, FILTER_MODE, header)  # needs PR_SET_NO_NEW_PRIVS
+        prctl(SET_SECCOMP, FILTER_MODE, header)
 
 
 def _drop_root() -> None:
@@ -98,10 +94,7 @@ def _drop_root() -> None:
 
 
 def limit_resources(seconds: int, memory_bytes: int, *, processes: bool) -> None:
-    """Limits that hold even when nobody watches: seconds of processor time, bytes of address space.
-
-    Without `processes` no new process or thread can be made.
-    """
+    """Limit seconds of processor time and bytes of address space; no new process or thread without `processes`."""
     limits = {
         resource.RLIMIT_CPU: (seconds, seconds + 1),
         resource.RLIMIT_AS: (memory_bytes, memory_bytes),
@@ -157,11 +150,6 @@ def ruleset(version: int, readable: list[int]) -> int:
     for directory in readable:
         syscall(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", _READ_FILE | _READ_DIR, directory), 0)
     return rules
-
-
-def restrict(rules: int) -> None:
-    """Put this process under Landlock rules for good; needs PR_SET_NO_NEW_PRIVS."""
-    syscall(_RESTRICT_SELF, rules, 0)
 
 
 def syscall(number: int, *arguments: int | bytes | None) -> int:

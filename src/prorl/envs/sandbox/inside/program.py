@@ -1,9 +1,8 @@
 """Runs one program in a process that has just been confined, and what the program finds there.
 
-A program finds what the field's graders give it, and threads: `furnish` changes the server's interpreter once, before
-the first fork, so that no program pays for it. It is reported on a descriptor of its own, by lines, each the JSON
-array [index of the input, status, value, note]; an index of -1 speaks for all inputs not yet reported. A program can
-write to that descriptor too: it can only claim results, and whether they are right is decided elsewhere.
+`furnish` changes the server's interpreter once, before the first fork, so that no program pays for it. Results are
+reported on a descriptor of their own, by lines as `protocol` has them. A program can write to that descriptor too: it
+can only claim results, and whether they are right is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -95,9 +94,7 @@ def _run_script(code: types.CodeType, namespace: dict[str, Any], report: Report)
     report(0, "ok")
 
 
-def _call(
-    name: str, inputs: list[list[Any]], namespace: dict[str, Any], output_bytes: int, report: Report
-) -> None:
+def _call(name: str, inputs: list[Any], namespace: dict[str, Any], output_bytes: int, report: Report) -> None:
     """Call the function, or the method of a new Solution, once per input."""
     solution: Any = namespace.get("Solution")
     is_function = callable(namespace.get(name))

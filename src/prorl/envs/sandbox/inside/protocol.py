@@ -1,9 +1,8 @@
 """What both ends of the fork server's pipes agree on: the messages, and which values a program may return.
 
 A message is one byte of kind, four of length, and the payload; payloads that a program has influenced are passed on
-as bytes, unread. A function's result travels as JSON, copied to exact plain types, so that no object of the program's
-making is compared: a copy reads what the base type holds, and an `int` subclass whose `__eq__` always agrees is no
-more than its number.
+as bytes, unread. A function's result travels as JSON, copied to exact plain types: an `int` subclass whose `__eq__`
+always agrees is no more than its number.
 """
 
 from __future__ import annotations
@@ -81,11 +80,7 @@ def encode(value: Any, limit: int) -> str | None:
 
 
 def require_plain(value: Any) -> None:
-    """Accept None, bool, int, float, str, and list, tuple and dict (keys of type str) of these, silently.
-
-    Raises:
-        NotPlain: something in it is of another type, is nested too deeply, or is an integer of thousands of digits.
-    """
+    """Accept None, bool, int, float, str, and list, tuple and dict (keys of type str) of these; else NotPlain."""
     _plain(value, MAX_DEPTH, strict=True)
 
 

@@ -1,9 +1,8 @@
 """The fork server: reads jobs from descriptor 0, runs each in a confined child, writes what happened to 1.
 
-It is executed in a fresh interpreter and has never seen the trainer's memory, nor does it see a program's text or
-results. It watches limits and says how a process ended. It ends when its parent does. Its memory is what the next
-program starts from, and freed memory keeps its content: a program could search it for another's solution to the same
-problem. So the kernel moves a program's text in and its words out between descriptors.
+It is executed in a fresh interpreter, has never seen the trainer's memory, and ends when its parent does. The next
+program starts from its memory, where freed memory keeps its content: a program could search it for another's solution
+to the same problem. So the kernel moves a program's text in and its words out between descriptors.
 """
 
 from __future__ import annotations
@@ -25,18 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from prorl.envs.sandbox.inside import confine, program, seccomp
-from prorl.envs.sandbox.inside.protocol import (
-    END,
-    HEADER,
-    HELLO,
-    OUTPUT,
-    READY,
-    RESULT,
-    receive,
-    send,
-    write_all,
-)
+from prorl.envs.sandbox.inside import confine, program, protocol, seccomp
+from prorl.envs.sandbox.inside.protocol import END, HEADER, HELLO, OUTPUT, READY, RESULT
 
 PARENT = 0  # descriptor of jobs: hung up when the parent has ended
 ANSWERS = 1
@@ -71,8 +60,8 @@ def main(settings: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 2)
     gc.disable()
     gc.freeze()  # a collection in a child would copy every page of the server
-    send(ANSWERS, HELLO, b"")
-    while (message := receive(PARENT)) is not None:
+    protocol.send(ANSWERS, HELLO, b"")
+    while (message := protocol.receive(PARENT)) is not None:
         _serve(json.loads(message), confinement)
 
 
@@ -87,7 +76,7 @@ def _serve(limits: dict[str, Any], confinement: confine.Confinement) -> None:
     for descriptor in (results_end, outputs_end, given, text):
         os.close(descriptor)
     pipes = [Pipe(results, RESULT, limits["result_bytes"]), Pipe(outputs, OUTPUT, limits["output_bytes"])]
-    send(ANSWERS, END, json.dumps(watch(pid, pipes, limits["seconds"])).encode())
+    protocol.send(ANSWERS, END, json.dumps(watch(pid, pipes, limits["seconds"])).encode())
 
 
 def _stream() -> tuple[int, int]:
@@ -144,7 +133,7 @@ class Pipe:
         (waiting,) = struct.unpack("@i", fcntl.ioctl(self.descriptor, termios.FIONREAD, bytes(4)))
         moved = min(waiting, self.left)
         if moved:
-            write_all(ANSWERS, HEADER.pack(self.kind, moved))
+            protocol.write_all(ANSWERS, HEADER.pack(self.kind, moved))
             _move(self.descriptor, ANSWERS, moved)
             self.left -= moved
         self.overrun = waiting > moved

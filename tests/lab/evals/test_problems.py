@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from prorl.envs.base import belongs
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.lab.evals.evaluation_store import Evaluation, read_evaluation, write_evaluation
-from prorl.rollout.validation import ANSWER_CHARS, ProblemResult, VerifierError, Vote, ask_problems, questions
+from prorl.lab.evals.evaluation_store import Evaluation, questions, read_evaluation, write_evaluation
+from prorl.lab.evals.problems import ANSWER_CHARS, ProblemResult, Vote, ask_problems
+from prorl.rollout.validation import VerifierError
+from prorl.stopwatch import Stopwatch
 from prorl.types import Sampling
 from support.fake_backend import FakeRenderer
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
@@ -37,6 +39,7 @@ def sat(
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=limit),
         seed=5,
         pass_threshold=threshold,
+        clock=Stopwatch(),
     )
 
 
