@@ -160,8 +160,8 @@ def test_nothing_is_left_when_it_is_closed():
     assert not any(process.is_alive() for process in processes)
 
 
-def test_a_machine_that_has_no_memory_to_share_says_so():
-    with pytest.raises(WorkersError, match=r"no \d+ MiB of shared memory .* workers=1"):
+def test_a_machine_that_has_too_little_memory_says_so():
+    with pytest.raises(WorkersError, match=r"need [\d.,]+ \w+ of memory, and .* are free: .* workers=1"):
         SharedMemory(1 << 60)
 
 

@@ -27,8 +27,10 @@ import torch
 from torch import Tensor, nn
 
 from prorl.envs.errors import ProrlError
+from prorl.envs.files import readable
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
+from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
 SLOTS = 2  # gradients of a worker that wait to be added, the one under way among them
@@ -52,17 +54,20 @@ class SharedMemory:
 
     def __init__(self, size: int) -> None:
         """Raises WorkersError where the system gives none, or not so much."""
+        available = machine_memory()[1]
+        if size > available:
+            raise WorkersError(
+                f"weights and gradients of the workers need {readable(size)} of memory, and {readable(available)} "
+                "are free: set fewer workers, or workers=1"
+            )
+        size = max(1, size)
         try:
             self._file = os.memfd_create("prorl")
-            os.posix_fallocate(
-                self._file, 0, max(1, size)
-            )  # now, instead of a fatal signal at the first write
-        except (AttributeError, OSError) as error:
-            raise WorkersError(
-                f"this machine gives no {size / 2**20:.0f} MiB of shared memory ({error}): set workers=1"
-            ) from None
+            os.posix_fallocate(self._file, 0, size)  # now, instead of a fatal signal at the first write
+        except OSError as error:
+            raise WorkersError(f"this machine gives no shared memory ({error}): set workers=1") from None
         self.path = f"/proc/{os.getpid()}/fd/{self._file}"
-        self.bytes = mmap.mmap(self._file, max(1, size))
+        self.bytes = mmap.mmap(self._file, size)
 
     def close(self) -> None:
         """Give the memory back once nobody maps it any more."""
@@ -95,6 +100,7 @@ class _Shared:
     """What a worker builds its modules from."""
 
     skeletons: bytes  # of the modules, pickled without weights
+    imports: tuple[str, ...]  # modules of their classes
     weights: str
     gradients: str  # of the parameters of the first module
 
@@ -113,7 +119,9 @@ class _Worker:
     """A child process, the items that it was given, and since when it has been silent."""
 
     def __init__(self, index: int, shared: _Shared, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        # A process without threads that has imported all that workers need, and forks them.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, *shared.imports])
         self.connection: Connection[Any, Any]
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
@@ -152,6 +160,7 @@ class Workers:
         self._gradients = SharedMemory(count * SLOTS * self._slot_bytes)
         self._shared = _Shared(
             skeletons=pickle.dumps(without_weights(*modules)),
+            imports=tuple({type(inner).__module__ for module in modules for inner in module.modules()}),
             weights=self._weights.path,
             gradients=self._gradients.path,
         )
