@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -32,14 +33,17 @@ from prorl.types import Backend, Renderer
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
     from transformers import PreTrainedTokenizerBase
 
     from prorl.learn.learner import LearnerSettings
+    from prorl.learn.parallel import Runner
     from prorl.local.judge import LocalJudge
 
 FEW_PROBLEMS = 100  # in the fingerprint of a run's tasks, at every start
 MANY_PROBLEMS = 500  # in that of a base's
 FEW_PROCESSES = 32  # that any machine runs
+MOST_WORKERS = 16  # that a recipe gets without asking for more
 PER_PROCESSOR = 8  # that wait for each processor of a larger one
 PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
 
@@ -227,13 +231,49 @@ def settled(config: RunConfig) -> RunConfig:
         from prorl.cluster.settings import require_packages
 
         require_packages()
-    threads = config.threads or os.cpu_count() or 1
-    return config.model_copy(update={"threads": threads, "device": str(device_of(config))})
+    device, threads = device_of(config), config.threads
+    if not threads:
+        alone = config.backend != "local" or device.type != "cpu"
+        threads = max(1, cores() // (1 if alone else worker_count(config)))
+    return config.model_copy(update={"threads": threads, "device": str(device)})
+
+
+def cores() -> int:
+    """Cores that this process may use: neither the second thread of a core nor what other containers were given."""
+    allowed = os.sched_getaffinity(0)
+    siblings = {
+        path.read_text()
+        for cpu in allowed
+        if (path := Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).exists()
+    }
+    share = len(allowed)
+    with suppress(OSError, ValueError):  # no quota, which then reads "max"
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        share = max(1, round(int(quota) / int(period)))
+    return min(share, len(siblings) or len(allowed))
+
+
+def worker_count(config: RunConfig) -> int:
+    """Processes that compute on a CPU: what the recipe asks for, or one for every core that they leave idle."""
+    return config.workers or max(1, min(MOST_WORKERS, cores() // max(1, config.threads)))
+
+
+@contextmanager
+def computing(config: RunConfig, *modules: nn.Module) -> Iterator[Runner]:
+    """Computes passes of the modules on as many processes as the recipe asks for, while inside."""
+    from prorl.learn.parallel import Here
+    from prorl.local.workers import Workers
+
+    if (count := worker_count(config)) == 1:
+        yield Here(modules)
+        return
+    with closing(Workers(modules, count=count, threads=config.threads)) as workers:
+        yield workers
 
 
 def require_processors(config: RunConfig) -> None:
     """Raises RecipeError for more processes and threads than this machine could ever run, not a cluster's."""
-    here = {"threads": config.threads if config.backend == "local" else 0}
+    here = {"threads": config.threads, "workers": config.workers} if config.backend == "local" else {}
     if config.backend == "local" or not config.cluster.judges:
         here["judge.workers"] = config.judge.workers
     processors = os.cpu_count() or 1
@@ -309,6 +349,7 @@ def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> 
         cache_folder(),
         seed=derive(config.seed, "initial weights"),
         fingerprint=problems.fingerprint(MANY_PROBLEMS),
+        computing=partial(computing, config),
         progress=lambda step, steps, loss: progress(step, steps, f"loss {loss:.3f}"),
     )
     return str(folder)
@@ -348,16 +389,28 @@ def _local_backend(
     from prorl.learn.learner import TorchLearner
     from prorl.learn.model import context_limit, eos_ids, load_model, pad_id
     from prorl.local.backend import LocalBackend
-    from prorl.local.engine import LocalEngine
+    from prorl.local.engine import LocalEngine, WorkersEngine
+    from prorl.local.workers import Workers
 
     model = load_model(source, dtype=torch.float32, device=device_of(config))
     context, pad = context_limit(model), pad_id(tokens)
     require_room(config, context)
     learner = TorchLearner(model, learner_settings(config), with_reference=with_reference, pad_id=pad)
-    engine = LocalEngine(
-        model, eos_ids=eos_ids(model.generation_config, tokens), pad_id=pad, max_rows=config.engine.max_rows
-    )
-    return LocalBackend(engine, _judge_maker(config)(), learner, probe=_probe(tokens, "float32")), context
+    ends = eos_ids(model.generation_config, tokens)
+    alone = LocalEngine(model, eos_ids=ends, pad_id=pad, max_rows=config.engine.max_rows)
+    engine: LocalEngine | WorkersEngine = alone
+    count = worker_count(config) if model.device.type == "cpu" else 1
+    workers, note = None, ""
+    if count > 1 and not alone.is_steady():
+        note = (
+            "the matrix products of this machine or model round a response by what is sampled beside it, so its "
+            f"text would depend on the number of workers: one process computes instead of {count}"
+        )
+    elif count > 1:
+        workers = learner.runner = Workers(learner.modules, count=count, threads=config.threads)
+        engine = WorkersEngine(alone, workers)
+    judge, probe = _judge_maker(config)(), _probe(tokens, "float32")
+    return LocalBackend(engine, judge, learner, probe=probe, workers=workers, note=note), context
 
 
 def _ray_backend(

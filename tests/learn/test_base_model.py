@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,7 @@ from prorl.learn.base_model import (
     train_tokenizer,
 )
 from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.learn.parallel import Here
 from prorl.rollout.pipeline import TAGS
 
 TEXTS = [f"Reverse the string: q{letter}x{number}." for number in range(30) for letter in "abcdefgh"]
@@ -128,7 +130,15 @@ def copy_problem(index):
 
 
 def build(settings, cache, problem_at=copy_problem, *, fingerprint="copy", seed=0, progress=None):
-    return build_base(settings, problem_at, cache, seed=seed, fingerprint=fingerprint, progress=progress)
+    return build_base(
+        settings,
+        problem_at,
+        cache,
+        seed=seed,
+        fingerprint=fingerprint,
+        computing=lambda model: nullcontext(Here([model])),
+        progress=progress,
+    )
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def train(one, engine, steps=2):
 def with_workers(one, count):
     held = Workers(one.modules, count=count)
     one.runner = held
-    return held, WorkersEngine(one.policy, held, eos_ids=(3,), pad_id=0)
+    return held, WorkersEngine(LocalEngine(one.policy, eos_ids=(3,), pad_id=0), held)
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ Scheduled = Annotated[
 FORMS: Mapping[str, type[Model] | None] = {"number": None, "points": PointsConfig, "ramp": RampConfig}
 """Tag of each form of `Scheduled`, as validation errors name it → its model."""
 
-RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster")
+RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster", "workers")
 """Keys of a recipe that say where and how the processes run. `prorl resume` may change them: the run stays the same.
 
 They change no result, but for two things: nothing is sampled ahead of a checkpoint, so with `sampling.max_staleness`
@@ -466,7 +466,9 @@ class RunConfig(Model):
     steps: Steps = 3000
     backend: Literal["local", "ray"] = "local"
     device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
-    # CPU threads of torch in each process; 0: as many as there are cores.
+    # Processes that compute on one set of weights, where the device is a CPU; they change no bit. 0: one per core.
+    workers: int = Field(0, ge=0, le=64)
+    # CPU threads of torch in each process; 0: cores divided by workers.
     threads: int = Field(0, ge=0, le=4096)
     # How to answer: appended to the prompts of all tasks but data sets, which have their own.
     instruction: Annotated[str, Field(max_length=MOST)] = ""

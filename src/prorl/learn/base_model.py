@@ -20,6 +20,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from itertools import count, islice
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
@@ -44,6 +45,7 @@ from prorl.envs.extract import respond
 from prorl.envs.files import temporary_name
 from prorl.envs.types import Problem
 from prorl.learn.model import ModelError
+from prorl.learn.parallel import Held, Runner
 from prorl.rollout.pipeline import TAGS, ChatRenderer
 
 VERSION = 1  # to be raised with every change of this file that changes the trained weights
@@ -126,11 +128,13 @@ def build_base(
     *,
     seed: int,
     fingerprint: str,
+    computing: Callable[[nn.Module], AbstractContextManager[Runner]],
     progress: Progress | None = None,
 ) -> Path:
     """The folder of the base that these settings make on `problem_at(0), problem_at(1), …`, trained if not cached.
 
     `seed` is of the initial weights. `fingerprint` names the problems: equal ones promise equal `problem_at`.
+    `computing` gives what computes the passes of a model, in any number of processes.
     `progress(step, steps, loss)` is called after every step, with the mean cross-entropy per response token in nats.
     The weights are reproducible for one number of threads. Prompts carry no instruction.
 
@@ -157,7 +161,9 @@ def build_base(
         )
         tokenizer = train_tokenizer(corpus, warmup.vocab_size)
         model = build_model(warmup.shape, len(tokenizer), seed)
-        losses = train(model, _examples(problem_at, tokenizer, warmup.shape.context), warmup, progress)
+        examples = _examples(problem_at, tokenizer, warmup.shape.context)
+        with computing(model) as runner:
+            losses = train(model, examples, warmup, runner, progress)
         end = model.config.eos_token_id = tokenizer.eos_token_id
         padding = tokenizer.pad_token_id
         model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=padding, do_sample=True)
@@ -216,7 +222,11 @@ def _examples(
 
 
 def train(
-    model: PreTrainedModel, examples: Iterator[Example], warmup: WarmupConfig, progress: Progress | None
+    model: PreTrainedModel,
+    examples: Iterator[Example],
+    warmup: WarmupConfig,
+    runner: Runner,
+    progress: Progress | None,
 ) -> list[float]:
     """Train in place on the next `steps * batch_size` examples; the loss of every step, in nats per token."""
     optimizer = torch.optim.AdamW(
@@ -229,17 +239,22 @@ def train(
         batch = sorted(islice(examples, warmup.batch_size), key=lambda e: len(e.prompt) + len(e.response))
         tokens = sum(len(example.response) for example in batch)
         optimizer.zero_grad()
-        loss = 0.0
-        for start in range(0, len(batch), MICRO_BATCH):
-            part = response_loss(model, batch[start : start + MICRO_BATCH]) / tokens
-            torch.autograd.backward(part)
-            loss += part.item()
+        parts = [(batch[start : start + MICRO_BATCH], tokens) for start in range(0, len(batch), MICRO_BATCH)]
+        loss = sum(runner.run(gradient, parts, gradients=True), 0.0)
         clip_grad_norm_(model.parameters(), GRAD_CLIP)
         optimizer.step()
         losses.append(loss)
         if progress is not None:
             progress(step + 1, warmup.steps, loss)
     return losses
+
+
+def gradient(held: Held, given: tuple[list[Example], int]) -> Iterator[float]:
+    """The loss of some examples of a batch of so many response tokens; its gradient is added to the parameters'."""
+    examples, tokens = given
+    part = response_loss(held.modules[0], examples) / tokens
+    torch.autograd.backward(part)
+    yield part.item()
 
 
 def rate_factor(step: int, steps: int) -> float:

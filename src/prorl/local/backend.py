@@ -1,4 +1,4 @@
-"""Everything in one process, on a CPU or one GPU: engine and learner share one set of weights.
+"""Everything on one machine, its CPU cores or one GPU: engine and learner share one set of weights.
 
 Here too is the proof that every backend gives after a sync: engine and learner must give a fixed sequence, the probe,
 the same log-probs. Imports no torch by itself.
@@ -14,8 +14,9 @@ from prorl.envs.errors import ProrlError
 
 if TYPE_CHECKING:
     from prorl.learn.learner import TorchLearner
-    from prorl.local.engine import LocalEngine
+    from prorl.local.engine import LocalEngine, WorkersEngine
     from prorl.local.judge import LocalJudge
+    from prorl.local.workers import Workers
 
 Dtype = Literal["float32", "bfloat16"]
 EXACT = 1e-4  # of the spread of a probe's log-probs, and at least nats, by which they may differ in float32
@@ -56,16 +57,28 @@ def require_agreement(
 
 
 class LocalBackend:
-    """Engine, judge and learner of one process."""
+    """Engine, judge and learner of one machine."""
 
     def __init__(
-        self, engine: LocalEngine, judge: LocalJudge, learner: TorchLearner, *, probe: tuple[int, ...]
+        self,
+        engine: LocalEngine | WorkersEngine,
+        judge: LocalJudge,
+        learner: TorchLearner,
+        *,
+        probe: tuple[int, ...],
+        workers: Workers | None = None,
+        note: str = "",
     ) -> None:
-        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync."""
+        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync.
+
+        `workers` compute for engine and learner; `note` is an incident of their start, to be journalled.
+        """
         self.engine = engine
         self.judge = judge
         self.learner = learner
         self._probe = probe
+        self._workers = workers
+        self._notes = [note] if note else []
 
     def sync(self, version: int) -> None:
         """Let the engine serve the learner's weights as `version`; SyncError where the probe shows others."""
@@ -75,9 +88,12 @@ class LocalBackend:
         require_agreement(version, decoded, learned, self.engine.precision)
 
     def incidents(self) -> list[str]:
-        """Which judge workers were replaced; anything else that fails in this process ends it."""
-        return self.judge.incidents()
+        """Which workers were replaced; anything else that fails in this process ends it."""
+        notes, self._notes = self._notes, []
+        return notes + self.judge.incidents() + (self._workers.incidents() if self._workers else [])
 
     def close(self) -> None:
-        """Stop the judge's processes."""
+        """Stop all processes."""
         self.judge.close()
+        if self._workers is not None:
+            self._workers.close()

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import count
-from typing import Any, Literal
+from itertools import count, product
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from prorl.envs.errors import ProrlError
 from prorl.learn.parallel import Held
 from prorl.local.decoder import Decoder, Decoding, make_decoder
-from prorl.local.workers import Workers
+from prorl.local.workers import Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
 _COMPACT_BELOW = (
@@ -131,6 +131,14 @@ class Wave:
         self._logps_TS = self._logps_TS[:, kept]
 
 
+class EngineSettings(NamedTuple):
+    """What an engine is told about a model and how many rows it may decode at a time."""
+
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    max_rows: int
+
+
 class LocalEngine:
     """`prorl.types.Engine` on a transformers causal language model."""
 
@@ -138,11 +146,11 @@ class LocalEngine:
         self, model: PreTrainedModel, *, eos_ids: Sequence[int], pad_id: int, max_rows: int = 512
     ) -> None:
         """`eos_ids` end a response; `pad_id` fills short prompts and is never attended to."""
+        self.settings = EngineSettings(tuple(eos_ids), pad_id, max_rows)
         self._decoder = make_decoder(model, pad_id=pad_id)
         self._device = model.get_input_embeddings().weight.device
         self._max_positions: int | None = getattr(model.config, "max_position_embeddings", None)
-        self._eos_ids = tuple(eos_ids)
-        self._max_rows = max_rows
+        self._vocabulary: int = model.config.vocab_size
         self._queue: deque[list[Row]] = deque()  # rows that must not be parted
         self._wave: Wave | None = None
         self.version = 0  # of the weights that serve requests now
@@ -161,15 +169,22 @@ class LocalEngine:
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples; RequestError where it is empty or too long."""
+        self._queue += self.units(request)
+
+    def units(self, request: Request) -> list[list[Row]]:
+        """Its rows, as many together as decode at a time; raises as `submit`."""
         require_room(len(request.prompt), request.sampling.limit, self._max_positions)
-        self._queue += parts_of(request, self._max_rows)
+        samples, most = range(request.samples), self.settings.max_rows
+        return [[(request, sample) for sample in samples[first : first + most]] for first in samples[::most]]
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight."""
         if self._wave is None:
             if not self._queue:
                 return []
-            self._wave = Wave(self._decoder, self._next_rows(), eos_ids=self._eos_ids, version=self.version)
+            self._wave = Wave(
+                self._decoder, self._next_rows(), eos_ids=self.settings.eos_ids, version=self.version
+            )
         completions = self._wave.advance()
         if not self._wave.left:
             self._wave = None
@@ -189,6 +204,28 @@ class LocalEngine:
                 logits = decoding.step(token_1.repeat(slots))[:1]
         return logps
 
+    @torch.inference_mode()
+    def is_steady(self) -> bool:
+        """Whether log-probs are the same bits whatever is decoded beside a response, tried on some prompts."""
+        lengths = (length for length in (5, 40, 130) if length + 8 <= (self._max_positions or 256))
+        prompts = [tuple(token % self._vocabulary for token in range(length)) for length in lengths]
+        sampling = Sampling(temperature=1.0, top_p=1.0, limit=8)
+        asked = [
+            Request(draw=draw, prompt=prompt, samples=samples, seed=draw, sampling=sampling)
+            for draw, (prompt, samples) in enumerate(product(prompts, (1, 3, 8)))
+        ]
+
+        def sampled(requests: Sequence[Request]) -> dict[tuple[int, int], bytes]:
+            for request in requests:
+                self.submit(request)
+            found: dict[tuple[int, int], bytes] = {}
+            while completions := self.poll():
+                found |= {(done.draw, done.sample): done.logps.tobytes() for done in completions}
+            return found
+
+        together = sampled(asked)
+        return all(sampled([request]).items() <= together.items() for request in asked)
+
     def queue(self, units: Sequence[list[Row]]) -> None:
         """Queue rows that are known to fit; those of a unit decode together."""
         self._queue += units
@@ -196,44 +233,37 @@ class LocalEngine:
     def _next_rows(self) -> list[Row]:
         rows = self._queue.popleft()
         while self._queue and self._queue[0][0][0].sampling == rows[0][0].sampling:
-            if len(rows) + len(self._queue[0]) > self._max_rows:
+            if len(rows) + len(self._queue[0]) > self.settings.max_rows:
                 break
             rows += self._queue.popleft()
         return rows
 
 
 class WorkersEngine:
-    """`prorl.types.Engine` on worker processes: they sample what `LocalEngine` would."""
+    """`prorl.types.Engine` on worker processes: what they sample is what `LocalEngine` would."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        workers: Workers,
-        *,
-        eos_ids: Sequence[int],
-        pad_id: int,
-        max_rows: int = 512,
-    ) -> None:
-        """As `LocalEngine`; `workers` hold the learner's modules. `max_rows` is of each of them."""
+    def __init__(self, alone: LocalEngine, workers: Workers) -> None:
+        """`workers` hold the learner's modules, and make engines like `alone`."""
+        self._alone = alone
         self._workers = workers
-        self._max_positions: int | None = getattr(model.config, "max_position_embeddings", None)
-        self._settings = (tuple(eos_ids), pad_id, max_rows)
-        self._max_rows = max_rows
         self._queue: list[list[Row]] = []  # rows that must not be parted
         self._missing: set[tuple[int, int]] = set()  # draw and sample of what is in flight
-        self.precision: Literal["float32", "bfloat16"] = "float32"
         self.version = 0
 
+    @property
+    def precision(self) -> Literal["float32", "bfloat16"]:
+        """As `LocalEngine`."""
+        return self._alone.precision
+
     def publish(self, version: int) -> None:
-        """As `LocalEngine`; workers see the weights already, and refresh what they derive from them."""
+        """As `LocalEngine`; workers refresh what they derive from the weights when they are next asked."""
         if self._queue or self._missing:
             raise RuntimeError("weights cannot change while requests are in flight: poll to the end first")
         self.version = version
 
     def submit(self, request: Request) -> None:
         """As `LocalEngine`."""
-        require_room(len(request.prompt), request.sampling.limit, self._max_positions)
-        self._queue += parts_of(request, self._max_rows)
+        self._queue += self._alone.units(request)
 
     def poll(self) -> list[Completion]:
         """As `LocalEngine`."""
@@ -248,35 +278,34 @@ class WorkersEngine:
         return fresh
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """As `LocalEngine`, by every worker; RuntimeError where they do not agree to the last bit."""
-        first, *others = self._workers.everywhere(
-            score_in_worker, (self._settings, self.version, prompt, tokens)
-        )
-        if any(other != first for other in others):
-            raise RuntimeError(
+        """As `LocalEngine`, by every worker; WorkersError where they do not agree to the last bit."""
+        asked = (self._alone.settings, self.version, prompt, tokens)
+        logps: list[list[float]] = self._workers.everywhere(score_in_worker, asked)
+        if any(other != logps[0] for other in logps):
+            raise WorkersError(
                 "worker processes compute different log-probs of the same tokens: set workers=1"
             )
-        return first
+        return logps[0]
 
     def _deal(self) -> None:
-        """Hand out as many parts as there are workers, or more where one would have too many rows at a time."""
-        rows = sum(map(len, self._queue))
-        share = min(self._max_rows, -(-rows // self._workers.count))
-        parts: list[list[list[Row]]] = []
-        room = 0
+        """Hand out equal parts, one for each worker or several where one would have too many rows at a time."""
+        rows, most = sum(map(len, self._queue)), self._alone.settings.max_rows
+        parts: list[list[list[Row]]] = [
+            [] for _ in range(self._workers.count * -(-rows // (self._workers.count * most)))
+        ]
+        before = 0
         for unit in self._queue:
-            if room < len(unit):
-                parts.append([])
-                room = share
-            parts[-1].append(unit)
-            room -= len(unit)
+            parts[before * len(parts) // rows].append(unit)
+            before += len(unit)
         self._missing = {(request.draw, sample) for unit in self._queue for request, sample in unit}
         self._queue = []
-        for part in parts:
-            self._workers.submit(sample_in_worker, (self._settings, self.version, part))
+        for part in filter(None, parts):
+            self._workers.submit(sample_in_worker, (self._alone.settings, self.version, part))
 
 
-def sample_in_worker(held: Held, given: tuple[Any, int, list[list[Row]]]) -> Iterator[list[Completion]]:
+def sample_in_worker(
+    held: Held, given: tuple[EngineSettings, int, list[list[Row]]]
+) -> Iterator[list[Completion]]:
     """Completions of the rows as they end."""
     settings, version, units = given
     engine = _engine(held, settings, version)
@@ -286,29 +315,19 @@ def sample_in_worker(held: Held, given: tuple[Any, int, list[list[Row]]]) -> Ite
 
 
 def score_in_worker(
-    held: Held, given: tuple[Any, int, Sequence[int], Sequence[int]]
+    held: Held, given: tuple[EngineSettings, int, Sequence[int], Sequence[int]]
 ) -> Iterator[list[float]]:
     """As `LocalEngine.score`."""
     settings, version, prompt, tokens = given
     yield _engine(held, settings, version).score(prompt, tokens)
 
 
-def _engine(held: Held, settings: Any, version: int) -> LocalEngine:
-    eos_ids, pad_id, max_rows = settings
-    engine: LocalEngine | None = held.kept.get("engine")
-    if engine is None:
-        engine = LocalEngine(held.modules[0].model, eos_ids=eos_ids, pad_id=pad_id, max_rows=max_rows)
-        held.kept["engine"] = engine
-    elif engine.version != version:
+def _engine(held: Held, settings: EngineSettings, version: int) -> LocalEngine:
+    engine: LocalEngine = held.kept.get("engine") or LocalEngine(held.modules[0].model, **settings._asdict())
+    held.kept["engine"] = engine
+    if engine.version != version:
         engine.publish(version)
-    engine.version = version
     return engine
-
-
-def parts_of(request: Request, most: int) -> list[list[Row]]:
-    """The rows of a request, in parts that one wave can hold."""
-    samples = range(request.samples)
-    return [[(request, sample) for sample in samples[first : first + most]] for first in samples[::most]]
 
 
 def require_room(prompt: int, limit: int, positions: int | None) -> None:
