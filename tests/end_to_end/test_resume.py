@@ -70,6 +70,16 @@ def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_pat
     assert [event.step for event in of_kind(run, Resumed)] == [stop]
 
 
+@pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 3)])
+def test_the_number_of_workers_may_change_and_changes_no_bit(config, uninterrupted, tmp_path, first, then):
+    run = tmp_path / "run"
+    halted = start_run(config.model_copy(update={"workers": first}), run, CtrlC(3))
+    assert (halted.stopped, halted.step) == ("interrupted", 3)
+    assert resume_run(run, quiet(), overrides=[f"workers={then}"]).stopped == "done"
+    assert_same(run, uninterrupted)
+    assert not of_kind(run, Warned)
+
+
 def test_a_second_ctrl_c_stops_at_once_and_loses_only_what_was_not_saved(config, uninterrupted, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):

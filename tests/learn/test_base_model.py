@@ -2,7 +2,7 @@
 
 import json
 import math
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -30,6 +30,7 @@ from prorl.learn.base_model import (
 )
 from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
 from prorl.learn.parallel import Here
+from prorl.local.workers import Workers
 from prorl.rollout.pipeline import TAGS
 
 TEXTS = [f"Reverse the string: q{letter}x{number}." for number in range(30) for letter in "abcdefgh"]
@@ -129,14 +130,31 @@ def copy_problem(index):
     )
 
 
-def build(settings, cache, problem_at=copy_problem, *, fingerprint="copy", seed=0, progress=None):
+def in_this_process(model):
+    return nullcontext(Here([model]))
+
+
+def on_two_workers(model):
+    return closing(Workers([model], count=2, threads=torch.get_num_threads()))
+
+
+def build(
+    settings,
+    cache,
+    problem_at=copy_problem,
+    *,
+    fingerprint="copy",
+    seed=0,
+    progress=None,
+    computing=in_this_process,
+):
     return build_base(
         settings,
         problem_at,
         cache,
         seed=seed,
         fingerprint=fingerprint,
-        computing=lambda model: nullcontext(Here([model])),
+        computing=computing,
         progress=progress,
     )
 
@@ -167,11 +185,16 @@ def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_pa
     assert record["settings"]["shape"]["hidden_size"] == 32
 
 
-def test_the_same_settings_give_the_same_files_and_are_trained_once_per_cache(tmp_path):
+def test_the_same_settings_give_the_same_files_on_any_number_of_workers_once_per_cache(tmp_path):
     calls = []
-    one, again, two = (
-        build(SHORT, tmp_path / name, progress=lambda step, *_: calls.append(step))
-        for name in ("one", "one", "two")
+    one, again = (
+        build(SHORT, tmp_path / "one", progress=lambda step, *_: calls.append(step)) for _ in range(2)
+    )
+    two = build(
+        SHORT,
+        tmp_path / "two",
+        progress=lambda step, *_: calls.append(step),
+        computing=on_two_workers,
     )
     assert one == again
     assert calls == [1, 2] * 2

@@ -21,6 +21,7 @@ TINY: dict[str, Any] = {
     "seed": 1,
     "steps": 3,
     "threads": 1,
+    "workers": 1,
     "device": "cpu",
     "tasks": {"arithmetic": {"levels": {1: 1}}, "word_list": {}},
     "sampling": {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16},
