@@ -102,7 +102,7 @@ def config_hash(config: RunConfig) -> str:
 
 
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys on which two resolved recipes differ, with both values."""
+    """Dotted keys on which two resolved recipes, or other settings, differ: `key: theirs → mine`."""
     found: list[str] = []
     for key in sorted(mine.keys() | theirs.keys()):
         left, right = mine.get(key), theirs.get(key)

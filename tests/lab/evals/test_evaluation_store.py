@@ -90,9 +90,9 @@ def test_evaluations_list_the_base_first_then_checkpoints_by_step_then_others(tm
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"samples": 64}, "samples was 16, not 64"),
-        ({"sampling": RULES["sampling"] | {"temperature": 0.6}}, "temperature was 1.0, not 0.6"),
-        ({"levels": {}}, r"countdown was \[1, 2, 3\], not None"),
+        ({"samples": 64}, "samples: 16 → 64"),
+        ({"sampling": RULES["sampling"] | {"temperature": 0.6}}, r"sampling\.temperature: 1\.0 → 0\.6"),
+        ({"levels": {}}, r"levels\.countdown: \[1, 2, 3\] → None"),
     ],
 )
 def test_other_questions_are_refused_by_name(tmp_path, change, said):

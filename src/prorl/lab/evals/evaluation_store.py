@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from prorl.config.recipe import differences
 from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
 from prorl.envs.mixture import Mixture
 from prorl.envs.types import Problem
@@ -148,10 +149,10 @@ def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
     try:
         with hold_lock(folder / LOCK, used="measured"):
             tidy(folder)
-            differences = differing(folder, rules)
-            if differences and any(folder.rglob("*.parquet")):
+            changes = differing(folder, rules)
+            if changes and any(folder.rglob("*.parquet")):
                 raise StorageError(
-                    f"the evaluation {folder} was asked otherwise ({'; '.join(differences)}): "
+                    f"the evaluation {folder} was asked otherwise ({'; '.join(changes)}): "
                     "ask the same again, or give this one another name with --name"
                 )
             write_atomic(folder / RULES, encode_json(rules, indent=1))
@@ -171,7 +172,7 @@ def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
     if not path.exists():
         return []
     try:
-        return list(_differences(json.loads(path.read_bytes()), json.loads(encode_json(rules))))
+        return differences(json.loads(encode_json(rules)), json.loads(path.read_bytes()))
     except ValueError as error:
         raise StorageError(
             f"{path} is not JSON ({error}); restore it, or delete the evaluation and measure again"
@@ -227,12 +228,3 @@ def outsider(name: str) -> str:
     ('org/model', 'model ./base')
     """
     return f"model {name}" if slug(name) == BASE or _STEP.fullmatch(slug(name)) else name
-
-
-def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys((*there, *asked)):
-        old, new = there.get(key), asked.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new)
-        elif old != new:
-            yield f"{key} was {old}, not {new}"
