@@ -36,7 +36,7 @@ LIGHT = [
     "prorl.loop",
     "prorl.build",
     "prorl.lab.measurement",
-    "prorl.lab.evals.creativity",
+    "prorl.lab.creativity",
     "prorl.commands",
     "prorl.cluster.estimate",
     "prorl.lab.watch.console",

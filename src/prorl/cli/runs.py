@@ -101,8 +101,7 @@ def creativity(
     Examples: `prorl creativity nano` · `prorl creativity nano --corpus books/ --corpus wiki.jsonl` ·
     `prorl creativity a.parquet b.parquet --corpus pages.parquet`
     """
-    from prorl.lab.creativity import measure_creativity
-    from prorl.lab.evals.creativity import Lengths
+    from prorl.lab.creativity import Lengths, measure_creativity
 
     lengths = Lengths(shortest=shortest, longest=longest)
     show(measure_creativity(evaluations, corpus, name, lengths, progress_console(as_json)), as_json)

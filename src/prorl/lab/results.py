@@ -18,7 +18,6 @@ from prorl.lab.evals.comparison import (
     patterns,
     sides,
 )
-from prorl.lab.evals.creativity import Creativity, Estimate, Responses
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, Subject, evaluations, read_evaluation, step_of
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
@@ -119,7 +118,7 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
     ]
 
 
-def model_name(model: Subject | Responses) -> str:
+def model_name(model: Subject) -> str:
     """What people call the model: `base`, `step 320`, or the name of a model from elsewhere."""
     return model.model if model.step is None or model.model == BASE else f"step {model.step}"
 
@@ -306,49 +305,3 @@ def tasks_moved(found: Sequence[TaskPattern], k: int) -> str:
             f"{0.025 * len(gained):.1f} would seem so either way)."
         )
     return " ".join(told)
-
-
-# -- creativity
-
-
-def creativity_tables(found: Creativity) -> list[Table]:
-    """The creativity index of every model per part and domain, and the gains over the first model."""
-    names = {one.model: model_name(one) for one in found.models}
-    lengths = f"{found.lengths.shortest} to {found.lengths.longest} words"
-    columns = ["domain", *(f"{of} of {name}" for name in names.values() for of in ("index", "gain"))]
-    del columns[2]  # the first model's gain over itself
-    tables = []
-    for part, title in NAMES.items():
-        of_part = {(row.domain, row.model): row for row in found.rows if row.part == part}
-        rows: list[tuple[Cell, ...]] = []
-        for domain in dict.fromkeys(domain for domain, _ in of_part):
-            cells: list[Cell] = []
-            for model in names:
-                row = of_part.get((domain, model))
-                cells += (
-                    _estimate(row.index if row else None, ".2f"),
-                    _estimate(row.gain if row else None, "+.2f"),
-                )
-            rows.append((domain, cells[0], *cells[2:]))
-        if rows:
-            name = f"Creativity index ({lengths}): {title} problems"
-            tables.append(Table(title=name, columns=tuple(columns), rows=tuple(rows)))
-    about = Table(
-        title="Responses that were counted",
-        columns=("model", "responses", "words each", "too short", "floor"),
-        rows=tuple(
-            (names[one.model], one.counted, Number(one.words, ".1f"), one.short, Number(one.floor, ".2f"))
-            for one in found.models
-        ),
-        notes=(
-            f"corpus: {found.corpus}, {found.corpus_words:,} words, documents: {found.corpus_documents:,}",
-            f"too short: of fewer than {found.lengths.shortest} words; floor: the index if the corpus held them all",
-        ),
-    )
-    return [*tables, about]
-
-
-def _estimate(estimate: Estimate | None, form: str) -> Number:
-    if estimate is None:
-        return Number(None)
-    return Number(estimate.mean, form, low=estimate.low, high=estimate.high)
