@@ -212,10 +212,11 @@ def moved_table(pair: Pair) -> Table:
         moves = pair.moves(part)
         by_task = grouped(moves, lambda move: move.base.task)
         for task, members in [*by_task.items(), ("all", moves)] if moves else []:
-            row = boundary(members)
-            new, lost = (Number(chance, ".1f") for chance in (row.chance_new, row.chance_lost))
-            counts = (row.new, row.sure_new, new, row.lost, row.sure_lost, lost, row.neither)
-            rows.append((task, NAMES[part], row.problems, row.both, *counts))
+            found = boundary(members)
+            of, sure = found.fates, found.sure
+            new, lost = (Number(chance, ".1f") for chance in (found.chance_new, found.chance_lost))
+            counts = (of["new"], sure["new"], new, of["lost"], sure["lost"], lost, of["neither"])
+            rows.append((task, NAMES[part], len(members), of["both"], *counts))
     names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "chance "))
     columns = ("task", "part", "problems", "both", *names, "neither")
     return Table(title=f"Who solves what in {pair.base.samples} tries", columns=columns, rows=tuple(rows))
@@ -254,10 +255,10 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     rows: list[tuple[Cell, ...]] = []
     by_level = grouped(pair.moves("levels"), lambda move: (move.base.task, move.base.level))
     for (task, level), moves in by_level.items():
-        found = boundary(moves)
+        found = boundary(moves).fates
         old, new = (mean_rates(side, ks) for side in sides(moves))
         rates = (Number(b, ".0%", base=a) for a, b in zip(old, new, strict=True))
-        rows.append((task, level, *rates, found.new, found.lost))
+        rows.append((task, level, *rates, found["new"], found["lost"]))
     columns = ("task", "level", *(f"pass@{k}" for k in ks), "new", "lost")
     return [Table(title="By difficulty level", columns=columns, rows=tuple(rows))] if rows else []
 
@@ -280,11 +281,12 @@ def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
 
 def problems_moved(moves: Sequence[Move], k: int) -> str:
     """How many problems became solvable and how many were lost, beside what chance alone would give."""
-    row = boundary(moves)
+    found = boundary(moves)
+    of, sure = found.fates, found.sure
     return (
-        f"Never solved by the base in {k} tries and solved now: {row.new} of {count(row.problems, 'problem')} "
-        f"({row.sure_new} surely); lost: {row.lost} ({row.sure_lost} surely). Were both models equally good at each "
-        f"problem, chance alone would give about {row.chance_new:.1f} new and {row.chance_lost:.1f} lost."
+        f"Never solved by the base in {k} tries and solved now: {of['new']} of {count(len(moves), 'problem')} "
+        f"({sure['new']} surely); lost: {of['lost']} ({sure['lost']} surely). Were both models equally good at each "
+        f"problem, chance alone would give about {found.chance_new:.1f} new and {found.chance_lost:.1f} lost."
     )
 
 
