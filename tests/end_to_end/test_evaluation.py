@@ -184,7 +184,7 @@ def test_training_that_is_done_does_not_fail_by_its_measurement(run):
     (run / "report.html").unlink(missing_ok=True)
     said = " ".join(done("resume", run).split())
     assert "training is done, but step 3 was not compared with its base" in said
-    assert "asked otherwise (samples was 9" in said
+    assert "asked otherwise (samples: 9" in said
     assert (run / "report.html").exists()
     assert read_history(run).health == "done"
 
