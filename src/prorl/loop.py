@@ -30,8 +30,7 @@ from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
 from prorl.envs.seeds import derive, purpose
 from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
-from prorl.rollout.pipeline import Wait, WaitEnded
-from prorl.rollout.validation import domain_rates, sample_problems, score, unanswered_share
+from prorl.rollout.pipeline import Wait, WaitEnded, domain_rates, sample_problems, score, unanswered_share
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
