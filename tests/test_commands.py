@@ -32,7 +32,7 @@ from prorl.control.plan import make_plan
 from prorl.control.state import Reference, RunState, evolve, fold, from_json
 from prorl.envs.files import encode_json, write_atomic
 from prorl.run.store import RunStore
-from support.defaults import some_resets
+from support.defaults import planned, some_resets
 from support.fake_runs import CONFIG, PLAN, events, of, run_in, timeless
 from support.recipes import recipe
 
@@ -232,7 +232,7 @@ def test_commands_that_this_run_cannot_obey_are_refused():
 
 # -- on whole runs: obeyed between two steps, exactly once, whatever happens meanwhile
 
-QUIET = replace(PLAN, reset=some_resets())
+QUIET = planned(PLAN, reset=some_resets())
 
 
 def saved(folder: Path) -> list[int]:

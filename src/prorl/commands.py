@@ -27,7 +27,7 @@ from prorl.config.checks import no_room
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import HPARAMS, RunConfig, StageConfig, setting
 from prorl.control.events import CommandGiven
-from prorl.control.plan import Plan, apply_stage, hparams_at, hparams_now, make_plan
+from prorl.control.plan import Plan, hparams_at, hparams_now, make_plan, staged
 from prorl.control.state import RunState, evolve, fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, encode_json
@@ -208,7 +208,7 @@ def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
     One that is 0 now, as in a ramp, is compared with what the recipe has for it at the end of the run. To switch an
     idea off (0) or on (from 0, to its end) is no move.
     """
-    end, told = hparams_at(plan, plan.steps), []
+    end, told = hparams_at(plan, plan.config.steps), []
     for key, name in HPARAMS.items():
         old, new = (getattr(hparams_now(plan, state), name) for state in (before, after))
         old = old or getattr(end, name)
@@ -254,23 +254,17 @@ def _overrides(
     held = {keys[name]: value for name, value in state.overrides.items()} | dict(settings)
     held = {key: value for key, value in held.items() if value != PLANNED}
     entered = state.stage + 1
-    checked = _checked(config, entered, held, "with this command")
+    on_top = StageConfig(at=0, set=held)
+    checked = staged(config, (*config.stages[:entered], on_top), "with this command")
     for index, stage in enumerate(config.stages[entered:], start=entered + 1):
-        _checked(config, index, held, f"with this command, in the stage of step {stage.at}")
+        when = f"with this command, in the stage of step {stage.at}"
+        staged(config, (*config.stages[:index], on_top), when)
     found = {HPARAMS[key]: setting(checked, key) for key in held}
     if found.get("kl_coef") and state.reference is None:
         raise CommandError("this run was begun without a KL penalty, so it holds no reference to pay one to")
     if context is not None and (limit := found.get("response_limit", 0)) >= context:
         raise CommandError(no_room(limit, context))
     return found
-
-
-def _checked(config: RunConfig, stages: int, held: Mapping[str, Any], when: str) -> RunConfig:
-    """The recipe as its first `stages` stages leave it, with what is held on top as if by one more."""
-    data = config.model_dump() | {"stages": ()}
-    for stage in (*config.stages[:stages], StageConfig(at=0, set=dict(held))):
-        apply_stage(data, stage)
-    return check(data, when)
 
 
 def _setting(word: str) -> tuple[str, Any]:

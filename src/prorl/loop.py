@@ -72,6 +72,7 @@ class Run:
 def train(run: Run) -> RunState:
     """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
     run.backend.sync(run.state.version)
+    every = run.plan.config.sample_every
     ahead: RolloutBatch | None = None
     while True:
         before = run.state
@@ -94,7 +95,7 @@ def train(run: Run) -> RunState:
             update = finish_update()
         with clock.phase("sync"):
             run.backend.sync(state.version + 1)
-        if run.plan.sample_every and state.step % run.plan.sample_every == 0:
+        if every and state.step % every == 0:
             run.store.write_samples(state.step, sample_records(state.step, rollouts))
         run.event_log.record(
             Stepped(
@@ -121,7 +122,7 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
         hparams,
         cursor=state.cursor,
         expected_share=state.informative_share,
-        seed=derive(run.plan.seed, "rollout"),
+        seed=derive(run.plan.config.seed, "rollout"),
         clock=clock,
     )
 
@@ -129,7 +130,8 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
 def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> RolloutBatch | None:
     """The next step's rollouts by the policy that serves now; None where none may be stale or is kept."""
     following = replace(state, step=state.step + 1, cursor=cursor, asked=())  # as far as it can be foreseen
-    if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.checkpointer.late:
+    stale = run.plan.config.sampling.max_staleness
+    if not stale or not is_quiet(run.plan, following) or run.checkpointer.late:
         return None
     with suppress(WaitEnded):  # the wish to stop is granted between the steps
         return sample(run, following, clock)
@@ -190,7 +192,7 @@ def waiting_command(run: Run) -> CommandGiven | None:
 
 def validate(run: Run) -> Validated:
     """Ask the held-out problems of this run: the same problems and random numbers every time."""
-    state, rules = run.state, run.plan.validation
+    state, rules = run.state, run.plan.config.validation
     hparams = hparams_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="validation")
     groups = sample_problems(
@@ -198,7 +200,7 @@ def validate(run: Run) -> Validated:
         run.session.tasks.validation_problems("validation", rules.per_domain),
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),
-        seed=derive(run.plan.seed, purpose("validation")),
+        seed=derive(run.plan.config.seed, purpose("validation")),
         clock=clock,
     )
     threshold = run.session.tasks.pass_threshold

@@ -149,7 +149,7 @@ def _run(
             start = partial(begin, with_reference=plan.needs_reference)
         else:
             start = partial(resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
-        with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
+        with console.live(config.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
             event_log = start(
                 store,
                 session.backend.learner,
