@@ -99,7 +99,7 @@ def test_a_lowered_learning_rate_scales_whatever_it_is():
         ({"set": {"save.every": 1}}, "'save.every' cannot change during a run; what can: sampling"),
         ({"set": {"sampling.temperature": 0}}, "sampling.temperature: Input should be greater than 0, not 0"),
         ({"set": {"sampling.samples_per_prompt": 1}}, "samples_per_prompt must be at least 2"),
-        ({"set": {"clip.high": 0.1}}, "clip.high (0.1) is below clip.low (0.2)"),
+        ({"set": {"clip.high": 0.1}}, "clip.low (0.2) is above clip.high (0.1)"),
         ({"set": {"sampling.response_limit": 9000}}, "leaves no room"),
         ({"mixture": {"arithmetic": 0, "countdown": 0}}, "every task has weight 0"),
     ],
@@ -114,7 +114,7 @@ def test_a_stage_is_checked_like_a_recipe(stage, told):
 def test_a_stage_is_checked_together_with_those_before_it():
     before = {"at": 1, "set": {"clip.low": 0.1, "clip.high": 0.15}}
     assert hparams_at(staged(before), 1).clip_high == 0.15
-    with pytest.raises(RecipeError, match=r"step 2: clip.high \(0.15\) is below clip.low \(0.3\)"):
+    with pytest.raises(RecipeError, match=r"step 2: clip.low \(0.3\) is above clip.high \(0.15\)"):
         staged(before, {"at": 2, "set": {"clip.low": 0.3}})
 
 
