@@ -68,8 +68,7 @@ class Command:
 def parse_command(words: Sequence[str]) -> Command:
     """The command that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `roll-back=100`, `note some text`.
 
-    Raises:
-        CommandError: none of these.
+    CommandError for anything else.
     """
     if not words:
         raise CommandError(f"say what to tell: {ALL}")
@@ -94,11 +93,8 @@ def tell(
     """Give a command to the run in `folder`, judged as the trainer would judge it now.
 
     `confirm` is asked about a command that moves a hyperparameter far, with what it moves from where to where.
-
-    Raises:
-        UnconfirmedError: it said no.
-        CommandError: the command is nonsense, or the run could not obey it.
-        StorageError: there is no run, or no room.
+    Raises UnconfirmedError where it says no, CommandError for nonsense and what the run could not obey, StorageError
+    where there is no run, or no room.
     """
     config = check(RunStore.open(folder).config, str(folder))
     command = parse_command(words)
@@ -242,8 +238,7 @@ def _overrides(
 ) -> dict[str, Any]:
     """All hyperparameters that the operator holds after `settings`, by name, as the checked values.
 
-    Raises:
-        CommandError, RecipeError: they contradict the recipe or each other, now or in a stage to come.
+    CommandError or RecipeError where they contradict the recipe or each other, now or in a stage to come.
     """
     if not settings:
         raise CommandError("a command to set hyperparameters names at least one: kl.coef=5e-4")

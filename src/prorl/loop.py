@@ -17,15 +17,7 @@ from prorl.build import Session
 from prorl.commands import INBOX, take_in_next
 from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
-from prorl.control.events import (
-    CommandGiven,
-    Event,
-    Intervened,
-    ReferenceReset,
-    Stepped,
-    Validated,
-    Warned,
-)
+from prorl.control.events import Event, Intervened, ReferenceReset, Stepped, Validated, Warned
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
 from prorl.envs.seeds import derive, purpose
@@ -162,9 +154,10 @@ def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
     when nothing is left to decide: where a roll back lands, commands may wait.
     """
     plan, record = run.plan, run.event_log.record
+    config, inbox = run.session.config, run.store.folder / INBOX
     saved: RunState | None = None
     while True:
-        while (command := waiting_command(run)) is not None:
+        while (command := take_in_next(config, inbox, run.state, context=run.session.context)) is not None:
             record(command)
         with suppress(WaitEnded):  # the wish to stop is granted below; the validation stays due
             if validation_due(plan, run.state):
@@ -182,12 +175,6 @@ def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
         with suppress(WaitEnded):
             run.wait("" if saved else f"paused at step {state.step}: {state.paused}", PAUSE_POLL)
         saved = state
-
-
-def waiting_command(run: Run) -> CommandGiven | None:
-    """The next command in the inbox that has not been taken in."""
-    session, inbox = run.session, run.store.folder / INBOX
-    return take_in_next(session.config, inbox, run.state, context=session.context)
 
 
 def validate(run: Run) -> Validated:

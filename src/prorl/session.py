@@ -27,12 +27,7 @@ from prorl.config.schema import RunConfig
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState
 from prorl.envs.files import encode_json, explain_no_room, write_atomic
-from prorl.lab.measurement import (
-    checked_tasks,
-    compare_with_base,
-    forget_other_questions,
-    measure_base,
-)
+from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other_questions, measure_base
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train

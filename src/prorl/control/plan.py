@@ -37,12 +37,7 @@ class Plan:
 
 
 def make_plan(config: RunConfig) -> Plan:
-    """The plan of a recipe.
-
-    Raises:
-        RecipeError: a stage sets what cannot change, or its settings contradict each other; or the recipe resets a
-            reference that it never needs.
-    """
+    """The plan of a recipe; RecipeError as `staged` and where it resets a reference that it never needs."""
     settings = [_settings(config)]
     for number, stage in enumerate(config.stages, start=1):
         settings.append(_settings(staged(config, config.stages[:number], f"stage at step {stage.at}")))
@@ -55,8 +50,8 @@ def make_plan(config: RunConfig) -> Plan:
 def hparams_at(plan: Plan, step: int) -> HParams:
     """Every hyperparameter at a step as planned: constants, schedules, and what the stages entered so far changed."""
     entered = sum(stage.at <= step for stage in plan.config.stages)
-    settings = plan.settings[entered].items()
-    return HParams(**{n: said.at(step) if isinstance(said, Schedule) else said for n, said in settings})
+    said: dict[str, Any] = dict(plan.settings[entered])
+    return HParams(**said | {n: value.at(step) for n, value in said.items() if isinstance(value, Schedule)})
 
 
 def hparams_now(plan: Plan, state: RunState) -> HParams:
@@ -66,10 +61,9 @@ def hparams_now(plan: Plan, state: RunState) -> HParams:
 
 
 def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> RunConfig:
-    """The recipe as these stages leave it, checked like a recipe of its own.
+    """The recipe as these stages leave it.
 
-    Raises:
-        RecipeError: a stage sets what cannot change during a run, or settings contradict each other.
+    RecipeError where one sets what cannot change during a run, or settings contradict each other.
     """
     data, known = config.model_dump() | {"stages": ()}, (*HPARAMS, *LENGTH_CYCLE)
     for stage in stages:
@@ -95,16 +89,13 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 def _require_no_resets(config: RunConfig) -> None:
     """For a run without a reference: one whose KL penalty is 0 in the recipe and in every stage."""
-    reset = config.reset
-    rules = reset.every or reset.stalled_validations or reset.kl_ceiling is not None
-    if rules or any(stage.reset_reference for stage in config.stages):
+    rules = ("every", "stalled_validations", "kl_ceiling")
+    resets = [f"reset.{name}" for name in rules if getattr(config.reset, name)]
+    resets += [f"stage at step {stage.at}" for stage in config.stages if stage.reset_reference]
+    acting = ("act", "reset_reference")
+    resets += [f"detectors.{name}" for name, row in config.detectors if (row.mode, row.action) == acting]
+    if resets:
         raise RecipeError(
             f"{config.name}: a reference reset means nothing with kl.coef 0 at every step, as no reference is held: "
-            "set reset.every=0 reset.stalled_validations=0 reset.kl_ceiling=null, or a kl.coef above 0"
+            f"take out {', '.join(resets)}, or set a kl.coef above 0"
         )
-    for name, row in config.detectors:
-        if (row.mode, row.action) == ("act", "reset_reference"):
-            raise RecipeError(
-                f"{config.name}: detectors.{name} resets the reference, which means nothing with kl.coef 0 at every "
-                "step: give it another action"
-            )
