@@ -190,6 +190,6 @@ def test_nonsense_about_detectors_is_one_sentence(rows, told):
 
 def test_without_a_penalty_no_detector_resets_the_reference():
     off = {"kl": {"coef": 0}, "reset": {"every": 0}}
-    with pytest.raises(RecipeError, match="take out detectors.kl_spike, or set"):
+    with pytest.raises(RecipeError, match=r"take out detectors\.kl_spike, or set"):
         make_plan(recipe(detectors={"kl_spike": {"mode": "act"}}, **off))
     assert make_plan(recipe(detectors={"kl_spike": {"mode": "warn"}}, **off))
