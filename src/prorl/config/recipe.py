@@ -42,7 +42,7 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a recipe by path or name, follow `extends`, apply `section.key=value` overrides, and check it all.
 
     A recipe that extends another one, and an override, leave a task out by `tasks.NAME=null`. RecipeError for a
-    broken file, an unknown key, a wrong value, settings that contradict each other, or an override that has no effect.
+    broken file, an unknown key, a wrong value, settings that contradict each other, or an override without effect.
     """
     merged = _merge_chain(_find(recipe, Path()))
     if "name" not in merged:
