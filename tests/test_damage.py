@@ -28,7 +28,7 @@ from support.fake_runs import PLAN, events, run_in
 from support.recipes import recipe
 from support.stories import write_run
 
-RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=PLAN.steps)
+RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=PLAN.config.steps)
 COMMANDS = (["kl.coef=5e-4"], ["validation"], ["note", "from here on"], ["optimizer.lr=0.2", "clip.high=0.3"])
 
 

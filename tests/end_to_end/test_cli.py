@@ -56,7 +56,7 @@ def test_every_command_is_tested_here():
 
 def test_a_problem_is_shown_with_its_solution():
     assert "-- a solution: " in done("tasks", "show", "countdown", 3)
-    assert "did you mean countdown?" in refused("tasks", "show", "coundown")
+    assert "did you mean 'countdown'?" in refused("tasks", "show", "coundown")
     assert "countdown has no nowhere problems" in refused("tasks", "show", "countdown", "--split", "nowhere")
 
 

@@ -30,7 +30,7 @@ from prorl.lab.evals.statistics import (
     voting,
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
-from prorl.rollout.validation import unanswered_share
+from prorl.rollout.pipeline import unanswered_share
 
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of an evaluation that a page averages over; difficulty levels have figures of their own."""

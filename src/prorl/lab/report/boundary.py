@@ -24,7 +24,7 @@ from prorl.lab.report.page import Section, bullets, paragraph, preformatted
 from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
-from prorl.rollout.validation import unanswered_share
+from prorl.rollout.pipeline import unanswered_share
 from prorl.run.layout import CONFIG, EVALS
 
 HOW_TO_READ = (
