@@ -127,6 +127,7 @@ def _whole(text: str) -> int | None:
 
 
 number = same(plain_number)  # exactly, however it is written
+to_a_hundredth, to_a_millionth, to_half_a_percent = within(1e-2), within(1e-6), within(5e-3, relative=True)
 number_list = same(lambda text: _numbers(re.sub(r"[\[\]'\"]", "", text)))  # decorated by brackets, quotes
 factors = same(lambda text: sorted(item.strip() for item in re.split(r"[×*x]", text)))  # in any order
 hexadecimal = same(_whole)
