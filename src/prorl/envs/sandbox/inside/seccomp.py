@@ -1,4 +1,4 @@
-"""The system calls that a program may make, as a filter for the kernel. All others are refused with EPERM.
+"""The system calls that a program may make (`system_calls.txt`), as a filter for the kernel; others give EPERM.
 
 A list of what is allowed, not of what is forbidden: a call that a future kernel adds is refused until somebody
 has thought about it. Nothing here creates a process or thread, reaches the network, another process or the
@@ -8,38 +8,15 @@ clock, changes a file by name, or waives a right that was taken before.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import resource
 import struct
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-# a name, its number on x86-64 / aarch64, - where the architecture lacks the call
-_ALLOWED = """
-# reading and writing what is open; opening by name is for Landlock to judge
-read 0/63  write 1/64  readv 19/65  writev 20/66  pread64 17/67  pwrite64 18/68  lseek 8/62  close 3/57
-close_range 436/436  open 2/-  openat 257/56  stat 4/-  lstat 6/-  fstat 5/80  newfstatat 262/79  statx 332/291
-access 21/-  faccessat 269/48  faccessat2 439/439  readlink 89/-  readlinkat 267/78  getdents64 217/61
-getcwd 79/17  dup 32/23  dup2 33/-  dup3 292/24  pipe 22/-  pipe2 293/59  eventfd2 290/19  ftruncate 77/46
-fsync 74/82  umask 95/166
-# waiting
-poll 7/-  ppoll 271/73  select 23/-  pselect6 270/72  epoll_create1 291/20  epoll_ctl 233/21  epoll_wait 232/-
-epoll_pwait 281/22
-# its own memory
-mmap 9/222  munmap 11/215  mprotect 10/226  mremap 25/216  madvise 28/233  brk 12/214
-# signals and timers that only it receives
-rt_sigaction 13/134  rt_sigprocmask 14/135  rt_sigreturn 15/139  rt_sigpending 127/136  rt_sigsuspend 130/133
-rt_sigtimedwait 128/137  sigaltstack 131/132  alarm 37/-  pause 34/-  setitimer 38/103  getitimer 36/102
-restart_syscall 219/128
-# reading clocks
-clock_gettime 228/113  clock_getres 229/114  clock_nanosleep 230/115  nanosleep 35/101  gettimeofday 96/169
-time 201/-  times 100/153  getrusage 98/165
-# about itself and the machine
-futex 202/98  getpid 39/172  getppid 110/173  gettid 186/178  getuid 102/174  geteuid 107/175  getgid 104/176
-getegid 108/177  getgroups 115/158  getpgrp 111/-  getresuid 118/148  getresgid 120/150  sched_yield 24/124
-sched_getaffinity 204/123  sysinfo 99/179  uname 63/160  getrandom 318/278  getcpu 309/168  getrlimit 97/163
-exit 60/93  exit_group 231/94
-"""
+with open(os.path.join(os.path.dirname(__file__), "system_calls.txt"), encoding="ascii") as _file:
+    _ALLOWED = _file.read()
 _CLONE3 = 435
 _FCNTL = (72, 25)
 _PRLIMIT64 = (302, 261)
