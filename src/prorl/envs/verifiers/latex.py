@@ -256,8 +256,8 @@ def _ratio(text: str) -> Parts | None:
     return parts if parts and all(parts.items) else None
 
 
-# Numbers, read exactly: a value is a `Fraction`, never a float, and only the digits 0-9 are digits. A decimal remembers
-# how precisely it was written, because that decides whether it may stand for a number it only rounds.
+# Numbers, read exactly: a value is a `Fraction`, never a float, and only 0-9 are digits. A decimal remembers how
+# precisely it was written, because that decides whether it may stand for a number it only rounds.
 
 ENOUGH_DIGITS = 6  # from as many significant digits on, a rounded decimal may stand for the number it rounds
 MAX_DIGITS = 300  # of one numeral; longer ones are not read
