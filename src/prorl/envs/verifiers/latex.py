@@ -52,7 +52,7 @@ _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"(?i)(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
     (r"\\\{\s*\\\}", r"\\emptyset "),
     (r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?", r"\\mathbb{R}"),
-    (r"(?<=[0-9.])(?P<again>[0-9]{1,9}?)(?P=again){2,}\s*\.{3}", r"\\overline{\g<again>}"),
+    (r"(?<=[0-9.])(?=[0-9]++\s*\.{3})(?P<again>[0-9]{1,9}?)(?P=again){2,}+\s*\.{3}", r"\\overline{\g<again>}"),
     (r"\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?", r"\\overline{\1\2\3}"),
     (r"(?<![A-Za-z0-9])C\s*_\s*\{?\s*([0-9]+)\s*\}?\s*\^\s*\{?\s*([0-9]+)\s*\}?", r"\\binom{\1}{\2}"),
     (r"\^\s*(?:\{\s*)?(?:\^\s*)?\\circ\s*\}?", r"^\\circ "),
