@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from prorl.envs.sandbox import jobs, link
-from prorl.envs.sandbox.inside import confine, seccomp
+from prorl.envs.sandbox.inside import confine
 from prorl.envs.sandbox.inside.protocol import NotPlain, require_plain
 from prorl.envs.sandbox.jobs import LINE_EXTRA, CaseResult, Job, Limits, Reply
 from prorl.envs.sandbox.link import Link, SandboxError, ServerLost, Tier, command, find_numpy
@@ -220,7 +220,7 @@ def probe() -> Report:
     apart = [str(link.interpreter()), "-I", "-S", "-c", _NEW_USER_NAMESPACE]
     spaces = subprocess.run(apart, check=False).returncode == 0
     pieces = (
-        ("architecture", machine in seccomp.AUDIT_ARCH, machine),
+        ("architecture", machine in confine.AUDIT_ARCH, machine),
         ("seccomp", filters, "filters supported" if filters else "the kernel has none"),
         ("Landlock", landlock > 0, f"ABI {landlock}" if landlock else "missing or switched off"),
         ("bubblewrap", bubblewrap is not None, bubblewrap or "bwrap is not installed"),
