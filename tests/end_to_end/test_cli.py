@@ -13,12 +13,12 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from prorl.envs.sandbox.probe import probe
 
 from prorl import __version__
 from prorl.cli import app
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven, Resumed, Stepped, Stopped
+from prorl.envs.sandbox.sandbox import probe
 from prorl.run.layout import holder
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
