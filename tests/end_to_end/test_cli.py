@@ -19,7 +19,7 @@ from prorl import __version__
 from prorl.cli import app
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven, Resumed, Stepped, Stopped
-from prorl.envs.sandbox.probe import probe
+from prorl.envs.sandbox.sandbox import probe
 from prorl.run.layout import holder
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
