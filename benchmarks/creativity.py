@@ -20,7 +20,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from prorl.lab.evals.creativity import Lengths, corpus_of_files, creativity_index, longest_matches
+from prorl.lab.creativity import Lengths, corpus_of_files, creativity_index, longest_matches
 
 VOCABULARY = 200_000
 EXPONENT = 1.0  # of Zipf's law
@@ -87,17 +87,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fresh = [author.text(TEXT) for _ in range(len(copied))]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begin, busy = time.perf_counter(), time.process_time()
-        found = longest_matches(copied + fresh, corpus_of_files([corpus]))
+        found, _, words = longest_matches(copied + fresh, corpus_of_files([corpus]).documents)
         clock, computing = time.perf_counter() - begin, time.process_time() - busy
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    searched = sum(matches.size for matches in found.lengths)
+    searched = sum(matches.size for matches in found)
     rows = (
-        ("corpus", f"{options.megabytes:g} MB, {found.words:,} words"),
-        ("texts", f"{len(found.lengths):,}, together {searched:,} words"),
+        ("corpus", f"{options.megabytes:g} MB, {words:,} words"),
+        ("texts", f"{len(found):,}, together {searched:,} words"),
         ("search", f"{clock:.1f} s ({computing:.1f} s of computing)"),
         ("memory at most (before)", f"{peak / 1e3:.0f} MB ({before / 1e3:.0f} MB)"),
-        ("mean index of copied texts", f"{mean_index(found.lengths[: len(copied)]):.3f}"),
-        ("mean index of new texts", f"{mean_index(found.lengths[len(copied) :]):.3f}"),
+        ("mean index of copied texts", f"{mean_index(found[: len(copied)]):.3f}"),
+        ("mean index of new texts", f"{mean_index(found[len(copied) :]):.3f}"),
     )
     print("| what | |\n| --- | ---: |")
     for what, value in rows:

@@ -20,7 +20,7 @@ from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_
 from prorl.build import learner_settings
 from prorl.cluster.capacity import FLOAT32, HALF, activations, computed_weights, kv_cache, learner_state
 from prorl.config.recipe import load_recipe
-from prorl.control.plan import make_plan
+from prorl.control.plan import hparams_at, make_plan
 from prorl.lab.watch.console import Console
 from prorl.learn.learner import TorchLearner
 from prorl.run.journal import read_journal
@@ -105,7 +105,7 @@ def _learn_row(load: Load, packed: int, device: torch.device) -> dict[str, Any]:
     learner = TorchLearner(model, learner_settings(config), with_reference=True, pad_id=0)
     length, sequences = packed // 4, 4 * MICRO_BATCHES
     batch = _batch(load, sequences, length)
-    hparams = replace(make_plan(config).hparams, learning_rate=1e-6, updates_per_step=1)
+    hparams = replace(hparams_at(make_plan(config), 0), learning_rate=1e-6, updates_per_step=1)
     learner.update(batch, hparams)
     _reset_peak(device)
     seconds = min(_timed(lambda: learner.update(batch, hparams)) for _ in range(load.repeats))

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from statistics import median
 
 from prorl.config.recipe import load_recipe, to_json
@@ -33,7 +34,8 @@ from prorl.control.events import (
     to_record,
 )
 from prorl.envs.files import encode_json
-from prorl.lab.report.sections import figures, write_report
+from prorl.lab.report.sections import sections, write_report
+from prorl.run.history import read_history
 from prorl.run.journal import Chain
 from prorl.run.layout import CONFIG, JOURNAL, SAMPLES
 from prorl.types import UpdateStats
@@ -181,11 +183,10 @@ def seconds_to_open(page: Path, opens: int) -> list[tuple[float, float]]:
     """
     from playwright.sync_api import sync_playwright
 
-    from prorl.lab.report.page import browser_path
-
     found = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path())
+        # the system's, or else Playwright's own
+        browser = playwright.chromium.launch(executable_path=which("chromium") or which("google-chrome"))
         for _ in range(opens):
             tab = browser.new_page(viewport={"width": 1280, "height": 900})
             probe = tab.context.new_cdp_session(tab)
@@ -214,13 +215,13 @@ def main() -> None:
         folder = options.keep or Path(temporary) / "long"
         synthesise(folder, steps=options.steps, records=options.records)
         begin = time.perf_counter()
-        path, parts = write_report([folder])
+        path = write_report([folder])
         written = time.perf_counter() - begin
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         opened = seconds_to_open(path, options.opens)
         print(f"| steps | {options.steps:,} |\n|---|---|")
         print(f"| journal | {(folder / JOURNAL).stat().st_size / 1e6:.1f} MB |")
-        print(f"| figures | {len(figures(parts))} |")
+        print(f"| figures | {sum(len(part.figures) for part in sections([read_history(folder)]))} |")
         print(f"| report written in | {written:.2f} s, {memory:.0f} MiB at most |")
         print(f"| report | {path.stat().st_size / 1e6:.1f} MB |")
         seconds, computing = (median(column) for column in zip(*opened, strict=True))

@@ -90,7 +90,7 @@ def make_case(recipe: str, seeds: int) -> Case:
         validation_every=config.validation.every,
         margin=hparams.wave_margin,
     )
-    return Case(size=size, work=work, steps=plan.steps, seeds=seeds)
+    return Case(size=size, work=work, steps=config.steps, seeds=seeds)
 
 
 def by_phase(case: Case) -> tuple[str, dict[int, dict[str, float]]]:

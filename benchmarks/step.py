@@ -182,7 +182,8 @@ def take_turn(stepper: Stepper, plan: Plan, burst: int) -> Turn:
     seconds = time.perf_counter() - started
     return Turn(
         steps=burst,
-        informative=sum(step.rollout_stats.accepted for step in steps) * plan.hparams.samples_per_prompt,
+        informative=sum(step.rollout_stats.accepted for step in steps)
+        * hparams_at(plan, 0).samples_per_prompt,
         rollouts=sum(step.rollout_stats.rollouts for step in steps),
         tokens=sum(step.rollout_stats.sampled_tokens for step in steps),
         seconds=seconds,

@@ -19,11 +19,9 @@ import prorl.run
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
 MAX_LINES = 550
-CEILINGS = {
-    "src": (27_600, 160),
-    "tests": (30_550, 200),
-}  # lines and files; on the way to 26,000 and 29,000 lines
-CORE = 10_900  # lines of what is neither cluster nor envs nor lab; on the way to 9,000
+CEILINGS = {"src": (26_000, 150), "tests": (29_000, 190)}  # lines and files
+READING_PATH = 9_000  # lines of the core without `APART`
+APART = ("cli", "learn/base_model.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 
 
@@ -36,7 +34,7 @@ LIGHT = [
     "prorl.loop",
     "prorl.build",
     "prorl.lab.measurement",
-    "prorl.lab.evals.creativity",
+    "prorl.lab.creativity",
     "prorl.commands",
     "prorl.cluster.estimate",
     "prorl.lab.watch.console",
@@ -115,14 +113,11 @@ def size(files) -> tuple[int, int]:
 
 def test_the_house_does_not_grow():
     """Whoever adds lines removes others, or raises a ceiling with a line in docs/architecture.md that says why."""
-    core = [
-        path
-        for path in SOURCE.rglob("*.py")
-        if path.relative_to(SOURCE).parts[0] not in ("cluster", "envs", "lab")
-    ]
+    apart = [SOURCE / name for name in ("cluster", "envs", "lab", *APART)]
+    path = [file for file in SOURCE.rglob("*.py") if not {file, *file.parents} & set(apart)]
     found = {"src": size(SOURCE.rglob("*.py")), "tests": size(Path(__file__).parent.rglob("*.py"))}
-    print(f"lines and files: {found}, core {size(core)}")
-    assert size(core)[0] <= CORE
+    print(f"lines and files: {found}, reading path {size(path)}")
+    assert size(path)[0] <= READING_PATH
     for place, (lines, files) in found.items():
         assert lines <= CEILINGS[place][0], place
         assert files <= CEILINGS[place][1], place

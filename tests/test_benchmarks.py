@@ -18,6 +18,7 @@ import torch
 
 from prorl.envs.extract import respond
 from prorl.envs.registry import make_task
+from prorl.run.history import read_history
 from support.fake_backend import FakeRenderer
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -196,9 +197,11 @@ def test_prorl_and_trl_take_turns(benchmark, recipe, tmp_path, capsys):
 def test_the_long_run_is_a_run_with_all_its_curves(benchmark: Load, tmp_path: Path) -> None:
     report = benchmark("report")
     report.synthesise(tmp_path / "long", steps=60, records=120)
-    path, parts = report.write_report([tmp_path / "long"])
+    path = report.write_report([tmp_path / "long"])
     assert path.stat().st_size > 1_000_000
-    assert {"validation", "entropy", "kl", "seconds"} <= {figure.key for figure in report.figures(parts)}
+    assert {"validation", "entropy", "kl", "seconds"} <= {
+        figure.key for part in report.sections([read_history(tmp_path / "long")]) for figure in part.figures
+    }
     samples = (tmp_path / "long" / "samples").glob("step_*.jsonl")
     assert sum(len(file.read_text().splitlines()) for file in samples) == 120
 

@@ -32,7 +32,7 @@ from prorl.control.plan import make_plan
 from prorl.control.state import Reference, RunState, evolve, fold, from_json
 from prorl.envs.files import encode_json, write_atomic
 from prorl.run.store import RunStore
-from support.defaults import some_resets
+from support.defaults import planned, some_resets
 from support.fake_runs import CONFIG, PLAN, events, of, run_in, timeless
 from support.recipes import recipe
 
@@ -181,7 +181,7 @@ def test_every_hparam_can_be_given_back():
         ({"kl__coef": -1}, "kl.coef"),
         ({"kl__coef": None}, "kl.coef"),
         ({"sampling__samples_per_prompt": 1}, "samples_per_prompt must be at least 2"),
-        ({"clip__high": 0.1}, "clip.high (0.1) is below clip.low (0.2)"),
+        ({"clip__high": 0.1}, "clip.low (0.2) is above clip.high (0.1)"),
         ({"optimizer__updates_per_step": 5}, "does not divide"),
         ({"sampling__prompts_per_step": 1e12}, "sampling.prompts_per_step: Input should be a valid integer"),
         ({"sampling__prompts_per_step": 10**12}, "less than or equal to 65536, not 1000000000000"),
@@ -212,7 +212,7 @@ def test_a_setting_is_judged_together_with_stages_entered_and_to_come():
     entered = RunState(step=7, stage=0, reference=BASE)
     assert judged(config=config, state=entered, clip__high=0.26).refused is None
     assert judged(config=config, state=entered, clip__high=0.15).refused == (
-        "with this command, in the stage of step 9: clip.high (0.15) is below clip.low (0.25)"
+        "with this command, in the stage of step 9: clip.low (0.25) is above clip.high (0.15)"
     )
     past = RunState(step=10, stage=1, reference=BASE)
     assert judged(config=config, state=past, clip__high=0.3).refused is None
@@ -232,7 +232,7 @@ def test_commands_that_this_run_cannot_obey_are_refused():
 
 # -- on whole runs: obeyed between two steps, exactly once, whatever happens meanwhile
 
-QUIET = replace(PLAN, reset=some_resets())
+QUIET = planned(PLAN, reset=some_resets())
 
 
 def saved(folder: Path) -> list[int]:
@@ -442,7 +442,7 @@ def test_a_sender_refuses_nonsense_before_it_reaches_the_run(told, words, refuse
 def test_a_sender_knows_the_commands_that_wait(told):
     tell(told, ["clip.low=0.1"])
     tell(told, ["clip.high=0.15"])
-    with pytest.raises(CommandError, match=r"clip.high \(0.15\) is below clip.low \(0.3\)"):
+    with pytest.raises(CommandError, match=r"clip.low \(0.3\) is above clip.high \(0.15\)"):
         tell(told, ["clip.low=0.3"])
     run_in(told, QUIET)
     assert [command.refused for command in of(told, CommandGiven)] == [None] * 3

@@ -19,7 +19,7 @@ from prorl.control.events import Resumed, Warned
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import encode_json
 from prorl.lab.report.sections import sections
-from prorl.run.history import UNFINISHED, lineage_lines, read_history
+from prorl.run.history import UNFINISHED, read_history
 from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import CONFIG, JOURNAL
 from prorl.run.store import RunStore
@@ -28,7 +28,7 @@ from support.fake_runs import PLAN, events, run_in
 from support.recipes import recipe
 from support.stories import write_run
 
-RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=PLAN.steps)
+RECIPE = recipe(tasks={"arithmetic": {}, "word_list": {}}, validation={"every": 4}, steps=PLAN.config.steps)
 COMMANDS = (["kl.coef=5e-4"], ["validation"], ["note", "from here on"], ["optimizer.lr=0.2", "clip.high=0.3"])
 
 
@@ -75,7 +75,6 @@ def read_by_all(folder: Path) -> list[str]:
         return refused(lambda: found.append(read())) or found[0]
 
     return [
-        said(lambda: "\n".join(lineage_lines(read_history(folder)))),
         said(lambda: "\n".join(read_history(folder).notes)),
         said(lambda: sections([read_history(folder)])[0].html),
     ]

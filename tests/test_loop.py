@@ -16,7 +16,7 @@ from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
 from prorl.rollout.pipeline import StaleCompletionError, WaitEnded, wait_silently
 from prorl.run.store import RunStore
-from support.defaults import some_resets
+from support.defaults import planned, some_resets
 from support.fake_backend import FakeBackend, FakeEngine, FakeLearner
 from support.fake_runs import PLAN, OutJudge, events, of, run_in, timeless
 from support.mishaps import AMISS, CURSED, make_mishap
@@ -120,17 +120,15 @@ def test_why_a_run_ended_and_what_was_mended_before_is_in_the_journal_it_goes_on
 
 
 def test_without_kl_no_reference_exists(tmp_path):
-    plan = replace(PLAN, steps=2, hparams=replace(PLAN.hparams, kl_coef=0.0), reset=some_resets())
+    plan = planned(PLAN, steps=2, kl_coef=0.0, reset=some_resets())
     state = run_in(tmp_path / "run", plan)
     assert state.reference is None
     assert list((tmp_path / "run" / "references").iterdir()) == []
 
 
 def test_a_step_without_signal_updates_nothing_and_goes_on(tmp_path):
-    plan = replace(
-        PLAN, steps=2, hparams=replace(PLAN.hparams, min_spread=1.0, temperature=1.0, prompts_per_step=2)
-    )
-    plan = replace(plan, hparams=replace(plan.hparams, samples_per_prompt=2, response_limit=3))
+    plan = planned(PLAN, steps=2, min_spread=1.0, temperature=1.0, prompts_per_step=2)
+    plan = planned(plan, samples_per_prompt=2, response_limit=3)
     state = run_in(tmp_path / "run", plan)
     steps = of(tmp_path / "run", Stepped)
     assert [step.update.updates for step in steps] == [0, 0]
@@ -219,21 +217,22 @@ def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
 
 # -- a stage plan: a domain joins, n and response limit double, the optimizer is cleared once
 
+_STAGES = make_plan(
+    recipe(
+        tasks={"arithmetic": {}, "word_list": {}},
+        sampling={"samples_per_prompt": 4, "response_limit": 200},
+        stages=[
+            {"at": 0, "mixture": {"word_list": 0}},
+            {"at": 3, "mixture": {"word_list": 1}},
+            {"at": 6, "set": {"sampling.samples_per_prompt": 8, "sampling.response_limit": 400}},
+            {"at": 9, "reset_reference": True, "optimizer": "clear"},
+        ],
+    )
+)
+_CHANGED = ("mixture", "samples_per_prompt", "response_limit")
 STAGED = replace(
-    PLAN,
-    reset=some_resets(),
-    stages=make_plan(
-        recipe(
-            tasks={"arithmetic": {}, "word_list": {}},
-            sampling={"samples_per_prompt": 4, "response_limit": 200},
-            stages=[
-                {"at": 0, "mixture": {"word_list": 0}},
-                {"at": 3, "mixture": {"word_list": 1}},
-                {"at": 6, "set": {"sampling.samples_per_prompt": 8, "sampling.response_limit": 400}},
-                {"at": 9, "reset_reference": True, "optimizer": "clear"},
-            ],
-        )
-    ).stages,
+    planned(PLAN, reset=some_resets(), stages=_STAGES.config.stages),
+    settings=tuple(PLAN.settings[0] | {name: at[name] for name in _CHANGED} for at in _STAGES.settings),
 )
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from prorl.config.schema import SaveConfig
+from prorl.config.schema import SamplingConfig, SaveConfig
 from prorl.control.events import ReferenceReset, Stepped, Warned
 from prorl.control.state import RunState, fold
 from prorl.rollout.pipeline import WaitEnded
-from support.defaults import some_resets, some_validations
+from support.defaults import planned, some_resets, some_validations
 from support.fake_backend import FakeEngine, FakeLearner
 from support.fake_runs import PLAN, OutJudge, events, of, run_in, timeless
 
-STALE = replace(
-    PLAN, max_staleness=1, save_every=100, validation=some_validations(every=6, per_domain=5, samples=2)
+STALE = planned(
+    PLAN,
+    sampling=SamplingConfig(max_staleness=1),
+    save=SaveConfig(every=100),
+    validation=some_validations(every=6, per_domain=5, samples=2),
 )
 BUSY = (0, 5, 6, 10)  # steps after which a validation, a reset or a checkpoint is due
 
@@ -57,9 +59,7 @@ def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatc
 
     original = FakeEngine._sample
     monkeypatch.setattr(FakeEngine, "_sample", remember)
-    plan = replace(
-        STALE, validation=some_validations(every=0), hparams=replace(STALE.hparams, max_draw_factor=1.0)
-    )
+    plan = planned(STALE, validation=some_validations(every=0), max_draw_factor=1.0)
     run_in(tmp_path / "run", plan)
     cursor = 0
     for event in of(tmp_path / "run", Stepped):
@@ -85,7 +85,7 @@ def test_engines_sample_between_the_begin_of_an_update_and_its_end(tmp_path, mon
 
     monkeypatch.setattr(FakeLearner, "begin_update", begin)
     monkeypatch.setattr(FakeEngine, "submit", submit)
-    run_in(tmp_path / "run", replace(STALE, steps=2, validation=some_validations(every=0)))
+    run_in(tmp_path / "run", planned(STALE, steps=2, validation=some_validations(every=0)))
     told = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
     assert told == ["sample", "begin", "sample", "end", "begin", "end"]
 
@@ -118,13 +118,13 @@ def test_a_command_drops_what_was_sampled_ahead_and_says_so(tmp_path):
 
 
 def test_a_command_to_save_is_no_reason_to_be_on_policy_for_long(tmp_path):
-    run_in(tmp_path / "run", replace(STALE, steps=4), commands={1: "save"})
+    run_in(tmp_path / "run", planned(STALE, steps=4), commands={1: "save"})
     assert staleness(tmp_path / "run") == {1: 0, 2: 0, 3: 1, 4: 1}
 
 
 def test_a_reset_that_nobody_foresaw_drops_what_was_sampled_ahead(tmp_path):
     rules = some_resets(kl_ceiling=1e-9, kl_count=2, kl_window=2, cooldown=2)
-    run_in(tmp_path / "run", replace(STALE, steps=4, reset=rules))
+    run_in(tmp_path / "run", planned(STALE, steps=4, reset=rules))
     resets = [event.step for event in of(tmp_path / "run", ReferenceReset)]
     assert resets
     followed = [step for step in resets if step < 4]
@@ -153,7 +153,7 @@ def test_a_checkpoint_by_the_clock_waits_until_nothing_is_in_hand(tmp_path, monk
 
         backend.learner.update = update
 
-    plan = replace(STALE, steps=12, validation=some_validations(every=0), reset=some_resets())
+    plan = planned(STALE, steps=12, validation=some_validations(every=0), reset=some_resets())
     run_in(tmp_path / "run", plan, sabotage=hasten, save=SaveConfig(minutes=3))
     assert not of(tmp_path / "run", Warned)
     fresh = [step for step, behind in staleness(tmp_path / "run").items() if not behind]
@@ -174,7 +174,7 @@ def test_nothing_is_sampled_ahead_for_somebody_who_wants_to_stop(tmp_path):
 
         backend.engine.submit = submit
 
-    plan = replace(STALE, validation=some_validations(every=0))
+    plan = planned(STALE, validation=some_validations(every=0))
     state = run_in(tmp_path / "run", plan, sabotage=count, until=lambda _: bool(asked))
     assert (state.stopped, state.step) == ("interrupted", 1)
     assert len(asked) == len(set(asked)), "those of the one step, and no others"
@@ -198,7 +198,7 @@ def test_a_wish_to_stop_while_sampling_ahead_loses_no_update(tmp_path):
 
         backend.learner.begin_update = begin
 
-    plan = replace(STALE, validation=some_validations(every=0))
+    plan = planned(STALE, validation=some_validations(every=0))
     sabotage = break_the_judge_at_the_update
     state = run_in(tmp_path / "run", plan, until=lambda _: learning, out=stop, sabotage=sabotage)
     assert (state.stopped, state.step, state.version) == ("interrupted", 1, 1)

@@ -19,14 +19,14 @@ from prorl.envs.types import Verdict
 from prorl.run.history import describe
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
-from support.defaults import some_detectors, some_resets, some_validations
+from support.defaults import planned, some_detectors, some_resets, some_validations
 from support.fake_backend import WRONG, FakeEngine, FakeJudge, FakeLearner
 from support.fake_runs import PLAN, events, of, once_at, run_in, timeless
 
 
 def watched(**rows):
     """The plan of the tests under the detectors named, with changes to their defaults."""
-    return replace(PLAN, detectors=some_detectors(**rows))
+    return planned(PLAN, detectors=some_detectors(**rows))
 
 
 class RefusingLearner(FakeLearner):
@@ -71,7 +71,7 @@ def healthy(tmp_path_factory) -> Path:
 
 
 def test_a_healthy_run_is_the_same_under_all_detectors(healthy, tmp_path):
-    run_in(tmp_path / "run", replace(PLAN, detectors=some_detectors()))
+    run_in(tmp_path / "run", planned(PLAN, detectors=some_detectors()))
     assert timeless(events(tmp_path / "run")) == timeless(events(healthy))
 
 
@@ -118,9 +118,7 @@ def test_a_run_with_a_smaller_step_from_the_start_of_the_trouble_comes_to_the_sa
     """The roll back restored policy, optimizer, reference and data order: nothing of the bad steps is left."""
     from prorl.config.schema import PointsConfig
 
-    lowered = replace(
-        PLAN, schedules=PLAN.schedules | {"learning_rate": PointsConfig(points=((0, 0.1), (6, 0.05)))}
-    )
+    lowered = planned(PLAN, learning_rate=PointsConfig(points=((0, 0.1), (6, 0.05))))
     run_in(tmp_path / "run", lowered)
     told = [event for event in timeless(events(rolled_back)) if event.kind != "intervened"]
     assert told == timeless(events(tmp_path / "run"))
@@ -189,7 +187,7 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
     for path in (folder / "checkpoints").iterdir():
         if path.name != "step_000008":
             shutil.rmtree(path)
-    assert run_in(folder, replace(STRICT, reset=some_resets()), sabotage=SICK).stopped == "done"
+    assert run_in(folder, planned(STRICT, reset=some_resets()), sabotage=SICK).stopped == "done"
     (told,) = of(folder, Intervened)
     assert (told.from_step, told.step) == (9, 8)
 
@@ -230,10 +228,10 @@ def lying(backend) -> None:
 
 
 def test_a_verifier_that_praises_what_is_wrong_raises_the_alarm_and_pauses_the_run(tmp_path):
-    plan = replace(
+    plan = planned(
         watched(reward_hacking={"mode": "act", "hits": 1, "of_last": 1}),
         steps=40,
-        hparams=replace(PLAN.hparams, learning_rate=0.05),
+        learning_rate=0.05,
         validation=some_validations(every=4, per_domain=20, samples=4),
         reset=some_resets(),
     )
@@ -281,7 +279,7 @@ def test_verifiers_that_fail_stop_the_run_with_a_sentence_and_do_so_again_if_not
 
 def test_a_detector_resets_the_reference_by_name(tmp_path):
     row = {"mode": "act", "action": "reset_reference", "threshold": 0.0, "rearm": 0.0, "cooldown": 100}
-    plan = replace(watched(stalled_validation=row), reset=some_resets(cooldown=0))
+    plan = planned(watched(stalled_validation=row), reset=some_resets(cooldown=0))
     run_in(tmp_path / "run", plan)
     (told,), (reset,) = of(tmp_path / "run", Intervened), of(tmp_path / "run", ReferenceReset)
     assert (told.detector, told.action, told.step) == ("stalled_validation", "reset_reference", reset.step)
@@ -296,13 +294,13 @@ def test_a_step_that_was_decided_decides_nothing_more(rolled_back):
 
 # -- a policy that dies: seen, said, undone, and never made the reference
 
-WATCHED = replace(
+WATCHED = planned(
     PLAN,
     steps=40,
     detectors=some_detectors(),
     validation=some_validations(every=10, per_domain=20, samples=4),
     reset=some_resets(every=8, cooldown=2, stalled_validations=1),
-    save_every=5,
+    save=SaveConfig(every=5),
 )
 DEAD = 0.0001
 BEARABLE = 1.0  # learning rate
@@ -390,7 +388,7 @@ def test_a_dead_policy_is_never_made_the_reference(killed):
 def test_a_dead_policy_is_told_as_degraded_where_nothing_acts(tmp_path):
     acting = ("truncated_share", "unanswered_share", "no_signal", "validation_collapse")
     warned = some_detectors() | some_detectors(**{name: {"mode": "warn"} for name in acting})
-    plan = replace(WATCHED, detectors=warned)
+    plan = planned(WATCHED, detectors=warned)
     _, conditions = steered(tmp_path / "run", plan, commands={13: "optimizer.lr=5"})
     assert [conditions[step] for step in (16, 17)] == ["", "100% of responses hit the length limit"]
     assert conditions[40] == "the validation is at most 9% of the best one"

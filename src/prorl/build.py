@@ -18,8 +18,7 @@ from prorl.config.schema import RunConfig, WarmupConfig
 from prorl.control.plan import Plan, make_plan
 from prorl.envs.base import ProceduralTask
 from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
-from prorl.envs.datasets.prepare import require_prepared
-from prorl.envs.datasets.store import DatasetTask
+from prorl.envs.datasets.prepare import DatasetTask, require_prepared
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.sandbox import Policy, Sandbox

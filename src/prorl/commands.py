@@ -27,7 +27,7 @@ from prorl.config.checks import no_room
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import HPARAMS, RunConfig, StageConfig, setting
 from prorl.control.events import CommandGiven
-from prorl.control.plan import Plan, apply_stage, hparams_at, hparams_now, make_plan
+from prorl.control.plan import Plan, hparams_at, hparams_now, make_plan, staged
 from prorl.control.state import RunState, evolve, fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, encode_json
@@ -68,8 +68,7 @@ class Command:
 def parse_command(words: Sequence[str]) -> Command:
     """The command that somebody typed: `pause`, `kl.coef=5e-4 clip.high=0.3`, `roll-back=100`, `note some text`.
 
-    Raises:
-        CommandError: none of these.
+    CommandError for anything else.
     """
     if not words:
         raise CommandError(f"say what to tell: {ALL}")
@@ -94,11 +93,8 @@ def tell(
     """Give a command to the run in `folder`, judged as the trainer would judge it now.
 
     `confirm` is asked about a command that moves a hyperparameter far, with what it moves from where to where.
-
-    Raises:
-        UnconfirmedError: it said no.
-        CommandError: the command is nonsense, or the run could not obey it.
-        StorageError: there is no run, or no room.
+    Raises UnconfirmedError where it says no, CommandError for nonsense and what the run could not obey, StorageError
+    where there is no run, or no room.
     """
     config = check(RunStore.open(folder).config, str(folder))
     command = parse_command(words)
@@ -208,7 +204,7 @@ def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
     One that is 0 now, as in a ramp, is compared with what the recipe has for it at the end of the run. To switch an
     idea off (0) or on (from 0, to its end) is no move.
     """
-    end, told = hparams_at(plan, plan.steps), []
+    end, told = hparams_at(plan, plan.config.steps), []
     for key, name in HPARAMS.items():
         old, new = (getattr(hparams_now(plan, state), name) for state in (before, after))
         old = old or getattr(end, name)
@@ -242,8 +238,7 @@ def _overrides(
 ) -> dict[str, Any]:
     """All hyperparameters that the operator holds after `settings`, by name, as the checked values.
 
-    Raises:
-        CommandError, RecipeError: they contradict the recipe or each other, now or in a stage to come.
+    CommandError or RecipeError where they contradict the recipe or each other, now or in a stage to come.
     """
     if not settings:
         raise CommandError("a command to set hyperparameters names at least one: kl.coef=5e-4")
@@ -254,23 +249,17 @@ def _overrides(
     held = {keys[name]: value for name, value in state.overrides.items()} | dict(settings)
     held = {key: value for key, value in held.items() if value != PLANNED}
     entered = state.stage + 1
-    checked = _checked(config, entered, held, "with this command")
+    on_top = StageConfig(at=0, set=held)
+    checked = staged(config, (*config.stages[:entered], on_top), "with this command")
     for index, stage in enumerate(config.stages[entered:], start=entered + 1):
-        _checked(config, index, held, f"with this command, in the stage of step {stage.at}")
+        when = f"with this command, in the stage of step {stage.at}"
+        staged(config, (*config.stages[:index], on_top), when)
     found = {HPARAMS[key]: setting(checked, key) for key in held}
     if found.get("kl_coef") and state.reference is None:
         raise CommandError("this run was begun without a KL penalty, so it holds no reference to pay one to")
     if context is not None and (limit := found.get("response_limit", 0)) >= context:
         raise CommandError(no_room(limit, context))
     return found
-
-
-def _checked(config: RunConfig, stages: int, held: Mapping[str, Any], when: str) -> RunConfig:
-    """The recipe as its first `stages` stages leave it, with what is held on top as if by one more."""
-    data = config.model_dump() | {"stages": ()}
-    for stage in (*config.stages[:stages], StageConfig(at=0, set=dict(held))):
-        apply_stage(data, stage)
-    return check(data, when)
 
 
 def _setting(word: str) -> tuple[str, Any]:

@@ -17,21 +17,12 @@ from prorl.build import Session
 from prorl.commands import INBOX, take_in_next
 from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
-from prorl.control.events import (
-    CommandGiven,
-    Event,
-    Intervened,
-    ReferenceReset,
-    Stepped,
-    Validated,
-    Warned,
-)
+from prorl.control.events import Event, Intervened, ReferenceReset, Stepped, Validated, Warned
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
 from prorl.envs.seeds import derive, purpose
 from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
-from prorl.rollout.pipeline import Wait, WaitEnded
-from prorl.rollout.validation import domain_rates, sample_problems, score, unanswered_share
+from prorl.rollout.pipeline import Wait, WaitEnded, domain_rates, sample_problems, score, unanswered_share
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
@@ -73,6 +64,7 @@ class Run:
 def train(run: Run) -> RunState:
     """Train until the plan is done, somebody interrupts, or the run is broken; the end is always saved."""
     run.backend.sync(run.state.version)
+    every = run.plan.config.sample_every
     ahead: RolloutBatch | None = None
     while True:
         before = run.state
@@ -95,7 +87,7 @@ def train(run: Run) -> RunState:
             update = finish_update()
         with clock.phase("sync"):
             run.backend.sync(state.version + 1)
-        if run.plan.sample_every and state.step % run.plan.sample_every == 0:
+        if every and state.step % every == 0:
             run.store.write_samples(state.step, sample_records(state.step, rollouts))
         run.event_log.record(
             Stepped(
@@ -122,7 +114,7 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
         hparams,
         cursor=state.cursor,
         expected_share=state.informative_share,
-        seed=derive(run.plan.seed, "rollout"),
+        seed=derive(run.plan.config.seed, "rollout"),
         clock=clock,
     )
 
@@ -130,7 +122,8 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
 def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> RolloutBatch | None:
     """The next step's rollouts by the policy that serves now; None where none may be stale or is kept."""
     following = replace(state, step=state.step + 1, cursor=cursor, asked=())  # as far as it can be foreseen
-    if not run.plan.max_staleness or not is_quiet(run.plan, following) or run.checkpointer.late:
+    stale = run.plan.config.sampling.max_staleness
+    if not stale or not is_quiet(run.plan, following) or run.checkpointer.late:
         return None
     with suppress(WaitEnded):  # the wish to stop is granted between the steps
         return sample(run, following, clock)
@@ -161,9 +154,10 @@ def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
     when nothing is left to decide: where a roll back lands, commands may wait.
     """
     plan, record = run.plan, run.event_log.record
+    config, inbox = run.session.config, run.store.folder / INBOX
     saved: RunState | None = None
     while True:
-        while (command := waiting_command(run)) is not None:
+        while (command := take_in_next(config, inbox, run.state, context=run.session.context)) is not None:
             record(command)
         with suppress(WaitEnded):  # the wish to stop is granted below; the validation stays due
             if validation_due(plan, run.state):
@@ -183,15 +177,9 @@ def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
         saved = state
 
 
-def waiting_command(run: Run) -> CommandGiven | None:
-    """The next command in the inbox that has not been taken in."""
-    session, inbox = run.session, run.store.folder / INBOX
-    return take_in_next(session.config, inbox, run.state, context=session.context)
-
-
 def validate(run: Run) -> Validated:
     """Ask the held-out problems of this run: the same problems and random numbers every time."""
-    state, rules = run.state, run.plan.validation
+    state, rules = run.state, run.plan.config.validation
     hparams = hparams_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="validation")
     groups = sample_problems(
@@ -199,7 +187,7 @@ def validate(run: Run) -> Validated:
         run.session.tasks.validation_problems("validation", rules.per_domain),
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),
-        seed=derive(run.plan.seed, purpose("validation")),
+        seed=derive(run.plan.config.seed, purpose("validation")),
         clock=clock,
     )
     threshold = run.session.tasks.pass_threshold

@@ -27,12 +27,7 @@ from prorl.config.schema import RunConfig
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState
 from prorl.envs.files import encode_json, explain_no_room, write_atomic
-from prorl.lab.measurement import (
-    checked_tasks,
-    compare_with_base,
-    forget_other_questions,
-    measure_base,
-)
+from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other_questions, measure_base
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
@@ -51,7 +46,6 @@ def start_run(
 
     A failure before the first checkpoint leaves no run directory behind.
     """
-    interrupt = interrupt or Interrupt(console.say)
     config = build.settled(config)
     require_memory(config)
     tasks = checked_tasks(config, console)
@@ -75,7 +69,6 @@ def resume_run(
 
     `overrides` may change its runtime settings. `after` is for the journal: how the process before ended, if badly.
     """
-    interrupt = interrupt or Interrupt(console.say)
     with RunStore.open(folder, report=console.say) as store:
         before = check(store.config, str(folder))
         config = _with_runtime_settings(folder, before, overrides)
@@ -100,7 +93,6 @@ def branch_run(
 
     The parent may be training meanwhile. A failure to begin leaves no new directory behind.
     """
-    interrupt = interrupt or Interrupt(console.say)
     parent = RunStore.open(folder, report=console.say)
     config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
     require_new(target, to_json(config))
@@ -132,12 +124,13 @@ def _run(
     store: RunStore,
     checkpoint: Checkpoint | None,
     console: Console,
-    interrupt: Interrupt,
+    interrupt: Interrupt | None,
     *,
     branched_from: str | None = None,
     after: str = "",
 ) -> RunState:
     """Begin, or go on from a checkpoint; train; compare a finished run with its base, or say how to go on."""
+    interrupt = interrupt or Interrupt(console.say)
     config, plan, tokenizer = session.config, session.plan, store.folder / TOKENIZER
     with alive(store.folder, config.deadlines, step=checkpoint.step if checkpoint else 0) as heart:
         start: Callable[..., EventLog]
@@ -149,7 +142,7 @@ def _run(
             start = partial(begin, with_reference=plan.needs_reference)
         else:
             start = partial(resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
-        with console.live(plan.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
+        with console.live(config.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
             event_log = start(
                 store,
                 session.backend.learner,

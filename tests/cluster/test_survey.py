@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from prorl.cli.main import app
 from prorl.cluster.survey import findings, installed
-from prorl.envs.sandbox.probe import probe
+from prorl.envs.sandbox.sandbox import probe
 from support.tiny import write_recipe
 
 ray = pytest.importorskip("ray")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +136,16 @@ def test_a_recipe_says_nothing_that_would_hold_anyway(path):
     assert [leaf for leaf in tried.values() if resolved(without(data, leaf), parent) == whole] == []
 
 
+def changed_by_stages(plan):
+    return [{name for name in after if after[name] != b[name]} for b, after in pairwise(plan.settings)]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_stage_changes_all_that_it_names(name):
     config = load_recipe(name)
-    for said, stage in zip(config.stages, make_plan(config).stages, strict=True):
-        assert len(stage.hparams) == len(said.set) + bool(said.mixture)
-        assert stage.hparams or stage.reset_reference
+    for stage, changed in zip(config.stages, changed_by_stages(make_plan(config)), strict=True):
+        assert len(changed) == len(stage.set) + bool(stage.mixture)
+        assert changed or stage.reset_reference
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
@@ -180,29 +185,30 @@ def test_prorl_v2_is_as_published():
 
 def test_the_eight_runs_of_prorl_v1_are_stages():
     plan = make_plan(load_recipe("prorl_v1"))
-    runs = [hparams_at(plan, stage.at) for stage in plan.stages]
+    runs = [hparams_at(plan, stage.at) for stage in plan.config.stages]
     assert [run.samples_per_prompt for run in runs] == [16, 16, 16, 16, 16, 32, 32, 16]
     assert [run.response_limit for run in runs] == [8192] * 7 + [16384]
     assert [run.truncated_scale for run in runs] == [1, 1, 1, 0, 0, 0, 0, 0]
     assert [run.mixture["nemotron_instructions"] > 0 for run in runs] == [False, False, *[True] * 6]
     same = {(run.clip_high, run.temperature, run.updates_per_step, run.length_weight) for run in runs}
     assert same == {(0.4, 1.2, 4, 0.0)}
-    assert [stage.reset_reference for stage in plan.stages] == [False, *[True] * 7]
-    assert {stage.optimizer for stage in plan.stages[1:]} == {plan.reset.optimizer} == {"clear"}
-    assert plan.steps - plan.stages[-1].at == 200
+    assert [stage.reset_reference for stage in plan.config.stages] == [False, *[True] * 7]
+    assert {stage.optimizer for stage in plan.config.stages[1:]} == {plan.config.reset.optimizer} == {"clear"}
+    assert plan.config.steps - plan.config.stages[-1].at == 200
 
 
 def test_the_stages_of_v1_are_tried_at_the_size_of_the_demo():
     large, small = (make_plan(load_recipe(name)) for name in ("prorl_v1", "nano_stages"))
-    for mine, theirs in zip(small.stages, large.stages, strict=True):
-        assert mine.hparams.keys() == theirs.hparams.keys()
+    first, large_first = hparams_at(small, 0), hparams_at(large, 0)
+    assert changed_by_stages(small) == changed_by_stages(large)
+    for mine, theirs in zip(small.config.stages, large.config.stages, strict=True):
         assert (mine.reset_reference, mine.optimizer) == (theirs.reset_reference, theirs.optimizer)
-        assert mine.at / small.steps == pytest.approx(theirs.at / large.steps, abs=0.02)
+        assert mine.at / small.config.steps == pytest.approx(theirs.at / large.config.steps, abs=0.02)
         few, many = (hparams_at(*pair).samples_per_prompt for pair in ((small, mine.at), (large, theirs.at)))
-        assert few / small.hparams.samples_per_prompt == many / large.hparams.samples_per_prompt
-    assert hparams_at(small, 319).response_limit == 2 * small.hparams.response_limit
-    assert small.hparams.clip_high == large.hparams.clip_high
-    assert small.hparams.advantage_level == large.hparams.advantage_level == "group"
+        assert few / first.samples_per_prompt == many / large_first.samples_per_prompt
+    assert hparams_at(small, 319).response_limit == 2 * first.response_limit
+    assert first.clip_high == large_first.clip_high
+    assert first.advantage_level == large_first.advantage_level == "group"
 
 
 def test_brorl_samples_eight_times_as_much_and_steps_as_much_further():

@@ -52,7 +52,7 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
             WARMED | {"backend": "ray", "cluster": {"tensor_parallel": 3}},
             r"tensor_parallel \(3\) does not divide the model's 4 attention heads",
         ),
-        ({"clip": {"high": 0.1}}, r"clip.high \(0.1\) is below clip.low \(0.2\)"),
+        ({"clip": {"high": 0.1}}, r"clip.low \(0.2\) is above clip.high \(0.1\)"),
         ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
         ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),
         ({"learner": {"dtype": "bfloat16"}}, "bfloat16 rounds otherwise than the engine"),
@@ -190,6 +190,6 @@ def test_nonsense_about_detectors_is_one_sentence(rows, told):
 
 def test_without_a_penalty_no_detector_resets_the_reference():
     off = {"kl": {"coef": 0}, "reset": {"every": 0}}
-    with pytest.raises(RecipeError, match="give it another action"):
+    with pytest.raises(RecipeError, match=r"take out detectors\.kl_spike, or set"):
         make_plan(recipe(detectors={"kl_spike": {"mode": "act"}}, **off))
     assert make_plan(recipe(detectors={"kl_spike": {"mode": "warn"}}, **off))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from prorl.config.schema import SaveConfig, StageConfig
 from prorl.control.decide import (
     TOLD_TO_STOP,
     ResetReference,
@@ -14,7 +15,7 @@ from prorl.control.decide import (
 from prorl.control.events import StageEntered, Stopped
 from prorl.control.plan import Plan
 from prorl.control.state import Reference, RunState, evolve, fold
-from support.defaults import some_detectors, some_plan, some_resets, some_stage, some_validations
+from support.defaults import planned, some_detectors, some_plan, some_resets, some_validations
 from support.events import evaluated, rollout_stats, stepped, update
 
 PLAN = some_plan(seed=0, steps=1000)
@@ -27,7 +28,7 @@ def resets(plan: Plan, state: RunState) -> list[ResetReference]:
 
 
 def ruled(**rules) -> Plan:
-    return replace(PLAN, reset=some_resets(**rules))
+    return planned(PLAN, reset=some_resets(**rules))
 
 
 def test_a_quiet_state_decides_nothing():
@@ -35,8 +36,8 @@ def test_a_quiet_state_decides_nothing():
 
 
 def test_a_stage_comes_before_the_reset_and_the_reset_before_the_end():
-    stage = some_stage(at=1000, hparams={})
-    plan = replace(PLAN, stages=(stage,), reset=some_resets(every=250))
+    stage = StageConfig(at=1000)
+    plan = planned(PLAN, stages=(stage,), reset=some_resets(every=250))
     assert decide(plan, replace(STATE, step=1000)) == (
         StageEntered(step=1000, index=0),
         ResetReference(reason="schedule", target="current", optimizer="keep"),
@@ -68,7 +69,7 @@ def test_no_reset_within_the_cooldown_of_the_last_one(last_reset, expected):
 
 
 def test_a_run_without_reference_and_a_run_without_steps_reset_nothing():
-    staged = replace(ruled(every=1, cooldown=0), stages=(some_stage(at=0, hparams={}, reset_reference=True),))
+    staged = planned(ruled(every=1, cooldown=0), stages=(StageConfig(at=0, reset_reference=True),))
     assert resets(staged, replace(STATE, reference=None)) == []
     assert resets(staged, replace(STATE, step=0)) == []
 
@@ -81,8 +82,8 @@ def test_the_best_validation_is_the_target_once_there_is_one(best_step, target):
 
 
 def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
-    stage = some_stage(at=300, hparams={}, reset_reference=True, optimizer="clear")
-    plan = replace(ruled(every=1, cooldown=50, target="best"), stages=(stage,))
+    stage = StageConfig(at=300, reset_reference=True, optimizer="clear")
+    plan = planned(ruled(every=1, cooldown=50, target="best"), stages=(stage,))
     decided = decide(plan, replace(STATE, last_reset=299, best_step=250))
     assert decided == (
         StageEntered(step=300, index=0),
@@ -91,7 +92,7 @@ def test_a_stage_that_resets_does_so_from_the_policy_whatever_the_rules_say():
 
 
 ONLY_WARNED = some_detectors() | some_detectors(validation_collapse={"mode": "warn"})
-DETECTED = replace(PLAN, detectors=ONLY_WARNED)
+DETECTED = planned(PLAN, detectors=ONLY_WARNED)
 DOUBTS = {
     "the validation is far below the best": [evaluated(250, 0.5), evaluated(300, 0.01)],
     "all is truncated": [evaluated(250, 0.5), stepped(300, rollout_stats=rollout_stats(truncated=1.0))],
@@ -109,12 +110,12 @@ DOUBTS = {
     ],
 )
 def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
-    plan = replace(DETECTED, reset=some_resets(**rules))
+    plan = planned(DETECTED, reset=some_resets(**rules))
     due = replace(STATE, **state)
     assert len(resets(plan, due)) == 1
     doubted = replace(due, signals=fold(DOUBTS[doubt]).signals)
     assert resets(plan, doubted) == []
-    assert len(resets(replace(plan, detectors={}), doubted)) == 1  # a recipe may switch it off
+    assert len(resets(planned(plan, detectors={}), doubted)) == 1  # a recipe may switch it off
     never_better = replace(due, signals=fold([evaluated(250, 0.0), *DOUBTS[doubt][1:]]).signals)
     assert len(resets(plan, never_better)) == 1
     (told,) = resets(plan, replace(doubted, asked=("reset-reference",)))
@@ -123,7 +124,7 @@ def test_no_rule_makes_a_policy_in_doubt_the_reference(doubt, rules, state):
 
 def test_no_detector_resets_to_a_policy_in_doubt():
     acting = ONLY_WARNED | some_detectors(kl_spike={"mode": "act"})
-    plan = replace(PLAN, detectors=acting, reset=some_resets(cooldown=0))
+    plan = planned(PLAN, detectors=acting, reset=some_resets(cooldown=0))
     spikes = [stepped(step, update=update(kl=0.1 if step < 12 else 1.0)) for step in range(1, 14)]
     state = replace(fold(spikes), reference=BASE)
     assert [reset.reason for reset in resets(plan, state)] == ["kl_spike"]
@@ -131,7 +132,7 @@ def test_no_detector_resets_to_a_policy_in_doubt():
 
 
 def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
-    plan = replace(DETECTED, stages=(some_stage(at=300, hparams={}, reset_reference=True),))
+    plan = planned(DETECTED, stages=(StageConfig(at=300, reset_reference=True),))
     doubted = replace(STATE, best_step=250, signals=fold(DOUBTS["all is truncated"]).signals)
     (reset,) = resets(plan, doubted)
     assert (reset.reason, reset.target) == ("stage", "best")
@@ -141,7 +142,7 @@ def test_a_stage_that_resets_a_policy_in_doubt_takes_the_best_one():
 def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
     state = fold(DOUBTS["all is truncated"])
     asked = replace(state, asked=("stop", "roll-back"), roll_back_to=named)
-    defaults = replace(PLAN, detectors=some_detectors())
+    defaults = planned(PLAN, detectors=some_detectors())
     (only,) = decide(defaults, asked, interrupted=True)
     assert (only.detector, only.action, only.good_step) == ("command", "roll_back", good)
     unwatched = decide(PLAN, replace(asked, roll_back_to=None))
@@ -149,7 +150,7 @@ def test_a_told_roll_back_comes_alone_and_before_all_else(named, good):
 
 
 def test_stages_are_entered_one_at_a_time_and_once():
-    plan = replace(PLAN, stages=tuple(some_stage(at=at, hparams={}) for at in (0, 100, 301)))
+    plan = planned(PLAN, stages=tuple(StageConfig(at=at) for at in (0, 100, 301)))
     entered = [decide(plan, replace(STATE, stage=stage)) for stage in (-1, 0, 1, 2)]
     first, second = (StageEntered(step=300, index=index) for index in (0, 1))
     assert entered == [(first,), (second,), (), ()]
@@ -184,7 +185,7 @@ def test_an_validation_is_due_when_told_to_unless_it_was_just_sat_or_there_are_n
     asked = replace(STATE, step=301, last_validation=300, asked=("validation",))
     assert validation_due(PLAN, asked)
     assert not validation_due(PLAN, replace(asked, last_validation=301))
-    assert not validation_due(replace(PLAN, validation=some_validations(every=0)), asked)
+    assert not validation_due(planned(PLAN, validation=some_validations(every=0)), asked)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_an_validation_is_due_when_told_to_unless_it_was_just_sat_or_there_are_n
     [(0, None, True), (0, 0, False), (49, 0, False), (50, 0, True), (50, 50, False), (70, 50, True)],
 )
 def test_validations_are_due_at_the_start_every_few_steps_and_at_the_end(step, last_validation, due):
-    plan = replace(PLAN, steps=70, validation=some_validations(every=50))
+    plan = planned(PLAN, steps=70, validation=some_validations(every=50))
     assert validation_due(plan, replace(STATE, step=step, last_validation=last_validation)) is due
 
 
@@ -211,4 +212,4 @@ def test_validations_are_due_at_the_start_every_few_steps_and_at_the_end(step, l
     ],
 )
 def test_a_checkpoint_is_due_at_its_step_at_a_new_best_and_at_the_end(state, due):
-    assert save_due(replace(PLAN, save_every=40), replace(STATE, **state)) is due
+    assert save_due(planned(PLAN, save=SaveConfig(every=40)), replace(STATE, **state)) is due

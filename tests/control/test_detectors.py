@@ -22,7 +22,7 @@ from prorl.control.detectors import (
 from prorl.control.events import Intervened, Started, Stopped
 from prorl.control.plan import Plan
 from prorl.control.state import RunState, evolve, fold
-from support.defaults import some_detectors, some_plan, some_resets
+from support.defaults import planned, some_detectors, some_plan, some_resets
 from support.events import evaluated, reset, stepped, update
 from support.events import rollout_stats as stats
 
@@ -185,7 +185,7 @@ def test_a_stop_carries_the_detectors_words_and_is_said_again_after_a_resume_tha
 
 def test_a_detector_resets_the_reference_by_the_rules_of_resets():
     acting = {"mode": "act", "action": "reset_reference"}
-    chosen = replace(plan(kl_spike=acting), reset=some_resets(cooldown=5, optimizer="clear"))
+    chosen = planned(plan(kl_spike=acting), reset=some_resets(cooldown=5, optimizer="clear"))
     state = fold([START, *TRACES["kl_spike"]])
     spoke, done = decide(chosen, state)
     assert isinstance(spoke, Intervene)
@@ -234,7 +234,7 @@ def test_a_roll_back_that_undoes_hparams_leaves_the_rate_as_it_was():
 
 
 def test_a_roll_back_comes_alone_and_knows_the_last_good_step():
-    chosen = replace(plan(non_finite={}, verifier_errors={}), steps=5)
+    chosen = planned(plan(non_finite={}, verifier_errors={}), steps=5)
     broken = stats(draws=10, errors=9)
     steps = [*TRACES["non_finite"][:-1], replace(TRACES["non_finite"][-1], rollout_stats=broken)]
     (only,) = decide(chosen, fold([START, *steps]), interrupted=True)

@@ -15,7 +15,6 @@ from prorl.control.metrics import STEP, VALIDATION, WATCHED, Metric, overhead, s
 from prorl.control.state import RunState, evolve
 from prorl.lab.report import compare, curves, summary
 from prorl.lab.report.curves import curve_sections
-from prorl.lab.report.sections import figures
 from prorl.lab.watch import console, scalars
 from prorl.run.history import read_history
 from prorl.types import UpdateStats
@@ -43,7 +42,7 @@ def test_a_metric_added_to_the_table_is_seen_everywhere(tmp_path, monkeypatch):
     assert "surplus 20.0%" in panel(event)
     tags = {tag for one in metrics.metrics_of(event) for tag, _ in one.values(event)}
     assert "policy/surplus_share" in tags
-    assert "surplus_share" in {figure.key for figure in figures(curve_sections([run]))}
+    assert "surplus_share" in {figure.key for section in curve_sections([run]) for figure in section.figures}
     compared = compare.comparison([run])
     assert "Surplus" in {row[0] for table in compared for row in table.rows}
     assert "Surplus" in summary.summary_section([run]).html

@@ -1,7 +1,7 @@
 """The run as a fold: what each event changes, and that nothing else does."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from prorl.control.detectors import Signals
 from prorl.control.events import CommandGiven, Intervened, Resumed, StageEntered, Started, Stopped
-from prorl.control.state import KL_MEMORY, Reference, RunState, evolve, fold, from_json, to_json
+from prorl.control.state import KL_MEMORY, Reference, RunState, evolve, fold, from_json
 from support.events import command, evaluated, intervened, one_of_each, reset, rollout_stats, stepped, update
 
 START = Started(config_hash="c", reference_hash="abc")
@@ -66,7 +66,7 @@ def test_folding_a_journal_in_two_parts_is_folding_it(journal, cut):
 @given(journals)
 def test_a_state_survives_json(journal):
     state = fold(journal)
-    assert from_json(json.loads(json.dumps(to_json(state)))) == state
+    assert from_json(json.loads(json.dumps(asdict(state)))) == state
 
 
 def test_time_leaves_no_trace_in_the_state():

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from prorl import __version__
 from prorl.cli import app
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven, Resumed, Stepped, Stopped
-from prorl.envs.sandbox.probe import probe
+from prorl.envs.sandbox.sandbox import probe
 from prorl.run.layout import holder
 from support.commands import done, refused, tree
 from support.runs import events, folders, of_kind
@@ -30,7 +31,7 @@ def test_version():
     assert done("--version").strip() == __version__
 
 
-ALONE = "train resume eval creativity report dashboard status lineage compare export tell doctor"
+ALONE = "train resume eval creativity report dashboard status compare export tell doctor"
 COMMANDS = (*ALONE.split(), "tasks list", "tasks show", "tasks check", "data prepare")
 
 
@@ -55,7 +56,7 @@ def test_every_command_is_tested_here():
 
 def test_a_problem_is_shown_with_its_solution():
     assert "-- a solution: " in done("tasks", "show", "countdown", 3)
-    assert "did you mean countdown?" in refused("tasks", "show", "coundown")
+    assert "did you mean 'countdown'?" in refused("tasks", "show", "coundown")
     assert "countdown has no nowhere problems" in refused("tasks", "show", "countdown", "--split", "nowhere")
 
 
@@ -198,19 +199,20 @@ def test_status_of_nothing(workplace):
     assert "no runs below runs/" in done("status")
 
 
-def test_lineage_shows_references_and_parents(run):
+def test_the_report_shows_references_and_parents(run):
     done("train", "--branch", "tiny@2", "--run", "runs/twig")
-    lines = done("lineage", "twig").splitlines()
-    assert lines[0] == "twig, a branch of tiny@2"
-    assert lines[1].startswith("ref_000  born at step 0 (start) from the base")
-    assert lines[2].startswith(
-        "ref_001  born at step 2 (schedule) from the policy of step 2, parent ref_000, optimizer keep"
-    )
-    assert lines[2].endswith("stored, in use")
+    assert "a branch of tiny@2" in Path("runs/twig/report.html").read_text()
+    tables = {
+        table["title"]: table["rows"] for table in json.loads(done("report", "twig", "--json"))["tables"]
+    }
+    first, last = (list(row.values()) for row in tables["Reference lineage"])
+    assert first[:4] == ["ref_000", "start", "the base", "new"]
+    assert last[:4] == ["ref_001", "schedule", "ref_000", "keep"]
+    assert last[5:] == ["stored", 2, 2]
 
 
-def test_status_and_lineage_do_without_torch(run):
-    for command in ("status", "lineage"):
+def test_status_and_report_do_without_torch(run):
+    for command in ("status", "report"):
         code = (
             f"import sys; sys.argv = ['prorl', {command!r}, 'tiny']\n"
             "from prorl.cli import main\n"

@@ -127,11 +127,11 @@ def test_an_interrupted_evaluation_goes_on_and_ends_with_the_same_results(run, s
 
 def test_another_question_belongs_to_another_evaluation(copy):
     said = refused("eval", copy, *FEW, "--samples", 8)
-    assert "samples was 4, not 8" in said
+    assert "samples: 4 → 8" in said
     assert "--name" in said
     done("eval", copy, *FEW, "--samples", 8, "--name", "longer")
     assert len(models_of(copy / "evals" / "longer")) == 2
-    assert "temperature was 1.0, not 0.5" in refused("eval", copy, *FEW, "evaluation.temperature=0.5")
+    assert "temperature: 1.0 → 0.5" in refused("eval", copy, *FEW, "evaluation.temperature=0.5")
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt_neox"])
@@ -184,7 +184,7 @@ def test_training_that_is_done_does_not_fail_by_its_measurement(run):
     (run / "report.html").unlink(missing_ok=True)
     said = " ".join(done("resume", run).split())
     assert "training is done, but step 3 was not compared with its base" in said
-    assert "asked otherwise (samples was 9" in said
+    assert "asked otherwise (samples: 9" in said
     assert (run / "report.html").exists()
     assert read_history(run).health == "done"
 

@@ -7,7 +7,6 @@ import pytest
 
 from prorl.cli.runs import report_at_the_end
 from support import events
-from support.browser import needs_chromium
 from support.commands import done, refused
 from support.journals import run_with
 
@@ -38,13 +37,6 @@ def test_what_is_no_run_is_refused_in_a_sentence(tmp_path, missing):
     (folder / missing).unlink()
     assert "holds no run" in refused("report", folder)
     assert not (folder / "report.html").exists()
-
-
-@needs_chromium
-def test_figures_become_pictures(tmp_path):
-    folder = run_with(tmp_path / "a", STEPS)
-    done("report", folder, "--figures", tmp_path / "pictures")
-    assert (tmp_path / "pictures" / "entropy.svg").read_bytes().startswith(b"<svg")
 
 
 def test_a_run_does_not_fail_for_want_of_a_report(tmp_path, capsys):

@@ -25,7 +25,7 @@ from prorl.lab.evals.evaluation_store import (
 )
 from prorl.lab.measurement import PROBLEMS_AT_A_TIME, Source, ask, between, checked_tasks, require_free_gpus
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import VerifierError, domain_rates
+from prorl.rollout.pipeline import VerifierError, domain_rates
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
 from prorl.types import Sampling

@@ -21,7 +21,6 @@ from prorl.run.history import (
     UNFINISHED,
     RunHistory,
     health,
-    lineage_lines,
     read_events,
     read_history,
 )
@@ -355,16 +354,6 @@ def test_a_run_without_penalty_has_none(tmp_path):
         run_with(tmp_path / "run", [Started(config_hash="c", reference_hash=None), stepped(1)])
     )
     assert run.references == []
-    assert lineage_lines(run) == ["run", "no reference was ever held: the run pays no KL penalty"]
-
-
-def test_the_lineage_as_lines(tmp_path):
-    title, _, _, last = lineage_lines(read_history(run_with(tmp_path / "run", BIRTHS)))
-    assert title == "run, a branch of nano@2"
-    assert last == (
-        "ref_002  born at step 5 (stage) from the policy of step 5, parent ref_001, optimizer clear, hash cccc, "
-        "deleted, in use"
-    )
 
 
 @pytest.mark.parametrize(

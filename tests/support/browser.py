@@ -1,5 +1,6 @@
 """A page in a real headless Chromium, and everything it complained about or asked for."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -8,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from prorl.lab.report.page import browser_path
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def browser_path() -> str | None:
+    """The system's Chromium or Chrome; None where Playwright's own has to do."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
 
 needs_chromium = pytest.mark.skipif(
     browser_path() is None or find_spec("playwright") is None,

@@ -6,27 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 from prorl.config.schema import DetectorConfig, DetectorsConfig, ResetConfig, ValidationConfig
-from prorl.control.plan import Plan, Stage, make_plan
+from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.types import HParams
 from support.recipes import recipe
 
-_PLAN = make_plan(recipe(length_penalty={"weight": 0}, stages=[{"at": 0}]))
+_PLAN = make_plan(recipe(length_penalty={"weight": 0}))
 
 
 def some_hparams(**changes: Any) -> HParams:
-    return replace(_PLAN.hparams, **({"mixture": {}} | changes))
+    return replace(hparams_at(_PLAN, 0), **({"mixture": {}} | changes))
 
 
 def some_resets(**changes: Any) -> ResetConfig:
-    return _PLAN.reset.model_copy(update={"every": 0} | changes)
+    return _PLAN.config.reset.model_copy(update={"every": 0} | changes)
 
 
 def some_validations(**changes: Any) -> ValidationConfig:
-    return _PLAN.validation.model_copy(update=changes)
-
-
-def some_stage(**changes: Any) -> Stage:
-    return replace(_PLAN.stages[0], **changes)
+    return _PLAN.config.validation.model_copy(update=changes)
 
 
 def some_detectors(**rows: Any) -> dict[str, DetectorConfig]:
@@ -36,5 +32,14 @@ def some_detectors(**rows: Any) -> dict[str, DetectorConfig]:
 
 
 def some_plan(**changes: Any) -> Plan:
-    bare = {"hparams": some_hparams(), "schedules": {}, "stages": (), "reset": some_resets(), "detectors": {}}
-    return replace(_PLAN, **(bare | changes))
+    return planned(_PLAN, **({"reset": some_resets(), "detectors": {}, "mixture": {}} | changes))
+
+
+def planned(plan: Plan, **changes: Any) -> Plan:
+    """The plan with other hyperparameters or schedules of them, under no stage, and other settings of the recipe."""
+    if (rows := changes.get("detectors")) is not None:  # those that are named, and no others
+        off = {name: row.model_copy(update={"mode": "off"}) for name, row in DetectorsConfig()}
+        changes["detectors"] = DetectorsConfig.model_validate(off | rows)
+    hparams = {name: changes.pop(name) for name in plan.settings[0].keys() & changes.keys()}
+    config = plan.config.model_copy(update=changes)
+    return Plan(config=config, settings=(plan.settings[0] | hparams,) * (len(config.stages) + 1))

@@ -24,7 +24,7 @@ from prorl.run.journal import Watcher, read_journal
 from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
 from prorl.stopwatch import unheard
-from support.defaults import some_hparams, some_plan, some_resets, some_validations
+from support.defaults import some_plan, some_resets, some_validations
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
 from support.recipes import recipe
 
@@ -38,13 +38,15 @@ CONFIG = recipe(
 PLAN = some_plan(
     seed=7,
     steps=12,
-    hparams=some_hparams(
-        prompts_per_step=4, samples_per_prompt=4, response_limit=200, learning_rate=0.1, kl_coef=1e-3
-    ),
-    schedules={"length_weight": CONFIG.length_penalty},
+    prompts_per_step=4,
+    samples_per_prompt=4,
+    response_limit=200,
+    learning_rate=0.1,
+    kl_coef=1e-3,
+    length_weight=CONFIG.length_penalty,
     reset=some_resets(every=5, cooldown=2),
     validation=some_validations(every=4, per_domain=5, samples=2),
-    save_every=3,
+    save=SaveConfig(every=3),
     sample_every=4,
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prorl.lab.report.page import browser_path
+from support.browser import browser_path
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -5,7 +5,6 @@ Usage: python slow_run.py FOLDER SECONDS_PER_STEP STEPS
 
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -14,6 +13,7 @@ from prorl.config.recipe import to_json
 from prorl.control.events import Started, Stepped
 from prorl.envs.files import encode_json, write_atomic
 from prorl.run.layout import CONFIG
+from support.defaults import planned
 from support.fake_runs import PLAN, run_in
 from support.recipes import recipe
 
@@ -27,7 +27,7 @@ def main(folder: Path, seconds: float, steps: int) -> None:
         if isinstance(event, Stepped):
             time.sleep(seconds)
 
-    run_in(folder, replace(PLAN, steps=steps), watch=watch, config=config)
+    run_in(folder, planned(PLAN, steps=steps), watch=watch, config=config)
 
 
 if __name__ == "__main__":

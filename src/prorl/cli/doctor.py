@@ -75,7 +75,7 @@ def doctor(
 
 
 def _sandbox(as_json: bool) -> None:
-    from prorl.envs.sandbox.probe import probe
+    from prorl.envs.sandbox.sandbox import probe
     from prorl.lab.tables import Table
 
     report = probe()

@@ -149,18 +149,6 @@ def status(
 
 
 @app.command()
-def lineage(run: RunFolder) -> None:
-    """Print where a run's references come from: birth, reason, parent, optimizer; and the run's own parent.
-
-    Example: `prorl lineage nano`
-    """
-    from prorl.run.history import lineage_lines, read_history
-
-    for text in lineage_lines(read_history(run_folder(run))):
-        echo(text)
-
-
-@app.command()
 def tell(
     run: RunFolder,
     command: Annotated[

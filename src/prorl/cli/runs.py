@@ -101,8 +101,7 @@ def creativity(
     Examples: `prorl creativity nano` · `prorl creativity nano --corpus books/ --corpus wiki.jsonl` ·
     `prorl creativity a.parquet b.parquet --corpus pages.parquet`
     """
-    from prorl.lab.creativity import measure_creativity
-    from prorl.lab.evals.creativity import Lengths
+    from prorl.lab.creativity import Lengths, measure_creativity
 
     lengths = Lengths(shortest=shortest, longest=longest)
     show(measure_creativity(evaluations, corpus, name, lengths, progress_console(as_json)), as_json)
@@ -138,35 +137,26 @@ def compare(
 def report(
     runs: Runs,
     out: Annotated[Path | None, Option(help="Default: report.html in the run, or here for several.")] = None,
-    figures: Annotated[Path | None, Option(help="Write every figure into this folder, too.")] = None,
-    format: Annotated[Literal["png", "svg"], Option(help="Of the figures.")] = "svg",
     as_json: AsJson = False,
 ) -> None:
     """Write what there is to know about runs as one HTML file that fetches nothing; several are overlaid.
 
-    With --json the tables of the page are printed, and no file is written.
+    Each figure has a button that saves it as SVG. With --json the tables of the page are printed, and no file is
+    written.
 
-    Examples: `prorl report nano` · `prorl report seed1 seed2 seed3 --out seeds.html` ·
-    `prorl report nano --figures pictures --format png` · `prorl report nano --json`
+    Examples: `prorl report nano` · `prorl report seed1 seed2 seed3 --out seeds.html` · `prorl report nano --json`
     """
-    from prorl.lab.report.page import export_figures
-    from prorl.lab.report.sections import figures as figures_of
     from prorl.lab.report.sections import sections, tables, write_report
     from prorl.run.history import read_history
 
     folders = list(dict.fromkeys(map(run_folder, runs)))
-    with RichConsole(stderr=True).status("report") as status:
+    with RichConsole(stderr=True).status("report"):
+        if as_json and out is not None:
+            raise ProrlError("--json writes no file: leave out --out, or --json")
         if as_json:
-            if out is not None or figures is not None:
-                raise ProrlError("--json writes no file: leave out --out and --figures, or --json")
             show(tables(sections([read_history(folder) for folder in folders])), as_json)
-            return
-        path, parts = write_report(folders, out)
-        echo(path)
-        if figures is not None:
-            status.update("drawing pictures")
-            found = export_figures(figures_of(parts), figures, format)
-            echo(f"{len(found)} pictures in {figures}")
+        else:
+            echo(write_report(folders, out))
 
 
 def report_at_the_end(folder: Path) -> None:
@@ -174,7 +164,7 @@ def report_at_the_end(folder: Path) -> None:
     from prorl.lab.report.sections import write_report
 
     try:
-        path, _ = write_report([folder])
+        path = write_report([folder])
     except Exception as error:
         say(f"the report could not be written ({error}); the run is complete, try `prorl report {folder}`")
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,9 +111,9 @@ def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
 
 def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Task]:
     if name not in makers:
-        near = get_close_matches(name, makers, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see `prorl tasks list`"
-        raise ProrlError(f"no task {name!r}; {hint}")
+        from prorl.config.recipe import nearest
+
+        raise ProrlError(f"no task {name!r}; {nearest(name, makers, 'see `prorl tasks list`')}")
     return makers[name]
 
 

@@ -71,9 +71,9 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
         f"the first step trains on {rollouts:,} rollouts of {hparams.prompts_per_step} informative groups, at most "
         f"{_trained_tokens(hparams):,} tokens, and samples at most {_sampled_tokens(hparams):,}"
     )
-    total = sum(_trained_tokens(hparams_at(plan, step)) for step in range(plan.steps))
-    yield f"the run trains on at most {total:,} tokens in {plan.steps:,} steps"
-    yield f"a reference is {'held' if plan.needs_reference else 'not held'}; {len(plan.stages)} stages"
+    total = sum(_trained_tokens(hparams_at(plan, step)) for step in range(config.steps))
+    yield f"the run trains on at most {total:,} tokens in {config.steps:,} steps"
+    yield f"a reference is {'held' if plan.needs_reference else 'not held'}; {len(config.stages)} stages"
     size = model_size(config)
     if size is None:
         yield "the model is not on this machine: give model.shape and model.parameters to estimate memory and disk"
@@ -108,9 +108,9 @@ def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
 def _disk(config: RunConfig, plan: Plan, size: Size) -> str:
     checkpoint = checkpoint_copies(size, share=1)
     kept = config.save.keep_last + 4  # and the base, the best, the last good, and the one being written
-    kept += plan.steps // config.save.keep_every if config.save.keep_every else 0
-    resets = sum(stage.reset_reference for stage in plan.stages)
-    resets += plan.steps // plan.reset.every if plan.reset.every else 0
+    kept += config.steps // config.save.keep_every if config.save.keep_every else 0
+    resets = sum(stage.reset_reference for stage in config.stages)
+    resets += config.steps // config.reset.every if config.reset.every else 0
     references = (1 + resets) * size.parameters * FLOAT32 if plan.needs_reference else 0
     return (
         f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "
@@ -248,7 +248,7 @@ def _stored_size(path: str) -> Size | None:
 
 
 def _demand(config: RunConfig, plan: Plan) -> Demand:
-    stages = [hparams_at(plan, step) for step in (0, *(stage.at for stage in plan.stages))]
+    stages = [hparams_at(plan, step) for step in (0, *(stage.at for stage in config.stages))]
     return Demand(
         response_limit=max(hparams.response_limit for hparams in stages),
         micro_batch_tokens=config.learner.micro_batch_tokens,
@@ -258,7 +258,7 @@ def _demand(config: RunConfig, plan: Plan) -> Demand:
         offload=config.cluster.offload,
         cache_gib=config.cluster.cache_gib,
         # what is sampled ahead is held beside what is learned from
-        sampled_tokens=max(map(_sampled_tokens, stages)) * (1 + plan.max_staleness),
+        sampled_tokens=max(map(_sampled_tokens, stages)) * (1 + config.sampling.max_staleness),
         trained_tokens=max(map(_trained_tokens, stages)),
     )
 

@@ -22,7 +22,7 @@ from prorl.cluster.settings import ClusterError, device_kind, places
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
-from prorl.envs.sandbox.probe import probe
+from prorl.envs.sandbox.sandbox import probe
 from prorl.run.process import machine_memory
 
 RANGES: Mapping[str, str] = {

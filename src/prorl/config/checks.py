@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from prorl.config.schema import LOW_IS_BAD, RunConfig, ShapeConfig, is_hot
+from prorl.config.schema import LOW_IS_BAD, RunConfig, ShapeConfig, is_hot, setting
 
 MOST_ROLLOUTS = 2**20  # of one step
+NOT_ABOVE = (
+    ("clip.low", "clip.high"),
+    ("length_penalty.eta_min", "length_penalty.eta_max"),  # or it would pay for length
+    ("mismatch.low", "mismatch.high"),
+    ("reset.kl_count", "reset.kl_window"),
+)
 _FOLDER = re.compile(r"\w[^/\\\x00-\x1f\x7f]*")
 
 
@@ -58,13 +64,9 @@ def contradictions(config: RunConfig) -> Iterator[str]:
         )
     if config.backend == "ray":
         yield from _of_places(config, shape)
-    if config.clip.high < config.clip.low:
-        yield f"clip.high ({config.clip.high}) is below clip.low ({config.clip.low})"
-    if config.length_penalty.eta_min > config.length_penalty.eta_max:
-        yield (
-            f"length_penalty.eta_min ({config.length_penalty.eta_min}) is above length_penalty.eta_max "
-            f"({config.length_penalty.eta_max}), which would pay for length"
-        )
+    for low, high in NOT_ABOVE:
+        if setting(config, low) > setting(config, high):
+            yield f"{low} ({setting(config, low)}) is above {high} ({setting(config, high)})"
     if config.mismatch.kind != "none" and config.learner.old_logprobs == "engine":
         yield "mismatch correction compares engine and learner: it needs learner.old_logprobs=learner"
     if config.learner.dtype == "bfloat16" and config.learner.old_logprobs == "engine":
@@ -77,12 +79,8 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             "sampling.max_staleness=1 learns from what an older policy sampled: correct for it with mismatch.kind=tis"
             " (or icepop, sequence_mask) and learner.old_logprobs=learner"
         )
-    if config.mismatch.low > config.mismatch.high:
-        yield f"mismatch.low ({config.mismatch.low}) is above mismatch.high ({config.mismatch.high})"
     if (reset.stalled_validations or reset.target == "best") and not config.validation.every:
         yield "reset.stalled_validations and reset.target=best need validations: set validation.every above 0"
-    if reset.kl_count > reset.kl_window:
-        yield f"reset.kl_count ({reset.kl_count}) is above reset.kl_window ({reset.kl_window})"
     levels = {"model.warmup.levels": config.model.warmup.levels} if config.model.warmup else {}
     levels["tasks"] = {name: task.levels for name, task in config.tasks.items()}
     for place, tasks in levels.items():

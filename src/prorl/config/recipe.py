@@ -41,11 +41,8 @@ def recipe_names() -> list[str]:
 def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a recipe by path or name, follow `extends`, apply `section.key=value` overrides, and check it all.
 
-    A recipe that extends another one, and an override, leave a task out by `tasks.NAME=null`.
-
-    Raises:
-        RecipeError: missing or broken file, unknown key, wrong value, settings that contradict each other, or an
-            override that would have no effect.
+    A recipe that extends another one, and an override, leave a task out by `tasks.NAME=null`. RecipeError for a
+    broken file, an unknown key, a wrong value, settings that contradict each other, or an override without effect.
     """
     merged = _merge_chain(_find(recipe, Path()))
     if "name" not in merged:
@@ -54,20 +51,12 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
-    """A resolved recipe with top-level settings and dotted overrides replaced, checked again.
-
-    Raises:
-        RecipeError: as `load_recipe`.
-    """
+    """A resolved recipe with top-level settings and dotted overrides replaced, checked as by `load_recipe`."""
     return _checked(OmegaConf.create(to_json(config) | dict(settings)), overrides, config.name)
 
 
 def check(data: Mapping[Any, Any], source: str) -> RunConfig:
-    """Plain data as a `RunConfig`.
-
-    Raises:
-        RecipeError: naming the key, what is wrong with it, and the nearest known key if it is unknown.
-    """
+    """Plain data as a `RunConfig`; RecipeError names the key, what is wrong with it, and the nearest known one."""
     try:
         config = RunConfig.model_validate(data)
     except ValidationError as error:
@@ -102,7 +91,7 @@ def config_hash(config: RunConfig) -> str:
 
 
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys on which two resolved recipes differ, with both values."""
+    """Dotted keys on which two resolved recipes, or other settings, differ: `key: theirs → mine`."""
     found: list[str] = []
     for key in sorted(mine.keys() | theirs.keys()):
         left, right = mine.get(key), theirs.get(key)

@@ -417,9 +417,7 @@ def _row(
     return DetectorConfig.model_validate(mode | row)
 
 
-def _acts(threshold: float, rearm: float, action: Action) -> DetectorConfig:
-    """A detector of a run that cannot go on so: it acts at once."""
-    return _row(threshold, rearm, 1, 1, action, mode="act", cooldown=1)
+_AT_ONCE = {"mode": "act", "cooldown": 1}  # of a run that cannot go on so
 
 
 class DetectorsConfig(Model):
@@ -430,18 +428,18 @@ class DetectorsConfig(Model):
     """
 
     # threshold, rearm, hits, of_last, action in mode act
-    non_finite: DetectorConfig = _acts(3, 1, "roll_back")
+    non_finite: DetectorConfig = _row(3, 1, 1, 1, "roll_back", **_AT_ONCE)
     kl_spike: DetectorConfig = _row(8.0, 4.0, 2, 3, "reset_reference")
     entropy_collapse: DetectorConfig = _row(0.02, 0.05, 5, 5, "pause")
     entropy_surge: DetectorConfig = _row(2.0, 1.5, 3, 5, "lower_lr")
     gradient_spike: DetectorConfig = _row(10.0, 3.0, 2, 5, "lower_lr")
     length_blowup: DetectorConfig = _row(1.5, 1.25, 3, 5, "roll_back")
     truncation_blowup: DetectorConfig = _row(0.2, 0.1, 3, 5, "roll_back")
-    verifier_errors: DetectorConfig = _acts(0.5, 0.25, "stop")
+    verifier_errors: DetectorConfig = _row(0.5, 0.25, 1, 1, "stop", **_AT_ONCE)
     truncated_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
     unanswered_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
     no_signal: DetectorConfig = _row(0.01, 0.05, 5, 5, "validation")
-    validation_collapse: DetectorConfig = _acts(0.5, 0.75, "roll_back")
+    validation_collapse: DetectorConfig = _row(0.5, 0.75, 1, 1, "roll_back", **_AT_ONCE)
     reward_hacking: DetectorConfig = _row(0.05, 0.02, 2, 3, "pause")
     stalled_validation: DetectorConfig = _row(8, 1, 1, 1, "pause")
 

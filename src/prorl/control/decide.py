@@ -32,15 +32,16 @@ Decision = StageEntered | ResetReference | Intervene | Stopped
 
 def validation_due(plan: Plan, state: RunState) -> bool:
     """Validations are sat before the first step, every `every` steps, after the last one, and when told to."""
-    if not plan.validation.every or state.last_validation == state.step:
+    every = plan.config.validation.every
+    if not every or state.last_validation == state.step:
         return False
-    return state.step % plan.validation.every == 0 or state.step == plan.steps or "validation" in state.asked
+    return state.step % every == 0 or state.step == plan.config.steps or "validation" in state.asked
 
 
 def save_due(plan: Plan, state: RunState) -> bool:
-    """Checkpoints: every `save_every` steps, at a new best validation, when told to, at a pause and at the end."""
+    """Checkpoints: every `save.every` steps, at a new best validation, when told to, at a pause and at the end."""
     return (
-        state.step % plan.save_every == 0
+        state.step % plan.config.save.every == 0
         or state.best_step == state.step
         or "save" in state.asked
         or state.paused is not None
@@ -60,7 +61,7 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
     doubted = doubtful(plan, state)
     reset = _reset(plan, state, stage, doubted=doubted)
     can_reset = reset is None and not doubted and _can_reset(state)
-    can_reset &= state.step - state.last_reset >= plan.reset.cooldown
+    can_reset &= state.step - state.last_reset >= plan.config.reset.cooldown
     asked_for = interventions(plan, state, can_reset=can_reset)
     if any(intervention.action == "roll_back" for intervention in asked_for):
         return asked_for
@@ -82,8 +83,8 @@ def is_quiet(plan: Plan, state: RunState) -> bool:
 
 
 def _next_stage(plan: Plan, state: RunState) -> int | None:
-    following = state.stage + 1
-    due_now = following < len(plan.stages) and plan.stages[following].at <= state.step
+    stages, following = plan.config.stages, state.stage + 1
+    due_now = following < len(stages) and stages[following].at <= state.step
     return following if due_now else None
 
 
@@ -93,12 +94,12 @@ def _can_reset(state: RunState) -> bool:
 
 def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -> ResetReference | None:
     """A policy in doubt becomes the reference by command alone: a stage takes the best one, and the rules wait."""
-    rules = plan.reset
+    rules = plan.config.reset
     if not _can_reset(state):
         return None
-    if entered is not None and plan.stages[entered].reset_reference:
+    if entered is not None and (stage := plan.config.stages[entered]).reset_reference:
         target: Literal["current", "best"] = "best" if doubted and state.best_step is not None else "current"
-        return ResetReference(reason="stage", target=target, optimizer=plan.stages[entered].optimizer)
+        return ResetReference(reason="stage", target=target, optimizer=stage.optimizer)
     if "reset-reference" in state.asked:
         return ResetReference(reason="command", target="current", optimizer=rules.optimizer)
     reason = due(
@@ -111,15 +112,16 @@ def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -
 
 
 def _from_rules(plan: Plan, state: RunState, reason: ResetReason) -> ResetReference:
-    target = plan.reset.target if state.best_step is not None else "current"
-    return ResetReference(reason=reason, target=target, optimizer=plan.reset.optimizer)
+    rules = plan.config.reset
+    target = rules.target if state.best_step is not None else "current"
+    return ResetReference(reason=reason, target=target, optimizer=rules.optimizer)
 
 
 def _stop(plan: Plan, state: RunState, asked_for: Sequence[Intervene], *, interrupted: bool) -> str | None:
     for intervention in asked_for:
         if intervention.action == "stop":
             return intervention.reason
-    if state.step >= plan.steps:
+    if state.step >= plan.config.steps:
         return "done"
     if interrupted:
         return "interrupted"

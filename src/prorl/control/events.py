@@ -201,8 +201,7 @@ def to_record(event: Event) -> dict[str, Any]:
 def from_record(record: Mapping[str, Any], *, strict: bool = True) -> Event:
     """The event that `to_record` wrote. Unless `strict`, fields that this version does not know are ignored.
 
-    Raises:
-        ValueError: an unknown kind, or other fields, which means that another version wrote the journal.
+    ValueError for an unknown kind, or other fields, which means that another version wrote the journal.
     """
     data = dict(record)
     kind = data.pop("kind", None)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -102,17 +102,8 @@ def fold(journal: Iterable[events.Event]) -> RunState:
     return reduce(evolve, journal, RunState())
 
 
-def to_json(state: RunState) -> dict[str, Any]:
-    """State as plain JSON data."""
-    return asdict(state)
-
-
 def from_json(data: Mapping[str, Any]) -> RunState:
-    """The state that `to_json` wrote.
-
-    Raises:
-        ValueError: it is none, or one of another version.
-    """
+    """The state whose fields these are; ValueError if it is none, or one of another version."""
     if unknown := data.keys() - RunState.__dataclass_fields__.keys():
         raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
     return TypeAdapter(RunState).validate_python(data)

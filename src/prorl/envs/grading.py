@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from prorl.envs.base import NO_ANSWER
-from prorl.envs.datasets.catalogue import Drop, Kind, Layout
+from prorl.envs.datasets.catalogue import KINDS, Drop, Kind
 from prorl.envs.datasets.convert import FLOAT_TOLERANCE, code_payload, convert, read_tests
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import (
@@ -37,15 +37,7 @@ PROGRAM_SECONDS = 5.0  # over all tests, as in ProRL; the judge's own limit is l
 
 Payload = Mapping[str, Any]
 
-_FORMS: Mapping[Kind, str] = {
-    "math": r"a text such as '\frac{1}{2}'",
-    "quantity": "a text such as '20 g/cm^3'",
-    "choice": "the letter of one of options=[text, …], or its text",
-    "code": "{'inputs': [text, …], 'outputs': [text, …]}, or, with 'fn_name': name, lists of arguments and results",
-    "instructions": "[{'id': name, 'kwargs': {…}}, …] with ids of IFEval and its successors",
-}
-_KINDS = {"options": ("choice",), "tolerance": ("math", "code"), "checkers": ("instructions",)}
-_LAYOUTS: Mapping[Kind, Layout] = {"math": "short_answer", "quantity": "quantity", "choice": "options"}
+_ONLY_FOR = {"options": ("choice",), "tolerance": ("math", "code"), "checkers": ("instructions",)}
 
 
 class GradeError(ProrlError, ValueError):
@@ -88,12 +80,12 @@ def grade(
         ProrlError: arguments that cannot be graded, in one sentence.
         SandboxError: `code` on a machine that has no sandbox; also a `ProrlError`.
     """
-    if kind not in _FORMS:
-        raise GradeError(f"no kind {kind!r}; the kinds are {', '.join(_FORMS)}")
+    if kind not in KINDS:
+        raise GradeError(f"no kind {kind!r}; the kinds are {', '.join(KINDS)}")
     if not isinstance(response, str):
         raise GradeError(f"the response is of type {type(response).__name__}; it must be a text")
     given = {"options": options, "tolerance": tolerance, "checkers": checkers}
-    for name, kinds in _KINDS.items():
+    for name, kinds in _ONLY_FOR.items():
         if given[name] is not None and kind not in kinds:
             raise GradeError(f"{name} belongs to kind {' or '.join(kinds)}, not to {kind}")
     if kind == "choice" and not options:
@@ -102,6 +94,7 @@ def grade(
         raise GradeError(f"tolerance is {tolerance}; it must be at least 0 and below 1")
     if checkers not in (None, "ifeval", "ifbench"):
         raise GradeError(f"checkers is {checkers!r}; it must be 'ifeval' or 'ifbench', or be left out")
+    layout, wanted = KINDS[kind]["layout"], KINDS[kind]["gold"]
     row: dict[str, Any] = {"prompt": "?", "answer": gold, "options": options, "tolerance": tolerance}
     try:
         if kind == "code":
@@ -111,12 +104,12 @@ def grade(
             if kind == "instructions":
                 row["ids"] = [asked["id"] for asked in gold]
                 row["arguments"] = [asked.get("kwargs") for asked in gold]
-            payload = convert(_LAYOUTS.get(kind, checkers or "instructions"), row, _own_sandbox()).payload
+            payload = convert(checkers or layout, row, _own_sandbox()).payload
         check_gold(payload, prompt)
     except Drop as why:
-        raise GradeError(f"this gold cannot be graded as {kind} ({why}); it must be {_FORMS[kind]}") from None
+        raise GradeError(f"this gold cannot be graded as {kind} ({why}); it must be {wanted}") from None
     except (TypeError, ValueError, AttributeError, KeyError):
-        raise GradeError(f"a gold of kind {kind} must be {_FORMS[kind]}, not {repr(gold)[:80]}") from None
+        raise GradeError(f"a gold of kind {kind} must be {wanted}, not {repr(gold)[:80]}") from None
     return judge(payload, prompt, response, run or _own_sandbox())
 
 

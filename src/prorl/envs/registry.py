@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from prorl.envs.base import NO_ANSWER, ProceduralTask
-from prorl.envs.datasets.store import DatasetTask
+from prorl.envs.datasets.prepare import DatasetTask
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import THINK_CLOSE
 from prorl.envs.families.gym import ROWS, ReasoningGym

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -214,8 +213,6 @@ def model_card(story: RunHistory, config: RunConfig, model: Exported) -> str:
         *_training(story, config),
         "## Limits",
         bullets(_limits(story, config, model)),
-        "## Going on",
-        *_going_on(story, config, model),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -350,14 +347,6 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
     else:
         yield "No detector, that of reward hacking among them, reported anything during the run."
     yield "The licence of its base, and those of its data sets, hold for it too; they are not stated here."
-
-
-def _going_on(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[str]:
-    yield "Training goes on from these weights under any recipe, with a fresh optimizer and reference:"
-    tiny = " model.warmup=null" if config.model.warmup else ""
-    yield fenced(f"prorl train RECIPE model.path=PATH/TO/THIS/FOLDER{tiny}", "sh")
-    yield "Where the run directory is at hand, a branch keeps optimizer, references and history:"
-    yield fenced(f"prorl train --branch {shlex.quote(story.name)}@{model.step} --run NEW", "sh")
 
 
 def _amount(number: int) -> str:

@@ -47,7 +47,7 @@ from prorl.lab.evals.problems import Part, ProblemResult, ask_problems
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.validation import VerifierError
+from prorl.rollout.pipeline import VerifierError
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder

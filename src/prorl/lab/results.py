@@ -18,7 +18,6 @@ from prorl.lab.evals.comparison import (
     patterns,
     sides,
 )
-from prorl.lab.evals.creativity import Creativity, Estimate, Responses
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, Subject, evaluations, read_evaluation, step_of
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
@@ -31,7 +30,7 @@ from prorl.lab.evals.statistics import (
     voting,
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
-from prorl.rollout.validation import unanswered_share
+from prorl.rollout.pipeline import unanswered_share
 
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of an evaluation that a page averages over; difficulty levels have figures of their own."""
@@ -119,7 +118,7 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
     ]
 
 
-def model_name(model: Subject | Responses) -> str:
+def model_name(model: Subject) -> str:
     """What people call the model: `base`, `step 320`, or the name of a model from elsewhere."""
     return model.model if model.step is None or model.model == BASE else f"step {model.step}"
 
@@ -213,10 +212,11 @@ def moved_table(pair: Pair) -> Table:
         moves = pair.moves(part)
         by_task = grouped(moves, lambda move: move.base.task)
         for task, members in [*by_task.items(), ("all", moves)] if moves else []:
-            row = boundary(members)
-            new, lost = (Number(chance, ".1f") for chance in (row.chance_new, row.chance_lost))
-            counts = (row.new, row.sure_new, new, row.lost, row.sure_lost, lost, row.neither)
-            rows.append((task, NAMES[part], row.problems, row.both, *counts))
+            found = boundary(members)
+            of, sure = found.fates, found.sure
+            new, lost = (Number(chance, ".1f") for chance in (found.chance_new, found.chance_lost))
+            counts = (of["new"], sure["new"], new, of["lost"], sure["lost"], lost, of["neither"])
+            rows.append((task, NAMES[part], len(members), of["both"], *counts))
     names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "chance "))
     columns = ("task", "part", "problems", "both", *names, "neither")
     return Table(title=f"Who solves what in {pair.base.samples} tries", columns=columns, rows=tuple(rows))
@@ -255,10 +255,10 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     rows: list[tuple[Cell, ...]] = []
     by_level = grouped(pair.moves("levels"), lambda move: (move.base.task, move.base.level))
     for (task, level), moves in by_level.items():
-        found = boundary(moves)
+        found = boundary(moves).fates
         old, new = (mean_rates(side, ks) for side in sides(moves))
         rates = (Number(b, ".0%", base=a) for a, b in zip(old, new, strict=True))
-        rows.append((task, level, *rates, found.new, found.lost))
+        rows.append((task, level, *rates, found["new"], found["lost"]))
     columns = ("task", "level", *(f"pass@{k}" for k in ks), "new", "lost")
     return [Table(title="By difficulty level", columns=columns, rows=tuple(rows))] if rows else []
 
@@ -281,11 +281,12 @@ def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
 
 def problems_moved(moves: Sequence[Move], k: int) -> str:
     """How many problems became solvable and how many were lost, beside what chance alone would give."""
-    row = boundary(moves)
+    found = boundary(moves)
+    of, sure = found.fates, found.sure
     return (
-        f"Never solved by the base in {k} tries and solved now: {row.new} of {count(row.problems, 'problem')} "
-        f"({row.sure_new} surely); lost: {row.lost} ({row.sure_lost} surely). Were both models equally good at each "
-        f"problem, chance alone would give about {row.chance_new:.1f} new and {row.chance_lost:.1f} lost."
+        f"Never solved by the base in {k} tries and solved now: {of['new']} of {count(len(moves), 'problem')} "
+        f"({sure['new']} surely); lost: {of['lost']} ({sure['lost']} surely). Were both models equally good at each "
+        f"problem, chance alone would give about {found.chance_new:.1f} new and {found.chance_lost:.1f} lost."
     )
 
 
@@ -306,49 +307,3 @@ def tasks_moved(found: Sequence[TaskPattern], k: int) -> str:
             f"{0.025 * len(gained):.1f} would seem so either way)."
         )
     return " ".join(told)
-
-
-# -- creativity
-
-
-def creativity_tables(found: Creativity) -> list[Table]:
-    """The creativity index of every model per part and domain, and the gains over the first model."""
-    names = {one.model: model_name(one) for one in found.models}
-    lengths = f"{found.lengths.shortest} to {found.lengths.longest} words"
-    columns = ["domain", *(f"{of} of {name}" for name in names.values() for of in ("index", "gain"))]
-    del columns[2]  # the first model's gain over itself
-    tables = []
-    for part, title in NAMES.items():
-        of_part = {(row.domain, row.model): row for row in found.rows if row.part == part}
-        rows: list[tuple[Cell, ...]] = []
-        for domain in dict.fromkeys(domain for domain, _ in of_part):
-            cells: list[Cell] = []
-            for model in names:
-                row = of_part.get((domain, model))
-                cells += (
-                    _estimate(row.index if row else None, ".2f"),
-                    _estimate(row.gain if row else None, "+.2f"),
-                )
-            rows.append((domain, cells[0], *cells[2:]))
-        if rows:
-            name = f"Creativity index ({lengths}): {title} problems"
-            tables.append(Table(title=name, columns=tuple(columns), rows=tuple(rows)))
-    about = Table(
-        title="Responses that were counted",
-        columns=("model", "responses", "words each", "too short", "floor"),
-        rows=tuple(
-            (names[one.model], one.counted, Number(one.words, ".1f"), one.short, Number(one.floor, ".2f"))
-            for one in found.models
-        ),
-        notes=(
-            f"corpus: {found.corpus}, {found.corpus_words:,} words, documents: {found.corpus_documents:,}",
-            f"too short: of fewer than {found.lengths.shortest} words; floor: the index if the corpus held them all",
-        ),
-    )
-    return [*tables, about]
-
-
-def _estimate(estimate: Estimate | None, form: str) -> Number:
-    if estimate is None:
-        return Number(None)
-    return Number(estimate.mean, form, low=estimate.low, high=estimate.high)

@@ -1,4 +1,5 @@
-"""Rendering, sampling and judging a fixed list of problems: the part that training, validation and evaluations share.
+"""Rendering, sampling and judging a fixed list of problems, and counting how each went: shared by training,
+validation and evaluations.
 
 `ChatRenderer` is the one place where a prompt becomes tokens, by the model's own tokenizer, which the caller brings.
 Which sequences decode together follows from the order of the problems alone, never from how fast a verdict came.
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from prorl.envs.errors import ProrlError
@@ -83,6 +85,10 @@ class StaleCompletionError(ProrlError):
     """A completion came from other weights than the ones that were asked."""
 
 
+class VerifierError(ProrlError):
+    """No response to any problem could be judged."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """Engine, judge and renderer used for rollouts, and how to wait while verifiers are out."""
@@ -148,6 +154,30 @@ def roll_out(
     ]
 
 
+def sample_problems(
+    worker: Worker,
+    problems: Sequence[Problem],
+    *,
+    samples: int,
+    sampling: Sampling,
+    seed: int,
+    clock: Stopwatch,
+) -> list[Group]:
+    """Sample and judge `samples` responses to every problem; problems of which none could be judged are left out.
+
+    Raises VerifierError where none remain.
+    """
+    asked = dict(enumerate(problems))
+    groups = roll_out(worker, asked, samples=samples, sampling=sampling, seed=seed, clock=clock)
+    judged = [group for group in groups if any(one.verdict.status != "error" for one in group.rollouts)]
+    if groups and not judged:
+        note = groups[0].rollouts[0].verdict.note
+        raise VerifierError(
+            f"verifiers failed on every response of a validation, on the first one with: {note}"
+        )
+    return judged
+
+
 def judge_all(judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently) -> dict[int, Verdict]:
     """Submit items under their tickets and block until all are judged."""
     for ticket, (problem, text) in items.items():
@@ -201,3 +231,41 @@ def failures(items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> list[int
         if len(tickets) >= OUTAGE_VERDICTS and len(errors) >= OUTAGE_SHARE * len(tickets):
             failed += errors
     return failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemScore:
+    """How one problem went: of `samples` judged responses `solved` passed and `unanswered` held no answer."""
+
+    domain: str
+    samples: int
+    solved: int
+    unanswered: int
+
+
+def score(group: Group, threshold: float) -> ProblemScore:
+    """Count the responses that could be judged; those with a score of `threshold` passed."""
+    verdicts = [rollout.verdict for rollout in group.rollouts if rollout.verdict.status != "error"]
+    return ProblemScore(
+        domain=group.problem.domain,
+        samples=len(verdicts),
+        solved=sum(verdict.score >= threshold for verdict in verdicts),
+        # An empty response may follow an instruction; one that passed is no failure of format.
+        unanswered=sum(not verdict.answered and verdict.score < threshold for verdict in verdicts),
+    )
+
+
+def domain_rates(problems: Iterable[ProblemScore], k: int) -> dict[str, float]:
+    """pass@k per domain, averaged over its problems."""
+    from prorl.algo.pass_at_k import pass_at_k  # imports numpy, which the dashboard does without
+
+    rates: dict[str, list[float]] = {}
+    for problem in problems:
+        rate = pass_at_k(problem.samples, problem.solved, min(k, problem.samples))
+        rates.setdefault(problem.domain, []).append(rate)
+    return {domain: fmean(values) for domain, values in rates.items()}
+
+
+def unanswered_share(problems: Sequence[ProblemScore]) -> float:
+    """Share of responses without an extractable answer: format failures, as opposed to wrong answers."""
+    return sum(problem.unanswered for problem in problems) / sum(problem.samples for problem in problems)

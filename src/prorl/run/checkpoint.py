@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Warned
-from prorl.control.state import RunState, to_json
+from prorl.control.state import RunState
 from prorl.envs import files
 from prorl.envs.files import NoRoomError, StorageError, encode_json, fsync, fsync_tree, sha256
 from prorl.run.journal import EventLog
@@ -225,7 +225,7 @@ class Checkpointer:
             self._require_room()
             write = self._backend.learner.snapshot()
             then = partial(prune, store, rules, best=state.best_step, good=good_step)
-            self._writing = store.write_checkpoint(state.step, to_json(state), write, then=then)
+            self._writing = store.write_checkpoint(state.step, asdict(state), write, then=then)
         self._saved, self._retry = time.monotonic(), None
         return self._writing
 

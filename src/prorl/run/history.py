@@ -394,16 +394,3 @@ def _intervention(event: Intervened) -> str:
     numbers = " (threshold {threshold:g}, {hits:g} of {of_last:g})" if event.numbers else ""
     told = event.reason + numbers.format(**event.numbers)
     return f"{event.detector.upper()} at step {event.from_step or event.step}: {told}; {done}"
-
-
-def lineage_lines(run: RunHistory) -> list[str]:
-    """Where a run's references come from, and what the run itself branched from."""
-    origin = f", a branch of {' of '.join(reversed(run.branches))}" if run.branches else ""
-    lines = [
-        f"{one.name}  born at step {one.step} ({one.reason}) from "
-        f"{f'the policy of step {one.source_step}, parent {one.parent}' if one.parent else 'the base'}, "
-        f"optimizer {one.optimizer}, hash {one.hash[:12]}, {run.condition(one)}"
-        for one in run.references
-    ]
-    told = [*lines[:-1], f"{lines[-1]}, in use"] if lines else [f"no reference was ever held: {NO_PENALTY}"]
-    return [run.name + origin, *run.notes, *told]

@@ -12,8 +12,7 @@ from pyarrow import parquet
 
 from prorl.envs.datasets import prepare as module
 from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
-from prorl.envs.datasets.prepare import describe_needs, require_prepared
-from prorl.envs.datasets.store import DatasetTask, file_of, read_about
+from prorl.envs.datasets.prepare import DatasetTask, describe_needs, file_of, read_about, require_prepared
 from support.data_rows import AMC, DEEPSCALER, ROWS, USABLE, write_jsonl, write_parquet
 
 

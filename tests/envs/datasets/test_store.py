@@ -6,10 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prorl.envs.datasets import store
 from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
-from prorl.envs.datasets.prepare import prepare
-from prorl.envs.datasets.store import DatasetTask
+from prorl.envs.datasets.prepare import DatasetTask, prepare
 from prorl.envs.extract import respond
 from prorl.envs.verifiers.programs import NeedsSandbox
 from support.data_rows import DEEPSCALER, ROWS, USABLE, eurus, write_jsonl
@@ -97,7 +95,7 @@ def prepared(name, rows, folder, **settings):
 
 
 def test_payloads_are_found_in_every_row_group(monkeypatch, tmp_path):
-    monkeypatch.setattr(store, "ROWS_PER_GROUP", 7)
+    monkeypatch.setattr("prorl.envs.datasets.prepare.ROWS_PER_GROUP", 7)
     opened = prepared("deepscaler", DEEPSCALER, tmp_path)
     for problem in problems(opened):
         assert opened.verify(problem, f"\\boxed{{{problem.solution.answer}}}").score == 1

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.envs.families import gym_scorers as scorers
-from prorl.envs.verifiers.numbers import plain_number
 
 
 def entry(answer=None, **metadata):
@@ -101,7 +100,7 @@ def test_words_in_place_are_counted_and_surplus_words_cost(given, score):
 @given(st.integers(-(10**12), 10**12), st.integers(0, 6))
 def test_a_number_is_read_as_it_is_written(digits, places):
     text = f"{digits / 10**places:.{places}f}"
-    assert plain_number(text) == Fraction(text)
+    assert scorers.plain_number(text) == Fraction(text)
 
 
 def test_contradictory_premises_are_known():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import prorl
-from prorl.envs.sandbox.inside import confine, seccomp
+from prorl.envs.sandbox.inside import confine
 
 KILL, ALLOW = 0x80000000, 0x7FFF0000
 EPERM, ENOSYS = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
@@ -72,7 +72,7 @@ def machine(request):
 
 @pytest.fixture
 def judge(machine):
-    program = seccomp.assemble(machine)
+    program = confine.assemble(machine)
     return lambda number, *arguments: verdict(program, number, *arguments, arch=ARCHITECTURES[machine])
 
 
@@ -107,7 +107,7 @@ def test_fcntl_cannot_direct_signals(machine, judge):
 
 
 def test_other_architectures_and_x32_are_killed(machine):
-    program = seccomp.assemble(machine)
+    program = confine.assemble(machine)
     (foreign,) = set(ARCHITECTURES.values()) - {ARCHITECTURES[machine]}
     assert verdict(program, 0, arch=foreign) == KILL
     assert verdict(program, 0, arch=0x40000003) == KILL  # i386
@@ -116,7 +116,7 @@ def test_other_architectures_and_x32_are_killed(machine):
 
 @given(number=st.integers(450, 0x3FFFFFFF), machine=st.sampled_from(sorted(ARCHITECTURES)))
 def test_calls_that_do_not_exist_yet_are_refused(number, machine):
-    assert verdict(seccomp.assemble(machine), number, arch=ARCHITECTURES[machine]) == EPERM
+    assert verdict(confine.assemble(machine), number, arch=ARCHITECTURES[machine]) == EPERM
 
 
 pytestmark = pytest.mark.skipif(confine.landlock_abi() == 0, reason="this kernel has no Landlock")

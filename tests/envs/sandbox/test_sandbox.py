@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from prorl.envs.sandbox.jobs import Job, Limits, Reply
 from prorl.envs.sandbox.link import SandboxError, find_numpy
-from prorl.envs.sandbox.probe import probe
-from prorl.envs.sandbox.sandbox import Policy, Sandbox
+from prorl.envs.sandbox.sandbox import Policy, Sandbox, probe
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

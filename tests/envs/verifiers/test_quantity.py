@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.envs.verifiers.numbers import agree, leading_numeral, read_numeral
+from prorl.envs.verifiers.latex import agree, leading_numeral, read_numeral
 from prorl.envs.verifiers.quantity import quantity_equal, read_quantity, unit_of
 
 UNITS = ["m", "km/h", "N", "kJ/mol", "g/cm^3", "Ω", "µF", "mol/L", "W/(m^2 K)", "eV", "rad/s", "m s^-2"]

@@ -12,7 +12,7 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.lab.evals.evaluation_store import Evaluation, questions, read_evaluation, write_evaluation
 from prorl.lab.evals.problems import ANSWER_CHARS, ProblemResult, Vote, ask_problems
-from prorl.rollout.validation import VerifierError
+from prorl.rollout.pipeline import VerifierError
 from prorl.stopwatch import Stopwatch
 from prorl.types import Sampling
 from support.fake_backend import FakeRenderer

@@ -22,7 +22,7 @@ from prorl.lab.evals.statistics import (
     rates,
     voting,
 )
-from prorl.rollout.validation import domain_rates, unanswered_share
+from prorl.rollout.pipeline import domain_rates, unanswered_share
 from support.evaluations import result, results, voted
 
 KS = (1, 2, 16)

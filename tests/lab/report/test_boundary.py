@@ -10,7 +10,7 @@ import pytest
 
 from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.families.numbers import LinearEquation
-from prorl.lab.evals.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
+from prorl.lab.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.evals.problems import Kept
 from prorl.lab.report.boundary import boundary_sections, measured, trained_levels

@@ -59,6 +59,19 @@ def test_figures_are_drawn_when_they_are_looked_at_and_nothing_is_fetched_or_run
         assert trouble == []
 
 
+def test_the_menu_of_a_figure_saves_it_as_a_picture_with_names_as_text(report):
+    with opened(report) as (tab, _):
+        tab.wait_for_selector("#plot-validation[data-drawn]")
+        tab.hover("#plot-validation")
+        with tab.expect_download() as saved:
+            tab.click("#plot-validation .modebar-btn")
+        assert saved.value.suggested_filename == "validation.svg"
+        picture = saved.value.path().read_text()
+    assert picture.startswith("<svg")
+    assert "&lt;img src=x" in picture or "&#60;img src=x" in picture
+    assert "<img" not in picture
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_in_both_themes(report, scheme):
     with opened(report, viewport={"width": 390, "height": 844}, color_scheme=scheme) as (tab, trouble):

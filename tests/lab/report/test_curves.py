@@ -24,7 +24,6 @@ from prorl.lab.report.curves import (
 )
 from prorl.lab.report.drawing import PALETTE, label
 from prorl.lab.report.page import section_json
-from prorl.lab.report.sections import figures
 from prorl.run.history import read_history
 from support import events
 from support.journals import run_with
@@ -47,7 +46,7 @@ def validated(folder: Path, *scores):
 
 
 def drawn(runs):
-    return {figure.key: figure for figure in figures(curve_sections(runs))}
+    return {figure.key: figure for section in curve_sections(runs) for figure in section.figures}
 
 
 def test_every_number_that_the_method_speaks_of_has_a_curve(tmp_path):
@@ -74,7 +73,7 @@ def test_one_run_is_a_calm_line_over_a_raw_one_and_ends_at_its_last_step(tmp_pat
 
 
 def test_no_series_has_more_points_than_a_screen(tmp_path):
-    for figure in figures(curve_sections([run(tmp_path / "long", steps=4000)])):
+    for figure in drawn([run(tmp_path / "long", steps=4000)]).values():
         for trace in figure.data:
             assert len(trace["x"]) == len(trace["y"]) <= curves.POINTS
 
@@ -150,7 +149,7 @@ def test_hostile_names_are_text_in_figures(tmp_path):
         events.stepped(1, rollout_stats=rollout_stats),
         events.evaluated(1, 0.5, domains={HOSTILE: 1.0}),
     ]
-    found = figures(curve_sections([read_history(run_with(tmp_path / "x", happened))]))
+    found = drawn([read_history(run_with(tmp_path / "x", happened))]).values()
     assert not any("<" in trace["name"] for figure in found for trace in figure.data)
 
 

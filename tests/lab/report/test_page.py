@@ -2,26 +2,19 @@
 
 import json
 import re
-import struct
-import sys
 
 import pytest
 
 from prorl.lab.evals.statistics import curve
-from prorl.lab.report.drawing import GREY, RAMP, curve_traces, drawn, label, panels
+from prorl.lab.report.drawing import GREY, RAMP, curve_traces, drawn, panels
 from prorl.lab.report.page import (
-    SCALE,
-    WIDTH,
-    ReportError,
     Section,
     asset,
-    export_figures,
     page,
     section_json,
     to_script_json,
 )
 from prorl.lab.tables import Figure, Table
-from support.browser import needs_chromium
 from support.evaluations import evaluation, results
 
 HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror=alert(1)>&amp;\u2028 \ud800"
@@ -84,47 +77,6 @@ def test_a_section_as_data_is_all_of_it():
     assert "<td>&lt;b&gt;</td>" in shown
     assert section_json(SECTION).keys() == {"key", "title", "html", "figures"}
     assert section_json(SECTION)["figures"][0].keys() == {"key", "title", "data", "layout", "note"}
-
-
-# -- pictures
-
-FIGURE = Figure(
-    key="curve",
-    title="A curve",
-    data=({"type": "scatter", "x": [1, 2, 3], "y": [1.0, float("nan"), 2.0], "name": label("<img src=x>")},),
-    layout={"height": 320, "showlegend": True},
-)
-
-
-@needs_chromium
-@pytest.mark.parametrize("format", ["png", "svg"])
-def test_a_picture_has_the_figures_own_height_and_names_as_text(tmp_path, format):
-    (path,) = export_figures([FIGURE], tmp_path / "new", format)
-    assert path.name == f"curve.{format}"
-    if format == "png":
-        content = path.read_bytes()
-        assert content.startswith(b"\x89PNG")
-        assert struct.unpack(">II", content[16:24]) == (SCALE * WIDTH, SCALE * 320)
-    else:
-        content = path.read_text()
-        assert content.startswith("<svg")
-        assert f'width="{WIDTH}" height="320"' in content
-        assert "&#60;img src=x&#62;" in content
-        assert "<img" not in content
-
-
-def test_without_a_browser_it_says_what_to_install(tmp_path, monkeypatch):
-    pytest.importorskip("playwright")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
-    with pytest.raises(ReportError, match="playwright install chromium"):
-        export_figures([FIGURE], tmp_path)
-
-
-def test_without_playwright_it_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
-    with pytest.raises(ReportError, match=r"pip install 'prorl\[figures\]'"):
-        export_figures([FIGURE], tmp_path)
 
 
 # -- models and panels

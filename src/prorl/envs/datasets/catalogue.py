@@ -93,6 +93,7 @@ class Source:
 _FILE = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
 
 VERSION: int = _FILE["version"]
+KINDS: Mapping[Kind, Mapping[str, Any]] = _FILE["kinds"]
 
 
 def _source(name: str, facts: Mapping[str, Any]) -> Source:
@@ -122,7 +123,8 @@ def resolve(request: SourceRequest) -> Source:
         raise DataError(f"no data set {name!r}; {hint} for one of your own say {where}.kind and .path")
     if request.path is None:
         raise DataError(f"{where}: a data set of your own needs a file: say {where}.path=FILE")
-    return _source(name, {"use": "train", "licence": "your own", **_FILE["kinds"][request.kind]})
+    facts = {fact: KINDS[request.kind][fact] for fact in ("domain", "layout")}
+    return _source(name, {"use": "train", "licence": "your own", **facts})
 
 
 def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:

@@ -24,9 +24,8 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from decimal import Context, localcontext
-from math import gcd
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -43,9 +42,9 @@ DEFAULTS = 0  # the level of the library's default configuration
 MIN_PARTIAL, MAX_PARTIAL = 0.1, 0.9  # the library's sums of partial credit can round to more than 1
 MAX_UNUSABLE = 1000  # items in a row
 
-_LEVELS = tomllib.loads(Path(__file__).with_name("gym_levels.toml").read_text(encoding="utf-8"))
-_NEW = "puzzle24", "modulo_grid", "game_of_life_halting", "acre", "boxnet", "survo", "kakurasu", "coin_flip"
-HELD_OUT_9 = tuple(PREFIX + name for name in (*_NEW, "path_star"))
+_FILE = tomllib.loads(Path(__file__).with_name("gym.toml").read_text(encoding="utf-8"))
+_FUNCTIONS = ("scorer", "solution", "usable", "repair", "steps")  # of a row
+HELD_OUT_9 = tuple(PREFIX + name for name in _FILE["held_out"])
 """The tasks that are only measured: the library had not them yet when ProRL trained on the other 96."""
 
 
@@ -53,13 +52,12 @@ def _answer(entry: Entry) -> str | None:
     return None if entry["answer"] is None else str(entry["answer"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A dataset of the library, and how its answers are judged."""
+    """A dataset of the library, and how its answers are judged: a table of `gym.toml`."""
 
     name: str
     scorer: Scorer | None = None  # None: the library's own
-    _: KW_ONLY
     domain: str = "logic"
     fields: str = ""  # metadata that the scorer reads, separated by spaces
     partial: bool = False  # whether a score below 1 means partly right
@@ -71,11 +69,7 @@ class Row:
     item_bits: int = 63  # item numbers that the dataset can take
     careless: bool = False  # whether drawing an item has effects outside the dataset
     steps: Callable[[Entry], str] = lambda entry: ""  # the working at levels from 1
-
-    @property
-    def levels(self) -> Mapping[int, Mapping[str, Any]]:
-        """The configurations besides level 0, by level."""
-        return {int(level): config for level, config in _LEVELS.get(self.name, {}).items()}
+    levels: Mapping[int, Mapping[str, Any]]  # the library's options at each level but 0
 
     @property
     def has_trained_levels(self) -> bool:
@@ -186,135 +180,18 @@ def _isolated(seed: int) -> Iterator[None]:
         numpy.random.set_state(states[1])
 
 
-_DIGITS = "[0-9]{1,99}"  # the scorer divides integers, which a float must hold
-_CLOCK = rf"{_DIGITS}:[0-9]{{2}}(?::[0-9]{{2}}(?:\.{_DIGITS})?)?"
-_DURATION = rf"{_DIGITS}(?: days?)?|(?:{_DIGITS} days?, ?)?{_CLOCK}"
-_TURNS = r"(?:[LRDUBF]w?'?(?:\s+|$)){1,300}"
-_REDUCED = ("simplified_numerator", "simplified_denominator")
-_INTEGRAL = "integrand variable"
-_SWAP, _LOCK = (
-    "board pieces start_turn solution is_possible",
-    "buttons initial_state initial_value target_value",
-)
+def _row(name: str, facts: Mapping[str, Any]) -> Row:
+    """A row of the file, in which functions stand by their names in `gym_datasets` and `gym_scorers`."""
+    code = vars(datasets) | vars(scorers)
+    called = {key: code[facts[key]] for key in _FUNCTIONS if key in facts}
+    levels = {int(level): config for level, config in facts.get("levels", {}).items()}
+    return Row(name=name, **{**facts, **called, "levels": levels})
 
-_WITH_LEVELS = (
-    Row("chain_sum", domain="math", steps=datasets.running_totals),
-    Row("decimal_chain_sum", domain="math", steps=datasets.running_totals),
-    Row("products", domain="math"),
-    Row("lcm", domain="math", steps=datasets.common_divisor),
-    Row(
-        "fraction_simplification",
-        domain="math",
-        fields="numerator denominator simplified_numerator simplified_denominator",
-        form=r"\D*\d+\D+\d+\D*",  # the scorer reads the first fraction anywhere: a list of candidates is wrong
-        usable=lambda entry: gcd(*map(entry["metadata"].get, _REDUCED)) == 1,  # not so after ten bad draws
-    ),
-    Row("base_conversion", domain="code"),
-    Row(
-        "spell_backward", domain="code", partial=True, steps=lambda entry: " ".join(entry["metadata"]["word"])
-    ),
-    Row("number_filtering", domain="code"),
-    # the scorer reads the first duration and no further
-    Row("time_intervals", domain="stem", fields="task_type", form=_DURATION),
-    Row("calendar_arithmetic", domain="stem", fields="task"),
-    Row("simple_geometry", domain="stem"),
-    Row(
-        "number_sequence",
-        # three in ten have run into a fixed point, mostly 0, where repeating the last term is right
-        usable=lambda entry: entry["metadata"]["sequence"][-1] != entry["metadata"]["sequence"][-2],
-        repair=datasets.stop_large_sequences,
-    ),
-    Row("family_relationships"),
-    Row("knights_knaves"),
-)
 
-# datasets of which nothing need be said but how their answers are scored
-_PLAIN: Mapping[Scorer, str] = {
-    scorers.lines: """ab arc_1d arc_agi binary_matrix caesar_cipher futoshiki manipulate_matrix mini_sudoku
-        modulo_grid path_star rearc rotate_matrix spiral_matrix string_insertion string_splitting
-        string_synthesis sudoku""",
-    scorers.folded: """color_cube_rotation course_schedule figlet_font game_of_life_halting mahjong_puzzle
-        needle_haystack syllogism tsumego zebra_puzzles""",
-    scorers.compact: "dice word_sequence_reversal",
-    scorers.same_json: "game_of_life",
-    scorers.number: """aiw basic_arithmetic binary_alternation circuit_logic count_bits count_primes gcd
-        largest_island leg_counting letter_counting maze rectangle_count rotten_oranges self_reference
-        simple_equations""",
-    scorers.to_the_last_place: "advanced_geometry",
-    scorers.hexadecimal: "bitwise_arithmetic",
-    scorers.probability: "coin_flip",
-    scorers.within(1e-2): "number_format",
-    scorers.number_list: "number_sorting",
-    scorers.roots: "polynomial_equations",
-    scorers.within(5e-3, relative=True): "power_function",
-    scorers.factors: "prime_factorization",
+_PLAIN = {name: {"scorer": by} for by, names in _FILE["scored_by"].items() for name in names.split()}
+_ROWS = [_row(name, facts) for name, facts in {**_FILE["tasks"], **_PLAIN}.items()]
+ROWS = {
+    PREFIX + row.name: row
+    for row in sorted(_ROWS, key=lambda row: "" if row.has_trained_levels else row.name)
 }
-_SPECIAL = (
-    Row("acre", scorers.folded, repair=datasets.draw_blickets, size=10),
-    Row("bf", scorers.lines, careless=True),
-    Row("boxnet", scorers.box_net, fields="initial_state", partial=True, solution=scorers.box_net_plan),
-    Row(
-        "codeio",
-        scorers.same_json,
-        # the library gives two empty objects where the program failed
-        usable=lambda entry: entry["metadata"]["input_data"] and entry["metadata"]["output_data"] != {},
-        repair=datasets.keep_pure_programs,
-        careless=True,
-    ),
-    Row("complex_arithmetic", scorers.complex_number, fields="result"),
-    Row("countdown", scorers.countdown, fields="numbers target"),
-    Row("cryptarithm", fields="words_letters result_letters allow_leading_zero"),
-    Row("decimal_arithmetic", scorers.within(1e-6), careless=True),
-    Row("emoji_mystery", partial=True),
-    Row("graph_color", fields="puzzle", solution=datasets.colouring),
-    Row("group_anagrams", fields="solution"),
-    Row("gsm_symbolic", scorers.number, repair=datasets.draw_templates, size=10_000),
-    Row("intermediate_integration", scorers.antiderivative, fields=_INTEGRAL, solution=datasets.squared_sine),
-    Row("isomorphic_strings", scorers.folded, repair=datasets.sort_letters),
-    Row("jugs", fields="puzzle"),
-    Row("kakurasu", fields="row_sums col_sums n_rows n_cols", form=r"[01\s]+"),
-    Row("knight_swap", fields=_SWAP, partial=True, repair=datasets.order_knights),
-    Row("letter_jumble", scorers.words, partial=True),
-    Row("list_functions", scorers.compact, repair=datasets.draw_templates, size=10_000, careless=True),
-    Row("n_queens", scorers.listed, fields="valid_answers"),
-    Row("palindrome_generation", fields="letters"),
-    Row("palindrome_partitioning", fields="solution"),
-    Row("polynomial_multiplication", scorers.polynomial, repair=datasets.sort_monomials),
-    Row("pool_matrix", scorers.matrix, item_bits=31, careless=True),
-    Row(
-        "propositional_logic",
-        scorers.conclusion,
-        fields="premises variables",
-        solution=lambda entry: str(entry["metadata"]["example_answer"]),
-        usable=scorers.models,
-    ),
-    Row("puzzle24", scorers.countdown, fields="numbers"),
-    Row("quantum_lock", fields=_LOCK, partial=True, form=r"[ABC→>,\s-]+"),
-    Row("ransom_note", scorers.folded, repair=datasets.sort_letters),
-    Row(
-        "rubiks_cube",
-        fields="cube_size scramble_moves",
-        form=_TURNS,
-        solution=lambda entry: str(entry["metadata"]["example_correct_answer"]),
-    ),
-    Row("rush_hour", scorers.rush_hour, fields="board_config", solution=lambda entry: None),
-    Row("sentence_reordering", scorers.words, partial=True),
-    Row("shortest_path", fields="matrix", partial=True),
-    Row("simple_integration", scorers.antiderivative, fields=_INTEGRAL),
-    Row("sokoban", fields="gamestr", form=r"[LRUD]{1,1000}"),
-    Row(
-        "string_manipulation",
-        scorers.lines,
-        # in a third of the library's items no rule applies, and repeating the question is right
-        usable=lambda entry: entry["answer"] != entry["metadata"]["string"],
-    ),
-    Row("survo", scorers.survo, fields="puzzle candidate_numbers"),
-    Row("tower_of_hanoi", fields="num_disks num_pegs start_peg target_peg solution_length", partial=True),
-    Row("word_ladder", fields="start_word end_word", repair=datasets.sort_neighbours, size=1),
-    Row("word_sorting", scorers.words, partial=True),
-)
-
-
-_UNLEVELLED = (*_SPECIAL, *(Row(name, by) for by, names in _PLAIN.items() for name in names.split()))
-ROWS = {PREFIX + row.name: row for row in (*_WITH_LEVELS, *sorted(_UNLEVELLED, key=lambda row: row.name))}
 """Every task of the library by its name here."""

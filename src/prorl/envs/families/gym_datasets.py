@@ -178,6 +178,30 @@ def stop_large_sequences(dataset: Any) -> None:
     rule.apply = stopping
 
 
+# entries that are used
+
+
+def is_reduced(entry: Entry) -> bool:
+    """Whether a fraction is simplified as far as it goes, which it is not after ten bad draws."""
+    metadata = entry["metadata"]
+    return gcd(metadata["simplified_numerator"], metadata["simplified_denominator"]) == 1
+
+
+def goes_on(entry: Entry) -> bool:
+    """Not for the three number sequences in ten in a fixed point, mostly 0: repeating the last term is right."""
+    return bool(entry["metadata"]["sequence"][-1] != entry["metadata"]["sequence"][-2])
+
+
+def has_output(entry: Entry) -> bool:
+    """Whether a program of codeio ran: the library gives two empty objects where it failed."""
+    return bool(entry["metadata"]["input_data"] and entry["metadata"]["output_data"] != {})
+
+
+def is_changed(entry: Entry) -> bool:
+    """Not for the third of string manipulations in which no rule applies: repeating the question is right."""
+    return bool(entry["answer"] != entry["metadata"]["string"])
+
+
 # workings
 
 
@@ -195,7 +219,22 @@ def common_divisor(entry: Entry) -> str:
     return f"gcd {divisor} {left // divisor}*{right}"
 
 
+def spelled(entry: Entry) -> str:
+    """The letters of the word."""
+    return " ".join(entry["metadata"]["word"])
+
+
 # solutions that are not the entry's `answer`
+
+
+def unknown(entry: Entry) -> None:
+    """Where the library has no solution."""
+
+
+def example(entry: Entry) -> str:
+    """The example that stands beside the question."""
+    metadata = entry["metadata"]
+    return str(metadata.get("example_answer", metadata.get("example_correct_answer")))
 
 
 def colouring(entry: Entry) -> str:

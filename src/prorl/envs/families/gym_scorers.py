@@ -15,7 +15,6 @@ from itertools import chain, product, repeat
 from typing import Any
 
 from prorl.envs.verifiers.expressions import coefficients, is_antiderivative, reaches, truth
-from prorl.envs.verifiers.numbers import MAX_PLAIN_CHARS, plain_number
 
 Entry = Mapping[str, Any]
 World = Mapping[str, bool]
@@ -24,6 +23,7 @@ Scorer = Callable[[Entry, str], float]
 
 SIDE = 6  # of a rush hour board
 MAX_MOVES, MAX_STEPS = 500, 100  # of cars, of boxes
+MAX_NUMBER_CHARS = 60
 
 
 def same(read: Callable[[str], Any]) -> Scorer:
@@ -100,12 +100,25 @@ def _same(gold: Any, given: Any) -> bool:
 
 # Numbers: read by one strict grammar, compared exactly or within a stated tolerance
 
+_NUMBER = re.compile(r"[+-]?(?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
 _UNSIGNED = r"[0-9]+(?:\.[0-9]+)?"
 _COMPLEX = (
     re.compile(rf"(?P<real>[+-]?{_UNSIGNED})"),
     re.compile(rf"(?P<imag>[+-]?(?:{_UNSIGNED})?)[ij]"),
     re.compile(rf"(?P<real>[+-]?{_UNSIGNED})(?P<imag>[+-](?:{_UNSIGNED})?)[ij]"),
 )
+
+
+def plain_number(text: str) -> Fraction | None:
+    """A decimal number with an optional exponent and commas between digits; None for anything else.
+
+    >>> plain_number("-1,000.50"), plain_number("nan") is None
+    (Fraction(-2001, 2), True)
+    """
+    text = text.strip()
+    if len(text) > MAX_NUMBER_CHARS or not _NUMBER.fullmatch(text):
+        return None
+    return Fraction(text.replace(",", "").removesuffix("."))
 
 
 def _listed(text: str) -> list[str]:
@@ -121,12 +134,13 @@ def _numbers(text: str) -> list[Fraction] | None:
 def _whole(text: str) -> int | None:
     """A whole number with a base prefix or in base ten."""
     try:
-        return int(text, 0) if len(text) <= MAX_PLAIN_CHARS else None
+        return int(text, 0) if len(text) <= MAX_NUMBER_CHARS else None
     except ValueError:
         return None
 
 
 number = same(plain_number)  # exactly, however it is written
+to_a_hundredth, to_a_millionth, to_half_a_percent = within(1e-2), within(1e-6), within(5e-3, relative=True)
 number_list = same(lambda text: _numbers(re.sub(r"[\[\]'\"]", "", text)))  # decorated by brackets, quotes
 factors = same(lambda text: sorted(item.strip() for item in re.split(r"[×*x]", text)))  # in any order
 hexadecimal = same(_whole)
@@ -170,7 +184,7 @@ def complex_number(entry: Entry, answer: str) -> float:
     """`metadata.result`, a pair (real, imaginary), written like `3 - 2i`; parts of value 0 may be left out."""
     text = "".join(answer.lower().split()).removeprefix("(").removesuffix(")")
     match = next(filter(None, (form.fullmatch(text) for form in _COMPLEX)), None)
-    if match is None or len(text) > MAX_PLAIN_CHARS:
+    if match is None or len(text) > MAX_NUMBER_CHARS:
         return 0.0
     parts = {"real": "0", "imag": "0"} | match.groupdict()
     if parts["imag"] in ("", "+", "-"):

@@ -7,13 +7,16 @@ a kill from outside, is repeated once; only then its result has the status "sand
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from prorl.envs.sandbox import jobs
+from prorl.envs.sandbox import jobs, link
+from prorl.envs.sandbox.inside import confine
 from prorl.envs.sandbox.inside.protocol import NotPlain, require_plain
 from prorl.envs.sandbox.jobs import LINE_EXTRA, CaseResult, Job, Limits, Reply
 from prorl.envs.sandbox.link import Link, SandboxError, ServerLost, Tier, command, find_numpy
@@ -170,3 +173,75 @@ class Sandbox:
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"
         return CaseResult(status="sandbox_error", note=reason)
+
+
+# What this machine offers a sandbox: asked for piece by piece, then proved by running a program at each tier.
+
+_NEW_USER_NAMESPACE = "import ctypes; raise SystemExit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
+_COSTS = {  # of a piece that does not work
+    "architecture": "system calls cannot be filtered on this architecture, so programs can only run with "
+    "sandbox.unsafe=true",
+    "seccomp": "without it a program can start processes and use the network, so neither tier A nor B works",
+    "Landlock": "tier B is impossible, and tier A keeps programs from files by bubblewrap alone; a kernel from 5.13 "
+    "has it",
+    "bubblewrap": "tier A is impossible; apt-get install bubblewrap",
+    "user namespaces": "tier A is impossible for a normal user",  # root can make the other namespaces by itself
+    "user": "no tier works; run as a normal user",
+    "tier A": "programs run at tier B: the kernel keeps them from files and network, but they share its namespaces",
+    "tier B": "where tier A fails too, programs can only run with sandbox.unsafe=true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One piece: whether it works, what was seen, and what its lack costs, in one sentence each."""
+
+    name: str
+    works: bool
+    detail: str
+    cost: str = ""  # empty where it works
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All pieces, and the tier that `Policy(tier="auto")` reaches; None where it would refuse."""
+
+    findings: tuple[Finding, ...]
+    tier: Tier | None
+
+
+def probe() -> Report:
+    """Look at this machine; takes about a second, changes nothing."""
+    machine, user = os.uname().machine, os.geteuid()
+    landlock, bubblewrap = confine.landlock_abi(), link.find_bubblewrap()
+    try:
+        filters = confine.prctl(confine.GET_SECCOMP, 0) >= 0
+    except OSError:
+        filters = False
+    apart = [str(link.interpreter()), "-I", "-S", "-c", _NEW_USER_NAMESPACE]
+    spaces = subprocess.run(apart, check=False).returncode == 0
+    pieces = (
+        ("architecture", machine in confine.AUDIT_ARCH, machine),
+        ("seccomp", filters, "filters supported" if filters else "the kernel has none"),
+        ("Landlock", landlock > 0, f"ABI {landlock}" if landlock else "missing or switched off"),
+        ("bubblewrap", bubblewrap is not None, bubblewrap or "bwrap is not installed"),
+        ("user namespaces", spaces, "can be made" if spaces else "refused by kernel, container or AppArmor"),
+        ("user", *((True, f"not root (uid {user})") if user else _trial(Policy(tier="C", unsafe=True)))),
+        ("tier A", *_trial(Policy(tier="A"))),
+        ("tier B", *_trial(Policy(tier="B"))),
+    )
+    findings = tuple(
+        Finding(name=name, works=works, detail=detail, cost="" if works else _COSTS[name])
+        for name, works, detail in pieces
+    )
+    tier_a, tier_b = findings[-2:]
+    return Report(findings=findings, tier="A" if tier_a.works else "B" if tier_b.works else None)
+
+
+def _trial(policy: Policy) -> tuple[bool, str]:
+    try:
+        with Sandbox.open(policy) as sandbox:
+            (result,) = sandbox.run(Job(source="import os; print(os.getuid())", inputs=("",)))
+    except SandboxError as error:
+        return False, str(error)
+    return True, f"a trial program ran as uid {str(result.value).strip()}"

@@ -21,16 +21,18 @@ from math import prod
 from prorl.envs.extract import last_box
 from prorl.envs.verifiers.formula import constant, ratio, same_formula
 from prorl.envs.verifiers.latex import (
+    Numeral,
     Parts,
+    agree,
     compact,
     is_interval,
     normalised,
     parts_of,
+    read_numeral,
     relation_of,
     row_of,
     split_top,
 )
-from prorl.envs.verifiers.numbers import Numeral, agree, read_numeral
 from prorl.envs.verifiers.quantity import read_amount, same_amount
 
 MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer would be another answer

@@ -23,8 +23,7 @@ from typing import ClassVar
 
 from prorl.envs.verifiers.expressions import Reader, UnreadableError
 from prorl.envs.verifiers.formula import constant
-from prorl.envs.verifiers.latex import normalised
-from prorl.envs.verifiers.numbers import Numeral, agree, leading_numeral
+from prorl.envs.verifiers.latex import Numeral, agree, leading_numeral, normalised
 
 REL_TOL = 0.01
 MAX_CHARS, MAX_UNIT_CHARS = 200, 60

@@ -75,13 +75,8 @@ class Move:
 class Boundary:
     """How many problems of a set are solved by which model, the sure ones among them, and what chance would give."""
 
-    problems: int
-    both: int
-    new: int
-    lost: int
-    neither: int
-    sure_new: int
-    sure_lost: int
+    fates: Counter[Fate]
+    sure: Counter[Fate]
     chance_new: float
     chance_lost: float
 
@@ -146,17 +141,10 @@ def sides(moves: Iterable[Move]) -> tuple[list[ProblemResult], list[ProblemResul
 
 def boundary(moves: Sequence[Move]) -> Boundary:
     """Count the problems of a set."""
-    fates = Counter(move.fate for move in moves)
-    sure = Counter(move.fate for move in moves if move.sure)
     chances = [move.chance for move in moves]
     return Boundary(
-        problems=len(moves),
-        both=fates["both"],
-        new=fates["new"],
-        lost=fates["lost"],
-        neither=fates["neither"],
-        sure_new=sure["new"],
-        sure_lost=sure["lost"],
+        fates=Counter(move.fate for move in moves),
+        sure=Counter(move.fate for move in moves if move.sure),
         chance_new=sum(new for new, _ in chances),
         chance_lost=sum(lost for _, lost in chances),
     )

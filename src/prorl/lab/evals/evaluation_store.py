@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from prorl.config.recipe import differences
 from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
 from prorl.envs.mixture import Mixture
 from prorl.envs.types import Problem
@@ -138,31 +138,22 @@ def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
 def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
     """Begin or continue the evaluation in a folder, which no other process may do meanwhile.
 
-    A failure before anything was measured removes the folders made here. What a kill left before that binds nobody.
+    What was begun there and has no results yet binds nobody.
 
     Raises:
         StorageError: another process does, or other rules were asked there; the message says which.
     """
-    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with hold_lock(folder / LOCK, used="measured"):
-            tidy(folder)
-            differences = differing(folder, rules)
-            if differences and any(folder.rglob("*.parquet")):
-                raise StorageError(
-                    f"the evaluation {folder} was asked otherwise ({'; '.join(differences)}): "
-                    "ask the same again, or give this one another name with --name"
-                )
-            write_atomic(folder / RULES, encode_json(rules, indent=1))
-            yield
-    except BaseException:
-        if made and not any(folder.rglob("*.parquet")):
-            shutil.rmtree(folder, ignore_errors=True)
-            for place in made[1:]:
-                with suppress(OSError):  # another process put something there meanwhile
-                    place.rmdir()
-        raise
+    with hold_lock(folder / LOCK, used="measured"):
+        tidy(folder)
+        changes = differing(folder, rules)
+        if changes and any(folder.rglob("*.parquet")):
+            raise StorageError(
+                f"the evaluation {folder} was asked otherwise ({'; '.join(changes)}): "
+                "ask the same again, or give this one another name with --name"
+            )
+        write_atomic(folder / RULES, encode_json(rules, indent=1))
+        yield
 
 
 def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
@@ -171,7 +162,7 @@ def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
     if not path.exists():
         return []
     try:
-        return list(_differences(json.loads(path.read_bytes()), json.loads(encode_json(rules))))
+        return differences(json.loads(encode_json(rules)), json.loads(path.read_bytes()))
     except ValueError as error:
         raise StorageError(
             f"{path} is not JSON ({error}); restore it, or delete the evaluation and measure again"
@@ -227,12 +218,3 @@ def outsider(name: str) -> str:
     ('org/model', 'model ./base')
     """
     return f"model {name}" if slug(name) == BASE or _STEP.fullmatch(slug(name)) else name
-
-
-def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys((*there, *asked)):
-        old, new = there.get(key), asked.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new)
-        elif old != new:
-            yield f"{key} was {old}, not {new}"

@@ -10,8 +10,7 @@ from typing import Literal
 
 from prorl.envs.extract import extract_answer
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import Worker
-from prorl.rollout.validation import ProblemScore, sample_problems, score
+from prorl.rollout.pipeline import ProblemScore, Worker, sample_problems, score
 from prorl.stopwatch import Stopwatch
 from prorl.types import Group, Rollout, Sampling
 

@@ -13,8 +13,8 @@ from typing import Any
 from prorl.envs.files import StorageError, decode_json
 from prorl.envs.registry import TASKS, make_task
 from prorl.lab import results
+from prorl.lab.creativity import INDEX, creativity_tables, read_creativity
 from prorl.lab.evals.comparison import differences
-from prorl.lab.evals.creativity import read_creativity
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import Curve, curve, grouped, majority_rates, powers_up_to, voting
@@ -24,14 +24,13 @@ from prorl.lab.report.page import Section, bullets, paragraph, preformatted
 from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
-from prorl.rollout.validation import unanswered_share
+from prorl.rollout.pipeline import unanswered_share
 from prorl.run.layout import CONFIG, EVALS
 
-CREATIVITY = "creativity.json"  # beside the models of an evaluation
 HOW_TO_READ = (
     "The share of problems solved by at least one of k responses; bands are 95 % intervals over problems."
 )
-INDEX = (
+ABOUT_INDEX = (
     "The index sums, over lengths of {shortest} to {longest} words, the share of words that lie in no sequence of "
     "that length of the corpus: 0 where all of it is in the corpus. A gain whose interval includes 0 may be chance."
 )
@@ -155,7 +154,7 @@ def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) 
     return [
         *([_pass_section(asked), *_compared(asked), _answer_section(asked)] if asked.models else []),
         *_level_section(shown, trained_levels(run)),
-        *_creativity_section(shown, run / EVALS / name / CREATIVITY),
+        *_creativity_section(shown, run / EVALS / name / INDEX),
     ]
 
 
@@ -382,5 +381,5 @@ def _creativity_section(shown: Shown, path: Path) -> list[Section]:
     except StorageError as error:
         return [shown.section("creativity", "Creativity", paragraph(str(error), tone="bad"))]
     lengths = found.lengths
-    html = paragraph(INDEX.format(shortest=lengths.shortest, longest=lengths.longest))
-    return [shown.section("creativity", "Creativity", html, tables=tuple(results.creativity_tables(found)))]
+    html = paragraph(ABOUT_INDEX.format(shortest=lengths.shortest, longest=lengths.longest))
+    return [shown.section("creativity", "Creativity", html, tables=tuple(creativity_tables(found)))]

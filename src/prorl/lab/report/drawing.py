@@ -36,25 +36,24 @@ PANEL_PIXELS, FRAME_PIXELS = 215, 95
 Trace = dict[str, Any]
 
 
-def template(theme: str = "light", *, size: int = 12, font: str = FONT) -> dict[str, Any]:
-    """The plotly template of a theme, `light` or `dark`; the background is the paper's, so pictures can use it."""
+def template(theme: str) -> dict[str, Any]:
+    """The plotly template of a theme, `light` or `dark`."""
     axis = {
         "gridcolor": GRID[theme],
         "linecolor": GRID[theme],
-        "showline": size > 12,
         "zeroline": False,
         "ticks": "",
         "automargin": True,
         "exponentformat": "power",
         "minexponent": 5,
         "separatethousands": True,
-        "title": {"font": {"size": size}, "standoff": 6},
-        "tickfont": {"size": size - 1},
+        "title": {"font": {"size": 12}, "standoff": 6},
+        "tickfont": {"size": 11},
     }
     hover = {"bgcolor": PAPER[theme], "bordercolor": GRID[theme], "font": {"size": 12}, "align": "left"}
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
     layout = {
-        "font": {"family": font, "size": size, "color": INK[theme]},
+        "font": {"family": FONT, "size": 12, "color": INK[theme]},
         "paper_bgcolor": PAPER[theme],
         "plot_bgcolor": PAPER[theme],
         "colorway": list(PALETTE),
@@ -62,7 +61,7 @@ def template(theme: str = "light", *, size: int = 12, font: str = FONT) -> dict[
         "height": HEIGHT,
         "hovermode": "x unified",
         "hoverlabel": hover,
-        "legend": {**legend, "font": {"size": size - 1}, "bgcolor": "rgba(0,0,0,0)"},
+        "legend": {**legend, "font": {"size": 11}, "bgcolor": "rgba(0,0,0,0)"},
         "xaxis": axis,
         "yaxis": axis,
     }

@@ -1,4 +1,4 @@
-"""Sections as one HTML page, and their figures as pictures.
+"""Sections as one HTML page.
 
 A report is a file that fetches nothing; a live page has no inline script or style. Everything on a page travels as
 JSON in which `<`, `>` and `&` are escaped, and `assets/page.js` builds the page from it. What is not finite becomes
@@ -11,37 +11,25 @@ from __future__ import annotations
 import base64
 import json
 import math
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote_to_bytes
+from typing import Any
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.files import write_atomic
 from prorl.lab.report.drawing import template
 from prorl.lab.tables import Figure, Table, escape, to_html
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 ASSETS = Path(__file__).parent / "assets"
 PLOTLY = "plotly.js"
 LONGEST = 4_000  # characters of a text that a page shows; of a longer one the middle is left out
 
-WIDTH, HEIGHT = 900, 500  # of a picture; a layout's own height is kept
-SCALE = 2  # pixels of a PNG per unit
-PICTURE_FONT = "Helvetica, Arial, sans-serif"  # the same on every machine that opens an SVG
-DRAW = "(asked) => { const { figure, options } = JSON.parse(asked); return Plotly.toImage(figure, options); }"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-
 
 class ReportError(ProrlError):
-    """A page or its pictures cannot be made."""
+    """A page cannot be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,61 +167,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
-
-
-# -- pictures
-
-
-def export_figures(
-    figures: Iterable[Figure], folder: Path, format: Literal["png", "svg"] = "svg"
-) -> list[Path]:
-    """Draw each figure to `folder/<key>.<format>` with plotly.js in a headless Chromium; returns the files.
-
-    They are 900 units wide on white. Nothing is fetched.
-
-    Raises:
-        ReportError: Playwright or a Chromium is missing, or the browser fails.
-        StorageError: there is no room.
-    """
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError as error:
-        missing = "drawing pictures needs Playwright: install it with `pip install 'prorl[figures]'`"
-        raise ReportError(missing) from error
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=browser_path())
-        except Error as error:
-            raise ReportError(
-                "drawing pictures needs Chromium or Chrome: install it with `playwright install chromium` or from "
-                f"the system's packages ({str(error).splitlines()[0]})"
-            ) from error
-        try:
-            tab = browser.new_page()
-            tab.add_script_tag(content=asset(PLOTLY))
-            for figure in figures:
-                paths.append(folder / f"{figure.key}.{format}")
-                write_atomic(paths[-1], _draw(tab, figure, format))
-        except Error as error:
-            raise ReportError(f"the browser could not draw: {str(error).splitlines()[0]}") from error
-        finally:
-            browser.close()
-    return paths
-
-
-def _draw(tab: Page, figure: Figure, format: str) -> bytes:
-    look = template("light", size=15, font=PICTURE_FONT)
-    layout = {"height": HEIGHT, **figure.layout, "width": WIDTH, "template": look}
-    options = {"format": format, "width": WIDTH, "height": layout["height"]}
-    options |= {"scale": SCALE} if format == "png" else {}
-    asked = to_script_json({"figure": {"data": figure.data, "layout": layout}, "options": options})
-    url: str = tab.evaluate(DRAW, asked)
-    kind, _, content = url.partition(",")
-    return base64.b64decode(content) if kind.endswith("base64") else unquote_to_bytes(content)
-
-
-def browser_path() -> str | None:
-    """The system's Chromium or Chrome; None where Playwright's own has to do."""
-    return next(filter(None, map(shutil.which, BROWSERS)), None)

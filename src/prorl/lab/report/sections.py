@@ -13,7 +13,7 @@ from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.page import Section, page
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
-from prorl.lab.tables import Figure, Table
+from prorl.lab.tables import Table
 from prorl.run.history import RunHistory, read_history
 
 REPORT = "report.html"
@@ -48,11 +48,6 @@ def _of_each(runs: Sequence[RunHistory], tell: Callable[[RunHistory], list[Secti
     ]
 
 
-def figures(parts: Sequence[Section]) -> list[Figure]:
-    """All figures of a page, in its order."""
-    return [figure for part in parts for figure in part.figures]
-
-
 def tables(parts: Sequence[Section]) -> list[Table]:
     """All tables of a page, titled by their sections."""
     return [
@@ -62,8 +57,8 @@ def tables(parts: Sequence[Section]) -> list[Table]:
     ]
 
 
-def write_report(folders: Sequence[Path], out: Path | None = None) -> tuple[Path, list[Section]]:
-    """Write the page about these runs, which may be training meanwhile; returns its path and what it says.
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page about these runs, which may be training meanwhile; returns its path.
 
     It lies in the run's own directory, or for several runs in the working directory, unless `out` says otherwise.
 
@@ -73,7 +68,6 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> tuple[Path
     """
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     runs = [read_history(folder) for folder in folders]
-    parts = sections(runs)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, page(", ".join(run.name for run in runs), parts))
-    return path, parts
+    write_atomic(path, page(", ".join(run.name for run in runs), sections(runs)))
+    return path

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from prorl.envs.sandbox.inside import confine, program, protocol, seccomp
+from prorl.envs.sandbox.inside import confine, program, protocol
 from prorl.envs.sandbox.inside.protocol import END, HEADER, HELLO, OUTPUT, READY, RESULT
 
 PARENT = 0  # descriptor of jobs: hung up when the parent has ended
@@ -44,7 +44,7 @@ def main(settings: dict[str, Any]) -> None:
     sys.path.remove(settings["source"])
     sys.stdin = sys.stdout = None
     version = confine.landlock_abi() if settings["filtered"] else 0
-    if settings["filtered"] and (machine := os.uname().machine) not in seccomp.AUDIT_ARCH:
+    if settings["filtered"] and (machine := os.uname().machine) not in confine.AUDIT_ARCH:
         raise SystemExit(f"there is no system-call table for {machine}")
     if settings["needs_landlock"] and not version:
         raise SystemExit("this kernel has no Landlock")

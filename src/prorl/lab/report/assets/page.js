@@ -23,7 +23,8 @@
     if (!figure || !element) return;
     const template = templates[dark.matches ? "dark" : "light"];
     const layout = { ...figure.layout, template, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
-    const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset+autosize" };
+    const menu = { modeBarButtons: [["toImage"]], toImageButtonOptions: { format: "svg", filename: key } };
+    const options = { responsive: true, displaylogo: false, doubleClick: "reset+autosize", ...menu };
     Plotly.react(element, figure.data, { uirevision: key, ...layout, autosize: true }, options).then(() => {
       element.dataset.drawn = "true";
     });

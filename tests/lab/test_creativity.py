@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
-from prorl.lab.evals import creativity
-from prorl.lab.evals.creativity import (
+from prorl.lab import creativity
+from prorl.lab.creativity import (
     DEPTH,
     Corpus,
     Estimate,
@@ -42,15 +42,15 @@ FEW = Lengths(shortest=2, longest=4)
 
 
 def corpus_of(documents) -> Corpus:
-    return Corpus(name="letters", documents=lambda: documents)
+    return Corpus(name="letters", documents=documents)
 
 
 def matches(documents: list[str], texts: list[str]) -> list[list[int]]:
-    return [found.tolist() for found in longest_matches(texts, corpus_of(documents)).lengths]
+    return [found.tolist() for found in longest_matches(texts, documents)[0]]
 
 
 def matches_of(documents: list[str], text: str):
-    (found,) = longest_matches([text], corpus_of(documents)).lengths
+    (found,), *_ = longest_matches([text], documents)
     return found
 
 
@@ -103,7 +103,7 @@ def write(folder):
 def test_a_folder_gives_the_documents_of_all_its_files(tmp_path):
     write(tmp_path)
     documents = ["first line\nsecond line", "one", "two\nthree", "uno", "due"]
-    assert list(corpus_of_files([tmp_path]).documents()) == documents
+    assert list(corpus_of_files([tmp_path]).documents) == documents
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_used_is_said_in_a_sentence(tmp_path, name, conten
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ProrlError, match=sentence):
-        list(corpus_of_files([tmp_path / name]).documents())
+        list(corpus_of_files([tmp_path / name]).documents)
 
 
 @pytest.mark.parametrize("name", [".", "missing.txt", "a.doc"])
@@ -177,8 +177,8 @@ def test_a_match_stays_within_a_document_a_text_and_known_words(documents, texts
 
 
 def test_documents_and_words_are_counted_and_there_must_be_some():
-    found = longest_matches(["one"], corpus_of(["one two, three", "", "one"]))
-    assert (found.documents, found.words) == (3, 5)
+    _, *counted = longest_matches(["one"], ["one two, three", "", "one"])
+    assert counted == [3, 5]
     for documents in ([], [""], [" ", "\n"]):
         with pytest.raises(ProrlError, match="no words"):
             matches(documents, ["one"])
