@@ -27,6 +27,7 @@ from prorl.envs.types import Split, Task
 from prorl.envs.verifiers.programs import NeedsSandbox
 from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
 from prorl.run.layout import TOKENIZER
+from prorl.run.process import machine_memory
 from prorl.run.resume import PROBLEMS, hash_files
 from prorl.types import Backend, Renderer
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 FEW_PROBLEMS = 100  # in the fingerprint of a run's tasks, at every start
 MANY_PROBLEMS = 500  # in that of a base's
 FEW_PROCESSES = 32  # that any machine runs
+WORKER_BYTES = 1 << 29  # of a worker, whatever the model
 MOST_WORKERS = 16  # that a recipe gets without asking for more
 PER_PROCESSOR = 8  # that wait for each processor of a larger one
 PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
@@ -399,6 +401,9 @@ def _local_backend(
     alone = LocalEngine(model, eos_ids=ends, pad_id=pad, max_rows=config.engine.max_rows)
     engine: LocalEngine | WorkersEngine = alone
     count = worker_count(config) if model.device.type == "cpu" else 1
+    if not config.workers:  # as many as there is memory for: two gradients, the decoder's copy, activations
+        weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        count = max(1, min(count, machine_memory()[1] // (2 * (3 * weights + WORKER_BYTES))))
     workers, note = None, ""
     if count > 1 and not alone.is_steady():
         note = (

@@ -55,7 +55,7 @@ def points() -> dict[str, tuple[Any, str, int]]:
         "old checkpoint half deleted": (checkpoint.shutil, "rmtree", 3),
         "reset": (TorchLearner, "reset_reference", 2),
         "reference being stored": (RunStore, "write_reference", 2),
-        "validation": (loop, "ask_problems", 2),
+        "validation": (loop, "sample_problems", 2),
         "judging": (LocalJudge, "poll", 12),
         "update": (TorchLearner, "update", 4),
         "journal": (Journal, "append", 8),
@@ -229,11 +229,13 @@ class Family:
         """Processes that are now what they are asked for."""
         everybody = family(self.shell)
         supervisors = [pid for pid in everybody if parent(pid) == self.shell]
-        workers = [pid for pid in everybody if "spawn_main" in command(pid)]
+        forked = [pid for pid in everybody if "multiprocessing.forkserver" in command(pid)]
         return {
             "supervisor": supervisors,
             "trainer": [pid for pid in everybody if parent(pid) in supervisors],
-            "judge worker": workers,
+            "judge worker": [pid for pid in everybody if "spawn_main" in command(pid)],
+            "worker": [pid for pid in forked if parent(pid) in forked],
+            "fork server": [pid for pid in forked if parent(pid) not in forked],
             # A program that it runs has been forked, so it looks like its server.
             "sandbox server": [
                 pid
@@ -280,10 +282,13 @@ FAULTS: Mapping[str, Callable[[Family], bool]] = {
     "kill trainer": lambda family: family.kill("trainer"),
     "kill supervisor": lambda family: family.kill("supervisor"),
     "kill judge worker": lambda family: family.kill("judge worker"),
+    "kill worker": lambda family: family.kill("worker"),
+    "kill fork server": lambda family: family.kill("fork server"),
     "kill sandbox server": lambda family: family.kill("sandbox server"),
     "stop supervisor": lambda family: family.stop("supervisor"),
     "stop trainer": lambda family: family.stop("trainer"),
     "stop judge worker": lambda family: family.stop("judge worker"),
+    "stop worker": lambda family: family.stop("worker"),
     "stop sandbox server": lambda family: family.stop("sandbox server"),
     "stop everybody": lambda family: family.stop("everybody"),
     "Ctrl-Z and fg": Family.press_ctrl_z,
@@ -355,9 +360,10 @@ def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
     runs = 0
     while not enough():
         run, status = folder / f"run_{runs}", -1
+        computing = config.model_copy(update={"workers": 1 + runs % 2})  # in two processes: a slower start
         runs += 1
         while status != 0:
-            supervisor = Forking(run, config, dice.randrange(1 << 32), log, lambda: not enough())
+            supervisor = Forking(run, computing, dice.randrange(1 << 32), log, lambda: not enough())
             shell, keyboard = terminal(supervisor.run, folder / f"{run.name}.log")
             family_ = Family(run, shell, keyboard, dice)
             try:

@@ -140,6 +140,32 @@ def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_t
             list(held.run(hangs, [1]))
 
 
+def counts(held, item):
+    """The size of what was sent."""
+    yield len(item)
+
+
+def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
+    monkeypatch.setattr(workers_module, "SEND_SECONDS", 1)
+    with closing(Workers([qwen2()], count=1)) as held:
+        assert list(held.run(counts, [b""])) == [0]
+        os.kill(held._workers[0].process.pid, signal.SIGSTOP)
+        assert list(held.run(counts, [bytes(1 << 24)])) == [1 << 24]
+        assert "worker processes replaced: 1 × exit code -9" in held.incidents()[0]
+
+
+def test_large_items_do_not_wait_for_a_worker_that_talks():
+    """Neither side may wait for the other to read: items and answers are far larger than a socket's buffer."""
+    with closing(Workers([qwen2()], count=1)) as held:
+        items = [bytes([index]) * (1 << 21) for index in range(4)]
+        assert list(held.run(echoes, items)) == items
+
+
+def echoes(held, item):
+    """What was sent."""
+    yield item
+
+
 def fails(held, item):
     """Raises."""
     raise KeyError(f"no {item}")

@@ -13,6 +13,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
+import struct
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,13 +38,13 @@ ALIGNMENT = 64  # bytes
 SLOTS = 2  # gradients of a worker that wait to be added, the one under way among them
 STARTUP_SECONDS = 300.0  # imports, on a busy machine
 FIRST_SILENCE = 3600.0  # seconds that an item may take before any item was answered
-LEAST_SILENCE, FACTOR = (
-    60.0,
-    20.0,
-)  # afterwards so many seconds at least, and times the longest silence so far
+LEAST_SILENCE = 60.0  # seconds, afterwards
+FACTOR = 20.0  # times the longest silence so far, if that is more
 MOST_DEATHS = 3  # in a row, of one item or at the start
 LOOK = 0.5  # seconds between two looks at the clocks of silent workers
 CLOSE_SECONDS = 1.0
+QUEUED_BYTES = 64_000  # that fit a socket's buffer: a message to a worker that is busy must not wait for it
+SEND_SECONDS = 60  # in which a worker that is idle must take a message
 
 
 class WorkersError(ProrlError):
@@ -129,6 +131,8 @@ class _Worker:
         )
         self.process.start()
         theirs.close()
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         self.index = index
         self.ready = False
         self.given: deque[tuple[_Item, int]] = deque()  # with the slot of its gradient
@@ -192,9 +196,9 @@ class Workers:
         values: list[tuple[int, Any]] = []
         while not values and (self._waiting or any(worker.given for worker in self._workers)):
             self._deal()
-            readable = wait_for([worker.connection for worker in self._workers], LOOK)
+            speaking = wait_for([worker.connection for worker in self._workers], LOOK)
             for worker in tuple(self._workers):
-                reason = self._read(worker, values) if worker.connection in readable else None
+                reason = self._read(worker, values) if worker.connection in speaking else None
                 if reason is None and self._silent(worker):
                     reason = "silent for too long"
                 if reason is not None:
@@ -251,15 +255,21 @@ class Workers:
                 continue
             if item.gradient and not self._free[worker.index]:
                 return
-            slot = self._free[worker.index].pop() if item.gradient else -1
+            slot = self._free[worker.index][-1] if item.gradient else -1
             message = pickle.dumps((item.function, item.item, slot))
+            if worker.given and len(message) > QUEUED_BYTES:
+                return
             if not worker.given:
                 worker.since = time.monotonic()
+            if item.gradient:
+                self._free[worker.index].pop()
             worker.given.append((item, slot))
             del self._waiting[index]
-            with suppress(OSError):  # the next reading finds the worker dead
-                worker.connection.send_bytes(message)
             self.sent += len(message)
+            try:
+                worker.connection.send_bytes(message)
+            except OSError:  # it is dead, or takes nothing; the next reading finds it dead
+                worker.process.kill()
             return
 
     def _read(self, worker: _Worker, values: list[tuple[int, Any]]) -> str | None:
