@@ -55,7 +55,7 @@ def points() -> dict[str, tuple[Any, str, int]]:
         "old checkpoint half deleted": (checkpoint.shutil, "rmtree", 3),
         "reset": (TorchLearner, "reset_reference", 2),
         "reference being stored": (RunStore, "write_reference", 2),
-        "validation": (loop, "ask_problems", 2),
+        "validation": (loop, "sample_problems", 2),
         "judging": (LocalJudge, "poll", 12),
         "update": (TorchLearner, "update", 4),
         "journal": (Journal, "append", 8),

@@ -202,7 +202,9 @@ def test_status_of_nothing(workplace):
 def test_the_report_shows_references_and_parents(run):
     done("train", "--branch", "tiny@2", "--run", "runs/twig")
     assert "a branch of tiny@2" in Path("runs/twig/report.html").read_text()
-    tables = {table["title"]: table["rows"] for table in json.loads(done("report", "twig", "--json"))["tables"]}
+    tables = {
+        table["title"]: table["rows"] for table in json.loads(done("report", "twig", "--json"))["tables"]
+    }
     first, last = (list(row.values()) for row in tables["Reference lineage"])
     assert first[:4] == ["ref_000", "start", "the base", "new"]
     assert last[:4] == ["ref_001", "schedule", "ref_000", "keep"]
