@@ -213,7 +213,7 @@ def moved_table(pair: Pair) -> Table:
         by_task = grouped(moves, lambda move: move.base.task)
         for task, members in [*by_task.items(), ("all", moves)] if moves else []:
             found = boundary(members)
-            of, sure = found.fates, found.sure
+            of, sure = found.outcomes, found.sure
             new, lost = (Number(chance, ".1f") for chance in (found.chance_new, found.chance_lost))
             counts = (of["new"], sure["new"], new, of["lost"], sure["lost"], lost, of["neither"])
             rows.append((task, NAMES[part], len(members), of["both"], *counts))
@@ -255,7 +255,7 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     rows: list[tuple[Cell, ...]] = []
     by_level = grouped(pair.moves("levels"), lambda move: (move.base.task, move.base.level))
     for (task, level), moves in by_level.items():
-        found = boundary(moves).fates
+        found = boundary(moves).outcomes
         old, new = (mean_rates(side, ks) for side in sides(moves))
         rates = (Number(b, ".0%", base=a) for a, b in zip(old, new, strict=True))
         rows.append((task, level, *rates, found["new"], found["lost"]))
@@ -282,7 +282,7 @@ def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
 def problems_moved(moves: Sequence[Move], k: int) -> str:
     """How many problems became solvable and how many were lost, beside what chance alone would give."""
     found = boundary(moves)
-    of, sure = found.fates, found.sure
+    of, sure = found.outcomes, found.sure
     return (
         f"Never solved by the base in {k} tries and solved now: {of['new']} of {count(len(moves), 'problem')} "
         f"({sure['new']} surely); lost: {of['lost']} ({sure['lost']} surely). Were both models equally good at each "

@@ -14,11 +14,11 @@ N = 256
 
 def test_planted_new_and_lost_problems_are_found():
     moves = paired(results([0, 90, 200, 0, 0], N), results([120, 0, 210, 0, 1], N))
-    assert [move.fate for move in moves] == ["new", "lost", "both", "neither", "new"]
+    assert [move.outcome for move in moves] == ["new", "lost", "both", "neither", "new"]
     assert [move.sure for move in moves] == [True, True, False, False, False], "one response may be luck"
     assert moves[-1].chance == (0.5, 0.5)
     found = boundary(moves)
-    assert found.fates == {"both": 1, "new": 2, "lost": 1, "neither": 1}
+    assert found.outcomes == {"both": 1, "new": 2, "lost": 1, "neither": 1}
     assert found.sure == {"new": 1, "lost": 1}
 
 
@@ -35,10 +35,10 @@ def test_what_chance_would_give_is_what_two_measurements_of_one_model_give():
     skill = rng.beta(0.1, 4, size=3000)
     first, second = (results(map(int, rng.binomial(N, skill)), N) for _ in range(2))
     found = boundary(paired(first, second))
-    assert found.fates["new"] > 100
-    assert found.chance_new == pytest.approx(found.fates["new"], rel=0.15)
-    assert found.chance_lost == pytest.approx(found.fates["lost"], rel=0.15)
-    assert found.sure.total() <= SURE * found.fates.total()
+    assert found.outcomes["new"] > 100
+    assert found.chance_new == pytest.approx(found.outcomes["new"], rel=0.15)
+    assert found.chance_lost == pytest.approx(found.outcomes["lost"], rel=0.15)
+    assert found.sure.total() <= SURE * found.outcomes.total()
 
 
 def test_only_problems_that_both_were_judged_on_are_paired_and_a_level_is_another_problem():

@@ -14,6 +14,7 @@ from prorl.lab.evals.evaluation_store import (
     evaluations,
     held,
     model_file,
+    models,
     outsider,
     questions,
     read_evaluation,
@@ -123,6 +124,19 @@ def test_one_evaluation_is_measured_by_one_process_at_a_time_and_goes_on_with_th
         pass
     with held(tmp_path, RULES):
         pass
+
+
+def test_a_failure_before_anything_was_measured_leaves_nothing_behind(tmp_path):
+    with pytest.raises(KeyboardInterrupt), held(tmp_path / "evals" / "model" / "evaluation", RULES):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "evals" / "evaluation"
+    with held(folder, RULES):
+        write_evaluation(folder / "base.parquet", evaluation("base", [result(1)]))
+    with pytest.raises(KeyboardInterrupt), held(folder, RULES):
+        raise KeyboardInterrupt
+    assert [path.name for path in models(folder)] == ["base.parquet"]
+    assert (folder / "rules.json").exists()
 
 
 def test_damaged_rules_are_said(tmp_path):

@@ -36,7 +36,7 @@ LESS = 0.5  # a second half that gains less than this share of what the first ha
 FLIPS = 2_000
 ROUNDING = 1e-12
 
-Fate = Literal["both", "new", "lost", "neither"]
+Outcome = Literal["both", "new", "lost", "neither"]
 Pattern = Literal["diminish", "plateau", "sustained", "gain", "unclear"]
 Results = Mapping[tuple[str, str, int, int], ProblemResult]  # by key
 
@@ -49,7 +49,7 @@ class Move:
     trained: ProblemResult
 
     @property
-    def fate(self) -> Fate:
+    def outcome(self) -> Outcome:
         """Which models solved it at least once."""
         if self.base.solved:
             return "both" if self.trained.solved else "lost"
@@ -68,15 +68,15 @@ class Move:
     def sure(self) -> bool:
         """Whether it is new or lost beyond chance."""
         new, lost = self.chance
-        return (self.fate == "new" and new < SURE) or (self.fate == "lost" and lost < SURE)
+        return (self.outcome == "new" and new < SURE) or (self.outcome == "lost" and lost < SURE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
     """How many problems of a set are solved by which model, the sure ones among them, and what chance would give."""
 
-    fates: Counter[Fate]
-    sure: Counter[Fate]
+    outcomes: Counter[Outcome]
+    sure: Counter[Outcome]
     chance_new: float
     chance_lost: float
 
@@ -143,8 +143,8 @@ def boundary(moves: Sequence[Move]) -> Boundary:
     """Count the problems of a set."""
     chances = [move.chance for move in moves]
     return Boundary(
-        fates=Counter(move.fate for move in moves),
-        sure=Counter(move.fate for move in moves if move.sure),
+        outcomes=Counter(move.outcome for move in moves),
+        sure=Counter(move.outcome for move in moves if move.sure),
         chance_new=sum(new for new, _ in chances),
         chance_lost=sum(lost for _, lost in chances),
     )

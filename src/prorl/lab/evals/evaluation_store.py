@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -138,22 +139,31 @@ def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
 def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
     """Begin or continue the evaluation in a folder, which no other process may do meanwhile.
 
-    What was begun there and has no results yet binds nobody.
+    A failure before anything was measured removes the folders made here. What a kill left before that binds nobody.
 
     Raises:
         StorageError: another process does, or other rules were asked there; the message says which.
     """
+    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    with hold_lock(folder / LOCK, used="measured"):
-        tidy(folder)
-        changes = differing(folder, rules)
-        if changes and any(folder.rglob("*.parquet")):
-            raise StorageError(
-                f"the evaluation {folder} was asked otherwise ({'; '.join(changes)}): "
-                "ask the same again, or give this one another name with --name"
-            )
-        write_atomic(folder / RULES, encode_json(rules, indent=1))
-        yield
+    try:
+        with hold_lock(folder / LOCK, used="measured"):
+            tidy(folder)
+            changes = differing(folder, rules)
+            if changes and any(folder.rglob("*.parquet")):
+                raise StorageError(
+                    f"the evaluation {folder} was asked otherwise ({'; '.join(changes)}): "
+                    "ask the same again, or give this one another name with --name"
+                )
+            write_atomic(folder / RULES, encode_json(rules, indent=1))
+            yield
+    except BaseException:
+        if made and not any(folder.rglob("*.parquet")):
+            shutil.rmtree(folder, ignore_errors=True)
+            for place in made[1:]:
+                with suppress(OSError):  # another process put something there meanwhile
+                    place.rmdir()
+        raise
 
 
 def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:

@@ -119,7 +119,7 @@ def _response(text: str, status: str, facts: Iterable[object]) -> str:
 
 def solvable_html(moves: Sequence[Move]) -> str:
     """Problems that the base never solved and the trained model did: a response of each side by side."""
-    found = [move for move in moves if move.fate == "new" and move.trained.kept]
+    found = [move for move in moves if move.outcome == "new" and move.trained.kept]
     if not found:
         return paragraph("No problem that the base never solved is solved now.")
     found.sort(key=lambda move: (not move.sure, -move.trained.solved))
