@@ -39,6 +39,7 @@ bench: export GOMP_SPINCOUNT = 1000
 bench: .venv/bench  ## ratios to other software and to itself; quiet machine, some ten minutes
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/cores.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/operations.py --threads 1

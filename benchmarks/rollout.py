@@ -1,7 +1,8 @@
-"""Rollout speed of `LocalEngine` against transformers `generate`: same model, same prompts, sampling at T = 1.
+"""Rollout speed of the local engine against transformers `generate`: same model, same prompts, sampling at T = 1.
 
-Both decode in turn inside one process, several times; the verdict is the median of the per-pair ratios of
-generated tokens per second, which a machine that is busy now and then hardly moves. Two variants:
+Each uses all cores, the engine by worker processes, `generate` by threads. Both decode in turn, several times; the
+verdict is the median of the per-pair ratios of generated tokens per second, which a machine that is busy now and then
+hardly moves. Two variants:
 `limit` (no end-of-sequence token: every response runs to the limit) and `eos` (several tokens end a response,
 so lengths are near geometric).
 
@@ -19,12 +20,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from prorl.local.engine import LocalEngine
+from prorl.learn.parallel import Scorer
+from prorl.local.engine import LocalEngine, WorkersEngine
+from prorl.local.workers import Workers
 from prorl.types import Request, Sampling
 
 PAD_ID = 0
@@ -69,8 +73,11 @@ def build_work(arguments: argparse.Namespace, variant: str) -> Work:
     return Work(prompts=prompts, samples=arguments.samples, limit=arguments.limit, eos_ids=eos_ids)
 
 
-def engine_tokens(model: PreTrainedModel, work: Work, seed: int, max_rows: int) -> int:
-    engine = LocalEngine(model, eos_ids=work.eos_ids, pad_id=PAD_ID, max_rows=max_rows)
+def engine_tokens(
+    model: PreTrainedModel, work: Work, seed: int, max_rows: int, workers: Workers | None = None
+) -> int:
+    alone = LocalEngine(model, eos_ids=work.eos_ids, pad_id=PAD_ID, max_rows=max_rows)
+    engine = WorkersEngine(alone, workers) if workers else alone
     sampling = Sampling(temperature=1.0, top_p=1.0, limit=work.limit)
     for draw, prompt in enumerate(work.prompts):
         request_seed = seed * len(work.prompts) + draw
@@ -115,12 +122,15 @@ def tokens_per_second(run: Callable[[], int], device: str) -> float:
     return tokens / (time.perf_counter() - start)
 
 
-def compare(arguments: argparse.Namespace, model: PreTrainedModel, variant: str) -> list[float]:
+def compare(
+    arguments: argparse.Namespace, model: PreTrainedModel, variant: str, workers: Workers | None
+) -> list[float]:
     work = build_work(arguments, variant)
     ratios = []
     for repeat in range(-1, arguments.repeats):  # the first pair warms up and is not counted
         ours = tokens_per_second(
-            lambda seed=repeat: engine_tokens(model, work, seed, arguments.max_rows), arguments.device
+            lambda seed=repeat: engine_tokens(model, work, seed, arguments.max_rows, workers),
+            arguments.device,
         )
         theirs = tokens_per_second(lambda seed=repeat: generate_tokens(model, work, seed), arguments.device)
         name = "warm-up" if repeat < 0 else f"pair {repeat + 1}/{arguments.repeats}"
@@ -139,7 +149,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--variant", choices=("limit", "eos", "both"), default="both")
     parser.add_argument("--repeats", type=int, default=5, help="counted pairs per variant (default 5)")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of `generate` (default 2)")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes of the engine, of one thread (default 2)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--samples", type=int, default=8, help="responses per prompt (default 8)")
@@ -162,7 +175,14 @@ def main(argv: Sequence[str]) -> None:
     millions = sum(weight.numel() for weight in model.parameters()) / 1e6
     print(f"{millions:.1f}M parameters, {arguments.prompts} prompts × {arguments.samples}")
     variants = ("limit", "eos") if arguments.variant == "both" else (arguments.variant,)
-    medians = {variant: statistics.median(compare(arguments, model, variant)) for variant in variants}
+    with ExitStack() as stack:
+        workers = None
+        if arguments.workers > 1:
+            workers = Workers([Scorer(model, model.device)], count=arguments.workers)
+            stack.callback(workers.close)
+        medians = {
+            variant: statistics.median(compare(arguments, model, variant, workers)) for variant in variants
+        }
     for variant, ratio in medians.items():
         print(f"{variant}: median of {arguments.repeats} pairs {ratio:.2f}× generate")
 

@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
+import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -248,6 +249,7 @@ def compare(config: RunConfig, tasks: Mixture, base: str, burst: int, pairs: int
     draws = (pairs + 1) * burst * hparams.prompts_per_step
     problems = [tasks.problem(draw, "train") for draw in range(draws)]
     parts = build.build_session(config, base, with_reference=plan.needs_reference)
+    torch.set_num_threads(build.cores())  # TRL's: prorl computes in workers of one thread each
     with closing(parts.backend), tempfile.TemporaryDirectory() as folder:
         stepper = Stepper(parts, tasks, config.seed)
         rewards = Rewards(problems, parts.renderer, hparams.min_spread)
