@@ -233,20 +233,28 @@ def train(
         model.parameters(), lr=warmup.lr, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
     )
     losses = []
+    parts = _parts(examples, warmup.batch_size)
     for step in range(warmup.steps):
         for group in optimizer.param_groups:
             group["lr"] = warmup.lr * rate_factor(step, warmup.steps)
-        batch = sorted(islice(examples, warmup.batch_size), key=lambda e: len(e.prompt) + len(e.response))
-        tokens = sum(len(example.response) for example in batch)
         optimizer.zero_grad()
-        parts = [(batch[start : start + MICRO_BATCH], tokens) for start in range(0, len(batch), MICRO_BATCH)]
-        loss = sum(runner.run(gradient, parts, gradients=True), 0.0)
+        computing = runner.run(gradient, parts, gradients=True)
+        if step + 1 < warmup.steps:  # while workers compute
+            parts = _parts(examples, warmup.batch_size)
+        loss = sum(computing, 0.0)
         clip_grad_norm_(model.parameters(), GRAD_CLIP)
         optimizer.step()
         losses.append(loss)
         if progress is not None:
             progress(step + 1, warmup.steps, loss)
     return losses
+
+
+def _parts(examples: Iterator[Example], count: int) -> list[tuple[list[Example], int]]:
+    """The next so many examples, those of similar length together, each part with the response tokens of all."""
+    batch = sorted(islice(examples, count), key=lambda e: len(e.prompt) + len(e.response))
+    tokens = sum(len(example.response) for example in batch)
+    return [(batch[start : start + MICRO_BATCH], tokens) for start in range(0, len(batch), MICRO_BATCH)]
 
 
 def gradient(held: Held, given: tuple[list[Example], int]) -> Iterator[float]:

@@ -206,8 +206,12 @@ class Workers:
         return values
 
     def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
-        """The one value that `function` yields for each item, in order; gradients are added up in order too."""
+        """As `Runner.run`; workers begin at once, values and gradients are taken as they are asked for."""
         tickets = [self.submit(function, item, gradient=gradients) for item in items]
+        self._deal()
+        return self._collect(tickets, gradients)
+
+    def _collect(self, tickets: Sequence[int], gradients: bool) -> Iterator[Any]:
         found: dict[int, Any] = {}
         for ticket in tickets:
             while ticket not in (self._slots if gradients else found):
