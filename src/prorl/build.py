@@ -60,6 +60,7 @@ class Session:
     renderer: Renderer
     tokenizer: PreTrainedTokenizerBase
     context: int  # of the model, tokens
+    note: str = ""  # what a run is to be told about how it is computed
 
     def worker(self, wait: Wait) -> Worker:
         """Renders, samples and judges; `wait` is called while verifiers are out."""
@@ -94,7 +95,7 @@ def build_session(
     build = _ray_backend if config.backend == "ray" else _local_backend
     held = plan.needs_reference if with_reference is None else with_reference
     try:
-        backend, context = build(config, source, tokens, held)
+        backend, context, note = build(config, source, tokens, held)
     except ValueError as error:  # an architecture that learner or engine cannot compute
         raise ModelError(f"{source} cannot be trained: {error}") from None
     return Session(
@@ -105,6 +106,7 @@ def build_session(
         tokenizer=tokens,
         renderer=renderer,
         context=context,
+        note=note,
     )
 
 
@@ -384,7 +386,7 @@ def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path) -> ChatRender
 
 def _local_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
-) -> tuple[Backend, int]:
+) -> tuple[Backend, int, str]:
     import torch
 
     from prorl.learn.learner import TorchLearner
@@ -414,18 +416,18 @@ def _local_backend(
         workers = learner.runner = Workers(learner.modules, count=count, threads=config.threads)
         engine = WorkersEngine(alone, workers)
     judge, probe = _judge_maker(config)(), _probe(tokens, "float32")
-    return LocalBackend(engine, judge, learner, probe=probe, workers=workers, note=note), context
+    return LocalBackend(engine, judge, learner, probe=probe, workers=workers), context, note
 
 
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
-) -> tuple[Backend, int]:
+) -> tuple[Backend, int, str]:
     from prorl.cluster.settings import require_packages
 
     require_packages()
     from prorl.cluster.backend import start_backend
 
-    return start_backend(
+    backend, context = start_backend(
         settled(config),
         learner_settings(config),
         model=_everywhere(source),
@@ -435,6 +437,7 @@ def _ray_backend(
         check_sandbox=partial(check_sandbox, config),
         probe=_probe(tokens, config.learner.dtype),
     )
+    return backend, context, ""
 
 
 def _judge_maker(config: RunConfig) -> Callable[[], LocalJudge]:

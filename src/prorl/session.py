@@ -24,6 +24,7 @@ from prorl.config.recipe import (
     to_json,
 )
 from prorl.config.schema import RunConfig
+from prorl.control.events import Warned
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState
 from prorl.envs.files import encode_json, explain_no_room, write_atomic
@@ -150,6 +151,8 @@ def _run(
                 environment=build.environment(config, session.tasks, tokenizer),
                 watchers=[partial(heart.follow, plan), live, scalars],
             )
+            if session.note:
+                event_log.record(Warned(step=event_log.state.step, text=session.note))
             store.interrupt, interrupt.heartbeat = interrupt, heart
             checkpointer = Checkpointer(store, session.backend, event_log, config.save, config.guards, heart)
             run = Run(

@@ -23,6 +23,7 @@ from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
 from prorl.lab.watch.console import Console
+from prorl.local.engine import LocalEngine
 from prorl.run.layout import JOURNAL
 from prorl.session import branch_run, resume_run, start_run
 from support.commands import refused
@@ -78,6 +79,17 @@ def test_the_number_of_workers_may_change_and_changes_no_bit(config, uninterrupt
     assert resume_run(run, quiet(), overrides=[f"workers={then}"]).stopped == "done"
     assert_same(run, uninterrupted)
     assert not of_kind(run, Warned)
+
+
+def test_where_text_would_depend_on_the_workers_one_process_computes(
+    config, uninterrupted, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(LocalEngine, "is_steady", lambda self: False)
+    run = tmp_path / "run"
+    start_run(config.model_copy(update={"workers": 2}), run, quiet())
+    assert contents(run) == contents(uninterrupted)
+    (warned,) = of_kind(run, Warned)
+    assert "one process computes instead of 2" in warned.text
 
 
 def test_a_second_ctrl_c_stops_at_once_and_loses_only_what_was_not_saved(config, uninterrupted, tmp_path):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from prorl.local import decoder
 from prorl.local.engine import LocalEngine, RequestError, absorb, row_keys, token_logps, uniform
 from prorl.local.engine import draw as draw_tokens
 from prorl.types import Request, Sampling
@@ -269,3 +270,42 @@ def test_temperature_zero_takes_the_most_probable_token():
 def test_an_impossible_token_is_never_drawn():
     logits = torch.tensor([-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf])
     assert set(sample(logits).tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "depth"),
+    [(4, 2, 8), (4, 4, 16), (8, 1, 8)],
+    ids=["groups", "no groups", "one key head"],
+)
+def test_no_bit_depends_on_what_is_decoded_beside_a_response(heads, key_heads, depth):
+    torch.manual_seed(0)
+    sizes = SIZES | {
+        "hidden_size": heads * depth,
+        "num_attention_heads": heads,
+        "max_position_embeddings": 512,
+    }
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=key_heads))
+    lengths = (3, 31, 32, 33, 64, 90, 127, 128, 130, 200, 270)
+    asked = [
+        replace(
+            request(draw, samples=samples), prompt=tuple(token % 37 for token in range(draw, draw + length))
+        )
+        for draw, (length, samples) in enumerate(zip(lengths, (1, 2, 3, 8, 1, 3, 2, 1, 5, 1, 2), strict=True))
+    ]
+
+    def bits(*requests, **rows):
+        return {(one.draw, one.sample): one.logps.tobytes() for one in run(model, *requests, **rows)}
+
+    together = bits(*asked)
+    assert bits(*reversed(asked)) == together
+    assert bits(*asked, max_rows=8) == together
+    for one in asked:
+        assert bits(one).items() <= together.items()
+    assert engine(model).is_steady()
+
+
+def test_an_engine_whose_bits_depend_on_the_company_is_told_apart(monkeypatch):
+    fewest = decoder.best_width
+    monkeypatch.setattr(decoder, "best_width", lambda prompts, cost, *, least: fewest(prompts, cost))
+    monkeypatch.setattr(decoder, "FEWEST_ROWS", 1)
+    assert not engine(qwen2()).is_steady()

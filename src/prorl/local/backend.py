@@ -67,18 +67,16 @@ class LocalBackend:
         *,
         probe: tuple[int, ...],
         workers: Workers | None = None,
-        note: str = "",
     ) -> None:
         """`probe` is a short token sequence whose log-probs both sides must agree on after every sync.
 
-        `workers` compute for engine and learner; `note` is an incident of their start, to be journalled.
+        `workers` compute for engine and learner.
         """
         self.engine = engine
         self.judge = judge
         self.learner = learner
         self._probe = probe
         self._workers = workers
-        self._notes = [note] if note else []
 
     def sync(self, version: int) -> None:
         """Let the engine serve the learner's weights as `version`; SyncError where the probe shows others."""
@@ -89,8 +87,7 @@ class LocalBackend:
 
     def incidents(self) -> list[str]:
         """Which workers were replaced; anything else that fails in this process ends it."""
-        notes, self._notes = self._notes, []
-        return notes + self.judge.incidents() + (self._workers.incidents() if self._workers else [])
+        return self.judge.incidents() + (self._workers.incidents() if self._workers else [])
 
     def close(self) -> None:
         """Stop all processes."""
