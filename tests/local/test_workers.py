@@ -14,6 +14,7 @@ from prorl.local import workers as workers_module
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
+from support.items import counts, dies_once, echoes, fails, hangs
 from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
 
 UPDATES = replace(HPARAMS, updates_per_step=2, learning_rate=1e-3)
@@ -76,17 +77,6 @@ def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
     assert probe == pytest.approx(one.score((1, 2, 3), (4, 5, 6, 7)), abs=1e-5)
 
 
-def dies_once(held, given):
-    """As `gradient`; whoever gets there first dies in the middle of it."""
-    path, item = given
-    for value in gradient(held, item):
-        with path.open("a") as file:
-            file.write(".")
-        if path.stat().st_size == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield value
-
-
 class DyingRunner:
     def __init__(self, held, path):
         self._held, self._path = held, path
@@ -123,13 +113,6 @@ def test_workers_killed_while_they_sample_change_no_text(alone):
     assert found == {key: tokens for key, (tokens, _, _) in alone[0][0].items()}
 
 
-def hangs(held, item):
-    """Stops itself, as a process that never answers."""
-    if item and "hung" not in os.environ:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    yield item
-
-
 def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_them_all(monkeypatch):
     monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
     monkeypatch.setattr(workers_module, "FACTOR", 1.0)
@@ -138,11 +121,6 @@ def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_t
         assert list(held.run(hangs, [0, 0])) == [0, 0]
         with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
             list(held.run(hangs, [1]))
-
-
-def counts(held, item):
-    """The size of what was sent."""
-    yield len(item)
 
 
 def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
@@ -162,17 +140,6 @@ def test_large_items_do_not_wait_for_a_worker_that_talks():
     with closing(Workers([qwen2()], count=1)) as held:
         items = [bytes([index]) * (1 << 21) for index in range(4)]
         assert list(held.run(echoes, items)) == items
-
-
-def echoes(held, item):
-    """What was sent."""
-    yield item
-
-
-def fails(held, item):
-    """Raises."""
-    raise KeyError(f"no {item}")
-    yield
 
 
 def test_what_a_function_raises_is_raised_here():

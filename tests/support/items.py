@@ -1,0 +1,40 @@
+"""What workers are asked in tests; they import it by name."""
+
+import os
+import signal
+
+from prorl.learn.learner import gradient
+
+
+def dies_once(held, given):
+    """As `gradient`; whoever gets there first dies in the middle of it."""
+    path, item = given
+    for value in gradient(held, item):
+        with path.open("a") as file:
+            file.write(".")
+        if path.stat().st_size == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield value
+
+
+def hangs(held, item):
+    """Stops itself, as a process that never answers."""
+    if item:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    yield item
+
+
+def counts(held, item):
+    """The size of what was sent."""
+    yield len(item)
+
+
+def echoes(held, item):
+    """What was sent."""
+    yield item
+
+
+def fails(held, item):
+    """Raises."""
+    raise KeyError(f"no {item}")
+    yield
