@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from prorl.cluster import engine, learner
+from prorl.cluster import backend
 from prorl.cluster.engine import EngineActor
 from prorl.cluster.learner import LearnerRank
 
@@ -36,8 +36,8 @@ def watch(patch: pytest.MonkeyPatch, log: Path) -> None:
     """Have the clusters that are started from now on write into a file what their processes are asked for."""
     patch.setenv(LOG, str(log))
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    patch.setattr(engine, "EngineActor", WatchedEngine)
-    patch.setattr(learner, "LearnerRank", WatchedRank)
+    patch.setattr(backend, "EngineActor", WatchedEngine)
+    patch.setattr(backend, "LearnerRank", WatchedRank)
 
 
 def calls(log: Path) -> list[Call]:

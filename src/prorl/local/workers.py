@@ -176,7 +176,7 @@ class Workers:
         self._longest = 0.0  # silence before an answer, seconds
         self._failed_starts = 0
         self._replaced: Counter[str] = Counter()
-        self._workers = [_Worker(index, self._shared, threads) for index in range(count)]
+        self._workers = [self._started(index) for index in range(count)]
 
     def submit(
         self, function: Function, item: Any, *, gradient: bool = False, worker: int | None = None
@@ -333,7 +333,17 @@ class Workers:
                 f"worker processes end again and again ({reason}): if memory is short, set a smaller "
                 "learner.micro_batch_tokens or fewer workers; workers=1 computes in one process"
             )
-        self._workers[worker.index] = _Worker(worker.index, self._shared, self._threads)
+        self._workers[worker.index] = self._started(worker.index)
+
+    def _started(self, index: int) -> _Worker:
+        """A new worker; where the fork server is killed meanwhile, by another one."""
+        for attempt in range(1, MOST_DEATHS + 1):
+            try:
+                return _Worker(index, self._shared, self._threads)
+            except (EOFError, OSError) as error:
+                if attempt == MOST_DEATHS:
+                    raise WorkersError(f"no worker process can be started ({error}): set workers=1") from None
+        raise AssertionError("unreachable")
 
     def _add_gradient(self, index: int, slot: int) -> None:
         begin = (index * SLOTS + slot) * self._slot_bytes
