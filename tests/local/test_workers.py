@@ -5,6 +5,7 @@ import signal
 import time
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing import forkserver
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
 from support.items import counts, dies_once, echoes, fails, hangs
 from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
+from support.processes import eventually
 
 UPDATES = replace(HPARAMS, updates_per_step=2, learning_rate=1e-3)
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, limit=30)
@@ -169,3 +171,12 @@ def test_the_weights_stay_tied_and_the_same():
         assert model.lm_head.weight is model.model.embed_tokens.weight
         logits = model(torch.tensor([[1, 2, 3]])).logits
     assert torch.equal(logits, model(torch.tensor([[1, 2, 3]])).logits)
+
+
+def test_a_fork_server_that_is_killed_is_followed_by_another():
+    with closing(Workers([qwen2()], count=1)) as held:
+        assert list(held.run(counts, [b"a"])) == [1]
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        eventually(held._workers[0].connection.poll)  # the end: workers die with it
+        assert list(held.run(counts, [b"ab"])) == [2]
+        assert "worker processes replaced: " in held.incidents()[0]

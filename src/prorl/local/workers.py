@@ -343,6 +343,7 @@ class Workers:
             except (EOFError, OSError) as error:
                 if attempt == MOST_DEATHS:
                     raise WorkersError(f"no worker process can be started ({error}): set workers=1") from None
+                time.sleep(LOOK)  # it is not gone yet
         raise AssertionError("unreachable")
 
     def _add_gradient(self, index: int, slot: int) -> None:
