@@ -281,9 +281,8 @@ def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
     ids_BT = pad_sequence([torch.tensor(e.prompt + e.response) for e in batch], batch_first=True)
     positions: list[int] = []
     for row, example in enumerate(batch):
-        first = (
-            row * ids_BT.shape[1] + len(example.prompt) - 1
-        )  # the last prompt token predicts the response's first
+        # The last prompt token predicts the response's first.
+        first = row * ids_BT.shape[1] + len(example.prompt) - 1
         positions.extend(range(first, first + len(example.response)))
     targets_N = torch.tensor([token for example in batch for token in example.response])
     hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state

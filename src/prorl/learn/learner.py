@@ -156,9 +156,8 @@ class TorchLearner:
         """Log-probs of `tokens` after `prompt` at temperature 1 in float32: the probe of a sync."""
         unknown = log_probs([0.0] * len(tokens))
         action = Action(tokens=token_ids(tokens), engine_logps=unknown, advantage=0.0)
-        micro = _micro_batch(
-            [Row(prompt=tuple(prompt), actions=(action,))], self._pad_id, self._score
-        )  # on all ranks
+        rows = [Row(prompt=tuple(prompt), actions=(action,))]
+        micro = _micro_batch(rows, self._pad_id, self._score)  # the same on all ranks
         logps: list[float] = self._score(micro, self._scoring(1.0, "float32"))[0][0].tolist()
         return logps
 

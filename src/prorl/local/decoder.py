@@ -26,12 +26,8 @@ from transformers import DynamicCache, PreTrainedModel
 from prorl.local.attention import AttentionCache, FusedLayer
 
 _CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-_ROPE_TYPES = (
-    "default",
-    "linear",
-    "llama3",
-    "yarn",
-)  # frequencies of the others depend on the sequence length
+# frequencies of the others depend on the sequence length
+_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 _PROMPT_TOKENS_AT_ONCE = 16384  # bounds the activations of prompt computation, not its result
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400

@@ -131,7 +131,7 @@ class Wave:
         self._logps_TS = self._logps_TS[:, kept]
 
 
-class EngineSettings(NamedTuple):
+class DecodingSettings(NamedTuple):
     """What an engine is told about a model and how many rows it may decode at a time."""
 
     eos_ids: tuple[int, ...]
@@ -146,7 +146,7 @@ class LocalEngine:
         self, model: PreTrainedModel, *, eos_ids: Sequence[int], pad_id: int, max_rows: int = 512
     ) -> None:
         """`eos_ids` end a response; `pad_id` fills short prompts and is never attended to."""
-        self.settings = EngineSettings(tuple(eos_ids), pad_id, max_rows)
+        self.settings = DecodingSettings(tuple(eos_ids), pad_id, max_rows)
         self._decoder = make_decoder(model, pad_id=pad_id)
         self._device = model.get_input_embeddings().weight.device
         self._max_positions: int | None = getattr(model.config, "max_position_embeddings", None)
@@ -304,7 +304,7 @@ class WorkersEngine:
 
 
 def sample_in_worker(
-    held: Held, given: tuple[EngineSettings, int, list[list[Row]]]
+    held: Held, given: tuple[DecodingSettings, int, list[list[Row]]]
 ) -> Iterator[list[Completion]]:
     """Completions of the rows as they end."""
     settings, version, units = given
@@ -315,14 +315,14 @@ def sample_in_worker(
 
 
 def score_in_worker(
-    held: Held, given: tuple[EngineSettings, int, Sequence[int], Sequence[int]]
+    held: Held, given: tuple[DecodingSettings, int, Sequence[int], Sequence[int]]
 ) -> Iterator[list[float]]:
     """As `LocalEngine.score`."""
     settings, version, prompt, tokens = given
     yield _engine(held, settings, version).score(prompt, tokens)
 
 
-def _engine(held: Held, settings: EngineSettings, version: int) -> LocalEngine:
+def _engine(held: Held, settings: DecodingSettings, version: int) -> LocalEngine:
     engine: LocalEngine = held.kept.get("engine") or LocalEngine(held.modules[0].model, **settings._asdict())
     held.kept["engine"] = engine
     if engine.version != version:
