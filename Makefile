@@ -11,8 +11,10 @@ demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five dom
 
 # Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
 test test-slow test-evaluations test-cluster chaos: export OMP_NUM_THREADS = 1
-test: .venv/dev
-	$(BIN)/pytest -m "not slow and not cluster" --numprocesses=auto
+# The hundreds of processes that tests start need not compile the source again.
+test test-slow test-evaluations test-cluster chaos: export PYTHONDONTWRITEBYTECODE =
+test: .venv/dev  ## one process more than cores, as tests also wait
+	$(BIN)/pytest -m "not slow and not cluster" --numprocesses=$$(($$(nproc) + 1)) --dist=worksteal
 
 test-slow: .venv/dev
 	$(BIN)/pytest -m "not cluster"
