@@ -1,10 +1,10 @@
 """How far a step is from the time that its matrix products alone would take, on one core and on all.
 
 Counted are the multiplications and additions that a step needs: every weight once for every token of a prompt, which
-is computed once for its whole group, and for every sampled token; attention to what lies before; the output head where
-a token is predicted, but no embedding table, which is only read. Learning needs a forward pass and two more for its
-gradient, and one by the reference. Padding and repeated work are not needed, so they are not counted. The bound is
-that number at the rate of large square products, which is measured on the same cores between the steps.
+is computed once for its whole group, and for every sampled token; attention to what lies before; the output head
+where a token is predicted, but no embedding table, which is only read. Learning needs a forward pass and two more for
+its gradient, and one by the reference. Padding and repeated work are not needed, so they are not counted. The bound
+is that number at the rate of large square products, which is measured on the same cores between the steps.
 
     python benchmarks/bound.py --workers 2 --steps 6 --rounds 3
 """
@@ -186,9 +186,7 @@ def main(argv: Sequence[str]) -> None:
                 turn = measure(side, arguments.steps)
                 found.setdefault(side.workers, []).append(turn)
                 share = turn["total"]["bound"] / turn["total"]["seconds"]
-                print(
-                    f"round {number + 1}/{arguments.rounds}, {side.workers} cores: {share:.0%}", flush=True
-                )
+                print(f"round {number + 1}/{arguments.rounds}, {side.workers} cores: {share:.0%}", flush=True)
     rows = []
     for workers, turns in found.items():
         for part, name in zip(PARTS, ("generation", "learning", "whole step"), strict=True):
@@ -209,9 +207,7 @@ def main(argv: Sequence[str]) -> None:
             )
     print("\nmedians of the turns, for one step\n")
     print(
-        markdown(
-            ("", "10⁹ operations", "10⁹ per second", "seconds at the bound", "seconds", "share"), rows
-        )
+        markdown(("", "10⁹ operations", "10⁹ per second", "seconds at the bound", "seconds", "share"), rows)
     )
     write_json(arguments.json, load_config(arguments), {"turns": found})
 

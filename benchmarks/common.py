@@ -22,7 +22,7 @@ from prorl.control.state import RunState, evolve
 from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive
 from prorl.lab.watch.console import Console
-from prorl.rollout.batch import collect, make_batch
+from prorl.rollout.batch import collect, make_batch, make_problems
 from prorl.rollout.pipeline import wait_silently
 from prorl.stopwatch import Stopwatch
 from prorl.types import HParams
@@ -43,19 +43,23 @@ class Stepper:
     def step(self, hparams: HParams) -> Stepped:
         """One whole step: draw, generate, judge, filter, learn, sync. Its `seconds` cover all of it."""
         state, backend = self._state, self._parts.backend
-        clock = Stopwatch()
+        share, clock = state.informative_share, Stopwatch()
+        problem_at = partial(self._tasks.problem, split="train", weights=hparams.mixture)
         rollout_batch = collect(
             self._parts.worker(wait_silently),
-            partial(self._tasks.problem, split="train", weights=hparams.mixture),
+            problem_at,
             hparams,
             cursor=state.cursor,
-            expected_share=state.informative_share,
+            expected_share=share,
             seed=self._seed,
             clock=clock,
         )
         batch = make_batch(rollout_batch.groups, hparams)
+        following = rollout_batch.cursor
         with clock.phase("learn"):
-            update = backend.learner.begin_update(batch, hparams)()
+            finish_update = backend.learner.begin_update(batch, hparams)
+            make_problems(self._parts.renderer, problem_at, hparams, cursor=following, expected_share=share)
+            update = finish_update()
         with clock.phase("sync"):
             backend.sync(state.version + 1)
         event = Stepped(

@@ -21,14 +21,15 @@ from prorl.control.events import Event, Intervened, ReferenceReset, Stepped, Val
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
 from prorl.envs.seeds import derive, purpose
-from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
+from prorl.envs.types import Problem
+from prorl.rollout.batch import RolloutBatch, collect, make_batch, make_problems, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded, domain_rates, sample_problems, score, unanswered_share
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
 from prorl.run.store import RunStore
 from prorl.stopwatch import Pulse, Stopwatch
-from prorl.types import Backend, Sampling
+from prorl.types import Backend, HParams, Sampling
 
 PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused
 
@@ -81,7 +82,9 @@ def train(run: Run) -> RunState:
         except WaitEnded:
             continue  # nothing was consumed; the wish to stop is granted above
         batch = make_batch(rollouts.groups, hparams)  # rewards, then advantages
-        finish_update = run.backend.learner.begin_update(batch, hparams)
+        with clock.phase("learn"):
+            finish_update = run.backend.learner.begin_update(batch, hparams)
+            prepare(run, state, rollouts.cursor)
         ahead = None if run.interrupted() else sample_ahead(run, state, rollouts.cursor, clock)
         with clock.phase("learn"):
             update = finish_update()
@@ -110,13 +113,30 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
     hparams = hparams_now(run.plan, state)
     return collect(
         run.session.worker(run.wait),
-        partial(run.session.tasks.problem, split="train", weights=hparams.mixture),
+        problem_at(run, hparams),
         hparams,
         cursor=state.cursor,
         expected_share=state.informative_share,
         seed=derive(run.plan.config.seed, "rollout"),
         clock=clock,
     )
+
+
+def prepare(run: Run, state: RunState, cursor: int) -> None:
+    """Make the problems that the next step begins with, which are kept until then, while the learner computes."""
+    hparams = hparams_now(run.plan, replace(state, step=state.step + 1, asked=()))
+    make_problems(
+        run.session.renderer,
+        problem_at(run, hparams),
+        hparams,
+        cursor=cursor,
+        expected_share=state.informative_share,
+    )
+
+
+def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:
+    """The training problem of any draw."""
+    return partial(run.session.tasks.problem, split="train", weights=hparams.mixture)
 
 
 def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> RolloutBatch | None:

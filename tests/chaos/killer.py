@@ -57,7 +57,8 @@ def points() -> dict[str, tuple[Any, str, int]]:
         "reference being stored": (RunStore, "write_reference", 2),
         "validation": (loop, "sample_problems", 2),
         "judging": (LocalJudge, "poll", 12),
-        "update": (TorchLearner, "update", 4),
+        "update begun": (TorchLearner, "begin_update", 4),
+        "update": (optim.GuardedAdamW, "step", 4),
         "journal": (Journal, "append", 8),
     }
 

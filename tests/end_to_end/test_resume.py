@@ -132,7 +132,7 @@ def kill_after(method: str, count: int, recipe: Path, run: Path) -> None:
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(uninterrupted, write_recipe, tmp_path):
     run = tmp_path / "run"
-    kill_after("update", 4, write_recipe(tmp_path, **LONG), run)
+    kill_after("begin_update", 4, write_recipe(tmp_path, **LONG), run)
     assert "step_000000" in folders(run / "checkpoints")
     assert "step_000004" not in folders(run / "checkpoints")
     assert resume_run(run, quiet()).stopped == "done"

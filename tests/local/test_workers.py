@@ -60,8 +60,12 @@ def with_workers(one, count):
 
 @pytest.fixture(scope="module")
 def alone():
+    """With one thread, as a worker has: bits depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     one = one_learner()
-    return train(one, LocalEngine(one.policy, eos_ids=(3,), pad_id=0))
+    yield train(one, LocalEngine(one.policy, eos_ids=(3,), pad_id=0))
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -77,6 +81,20 @@ def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
     assert stats == alone[1]
     assert bits_equal(ends, alone[2])
     assert probe == pytest.approx(one.score((1, 2, 3), (4, 5, 6, 7)), abs=1e-5)
+
+
+def test_sampling_between_the_begin_of_an_update_and_its_end_changes_neither(alone):
+    one = one_learner()
+    held, engine = with_workers(one, 2)
+    with closing(held):
+        sampled = [finished(engine, 1)]
+        finish = one.begin_update(batch(groups=6, seed=0), UPDATES)
+        assert finished(engine, 1) == sampled[0]
+        stats = [finish()]
+        sampled.append(finished(engine, 2))
+        stats.append(one.update(batch(groups=6, seed=1), UPDATES))
+    assert (sampled, stats) == alone[:2]
+    assert bits_equal(weights(one.policy), alone[2])
 
 
 class DyingRunner:

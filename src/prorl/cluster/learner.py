@@ -95,7 +95,7 @@ class LearnerRank:
 
     def learn(self, shares: Sequence[Any], hparams: HParams) -> UpdateStats:
         """One step on this rank's share of the batch, of which `shares` has a reference for each rank."""
-        return self._learner.learn(result(shares[self._index]), hparams)
+        return self._learner.begin(result(shares[self._index]), hparams)()
 
     def publish(self, version: int) -> list[Any]:
         """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""

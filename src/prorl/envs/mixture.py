@@ -26,6 +26,7 @@ INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
 MIN_LEVELS = 3
+KEPT = 256  # problems that were drawn last; those of a split that draws from many rows can be large
 ALWAYS_LEVELLED = ("rg_graph_color",)  # the levels that ProRL shows
 
 
@@ -48,12 +49,13 @@ class Mixture:
         self._seed = seed
         self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
         _check(self.weights)
+        self._drawn = lru_cache(KEPT)(self._draw)
 
     def problem(self, draw: int, split: Split, weights: Mapping[str, float] | None = None) -> Problem:
         """The problem at `draw`: a hash chooses a task that has this split, and another one its 31-bit index.
 
         Of a data set the index is the row that the permutation of this epoch puts there. `weights` replaces the
-        mixture's own for the tasks it names.
+        mixture's own for the tasks it names. The last `KEPT` problems are kept.
 
         Raises:
             ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
@@ -63,12 +65,15 @@ class Mixture:
             near = ", ".join(get_close_matches(name, self._tasks, n=1) or self._tasks)
             raise ValueError(f"a weight for {name!r}, which is not in this mixture; nearest: {near}")
         _check(chosen)
-        present = {
-            name: weight for name, weight in chosen.items() if weight and split in self._tasks[name].splits
-        }
+        present = tuple(
+            (name, weight) for name, weight in chosen.items() if weight and split in self._tasks[name].splits
+        )
         if not present:
             raise ValueError(f"no task with a positive weight has {split} problems")
-        turns = _turns(self._seed, split, tuple(present.items()))
+        return self._drawn(draw, split, present)
+
+    def _draw(self, draw: int, split: Split, weights: tuple[tuple[str, float], ...]) -> Problem:
+        turns = _turns(self._seed, split, weights)
         task = self._tasks[turns.owner(draw)]
         if not isinstance(task, FiniteTask):
             return task.problem(derive(self._seed, "index", purpose(split), draw) >> (63 - INDEX_BITS), split)

@@ -107,42 +107,60 @@ class TorchLearner:
         )
 
     def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
-        """An update that is computed when it is called for: an engine may share the weights until then."""
-        return partial(self.update, batch, hparams)
+        """As `begin` with what `deal` gives this rank: an update on the whole batch."""
+        return self.begin(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
 
     def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
-        """One step on the whole batch: as `learn` with what `deal` gives this rank."""
-        return self.learn(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
+        """One step on the whole batch."""
+        return self.begin_update(batch, hparams)()
 
-    def learn(self, shares: Sequence[Share], hparams: HParams) -> UpdateStats:
+    def begin(self, shares: Sequence[Share], hparams: HParams) -> Callable[[], UpdateStats]:
         """One step on this rank's share of every mini-batch: an optimizer update for each of them.
 
-        Tensors are made for one forward pass at a time. Raises ValueError when the KL term is on without a reference.
+        Weights change when the returned function is called: until then an engine may share them. What computes the
+        passes may begin with the first mini-batch's at once. Tensors are made for one forward pass at a time. Raises
+        ValueError when the KL term is on without a reference.
         """
         if hparams.kl_coef != 0 and self._score_reference is None:
             raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
         scoring = self._scoring(hparams.temperature, self._settings.dtype)
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring) for share in shares]
-        results: list[MiniBatchResult] = []
-        for share, old_logps in zip(shares, old, strict=True):
-            first = all(result.grad_norm is None for result in results)
-            passes = [
-                Pass(
-                    rows=rows,
-                    old_logps=logps,
-                    hparams=hparams,
-                    scoring=scoring,
-                    denominator=share.action_tokens,
-                    first=first,
-                    pad_id=self._pad_id,
-                )
-                for rows, logps in zip(share.passes, old_logps, strict=True)
-            ]
-            self._optimizer.zero_grad()
-            total = self._ranks.total(
-                torch.stack(list(self.runner.run(gradient, passes, gradients=True))).sum(0)
+        begun = self._compute(shares[0], old[0], hparams, first=True) if shares else iter(())
+        return partial(self._finish, shares, old, hparams, begun)
+
+    def _compute(
+        self, share: Share, old: Sequence[Tensor | None], hparams: HParams, *, first: bool
+    ) -> Iterator[Tensor]:
+        """The `SUMS` of a mini-batch's passes; `first`: no update was applied before it."""
+        passes = [
+            Pass(
+                rows=rows,
+                old_logps=logps,
+                hparams=hparams,
+                scoring=self._scoring(hparams.temperature, self._settings.dtype),
+                denominator=share.action_tokens,
+                first=first,
+                pad_id=self._pad_id,
             )
+            for rows, logps in zip(share.passes, old, strict=True)
+        ]
+        self._optimizer.zero_grad()
+        return self.runner.run(gradient, passes, gradients=True)
+
+    def _finish(
+        self,
+        shares: Sequence[Share],
+        old: Sequence[Sequence[Tensor | None]],
+        hparams: HParams,
+        sums: Iterator[Tensor],  # of the first mini-batch's passes
+    ) -> UpdateStats:
+        results: list[MiniBatchResult] = []
+        for number, share in enumerate(shares):
+            if number:
+                first = all(result.grad_norm is None for result in results)
+                sums = self._compute(share, old[number], hparams, first=first)
+            total = self._ranks.total(torch.stack(list(sums)).sum(0))
             norm = self._optimizer.step(total[0], hparams)
             results.append(
                 MiniBatchResult(

@@ -197,11 +197,13 @@ def _cheapest_share(
 ) -> int:
     """Actions per row of least estimated cost; a shared row pays all S² pairs, a causal row half of them."""
 
+    fed = [len(action.tokens) - 1 for action in actions]
+
     def cost(per_row: int) -> float:
         total = 0.0
-        for start in range(0, len(actions), per_row):
-            part = actions[start : start + per_row]
-            positions = Row(prompt=prompt, actions=part).positions
+        for start in range(0, len(fed), per_row):
+            part = fed[start : start + per_row]
+            positions = len(prompt) + sum(part)
             if len(part) > 1 and positions > budget:
                 return float("inf")
             total += positions + pair_cost * positions**2 * (1.0 if per_row > 1 else 0.5)

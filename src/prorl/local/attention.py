@@ -19,9 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FIRST_CAPACITY = 16
-_SUMMED_AT_ONCE = (
-    128  # positions: longer sums are cut by their length, so padding would change their rounding
-)
+_SUMMED_AT_ONCE = 128  # positions: longer sums are cut by their length, so padding would change their bits
 
 
 class AttentionCache:
@@ -121,10 +119,8 @@ class FusedLayer:
         query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
         width = self.head_width = attention.head_dim
         self.key_heads = key.out_features // width
-        self._input_norm, self._post_norm = (
-            layer.input_layernorm.weight,
-            layer.post_attention_layernorm.weight,
-        )
+        self._input_norm = layer.input_layernorm.weight
+        self._post_norm = layer.post_attention_layernorm.weight
         self._norm_eps = layer.input_layernorm.variance_epsilon
         self._out_weight, self._out_bias = attention.o_proj.weight, attention.o_proj.bias
         self._down_weight, self._down_bias = mlp.down_proj.weight, mlp.down_proj.bias

@@ -118,9 +118,8 @@ class LlamaDecoder:
         self._model = model
         self._pad_id = pad_id
         self._layers: list[FusedLayer] = []
-        self.group: int = model.model.layers[
-            0
-        ].self_attn.num_key_value_groups  # query heads for each key head
+        first = model.model.layers[0].self_attn
+        self.group: int = first.num_key_value_groups  # query heads for each key head
         self.refresh()
 
     @torch.inference_mode()
@@ -134,9 +133,8 @@ class LlamaDecoder:
         """Compute prompts once; the decoding and the logits that follow each prompt, shape PV."""
         first = self._layers[0]
         head = self._model.lm_head.weight
-        buckets: dict[
-            int, list[int]
-        ] = {}  # by padded length, so that what is computed for a prompt is its own
+        # by padded length, so that what is computed for a prompt is its own
+        buckets: dict[int, list[int]] = {}
         for index, prompt in enumerate(prompts):
             buckets.setdefault(-(-len(prompt) // PAD_TO) * PAD_TO, []).append(index)
         shape = (2, len(prompts), first.key_heads, max(buckets), first.head_width)
@@ -147,9 +145,8 @@ class LlamaDecoder:
             at_once = max(1, _PROMPT_TOKENS_AT_ONCE // longest)
             for some in (members[begin : begin + at_once] for begin in range(0, len(members), at_once)):
                 chosen = torch.tensor(some, device=head.device)
-                padded = [
-                    [*prompts[index], *[self._pad_id] * (longest - len(prompts[index]))] for index in some
-                ]
+                fillers = {index: [self._pad_id] * (longest - len(prompts[index])) for index in some}
+                padded = [[*prompts[index], *fillers[index]] for index in some]
                 tokens_PL = torch.tensor(padded, device=head.device)
                 logits_PV[chosen] = self._prompt_logits(tokens_PL, lengths_P[chosen], chosen, prompt_kv)
         return LlamaDecoding(self, AttentionCache(prompt_kv, lengths_P)), logits_PV

@@ -27,9 +27,7 @@ from prorl.local.decoder import Decoder, Decoding, make_decoder
 from prorl.local.workers import Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
-_COMPACT_BELOW = (
-    0.85  # the share of slots still alive from which dropping the others pays for copying the caches
-)
+_COMPACT_BELOW = 0.85  # of the slots are alive: dropping the others then pays for copying the caches
 
 
 class RequestError(ProrlError, ValueError):
@@ -247,7 +245,8 @@ class WorkersEngine:
         self._alone = alone
         self._workers = workers
         self._queue: list[list[Row]] = []  # rows that must not be parted
-        self._missing: set[tuple[int, int]] = set()  # draw and sample of what is in flight
+        self._tickets: list[int] = []  # of what is in flight
+        self._missing: set[tuple[int, int]] = set()  # its draws and samples
         self.version = 0
 
     @property
@@ -272,9 +271,11 @@ class WorkersEngine:
         fresh: list[Completion] = []
         while self._missing and not fresh:
             # Where a worker was replaced, what it had delivered comes again.
-            come = [done for _, completions in self._workers.poll() for done in completions]
+            come = [done for completions in self._workers.poll(self._tickets) for done in completions]
             fresh = [done for done in come if (done.draw, done.sample) in self._missing]
             self._missing -= {(done.draw, done.sample) for done in fresh}
+        if not self._missing:
+            self._tickets = []
         return fresh
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -297,10 +298,12 @@ class WorkersEngine:
         for unit in self._queue:
             parts[before * len(parts) // rows].append(unit)
             before += len(unit)
-        self._missing = {(request.draw, sample) for unit in self._queue for request, sample in unit}
+        self._missing |= {(request.draw, sample) for unit in self._queue for request, sample in unit}
         self._queue = []
-        for part in filter(None, parts):
+        self._tickets += [
             self._workers.submit(sample_in_worker, (self._alone.settings, self.version, part))
+            for part in filter(None, parts)
+        ]
 
 
 def sample_in_worker(

@@ -16,8 +16,8 @@ import signal
 import socket
 import struct
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -160,8 +160,15 @@ class Workers:
         for weight, view in zip(weights, views(self._weights.bytes, weights), strict=True):
             view.copy_(weight.detach())
             weight.data = view
-        self._slot_bytes = room(self._parameters)
-        self._gradients = SharedMemory(count * SLOTS * self._slot_bytes)
+        slot = room(self._parameters)
+        self._gradients = SharedMemory(count * SLOTS * slot)
+        self._left = [  # gradients, by worker and slot
+            [
+                views(self._gradients.bytes, self._parameters, (index * SLOTS + number) * slot)
+                for number in range(SLOTS)
+            ]
+            for index in range(count)
+        ]
         self._shared = _Shared(
             skeletons=pickle.dumps(without_weights(*modules)),
             imports=tuple({type(inner).__module__ for module in modules for inner in module.modules()}),
@@ -172,6 +179,8 @@ class Workers:
         self._waiting: deque[_Item] = deque()
         self._free = [list(range(SLOTS)) for _ in range(count)]
         self._tickets = 0
+        self._open: set[int] = set()  # tickets of items that are not done
+        self._values: defaultdict[int, list[Any]] = defaultdict(list)  # by ticket, until they are asked for
         self._slots: dict[int, tuple[int, int]] = {}  # of gradients that are to be added: worker and slot
         self._longest = 0.0  # silence before an answer, seconds
         self._failed_starts = 0
@@ -183,27 +192,22 @@ class Workers:
     ) -> int:
         """Queue `function(held, item)` for any worker or a certain one; the ticket of what it will yield."""
         self._tickets += 1
+        self._open.add(self._tickets)
         self._waiting.append(
             _Item(ticket=self._tickets, function=function, item=item, gradient=gradient, worker=worker)
         )
         return self._tickets
 
-    def poll(self) -> list[tuple[int, Any]]:
-        """What workers yielded, at least one value and each with its ticket; empty: all that was asked is done.
+    def poll(self, tickets: Collection[int]) -> list[Any]:
+        """What the items of these tickets yielded, at least one value; empty: they are done.
 
         Raises what a function raised, and WorkersError where workers die again and again.
         """
-        values: list[tuple[int, Any]] = []
-        while not values and (self._waiting or any(worker.given for worker in self._workers)):
-            self._deal()
-            speaking = wait_for([worker.connection for worker in self._workers], LOOK)
-            for worker in tuple(self._workers):
-                reason = self._read(worker, values) if worker.connection in speaking else None
-                if reason is None and self._silent(worker):
-                    reason = "silent for too long"
-                if reason is not None:
-                    self._replace(worker, reason)
-        return values
+        while True:
+            values = [value for ticket in tickets for value in self._values.pop(ticket, ())]
+            if values or self._open.isdisjoint(tickets):
+                return values
+            self._advance()
 
     def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
         """As `Runner.run`; workers begin at once, values and gradients are taken as they are asked for."""
@@ -212,21 +216,17 @@ class Workers:
         return self._collect(tickets, gradients)
 
     def _collect(self, tickets: Sequence[int], gradients: bool) -> Iterator[Any]:
-        found: dict[int, Any] = {}
         for ticket in tickets:
-            while ticket not in (self._slots if gradients else found):
-                found.update(self.poll())
+            while ticket in self._open:
+                self._advance()
             if gradients:
                 self._add_gradient(*self._slots.pop(ticket))
-            yield found.pop(ticket)
+            yield self._values.pop(ticket)[0]
 
     def everywhere(self, function: Function, item: Any) -> list[Any]:
         """The one value that `function` yields in each worker."""
         tickets = [self.submit(function, item, worker=index) for index in range(self.count)]
-        found: dict[int, Any] = {}
-        while values := self.poll():
-            found.update(values)
-        return [found[ticket] for ticket in tickets]
+        return list(self._collect(tickets, gradients=False))
 
     def incidents(self) -> list[str]:
         """How many workers were replaced and why, since this was last asked: at most one sentence."""
@@ -246,6 +246,17 @@ class Workers:
         self._weights.close()
         self._gradients.close()
 
+    def _advance(self) -> None:
+        """Deal what waits, and take in what workers say within `LOOK` seconds."""
+        self._deal()
+        speaking = wait_for([worker.connection for worker in self._workers], LOOK)
+        for worker in tuple(self._workers):
+            reason = self._read(worker) if worker.connection in speaking else None
+            if reason is None and self._silent(worker):
+                reason = "silent for too long"
+            if reason is not None:
+                self._replace(worker, reason)
+
     def _deal(self) -> None:
         """Give every worker an item, and the next one so that it need not wait, in the order of the queue."""
         for depth in (1, 2):
@@ -258,7 +269,7 @@ class Workers:
             if item.worker not in (None, worker.index):
                 continue
             if item.gradient and not self._free[worker.index]:
-                return
+                continue
             slot = self._free[worker.index][-1] if item.gradient else -1
             message = pickle.dumps((item.function, item.item, slot))
             if worker.given and len(message) > QUEUED_BYTES:
@@ -276,7 +287,7 @@ class Workers:
                 worker.process.kill()
             return
 
-    def _read(self, worker: _Worker, values: list[tuple[int, Any]]) -> str | None:
+    def _read(self, worker: _Worker) -> str | None:
         """Take in all that a worker has sent; the reason if it has ended."""
         try:
             while True:
@@ -287,7 +298,7 @@ class Workers:
                     worker.ready, self._failed_starts = True, 0
                 else:
                     self._longest = max(self._longest, now - worker.since)
-                    self._take(worker, message, values)
+                    self._take(worker, message)
                 worker.since = now
                 if not worker.connection.poll():
                     return None
@@ -295,18 +306,19 @@ class Workers:
             worker.process.join(CLOSE_SECONDS)
             return f"exit code {worker.process.exitcode}"
 
-    def _take(self, worker: _Worker, message: bytes, values: list[tuple[int, Any]]) -> None:
+    def _take(self, worker: _Worker, message: bytes) -> None:
         item, slot = worker.given[0]
         item.deaths = 0
         if not message:  # the item is done
             worker.given.popleft()
+            self._open.discard(item.ticket)
             if item.gradient:
                 self._slots[item.ticket] = worker.index, slot
             return
         value = pickle.loads(message)
         if isinstance(value, BaseException):
             raise value
-        values.append((item.ticket, value))
+        self._values[item.ticket].append(value)
 
     def _silent(self, worker: _Worker) -> bool:
         if not worker.ready:
@@ -347,10 +359,7 @@ class Workers:
         raise AssertionError("unreachable")
 
     def _add_gradient(self, index: int, slot: int) -> None:
-        begin = (index * SLOTS + slot) * self._slot_bytes
-        for weight, gradient in zip(
-            self._parameters, views(self._gradients.bytes, self._parameters, begin), strict=True
-        ):
+        for weight, gradient in zip(self._parameters, self._left[index][slot], strict=True):
             if weight.grad is None:
                 weight.grad = gradient.clone()
             else:

@@ -17,10 +17,11 @@ from prorl.algo.cosine_length_penalty import cosine_length_reward
 from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
+from prorl.envs.mixture import KEPT
 from prorl.envs.types import Problem
 from prorl.rollout.pipeline import Worker, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
+from prorl.types import Action, Batch, Group, HParams, PromptActions, Renderer, Rollout, Sampling
 
 SHOWN_GROUPS, SHOWN_ROLLOUTS = 8, 2  # sample records of a step: groups, and rollouts of each
 
@@ -81,6 +82,20 @@ def collect(
         version=worker.engine.version,
         rollout_stats=_rollout_stats(accepted, consumed, generated, hparams),
     )
+
+
+def make_problems(
+    renderer: Renderer,
+    problem_at: Callable[[int], Problem],
+    hparams: HParams,
+    *,
+    cursor: int,
+    expected_share: float,
+) -> None:
+    """Make the problems and prompts of the first wave of a `collect`; tasks and renderer keep the last ones made."""
+    wave = wave_size(hparams.prompts_per_step, expected_share, hparams.wave_margin)
+    for draw in range(cursor, cursor + min(wave, KEPT)):
+        renderer.encode(problem_at(draw).prompt)
 
 
 def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:

@@ -16,11 +16,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
+from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
 from prorl.stopwatch import Stopwatch
@@ -56,11 +58,18 @@ class ChatRenderer:
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
         self._dropped = special - {id_ for id_, token in added if token.content in TAGS}
-        opened: str = tokenizer.decode(self.encode(""), skip_special_tokens=False)
+        opened: str = tokenizer.decode(self._encode(""), skip_special_tokens=False)
         self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
+        self._encoded = lru_cache(KEPT)(self._encode)
 
     def encode(self, prompt: str) -> tuple[int, ...]:
-        """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template."""
+        """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template.
+
+        Those of the last `KEPT` prompts are kept.
+        """
+        return self._encoded(prompt)
+
+    def _encode(self, prompt: str) -> tuple[int, ...]:
         if not self._tokenizer.chat_template:
             return tuple(self._tokenizer.encode(prompt + "\n"))
         turns = [{"role": "user", "content": prompt}]
@@ -123,22 +132,21 @@ def roll_out(
     completions: list[Completion] = []  # in the order of their tickets, as `items` are
     items: list[Item] = []
     verdicts: dict[int, Verdict] = {}
-    while True:
-        with clock.phase("generate"):
+    finished: Sequence[Completion] | None = None
+    while finished is None or finished:
+        with clock.phase("generate"):  # an engine goes on while responses are decoded and judged
             finished = engine.poll()
-        if not finished:
-            break
-        for completion in finished:
-            if completion.policy_version != version:
-                raise StaleCompletionError(
-                    f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
-                    f"but version {version} was asked"
-                )
-            item = (problems[completion.draw], worker.renderer.decode(completion.tokens))
-            judge.submit(len(items), *item)
-            completions.append(completion)
-            items.append(item)
-        verdicts.update(judge.poll(wait=False))
+            for completion in finished:
+                if completion.policy_version != version:
+                    raise StaleCompletionError(
+                        f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
+                        f"but version {version} was asked"
+                    )
+                item = (problems[completion.draw], worker.renderer.decode(completion.tokens))
+                judge.submit(len(items), *item)
+                completions.append(completion)
+                items.append(item)
+            verdicts.update(judge.poll(wait=False))
     with clock.phase("judge"):
         verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), worker.wait), worker.wait)
 

@@ -47,9 +47,7 @@ class Reader(ABC):
     operators: ClassVar[Mapping[str, _Operator]] = {
         "+": (1, add), "-": (1, sub), "*": (2, mul), "/": (2, truediv),
     }  # fmt: skip
-    words: ClassVar[frozenset[str] | None] = (
-        None  # where letters are names: the runs of letters that are one token
-    )
+    words: ClassVar[frozenset[str] | None] = None  # where letters are names: those that are one token
     max_chars: ClassVar[int] = 10_000
     max_tokens: ClassVar[int] = 1000
     max_depth: ClassVar[int]  # of brackets, and of what else `_deeper` reads
