@@ -13,11 +13,12 @@ demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five dom
 test test-slow test-evaluations test-cluster chaos: export OMP_NUM_THREADS = 1
 # The hundreds of processes that tests start need not compile the source again.
 test test-slow test-evaluations test-cluster chaos: export PYTHONDONTWRITEBYTECODE =
-test: .venv/dev  ## one process more than cores, as tests also wait
-	$(BIN)/pytest -m "not slow and not cluster" --numprocesses=$$(($$(nproc) + 1)) --dist=worksteal
+test test-slow: SPREAD = --numprocesses=$$(($$(nproc) + 1)) --dist=worksteal  # one more than cores, as tests also wait
+test: .venv/dev
+	$(BIN)/pytest -m "not slow and not cluster" $(SPREAD)
 
-test-slow: .venv/dev
-	$(BIN)/pytest -m "not cluster"
+test-slow: .venv/dev  ## what takes longer than some seconds a test: whole processes, and inputs by the thousand
+	$(BIN)/pytest -m "slow and not cluster" $(SPREAD)
 
 test-evaluations: .venv-evaluations/ready  ## evaluations graded by IFEval's and IFBench's own checkers
 	$(EVALUATIONS)/pytest tests/envs/datasets tests/envs/verifiers/test_published_checkers.py

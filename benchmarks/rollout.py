@@ -1,12 +1,12 @@
-"""Rollout speed of the local engine against transformers `generate`: same model, same prompts, sampling at T = 1.
+"""Rollout speed of the local engine against transformers `generate` or vLLM: same model, same prompts, T = 1.
 
-Each uses all cores, the engine by worker processes, `generate` by threads. Both decode in turn, several times; the
+Each uses all cores, the engine by worker processes, the others by threads. Both decode in turn, several times; the
 verdict is the median of the per-pair ratios of generated tokens per second, which a machine that is busy now and then
-hardly moves. Two variants:
-`limit` (no end-of-sequence token: every response runs to the limit) and `eos` (several tokens end a response,
-so lengths are near geometric).
+hardly moves. Two variants: `limit` (no end-of-sequence token: every response runs to the limit) and `eos` (several
+tokens end a response, so lengths are near geometric).
 
     GOMP_SPINCOUNT=1000 python benchmarks/rollout.py --repeats 5 --threads 2
+    make cluster-env && .venv-cluster/bin/python benchmarks/rollout.py --against vllm
 
 Without the passive policy, OpenMP threads spin for each other; with any other load on the cores both sides then
 become tens of times slower and the ratio means nothing.
@@ -15,17 +15,21 @@ become tens of times slower and the ratio means nothing.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
+from prorl.cluster.settings import engine_environment
 from prorl.learn.parallel import Scorer
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import Workers
@@ -90,6 +94,10 @@ def engine_tokens(
     return tokens
 
 
+Generate = Callable[[Work, int], int]
+"""Does the work, with random numbers from a seed, and returns how many tokens were generated."""
+
+
 def generate_tokens(model: PreTrainedModel, work: Work, seed: int) -> int:
     torch.manual_seed(seed)
     longest = max(map(len, work.prompts))
@@ -114,6 +122,41 @@ def generate_tokens(model: PreTrainedModel, work: Work, seed: int) -> int:
     return int(unfinished_before.sum())
 
 
+def vllm_generate(model: PreTrainedModel, arguments: argparse.Namespace) -> Generate:
+    """What vLLM generates with the same weights, log-probs of the sampled tokens included as ours are."""
+    os.environ |= engine_environment(arguments.threads, "cpu" if arguments.device == "cpu" else "cuda")
+    from vllm import LLM, SamplingParams, TokensPrompt
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        engine = LLM(
+            model=folder,
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=model.config.max_position_embeddings,
+            max_num_seqs=arguments.max_rows,
+            enforce_eager=arguments.device == "cpu",
+            kv_cache_memory_bytes=2 << 30,
+            disable_log_stats=True,
+        )
+
+    def generate(work: Work, _seed: int) -> int:
+        params = SamplingParams(
+            n=work.samples,
+            temperature=1.0,
+            max_tokens=work.limit,
+            stop_token_ids=list(work.eos_ids),
+            ignore_eos=True,
+            logprobs=0,
+            detokenize=False,
+        )
+        prompts = [TokensPrompt(prompt_token_ids=list(prompt)) for prompt in work.prompts]
+        outputs = engine.generate(prompts, params, use_tqdm=False)
+        return sum(len(response.token_ids) for output in outputs for response in output.outputs)
+
+    return generate
+
+
 def tokens_per_second(run: Callable[[], int], device: str) -> float:
     start = time.perf_counter()
     tokens = run()
@@ -123,7 +166,11 @@ def tokens_per_second(run: Callable[[], int], device: str) -> float:
 
 
 def compare(
-    arguments: argparse.Namespace, model: PreTrainedModel, variant: str, workers: Workers | None
+    arguments: argparse.Namespace,
+    model: PreTrainedModel,
+    variant: str,
+    workers: Workers | None,
+    other: Generate,
 ) -> list[float]:
     work = build_work(arguments, variant)
     ratios = []
@@ -132,10 +179,11 @@ def compare(
             lambda seed=repeat: engine_tokens(model, work, seed, arguments.max_rows, workers),
             arguments.device,
         )
-        theirs = tokens_per_second(lambda seed=repeat: generate_tokens(model, work, seed), arguments.device)
+        theirs = tokens_per_second(lambda seed=repeat: other(work, seed), arguments.device)
         name = "warm-up" if repeat < 0 else f"pair {repeat + 1}/{arguments.repeats}"
         print(
-            f"{variant:>5} {name:>9}: engine {ours:8.0f} tokens/s, generate {theirs:8.0f}, {ours / theirs:.2f}×",
+            f"{variant:>5} {name:>9}: engine {ours:8.0f} tokens/s, {arguments.against} {theirs:8.0f}, "
+            f"{ours / theirs:.2f}×",
             flush=True,
         )
         if repeat >= 0:
@@ -148,8 +196,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--variant", choices=("limit", "eos", "both"), default="both")
+    parser.add_argument("--against", choices=("generate", "vllm"), default="generate")
     parser.add_argument("--repeats", type=int, default=5, help="counted pairs per variant (default 5)")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads of `generate` (default 2)")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of the other side (default 2)")
     parser.add_argument(
         "--workers", type=int, default=2, help="processes of the engine, of one thread (default 2)"
     )
@@ -180,11 +229,15 @@ def main(argv: Sequence[str]) -> None:
         if arguments.workers > 1:
             workers = Workers([Scorer(model, model.device)], count=arguments.workers)
             stack.callback(workers.close)
+        other = partial(generate_tokens, model)
+        if arguments.against == "vllm":
+            other = vllm_generate(model, arguments)
         medians = {
-            variant: statistics.median(compare(arguments, model, variant, workers)) for variant in variants
+            variant: statistics.median(compare(arguments, model, variant, workers, other))
+            for variant in variants
         }
     for variant, ratio in medians.items():
-        print(f"{variant}: median of {arguments.repeats} pairs {ratio:.2f}× generate")
+        print(f"{variant}: median of {arguments.repeats} pairs {ratio:.2f}× {arguments.against}")
 
 
 if __name__ == "__main__":

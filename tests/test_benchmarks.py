@@ -105,6 +105,7 @@ def on_gpu(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_what_a_gpu_is_asked_runs_on_a_cpu(tmp_path):
     out = tmp_path / "gpu.json"
     done = on_gpu(out, "--parts", "correctness,decode,learn")
@@ -206,6 +207,7 @@ def test_the_long_run_is_a_run_with_all_its_curves(benchmark: Load, tmp_path: Pa
     assert sum(len(file.read_text().splitlines()) for file in samples) == 120
 
 
+@pytest.mark.slow
 def test_the_dashboard_sends_the_steps_that_arrive(benchmark, capsys):
     benchmark("dashboard").main(["--steps", "20", "--records", "40", "--readers", "2", "--seconds", "6"])
     told = capsys.readouterr().out

@@ -12,6 +12,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from prorl.control.events import ReferenceReset, Stepped, Validated
 from support.runs import contents, folders, of_kind, timeless
 
@@ -28,6 +30,7 @@ def test_the_run_has_what_could_go_wrong(uninterrupted):
     assert "passed" in samples
 
 
+@pytest.mark.slow
 def test_faults_change_no_bit(recipe, uninterrupted, tmp_path):
     tests = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])}

@@ -252,6 +252,7 @@ def training(workplace, write_recipe) -> Iterator[Callable[..., subprocess.Popen
         process.communicate()
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, workplace):
     process = training(until="step 2/30")
     busy = refused("resume", "tiny")
@@ -287,9 +288,8 @@ def test_a_running_training_obeys_what_it_is_told(training, workplace):
     assert "go on with: prorl resume runs/tiny" in stdout
 
 
-@pytest.mark.parametrize(
-    ("kind", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
 def test_a_scheduler_that_wants_the_machine_back_gets_a_saved_run(training, workplace, kind, status):
     process = training(until="step 1/30")
     process.send_signal(kind)  # the supervisor alone: it passes it on
@@ -300,6 +300,7 @@ def test_a_scheduler_that_wants_the_machine_back_gets_a_saved_run(training, work
     assert folders(run / "checkpoints")[-1] == f"step_{stopped.step:06d}"
 
 
+@pytest.mark.slow
 def test_a_trainer_that_is_killed_is_started_again_and_the_run_ends(training, workplace):
     process = training(until="step 3/30")
     run = workplace / "runs" / "tiny"

@@ -110,6 +110,7 @@ def digest():
     return hashlib.blake2b(text.encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_problems_do_not_depend_on_the_hash_seed():
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     other = subprocess.run(

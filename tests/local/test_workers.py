@@ -191,6 +191,7 @@ def test_the_weights_stay_tied_and_the_same():
     assert torch.equal(logits, model(torch.tensor([[1, 2, 3]])).logits)
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_is_killed_is_followed_by_another():
     with closing(Workers([qwen2()], count=1)) as held:
         assert list(held.run(counts, [b"a"])) == [1]

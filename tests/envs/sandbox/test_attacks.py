@@ -144,6 +144,7 @@ def test_the_same_attack_works_without_a_sandbox(name):
         arena.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests already run as a normal user")
 def test_all_of_this_holds_for_a_normal_user():
     packages = [str(Path(prorl.__path__[0]).parent), *site.getsitepackages()]
