@@ -1,8 +1,9 @@
 """Whole RL steps of a model of Qwen3-0.6B's shape on a CPU: the row that projects for laptops publish.
 
 The weights are random and no token ends a response, so every step samples `--samples` responses of `--limit` tokens
-to a prompt of `--prompt` tokens, learns from all of them with the advantages +1 and -1 in turn, without a reference, and
-publishes the weights. Weights, moments and decoding are float32; `--dtype` is that of the learner's matrix products.
+to a prompt of `--prompt` tokens, learns from all of them with the advantages +1 and -1 in turn, without a reference,
+and publishes the weights. Weights, moments and decoding are float32; `--dtype` is that of the learner's matrix
+products.
 
     python benchmarks/laptop.py --dtype float32 --steps 3
 """

@@ -273,6 +273,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, wo
     assert events(run)[-1] == Stopped(step=30, reason="done")
 
 
+@pytest.mark.slow
 def test_a_running_training_obeys_what_it_is_told(training, workplace):
     process = training(until="step 2/30")
     done("tell", "tiny", "kl.coef=0.5", "--yes")

@@ -71,7 +71,7 @@ def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_pat
     assert [event.step for event in of_kind(run, Resumed)] == [stop]
 
 
-@pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 3)])
+@pytest.mark.parametrize(("first", "then"), [pytest.param(2, 1, marks=pytest.mark.slow), (1, 3)])
 def test_the_number_of_workers_may_change_and_changes_no_bit(config, uninterrupted, tmp_path, first, then):
     run = tmp_path / "run"
     halted = start_run(config.model_copy(update={"workers": first}), run, CtrlC(3))
@@ -130,6 +130,7 @@ def kill_after(method: str, count: int, recipe: Path, run: Path) -> None:
     assert process.returncode == -signal.SIGKILL, process.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_it_had_not_been(uninterrupted, write_recipe, tmp_path):
     run = tmp_path / "run"
     kill_after("begin_update", 4, write_recipe(tmp_path, **LONG), run)
@@ -140,6 +141,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(uninterrupted, write_recipe,
     assert not list(run.rglob(".*")), "what the killed process left unfinished is removed"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     uninterrupted, write_recipe, tmp_path
 ):

@@ -60,6 +60,7 @@ def step_shown(page) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_and_steered(browser, tmp_path):
     folder = tmp_path / "runs" / "nano"
     folder.parent.mkdir()
