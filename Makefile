@@ -39,10 +39,13 @@ lint: .venv/dev
 	$(BIN)/lint-imports --no-cache
 
 bench: export GOMP_SPINCOUNT = 1000
-bench: .venv/bench  ## ratios to other software and to itself; quiet machine, some ten minutes
+bench: .venv/bench .venv-cluster/ready  ## ratios to other software and to itself; quiet machine, half an hour
 	$(BIN)/python benchmarks/rollout.py
+	$(CLUSTER)/python benchmarks/rollout.py --against vllm
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/cores.py
+	$(BIN)/python benchmarks/bound.py
+	$(BIN)/python benchmarks/laptop.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/operations.py --threads 1

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -143,6 +143,46 @@ def test_a_part_that_fails_hangs_or_dies_costs_only_itself(benchmark, monkeypatc
     assert gpu.measured("decode", "tiny", "cpu", deadline=0.2)["error"] == "not done after 0 s"
     monkeypatch.setitem(gpu.PARTS, "decode", lambda load, device: os._exit(9))
     assert gpu.measured("decode", "tiny", "cpu", deadline=120)["error"] == "the process ended with status 9"
+
+
+def test_the_operations_of_a_model_are_counted(benchmark):
+    config = SimpleNamespace(hidden_size=8, num_attention_heads=2, num_hidden_layers=3)
+    counter = benchmark("bound").Counter(config, inner=100, head=10)
+    counter.add("generate", prompt=4, responses=[1, 3])
+    # 4 + 0 + 2 tokens are read, 4 predicted; 8 pairs in the prompt, 2 × (4 + 1.5) behind it, each 4 × 3 layers × 8
+    assert counter.done["generate"] == 2 * 100 * 6 + 2 * 10 * 4 + 96 * (8 + 11)
+    counter.add("learn", prompt=4, responses=[1, 3], passes=3)
+    assert counter.done["learn"] == 3 * counter.done["generate"]
+    assert counter.done["total"] == 4 * counter.done["generate"]
+
+
+@pytest.mark.slow
+def test_the_bound_is_measured_beside_the_steps(benchmark, recipe, tmp_path, capsys):
+    out = tmp_path / "bound.json"
+    few = ["--workers", "2", "--steps", "1", "--rounds", "1", "--recipe", recipe, "--json", str(out)]
+    benchmark("bound").main([*few, "dynamic_sampling.min_spread=0"])
+    assert "whole step, 2 cores" in capsys.readouterr().out
+    for turns in json.loads(out.read_text())["turns"].values():
+        assert all(0 < part["bound"] < part["seconds"] for part in turns[0].values())
+
+
+def test_a_laptop_makes_whole_steps(benchmark, capsys):
+    few = [
+        "--layers",
+        "1",
+        "--width",
+        "16",
+        "--limit",
+        "3",
+        "--prompt",
+        "4",
+        "--steps",
+        "1",
+        "--threads",
+        "1",
+    ]
+    benchmark("laptop").main(few)
+    assert "| float32 |" in capsys.readouterr().out
 
 
 @pytest.mark.slow
