@@ -19,7 +19,7 @@ import prorl.run
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
 MAX_LINES = 550
-CEILINGS = {"src": (26_700, 150), "tests": (29_200, 190)}  # lines and files
+CEILINGS = {"src": (26_700, 150), "tests": (29_250, 190)}  # lines and files
 READING_PATH = 9_400  # lines of the core without `APART`
 APART = ("cli", "learn/base_model.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test

@@ -374,6 +374,11 @@ def test_the_mismatch_is_that_of_one_update(finished):
     assert all(step.update.mismatch < 1e-5 for step in steps if not step.staleness)
 
 
+def test_workers_that_sample_while_they_learn_change_no_bit(stale, finished, tmp_path):
+    assert start_run(stale.model_copy(update={"workers": 2}), tmp_path / "run", quiet()).stopped == "done"
+    assert_same(tmp_path / "run", finished)
+
+
 def test_a_run_of_samples_one_update_old_that_stops_at_a_checkpoint_goes_on_bit_for_bit(
     stale, finished, tmp_path
 ):
