@@ -46,7 +46,7 @@ class Stepper:
         share, clock = state.informative_share, Stopwatch()
         problem_at = partial(self._tasks.problem, split="train", weights=hparams.mixture)
         rollout_batch = collect(
-            self._parts.worker(wait_silently),
+            self._parts.sampler(wait_silently),
             problem_at,
             hparams,
             cursor=state.cursor,

@@ -25,7 +25,7 @@ from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split, Task
 from prorl.envs.verifiers.programs import NeedsSandbox
-from prorl.rollout.pipeline import ChatRenderer, Wait, Worker
+from prorl.rollout.pipeline import ChatRenderer, Sampler, Wait
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
 from prorl.run.resume import PROBLEMS, hash_files
@@ -62,9 +62,11 @@ class Session:
     context: int  # of the model, tokens
     note: str = ""  # what a run is to be told about how it is computed
 
-    def worker(self, wait: Wait) -> Worker:
+    def sampler(self, wait: Wait) -> Sampler:
         """Renders, samples and judges; `wait` is called while verifiers are out."""
-        return Worker(engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=wait)
+        return Sampler(
+            engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=wait
+        )
 
 
 def build_session(

@@ -112,7 +112,7 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
     """Sample what the step that begins with this state learns from; WaitEnded if somebody asks to stop meanwhile."""
     hparams = hparams_now(run.plan, state)
     return collect(
-        run.session.worker(run.wait),
+        run.session.sampler(run.wait),
         problem_at(run, hparams),
         hparams,
         cursor=state.cursor,
@@ -203,7 +203,7 @@ def validate(run: Run) -> Validated:
     hparams = hparams_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="validation")
     groups = sample_problems(
-        run.session.worker(run.wait),
+        run.session.sampler(run.wait),
         run.session.tasks.validation_problems("validation", rules.per_domain),
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),

@@ -163,8 +163,13 @@ def test_large_items_do_not_wait_for_a_worker_that_talks():
 
 
 def test_what_a_function_raises_is_raised_here():
-    with closing(Workers([qwen2()], count=1)) as held, pytest.raises(KeyError, match="no bread"):
-        list(held.run(fails, ["bread"]))
+    with closing(Workers([qwen2()], count=1)) as held:
+        with pytest.raises(KeyError, match="no bread") as raised:
+            list(held.run(fails, ["bread"]))
+        assert "in fails" in raised.value.__notes__[0]
+        with pytest.raises(RuntimeError, match=r"(?s)in fails.*OddError: no wine"):
+            list(held.run(fails, ["wine"]))
+        assert held.incidents() == []
 
 
 def test_nothing_is_left_when_it_is_closed():

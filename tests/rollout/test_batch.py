@@ -20,7 +20,7 @@ from prorl.rollout.batch import (
 from prorl.stopwatch import Stopwatch
 from support.defaults import some_hparams
 from support.events import rollout_stats
-from support.rollouts import BROKEN, SILENT, group, problem, response, scripted_worker
+from support.rollouts import BROKEN, SILENT, group, problem, response, scripted_sampler
 
 HPARAMS = some_hparams(
     prompts_per_step=2, samples_per_prompt=2, response_limit=100, max_draw_factor=4.0, truncated_scale=1.0
@@ -31,9 +31,9 @@ scripts = st.lists(st.sampled_from([TEACHES, EASY, HARD, ERROR]), min_size=1, ma
 
 def rollout_batch(script, hparams=HPARAMS, *, cursor=0, share=0.5, shuffle=None, domains=("math",)):
     """Collect from a data order that repeats the script."""
-    worker = scripted_worker(lambda draw, sample: script[draw % len(script)][sample], shuffle=shuffle)
+    sampler = scripted_sampler(lambda draw, sample: script[draw % len(script)][sample], shuffle=shuffle)
     return collect(
-        worker,
+        sampler,
         lambda draw: problem(draw, domain=domains[draw % len(domains)]),
         hparams,
         cursor=cursor,

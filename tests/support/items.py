@@ -34,7 +34,14 @@ def echoes(held, item):
     yield item
 
 
+class OddError(Exception):
+    """Cannot be made again from what it is pickled as."""
+
+    def __init__(self, *, of):
+        super().__init__(f"no {of}")
+
+
 def fails(held, item):
-    """Raises."""
-    raise KeyError(f"no {item}")
+    """Raises what can be sent, or what cannot."""
+    raise KeyError(f"no {item}") if item == "bread" else OddError(of=item)
     yield

@@ -8,7 +8,7 @@ from random import Random
 
 from prorl.envs.extract import extract_answer, respond
 from prorl.envs.types import Problem, Verdict
-from prorl.rollout.pipeline import Worker
+from prorl.rollout.pipeline import Sampler
 from prorl.types import Completion, Group, Request, Rollout, log_probs, token_ids
 from support.fake_backend import END, FakeJudge, FakeRenderer
 
@@ -65,14 +65,14 @@ def response(answer: str) -> str:
     return respond("", answer) if answer else "…"
 
 
-def scripted_worker(
+def scripted_sampler(
     answer: Callable[[int, int], str], *, shuffle: int | None = None, late: bool = False
-) -> Worker:
+) -> Sampler:
     """`answer(draw, sample)` is what the policy says; `shuffle` seeds the order in which responses finish."""
     judge = (LateJudge if late else FakeJudge)(
         {task.name: task for task in (ScoreTask(), ScoreTask("other"))}
     )
-    return Worker(engine=ScriptedEngine(answer, shuffle), judge=judge, renderer=FakeRenderer())
+    return Sampler(engine=ScriptedEngine(answer, shuffle), judge=judge, renderer=FakeRenderer())
 
 
 def problem(draw: int, *, task: str = "score", domain: str = "math") -> Problem:

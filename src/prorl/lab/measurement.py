@@ -325,7 +325,7 @@ def ask(
                 began = time.perf_counter()
                 try:
                     found = ask_problems(
-                        session.worker(wait),
+                        session.sampler(wait),
                         problems,
                         part=part,
                         samples=asked.samples,

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import torch
@@ -392,11 +393,16 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
 
 
 def _values(function: Function, held: Held, item: Any) -> Iterator[Any]:
-    """What the function yields; at last what it raised."""
+    """What the function yields; at last what it raised, with where, and in words where it cannot be sent."""
     try:
         yield from function(held, item)
     except Exception as error:
-        yield error
+        where = "".join(format_exception(error))
+        error.add_note(f"in a worker process:\n{where}")
+        try:
+            yield pickle.loads(pickle.dumps(error))
+        except Exception:
+            yield RuntimeError(f"in a worker process:\n{where}")
 
 
 def _weights(modules: Iterable[nn.Module]) -> list[nn.Parameter]:

@@ -19,7 +19,7 @@ from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
 from prorl.envs.mixture import KEPT
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import Worker, roll_out
+from prorl.rollout.pipeline import Sampler, roll_out
 from prorl.stopwatch import Stopwatch
 from prorl.types import Action, Batch, Group, HParams, PromptActions, Renderer, Rollout, Sampling
 
@@ -38,7 +38,7 @@ class RolloutBatch:
 
 
 def collect(
-    worker: Worker,
+    sampler: Sampler,
     problem_at: Callable[[int], Problem],
     hparams: HParams,
     *,
@@ -60,7 +60,7 @@ def collect(
     while len(accepted) < wanted and cursor < end:
         size = wave_size(wanted - len(accepted), expected_share, hparams.wave_margin)
         wave = roll_out(
-            worker,
+            sampler,
             {draw: problem_at(draw) for draw in range(cursor, min(end, cursor + size))},
             samples=hparams.samples_per_prompt,
             sampling=sampling,
@@ -79,7 +79,7 @@ def collect(
         groups=tuple(accepted),
         consumed=tuple(consumed),
         cursor=cursor,
-        version=worker.engine.version,
+        version=sampler.engine.version,
         rollout_stats=_rollout_stats(accepted, consumed, generated, hparams),
     )
 

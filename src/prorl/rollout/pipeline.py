@@ -99,7 +99,7 @@ class VerifierError(ProrlError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class Sampler:
     """Engine, judge and renderer used for rollouts, and how to wait while verifiers are out."""
 
     engine: Engine
@@ -109,7 +109,7 @@ class Worker:
 
 
 def roll_out(
-    worker: Worker,
+    sampler: Sampler,
     problems: Mapping[int, Problem],  # by draw
     *,
     samples: int,
@@ -122,8 +122,8 @@ def roll_out(
     Raises StaleCompletionError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
-    engine, judge = worker.engine, worker.judge
-    prompts = {draw: worker.renderer.encode(problem.prompt) for draw, problem in problems.items()}
+    engine, judge = sampler.engine, sampler.judge
+    prompts = {draw: sampler.renderer.encode(problem.prompt) for draw, problem in problems.items()}
     version = engine.version
     for draw, prompt in prompts.items():
         own = derive(seed, draw)
@@ -142,13 +142,15 @@ def roll_out(
                         f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
                         f"but version {version} was asked"
                     )
-                item = (problems[completion.draw], worker.renderer.decode(completion.tokens))
+                item = (problems[completion.draw], sampler.renderer.decode(completion.tokens))
                 judge.submit(len(items), *item)
                 completions.append(completion)
                 items.append(item)
             verdicts.update(judge.poll(wait=False))
     with clock.phase("judge"):
-        verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), worker.wait), worker.wait)
+        verdicts = heal(
+            judge, items, collect_verdicts(judge, verdicts, len(items), sampler.wait), sampler.wait
+        )
 
     rollouts: dict[int, list[Rollout]] = {draw: [] for draw in problems}
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
@@ -163,7 +165,7 @@ def roll_out(
 
 
 def sample_problems(
-    worker: Worker,
+    sampler: Sampler,
     problems: Sequence[Problem],
     *,
     samples: int,
@@ -176,7 +178,7 @@ def sample_problems(
     Raises VerifierError where none remain.
     """
     asked = dict(enumerate(problems))
-    groups = roll_out(worker, asked, samples=samples, sampling=sampling, seed=seed, clock=clock)
+    groups = roll_out(sampler, asked, samples=samples, sampling=sampling, seed=seed, clock=clock)
     judged = [group for group in groups if any(one.verdict.status != "error" for one in group.rollouts)]
     if groups and not judged:
         note = groups[0].rollouts[0].verdict.note

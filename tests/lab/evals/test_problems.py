@@ -16,7 +16,7 @@ from prorl.rollout.pipeline import VerifierError
 from prorl.stopwatch import Stopwatch
 from prorl.types import Sampling
 from support.fake_backend import FakeRenderer
-from support.rollouts import BROKEN, SILENT, problem, response, scripted_worker
+from support.rollouts import BROKEN, SILENT, problem, response, scripted_sampler
 
 PROBLEMS = [problem(40), problem(41, task="other", domain="code"), problem(42)]
 
@@ -30,7 +30,7 @@ def sat(
     renderer: FakeRenderer | None = None,
 ) -> tuple[ProblemResult, ...]:
     """The validation in which problem k got the answers of script[k]."""
-    worker = scripted_worker(lambda draw, sample: script[draw][sample], shuffle=shuffle)
+    worker = scripted_sampler(lambda draw, sample: script[draw][sample], shuffle=shuffle)
     return ask_problems(
         replace(worker, renderer=renderer or worker.renderer),
         PROBLEMS[: len(script)],

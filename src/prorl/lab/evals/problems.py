@@ -10,7 +10,7 @@ from typing import Literal
 
 from prorl.envs.extract import extract_answer
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import ProblemScore, Worker, sample_problems, score
+from prorl.rollout.pipeline import ProblemScore, Sampler, sample_problems, score
 from prorl.stopwatch import Stopwatch
 from prorl.types import Group, Rollout, Sampling
 
@@ -65,7 +65,7 @@ class ProblemResult(ProblemScore):
 
 
 def ask_problems(
-    worker: Worker,
+    sampler: Sampler,
     problems: Sequence[Problem],
     *,
     part: Part,
@@ -76,7 +76,7 @@ def ask_problems(
     clock: Stopwatch,
 ) -> tuple[ProblemResult, ...]:
     """As `sample_problems`, with what an evaluation keeps of every problem, in problem order."""
-    groups = sample_problems(worker, problems, samples=samples, sampling=sampling, seed=seed, clock=clock)
+    groups = sample_problems(sampler, problems, samples=samples, sampling=sampling, seed=seed, clock=clock)
     return tuple(_result(group, part, pass_threshold(group.problem.task)) for group in groups)
 
 
