@@ -64,9 +64,8 @@ class Session:
 
     def sampler(self, wait: Wait) -> Sampler:
         """Renders, samples and judges; `wait` is called while verifiers are out."""
-        return Sampler(
-            engine=self.backend.engine, judge=self.backend.judge, renderer=self.renderer, wait=wait
-        )
+        backend = self.backend
+        return Sampler(engine=backend.engine, judge=backend.judge, renderer=self.renderer, wait=wait)
 
 
 def build_session(

@@ -21,7 +21,8 @@ from support.runs import contents, of_kind, quiet, timeless
 def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recipe, uninterrupted, tmp_path):
     run = tmp_path / "run"
     with shell() as terminal:
-        terminal.type(f"{sys.executable} -m prorl train {recipe} --run {run}\n")
+        # With low priority, so that it is not done before the terminal is closed, on a busy machine either.
+        terminal.type(f"nice {sys.executable} -m prorl train {recipe} --run {run}\n")
         terminal.until(lambda: (run / JOURNAL).exists() and of_kind(run, Stepped))
         for _ in range(2):
             terminal.type("\x1a")

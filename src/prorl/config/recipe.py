@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -21,6 +21,7 @@ from prorl.config.schema import FORMS, RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
 
 MAX_EXTENDS = 8
+MOST_NAMED = 3  # keys of which one may have been meant
 
 
 class RecipeError(ProrlError):
@@ -206,9 +207,19 @@ def _nearest_key(detail: ErrorDetails) -> str:
         field = model.model_fields.get(part)  # None: it is a key of a mapping, and the model stays
         model = FORMS.get(part) or next(_models(field and field.annotation), model)
     known = list(model.model_fields)
-    near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
-    place = ".".join([*(part for part in path if part not in FORMS), *near])
-    return f": did you mean {place!r}?" if near else f"; known here: {', '.join(known)}"
+    near = sorted((key for key in _keys(RunConfig) if key.endswith(f".{unknown}")), key=len)[:MOST_NAMED]
+    if not near and (close := difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)):
+        near = [".".join([*(part for part in path if part not in FORMS), *close])]
+    return f": did you mean {' or '.join(map(repr, near))}?" if near else f"; known here: {', '.join(known)}"
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All keys of a recipe that do not lie in a mapping with names of the user's own."""
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}"
+        if get_origin(field.annotation) is not dict:
+            for inner in _models(field.annotation):
+                yield from _keys(inner, f"{prefix}{name}.")
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -290,10 +290,9 @@ class WorkersEngine:
 
     def _deal(self) -> None:
         """Hand out equal parts, one for each worker or several where one would have too many rows at a time."""
-        rows, most = sum(map(len, self._queue)), self._alone.settings.max_rows
-        parts: list[list[list[Row]]] = [
-            [] for _ in range(self._workers.count * -(-rows // (self._workers.count * most)))
-        ]
+        rows, count = sum(map(len, self._queue)), self._workers.count
+        waves = -(-rows // (count * self._alone.settings.max_rows))
+        parts: list[list[list[Row]]] = [[] for _ in range(count * waves)]
         before = 0
         for unit in self._queue:
             parts[before * len(parts) // rows].append(unit)

@@ -122,7 +122,7 @@ def roll_out(
     Raises StaleCompletionError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
-    engine, judge = sampler.engine, sampler.judge
+    engine, judge, wait = sampler.engine, sampler.judge, sampler.wait
     prompts = {draw: sampler.renderer.encode(problem.prompt) for draw, problem in problems.items()}
     version = engine.version
     for draw, prompt in prompts.items():
@@ -148,9 +148,7 @@ def roll_out(
                 items.append(item)
             verdicts.update(judge.poll(wait=False))
     with clock.phase("judge"):
-        verdicts = heal(
-            judge, items, collect_verdicts(judge, verdicts, len(items), sampler.wait), sampler.wait
-        )
+        verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), wait), wait)
 
     rollouts: dict[int, list[Rollout]] = {draw: [] for draw in problems}
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
