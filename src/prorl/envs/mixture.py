@@ -26,7 +26,7 @@ INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
 MIN_LEVELS = 3
-KEPT = 256  # problems that were drawn last; those of a split that draws from many rows can be large
+KEPT = 256  # problems drawn last that are kept; those of data sets can be large
 ALWAYS_LEVELLED = ("rg_graph_color",)  # the levels that ProRL shows
 
 
