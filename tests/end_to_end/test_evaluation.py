@@ -70,7 +70,8 @@ def test_it_says_who_solves_what_and_where_it_lies(studied):
     for words in (
         "was measured before",
         "Pattern of each task",
-        "Who solves what in 4 tries",
+        "Solved beyond guessing in 4 tries",
+        "Who solves what in 4 tries, beyond guessing",
         "By difficulty level",
         "maj@4",
     ):

@@ -117,8 +117,8 @@ def test_the_rates_of_one_model_have_a_row_per_task():
 
 def test_it_says_who_solves_what_and_a_part_without_votes_has_no_majority():
     tables = evaluation_tables(pair(BEFORE, TRAINED), (1, 4))
-    found = row(tables, "Who solves what in 4 tries", "all")
-    assert found == ["all", "held-out", "4", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
+    found = row(tables, "Who solves what in 4 tries, beyond guessing", "all")
+    assert found == ["all", "held-out", "4", "–", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
     assert row(tables, "Pattern of each task", "t")[1:3] == ["held-out", "unclear"]
     assert row(tables, "Answers", "base")[4] == "–"
 
@@ -130,7 +130,7 @@ def test_levels_have_a_row_each():
     models = named("base", levels(4, 1, 0)), named("step_000009", levels(4, 0, 2), step=9)
     table = evaluation_tables(pair(*models), (1, 4))[-1]
     assert table.title == "By difficulty level"
-    assert [text(cell) for cell in table.rows[-1]] == ["t", "3", "0% → 50%", "0% → 100%", "1", "0"]
+    assert [text(cell) for cell in table.rows[-1]] == ["t", "3", "0% → 50%", "0% → 100%", "–", "1", "0"]
 
 
 def test_one_k_is_enough_and_what_nobody_was_asked_is_not_shown():

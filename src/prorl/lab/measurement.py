@@ -43,7 +43,7 @@ from prorl.lab.evals.evaluation_store import (
     step_of,
     write_evaluation,
 )
-from prorl.lab.evals.problems import Part, ProblemResult, ask_problems
+from prorl.lab.evals.problems import Part, ProblemResult, ask_problems, with_guesses
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
@@ -345,6 +345,18 @@ def ask(
             progress(done, total, f"problems × {asked.samples} responses, {rate:.0f} responses/s")
         if failure and not results:
             raise failure
+        asked_for = {
+            (one.task, part, one.level, one.index): one for part, of in asked.questions.items() for one in of
+        }
+        results = with_guesses(
+            session.sampler(wait),
+            results,
+            asked_for,
+            seed=asked.seed,
+            pass_threshold=session.tasks.pass_threshold,
+            clock=clock,
+            progress=progress,
+        )
         whole = evaluation(problems=tuple(results), seconds=seconds)
         write_evaluation(path, whole)
         shutil.rmtree(aside)

@@ -24,9 +24,11 @@ from prorl.lab.evals.statistics import (
     MEAN,
     answered_only,
     grouped,
+    guess_rate,
     majority_rates,
     mean_over_domains,
     mean_rates,
+    solved_shares,
     voting,
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
@@ -176,6 +178,7 @@ def evaluation_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
             tables.append(_curve_table(moves, ks, f"pass@k, mean over domains: {title} problems"))
     if tables:
         tables += [
+            boundary_table(pair),
             moved_table(pair),
             pattern_table(pair.patterns(ks[-1]), ks[-1]),
             *answer_tables(pair, ks[-1]),
@@ -205,6 +208,21 @@ def pattern_table(found: Sequence[TaskPattern], k: int) -> Table:
     return Table(title="Pattern of each task", columns=columns, rows=tuple(rows))
 
 
+def boundary_table(pair: Pair) -> Table:
+    """How much of pass@k, k the most responses, is luck, and what lies beyond it; domains weighed alike."""
+    k = pair.ks[-1]
+    rows: list[tuple[Cell, ...]] = []
+    for part in PARTS:
+        if moves := pair.moves(part):
+            base, trained = (solved_shares(side, k) for side in sides(moves))
+            rows += [
+                (NAMES[part], name, Number(share, SHARE), Number(trained[name], SHARE))
+                for name, share in base.items()
+            ]
+    columns = ("part", "problems", model_name(pair.base), model_name(pair.trained))
+    return Table(title=f"Solved beyond guessing in {k} tries", columns=columns, rows=tuple(rows))
+
+
 def moved_table(pair: Pair) -> Table:
     """Who solves how many problems of each task: both, new, lost, neither; how many chance alone would move."""
     rows: list[tuple[Cell, ...]] = []
@@ -216,10 +234,21 @@ def moved_table(pair: Pair) -> Table:
             of, sure = found.outcomes, found.sure
             new, lost = (Number(chance, ".1f") for chance in (found.chance_new, found.chance_lost))
             counts = (of["new"], sure["new"], new, of["lost"], sure["lost"], lost, of["neither"])
-            rows.append((task, NAMES[part], len(members), of["both"], *counts))
+            luck = _luck(members, pair.ks[-1])
+            rows.append((task, NAMES[part], len(members), luck, of["both"], *counts))
     names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "chance "))
-    columns = ("task", "part", "problems", "both", *names, "neither")
-    return Table(title=f"Who solves what in {pair.base.samples} tries", columns=columns, rows=tuple(rows))
+    columns = ("task", "part", "problems", "guesses", "both", *names, "neither")
+    return Table(
+        title=f"Who solves what in {pair.base.samples} tries, beyond guessing",
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _luck(moves: Sequence[Move], k: int) -> Number:
+    """What guesses alone would solve within k tries, answers of the trained model beside those of the base."""
+    base, trained = (guess_rate(side, k) for side in sides(moves))
+    return Number(trained, ".0%", base=base)
 
 
 def answer_tables(pair: Pair, k: int) -> list[Table]:
@@ -258,8 +287,8 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
         found = boundary(moves).outcomes
         old, new = (mean_rates(side, ks) for side in sides(moves))
         rates = (Number(b, ".0%", base=a) for a, b in zip(old, new, strict=True))
-        rows.append((task, level, *rates, found["new"], found["lost"]))
-    columns = ("task", "level", *(f"pass@{k}" for k in ks), "new", "lost")
+        rows.append((task, level, *rates, _luck(moves, ks[-1]), found["new"], found["lost"]))
+    columns = ("task", "level", *(f"pass@{k}" for k in ks), f"guesses@{ks[-1]}", "new", "lost")
     return [Table(title="By difficulty level", columns=columns, rows=tuple(rows))] if rows else []
 
 
@@ -280,11 +309,16 @@ def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
 
 
 def problems_moved(moves: Sequence[Move], k: int) -> str:
-    """How many problems became solvable and how many were lost, beside what chance alone would give."""
+    """How many problems became solvable and how many were lost, beside what luck and chance alone would give."""
     found = boundary(moves)
     of, sure = found.outcomes, found.sure
-    return (
-        f"Never solved by the base in {k} tries and solved now: {of['new']} of {count(len(moves), 'problem')} "
+    luck = [guess_rate(side, k) for side in sides(moves)]
+    told = ""
+    if None not in luck:
+        told = f"Answers to other problems, tried as guesses, would solve {luck[1]:.1%} (the base's {luck[0]:.1%}). "
+    return told + (
+        f"Solved now and not by the base, in {k} tries and beyond guessing: {of['new']} of "
+        f"{count(len(moves), 'problem')} "
         f"({sure['new']} surely); lost: {of['lost']} ({sure['lost']} surely). Were both models equally good at each "
         f"problem, chance alone would give about {found.chance_new:.1f} new and {found.chance_lost:.1f} lost."
     )

@@ -11,11 +11,20 @@ from prorl.envs.base import belongs
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.lab.evals.evaluation_store import Evaluation, questions, read_evaluation, write_evaluation
-from prorl.lab.evals.problems import ANSWER_CHARS, ProblemResult, Vote, ask_problems
+from prorl.lab.evals.problems import (
+    ANSWER_CHARS,
+    LEAST_GUESSES,
+    ProblemResult,
+    Vote,
+    ask_problems,
+    guesses,
+    with_guesses,
+)
 from prorl.rollout.pipeline import VerifierError
 from prorl.stopwatch import Stopwatch
 from prorl.types import Sampling
-from support.fake_backend import FakeRenderer
+from support.evaluations import result
+from support.fake_backend import FakeJudge, FakeRenderer
 from support.rollouts import BROKEN, SILENT, problem, response, scripted_sampler
 
 PROBLEMS = [problem(40), problem(41, task="other", domain="code"), problem(42)]
@@ -170,3 +179,58 @@ def test_no_question_of_a_levels_can_be_trained_on_at_any_level(levels):
         for split in ("test", "train", "validation")
     )
     assert len(prompts) == len(asked)
+
+
+# -- guesses
+
+
+def equations(*answers: str, count: int = 8):
+    """Equations, and results of a model that gave these answers to every one, equally often."""
+    task = make_task("linear_equation", {1: 1.0})
+    problems = {("linear_equation", "test", 1, index): task.problem(index, "test") for index in range(count)}
+    votes = tuple(Vote(answer=answer, count=8, solved=False) for answer in answers)
+    found = [result(0, 16, index=index, task="linear_equation", votes=votes) for index in range(count)]
+    return problems, found
+
+
+def test_answers_to_other_problems_are_tried_on_each_and_what_is_accepted_is_counted():
+    problems, found = equations("1", "-5", "no number")
+    assert {one.solution.answer for one in problems.values()} & {"1", "-5"}, "they are right somewhere"
+    sampler = scripted_sampler(lambda draw, sample: "1")
+    seen = []
+    tried = with_guesses(
+        replace(sampler, judge=FakeJudge({"linear_equation": make_task("linear_equation")})),
+        found,
+        problems,
+        seed=1,
+        pass_threshold=lambda task: 1.0,
+        clock=Stopwatch(),
+        progress=lambda done, total, text: seen.append((done, total)),
+    )
+    drawn = guesses(found, 1)
+    for one in tried:
+        right = problems[one.key].solution.answer
+        assert one.guesses == sum(drawn[one.key].values()) == LEAST_GUESSES
+        assert one.guessed == drawn[one.key][right]
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert [replace(one, guesses=0, guessed=0) for one in tried] == found
+
+
+def test_guesses_are_drawn_by_their_frequency_and_never_from_the_problems_own_answers():
+    common, rare, own = (
+        Vote(answer=answer, count=n, solved=False) for answer, n in (("a", 90), ("b", 10), ("c", 99))
+    )
+    found = [
+        result(0, 256, index=0, votes=(own,)),
+        result(0, 256, index=1, votes=(common, rare)),
+        result(0, 256, index=2, level=2, votes=(own,)),
+        result(0, 256, index=3, part="ood", votes=(own,)),
+    ]
+    drawn = guesses(found, 0)
+    assert set(drawn[found[0].key]) == {"a", "b"}
+    assert sum(drawn[found[0].key].values()) == 256
+    assert 200 < drawn[found[0].key]["a"] < 252
+    assert drawn[found[1].key] == {"c": 256}, "of another problem of its task, part and level"
+    assert not drawn[found[2].key]
+    assert not drawn[found[3].key], "nobody else answered there"
+    assert guesses(found, 0) == drawn != guesses(found, 1)

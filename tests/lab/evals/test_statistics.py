@@ -20,6 +20,8 @@ from prorl.lab.evals.statistics import (
     mean_rates,
     percentiles,
     rates,
+    solved_beyond_guessing,
+    solved_shares,
     voting,
 )
 from prorl.rollout.pipeline import domain_rates, unanswered_share
@@ -167,3 +169,26 @@ def test_columns_are_resampled_together():
 def test_a_senseless_bootstrap_is_refused(values):
     with pytest.raises(ValueError, match="bootstrap needs"):
         interval(values, seed=0)
+
+
+# -- guessing
+
+
+def test_problems_that_guesses_would_solve_as_often_are_not_solved():
+    lucky = [result(4, 64, index=index, guesses=64, guessed=6) for index in range(20)]
+    known = [result(60, 64, index=index, guesses=64, guessed=6) for index in range(20, 25)]
+    assert solved_beyond_guessing([*lucky, *known]) == [False] * 20 + [True] * 5
+    assert solved_beyond_guessing(results([1, 0])) == [True, False], "nothing is known of guesses"
+
+
+def test_shares_say_what_is_luck_and_what_is_solved_how_often():
+    problems = [
+        result(solved, 64, index=index, guesses=64, guessed=16) for index, solved in enumerate((20, 64, 0, 2))
+    ]
+    found = solved_shares(problems, 64)
+    assert found["pass@64"] == 0.75
+    assert found["guesses alone, @64"] == pytest.approx(1, abs=1e-6)
+    assert found["solved beyond guessing"] == 0.25
+    shares = [found[f"solved in 1/{of} of the tries or more"] for of in (64, 16, 2)]
+    assert shares == [0.75, 0.5, 0.25]
+    assert solved_shares(results([1, 0]), 16)["guesses alone, @16"] is None

@@ -78,11 +78,12 @@ def test_without_a_evaluation_it_says_so_and_gives_the_command(tmp_path):
 
 def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
     told = (
-        "Never solved by the base in 16 tries and solved now: 1 of 5 problems (1 surely); lost: 1 (0 surely)."
+        "Solved now and not by the base, in 16 tries and beyond guessing: 1 of 5 problems (1 surely); "
+        "lost: 1 (0 surely)."
     )
     assert told in sections["pass"].html
-    table, patterns = sections["moved"].tables
-    assert [row[:6] for row in table.rows if row[0] == "all"] == [
+    _, table, patterns = sections["moved"].tables
+    assert [(*row[:3], *row[4:7]) for row in table.rows if row[0] == "all"] == [
         ("all", "held-out", 5, 2, 1, 1),
         ("all", "out of domain", 2, 1, 0, 0),
     ]
@@ -91,7 +92,10 @@ def test_a_planted_new_and_a_planted_lost_problem_are_told(sections):
 
 def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_path):
     moved = shown(tmp_path, BASE, replace(LAST, model="Qwen", step=None))["moved"]
-    assert [table.title for table in moved.tables] == ["Who solves what in 16 tries"]
+    assert [table.title for table in moved.tables] == [
+        "Solved beyond guessing in 16 tries",
+        "Who solves what in 16 tries, beyond guessing",
+    ]
     assert "Not measured" in measured(tmp_path).html
 
 
@@ -99,9 +103,9 @@ def test_a_model_that_did_not_change_has_not_moved_the_boundary(tmp_path):
     sections = shown(tmp_path, BASE, replace(BASE, model="step_000008", step=8))
     assert "surely rose on none of 1 held-out task " in sections["moved"].html
     assert "surely rose on none of 1 out of domain task " in sections["moved"].html
-    assert "solved now: 0 of 5 problems" in sections["pass"].html
+    assert "beyond guessing: 0 of 5 problems" in sections["pass"].html
     assert sections["pass"].html.count("which may be chance") == 4
-    assert "No problem that the base never solved" in sections["solvable"].html
+    assert "No problem is solved now that the base did not" in sections["solvable"].html
 
 
 def test_the_curves_are_pass_at_k_of_every_model(sections):

@@ -1,6 +1,7 @@
 """Two models on the same problems: who solves what, differences of pass@k, and the pattern of every task.
 
-With n responses "never solved" means "not in n tries", so some problems change sides by chance alone. How many is
+A problem is solved by a model if it passed more often than guesses would (`algo/guess_floor.py`). With n responses
+"never solved" means "not in n tries", so some problems change sides by chance alone. How many is
 computed from the data: given that s of a problem's responses passed, were it chance which of the two models each
 response came from, all s would come from the trained one with probability C(m, s) / C(n + m, s), n and m responses
 each. That is also the p-value of Fisher's exact test of a new problem.
@@ -27,8 +28,16 @@ import numpy as np
 
 from prorl.algo.pass_at_k import Array
 from prorl.envs.seeds import derive
-from prorl.lab.evals.problems import Part, ProblemResult
-from prorl.lab.evals.statistics import MEAN, bootstrap_means, grouped, mean_over_domains, percentiles, rates
+from prorl.lab.evals.problems import Key, Part, ProblemResult
+from prorl.lab.evals.statistics import (
+    MEAN,
+    bootstrap_means,
+    grouped,
+    mean_over_domains,
+    percentiles,
+    rates,
+    solved_beyond_guessing,
+)
 
 SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost
 LEVEL = 0.05  # the p-value must agree with the 95 % interval, which has no width where a few problems agree
@@ -38,7 +47,7 @@ ROUNDING = 1e-12
 
 Outcome = Literal["both", "new", "lost", "neither"]
 Pattern = Literal["diminish", "plateau", "sustained", "gain", "unclear"]
-Results = Mapping[tuple[str, str, int, int], ProblemResult]  # by key
+Results = Mapping[Key, ProblemResult]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +56,15 @@ class Move:
 
     base: ProblemResult
     trained: ProblemResult
+    before: bool  # whether the base solved it beyond guessing
+    after: bool  # whether the trained model did
 
     @property
     def outcome(self) -> Outcome:
-        """Which models solved it at least once."""
-        if self.base.solved:
-            return "both" if self.trained.solved else "lost"
-        return "new" if self.trained.solved else "neither"
+        """Which models solved it beyond guessing."""
+        if self.before:
+            return "both" if self.after else "lost"
+        return "new" if self.after else "neither"
 
     @property
     def chance(self) -> tuple[float, float]:
@@ -129,9 +140,14 @@ class TaskPattern:
 
 def paired(base: Iterable[ProblemResult], trained: Iterable[ProblemResult]) -> list[Move]:
     """The problems that both were judged on, in the base's order: a verifier's error may have cost either some."""
-    after = {problem.key: problem for problem in trained if problem.samples}
-    both = (problem for problem in base if problem.samples and problem.key in after)
-    return [Move(base=problem, trained=after[problem.key]) for problem in both]
+    known = {problem.key: problem for problem in trained if problem.samples}
+    first = [problem for problem in base if problem.samples and problem.key in known]
+    second = [known[problem.key] for problem in first]
+    beyond = (solved_beyond_guessing(side) for side in (first, second))
+    return [
+        Move(base=one, trained=other, before=before, after=after)
+        for one, other, before, after in zip(first, second, *beyond, strict=True)
+    ]
 
 
 def sides(moves: Iterable[Move]) -> tuple[list[ProblemResult], list[ProblemResult]]:
@@ -160,14 +176,18 @@ def compare(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> list[
     ]
 
 
-def differences(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> tuple[Difference, ...]:
+def differences(
+    moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0, guessed: bool = True
+) -> tuple[Difference, ...]:
     """The gain in pass@k for every k. All k's are read off the same responses, so they are not independent tests.
+
+    Without `guessed` a problem that was not solved beyond guessing counts as never solved.
 
     The p-value is that of the sign-flip permutation test: were the two models alike, each problem's difference would
     as likely have the other sign.
     """
     domains = [move.base.domain for move in moves]
-    base_PK, trained_PK = (rates(problems, ks) for problems in sides(moves))
+    base_PK, trained_PK = _pass_rates(moves, ks, guessed=guessed)
     gains_PK = trained_PK - base_PK
     means = (mean_over_domains(values_PK, domains) for values_PK in (base_PK, trained_PK, gains_PK))
     interval = percentiles(bootstrap_means(gains_PK, seed=seed, strata=domains))
@@ -178,6 +198,14 @@ def differences(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> t
     )
 
 
+def _pass_rates(moves: Sequence[Move], ks: Sequence[int], *, guessed: bool) -> tuple[Array, Array]:
+    base_PK, trained_PK = (rates(problems, ks) for problems in sides(moves))
+    if guessed:
+        return base_PK, trained_PK
+    beyond_P2 = np.array([(move.before, move.after) for move in moves])
+    return base_PK * beyond_P2[:, :1], trained_PK * beyond_P2[:, 1:]
+
+
 def patterns(
     base: Iterable[ProblemResult],
     trained: Iterable[ProblemResult],
@@ -186,7 +214,7 @@ def patterns(
     k: int,
     seed: int = 0,
 ) -> list[TaskPattern]:
-    """The pattern of every task in every part, on the problems that all models were judged on.
+    """The pattern of every task in every part, on the problems that all models were judged on, guesses left out.
 
     `between` is a checkpoint of about half of the training; without one only *diminish* and *gain* can be said.
     """
@@ -197,13 +225,14 @@ def patterns(
 
 
 def _decided(moves: Sequence[Move], between: Results | None, k: int, seed: int) -> TaskPattern:
-    at_1, at_k = differences(moves, (1, k), seed=seed)
+    at_1, at_k = differences(moves, (1, k), seed=seed, guessed=False)
     early = late = None
     pattern: Pattern = "gain" if at_k.up and between is None else "unclear"
     if between is not None:
-        first = [Move(base=move.base, trained=between[move.base.key]) for move in moves]
-        second = [Move(base=between[move.base.key], trained=move.trained) for move in moves]
-        (early,), (late,) = differences(first, (k,), seed=seed), differences(second, (k,), seed=seed)
+        base, trained = sides(moves)
+        middle = [between[problem.key] for problem in base]
+        first, second = paired(base, middle), paired(middle, trained)
+        (early,), (late,) = (differences(half, (k,), seed=seed, guessed=False) for half in (first, second))
         if at_k.up and late.up:
             pattern = "sustained"
         elif early.up and _slowed(first, second, k, seed):
@@ -224,7 +253,7 @@ def _decided(moves: Sequence[Move], between: Results | None, k: int, seed: int) 
 
 def _slowed(first: Sequence[Move], second: Sequence[Move], k: int, seed: int) -> bool:
     """Whether the second half surely gained less than its share of the first half."""
-    (before, middle), (_, after) = ([rates(side, (k,)) for side in sides(half)] for half in (first, second))
+    (before, middle), (_, after) = (_pass_rates(half, (k,), guessed=False) for half in (first, second))
     excess = (after - middle) - LESS * (middle - before)
     _, high = percentiles(bootstrap_means(excess, seed=seed))
     return bool(high[0] < 0)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from prorl.envs.extract import extract_answer
+from prorl.envs.extract import extract_answer, respond
+from prorl.envs.seeds import generator
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import ProblemScore, Sampler, sample_problems, score
+from prorl.rollout.pipeline import ProblemScore, Sampler, judge_all, sample_problems, score
 from prorl.stopwatch import Stopwatch
 from prorl.types import Group, Rollout, Sampling
 
+LEAST_GUESSES = 64  # at a problem
+JUDGED_AT_A_TIME = 4096
 KEPT = 2  # first responses of a problem that are kept whatever their verdicts, beside the first that passed
 ANSWER_CHARS = 200
 
 Part = Literal["validation", "test", "ood", "levels"]
 """Why a problem is asked: in a run's validations, held out of the run, out of domain, or at one level of a task."""
+
+
+Key = tuple[str, Part, int, int]
+"""Task, part, level and index of a problem of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +62,13 @@ class ProblemResult(ProblemScore):
     truncated: int
     errors: int  # responses that the verifier could not judge; not among `samples`
     length: float  # mean response length, tokens
+    guesses: int = 0  # answers to other problems of its task and level that were tried on it (`with_guesses`)
+    guessed: int = 0  # of these the verifier accepted
     votes: tuple[Vote, ...] = ()  # the most frequent first
     kept: tuple[Kept, ...] = ()  # the first responses in sample order, and the first one that passed
 
     @property
-    def key(self) -> tuple[str, str, int, int]:
+    def key(self) -> Key:
         """Identifies the problem within an evaluation."""
         return self.task, self.part, self.level, self.index
 
@@ -78,6 +87,59 @@ def ask_problems(
     """As `sample_problems`, with what an evaluation keeps of every problem, in problem order."""
     groups = sample_problems(sampler, problems, samples=samples, sampling=sampling, seed=seed, clock=clock)
     return tuple(_result(group, part, pass_threshold(group.problem.task)) for group in groups)
+
+
+def with_guesses(
+    sampler: Sampler,
+    results: Sequence[ProblemResult],
+    problems: Mapping[Key, Problem],
+    *,
+    seed: int,
+    pass_threshold: Callable[[str], float],
+    clock: Stopwatch,
+    progress: Callable[[int, int, str], None],
+) -> list[ProblemResult]:
+    """The results of a whole evaluation, once answers to other problems were tried on each of `problems`."""
+    tries = [(key, *guess) for key, given in guesses(results, seed).items() for guess in given.items()]
+    tried, accepted = Counter[Key](), Counter[Key]()
+    for begin in range(0, len(tries), JUDGED_AT_A_TIME):
+        some = dict(enumerate(tries[begin : begin + JUDGED_AT_A_TIME]))
+        items = {ticket: (problems[key], respond("", answer)) for ticket, (key, answer, _) in some.items()}
+        with clock.phase("judge"):
+            verdicts = judge_all(sampler.judge, items, sampler.wait)
+        for ticket, (key, _, times) in some.items():
+            if verdicts[ticket].status != "error":
+                tried[key] += times
+                accepted[key] += times * (verdicts[ticket].score >= pass_threshold(key[0]))
+        progress(begin + len(some), len(tries), "guesses judged")
+    return [replace(one, guesses=tried[one.key], guessed=accepted[one.key]) for one in results]
+
+
+def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[str]]:
+    """Answers that the model gave to other problems of the same task, part and level, and how often each is drawn.
+
+    For every problem as many as it had responses, or `LEAST_GUESSES`, by the frequency of the answers.
+    """
+    drawn: dict[Key, Counter[str]] = {}
+    kinds: defaultdict[tuple[str, Part, int], list[ProblemResult]] = defaultdict(list)
+    for result in results:
+        kinds[result.key[:3]].append(result)
+    for members in kinds.values():
+        given = {
+            one.key: Counter(
+                {vote.answer: vote.count for vote in one.votes if len(vote.answer) < ANSWER_CHARS}
+            )
+            for one in members
+        }
+        together = sum(given.values(), Counter[str]())
+        for one in members:
+            answers = together - given[one.key]
+            count = max(LEAST_GUESSES, one.samples) if answers else 0
+            rng = generator("guess", seed, *one.key)
+            drawn[one.key] = Counter(
+                rng.choices(list(answers) or [""], list(answers.values()) or [1], k=count)
+            )
+    return drawn
 
 
 def _result(group: Group, part: Part, threshold: float) -> ProblemResult:

@@ -7,12 +7,13 @@ functions on other problems.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
+from prorl.algo import guess_floor
 from prorl.algo.pass_at_k import Array, pass_rates
 from prorl.config.schema import MOST
 from prorl.envs.errors import ProrlError
@@ -23,6 +24,7 @@ Item = TypeVar("Item")
 Key = TypeVar("Key")
 
 DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
+COVER = (1 / 64, 1 / 16, 1 / 2)  # shares of the tries: Cover@τ (https://arxiv.org/abs/2510.08325)
 MEAN = "mean"  # the row over all domains
 DRAWS = 200  # votes of k responses per problem: the error of a mean over 100 problems is below half a point
 
@@ -72,6 +74,58 @@ def grouped(items: Iterable[Item], by: Callable[[Item], Key]) -> dict[Key, list[
 def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
     """Unbiased pass@k of every problem: shape (problems, ks)."""
     return pass_rates([(problem.samples, problem.solved) for problem in problems], ks)
+
+
+def floors(problems: Sequence[ProblemResult], ks: Sequence[int]) -> Array | None:
+    """What guesses would solve within k tries, shape (problems, ks); None where too few were tried."""
+    known = [rate for rate in _guess_rates(problems) if rate is not None]
+    if len(known) < len(problems):
+        return None
+    return np.array([[guess_floor.floor(rate, k) for k in ks] for rate in known]).reshape(-1, len(ks))
+
+
+def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
+    """`floors` at one k, mean over domains."""
+    found = floors(problems, (k,))
+    return None if found is None else mean_over_domains(found, [problem.domain for problem in problems])[0]
+
+
+def solved_shares(problems: Sequence[ProblemResult], k: int) -> dict[str, float | None]:
+    """pass@k, how much of it guesses would earn, and shares of problems that are solved beyond luck, by name."""
+    solved = {"solved beyond guessing": solved_beyond_guessing(problems)} | {
+        f"solved in 1/{round(1 / share)} of the tries or more": [
+            problem.solved >= share * problem.samples for problem in problems
+        ]
+        for share in COVER
+    }
+    domains = [problem.domain for problem in problems]
+    shares = {
+        name: mean_over_domains(np.array([which], float).T, domains)[0] for name, which in solved.items()
+    }
+    return {
+        f"pass@{k}": mean_rates(problems, (k,))[0],
+        f"guesses alone, @{k}": guess_rate(problems, k),
+        **shares,
+    }
+
+
+def solved_beyond_guessing(problems: Sequence[ProblemResult]) -> list[bool]:
+    """Whether each problem was solved more often than by guesses, tested over all of its task and part."""
+    rates = dict(zip((problem.key for problem in problems), _guess_rates(problems), strict=True))
+    found: dict[Hashable, bool] = {}
+    for members in grouped(problems, lambda one: (one.task, one.part)).values():
+        counts = [(one.samples, one.solved) for one in members]
+        beyond = guess_floor.beyond_guessing(counts, [rates[one.key] for one in members])
+        found |= zip((one.key for one in members), beyond, strict=True)
+    return [found[one.key] for one in problems]
+
+
+def _guess_rates(problems: Sequence[ProblemResult]) -> list[float | None]:
+    found: dict[Hashable, float | None] = {}
+    for members in grouped(problems, lambda one: (one.task, one.part, one.level)).values():
+        rates = guess_floor.guess_rates([(one.guesses, one.guessed) for one in members])
+        found |= zip((one.key for one in members), rates, strict=True)
+    return [found[one.key] for one in problems]
 
 
 def curve(

@@ -182,7 +182,7 @@ def _compared(shown: Shown) -> list[Section]:
     if pair is None or not shown.models[0].is_base or not pair.moves(*PARTS):
         return []
     found = pair.patterns(k)
-    tables = [results.moved_table(pair)]
+    tables = [results.boundary_table(pair), results.moved_table(pair)]
     if pair.trained.step is not None:  # else nothing that this training did
         halves = "No checkpoint between was evaluated, so nothing says when."
         if pair.between:

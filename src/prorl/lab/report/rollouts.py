@@ -118,14 +118,14 @@ def _response(text: str, status: str, facts: Iterable[object]) -> str:
 
 
 def solvable_html(moves: Sequence[Move]) -> str:
-    """Problems that the base never solved and the trained model did: a response of each side by side."""
+    """Problems that the trained model solves beyond guessing and the base does not: a response of each."""
     found = [move for move in moves if move.outcome == "new" and move.trained.kept]
     if not found:
-        return paragraph("No problem that the base never solved is solved now.")
+        return paragraph("No problem is solved now that the base did not solve, guesses left out.")
     found.sort(key=lambda move: (not move.sure, -move.trained.solved))
     shown = in_turn(found, lambda move: move.base.domain, PAIRS)
     text = paragraph(
-        f"{len(shown)} of {count(len(found), 'problem')}, that the base never solved and the trained "
+        f"{len(shown)} of {count(len(found), 'problem')}, that the base did not solve and the trained "
         "model did, those it solves most often first: the base's first response, and the first that passed."
     )
     return text + "".join(map(_pair, shown))

@@ -1,0 +1,61 @@
+"""How much of pass@k is luck: what answers to other problems of the same kind would earn (METHOD §11; ours).
+
+A guess is an answer that the model gave to another problem of the same task and level. The share of guesses that a
+problem's verifier accepts is what a model earns there that knows the kind of answer and nothing of the problem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+FALSE_DISCOVERIES = 0.05  # share of the problems said to be solved beyond guessing that were guessed
+FEWEST = 32  # guesses over a task and level; from fewer nothing is estimated
+
+
+def guess_rates(tried: Sequence[tuple[int, int]]) -> list[float | None]:
+    """The chance that one guess is accepted, for every problem of one task and level.
+
+    `tried` are (guesses, accepted ones) of each. It is the larger of two estimates, so it errs towards luck: the
+    accepted share of the problem's own guesses, and (accepted + 1/2) / (guesses + 1) over all problems. Of a single
+    problem's guesses the latter could not fall below half a guess, which many tries would always hit.
+    """
+    guesses, accepted = (sum(column) for column in zip(*tried, strict=True))
+    if guesses < FEWEST:
+        return [None] * len(tried)
+    shared = (accepted + 0.5) / (guesses + 1)
+    return [max(shared, own / count if count else 0.0) for count, own in tried]
+
+
+def floor(rate: float, k: int) -> float:
+    """Chance that one of k guesses is accepted: 1 - (1 - rate)^k."""
+    return -math.expm1(k * math.log1p(-rate)) if rate < 1 else 1.0
+
+
+def beyond_guessing(solved: Sequence[tuple[int, int]], rates: Sequence[float | None]) -> list[bool]:
+    """Whether each problem of one task was solved more often than guesses would, from (responses, passes).
+
+    By the one-sided binomial test at a false discovery rate of 5 % over the problems (Benjamini and Hochberg 1995).
+    Where nothing is known of guesses, whoever passed once has solved it.
+    """
+    chances = {
+        place: tail(n, c, rate)
+        for place, ((n, c), rate) in enumerate(zip(solved, rates, strict=True))
+        if rate is not None
+    }
+    ranked = sorted(chances.values())
+    limits = (FALSE_DISCOVERIES * rank / len(ranked) for rank in range(1, len(ranked) + 1))
+    cut = max((chance for chance, limit in zip(ranked, limits, strict=True) if chance <= limit), default=-1.0)
+    return [c > 0 and chances.get(place, -1.0) <= cut for place, (_, c) in enumerate(solved)]
+
+
+def tail(n: int, c: int, rate: float) -> float:
+    """Chance of c or more successes among n tries of chance `rate`, above zero: the upper tail of the binomial."""
+    if c == 0 or rate >= 1:
+        return 1.0
+    ways = math.lgamma(n + 1) - math.lgamma(c + 1) - math.lgamma(n - c + 1)
+    term = total = math.exp(ways + c * math.log(rate) + (n - c) * math.log1p(-rate))
+    for successes in range(c, n):
+        term *= (n - successes) / (successes + 1) * rate / (1 - rate)
+        total += term
+    return min(1.0, total)

@@ -1,0 +1,45 @@
+"""The guess floor: worked numbers, and what it calls luck on simulated guessers."""
+
+import numpy as np
+import pytest
+
+from prorl.algo.guess_floor import FEWEST, beyond_guessing, floor, guess_rates, tail
+
+
+def test_the_floor_is_the_chance_of_one_hit_in_k_guesses():
+    assert floor(0.25, 1) == pytest.approx(0.25)
+    assert floor(0.25, 3) == pytest.approx(1 - 0.75**3)
+    assert floor(1e-12, 256) == pytest.approx(256e-12)
+    assert floor(1.0, 16) == 1.0
+
+
+def test_the_rate_is_the_larger_of_a_problems_own_share_and_that_of_its_kind():
+    assert guess_rates([(64, 0), (64, 16), (64, 0)]) == [16.5 / 193, 0.25, 16.5 / 193]
+    assert guess_rates([(256, 0)] * 40) == [0.5 / 10241] * 40
+    assert floor(0.5 / 10241, 256) < 0.02, (
+        "none of ten thousand guesses was right: 256 tries hit next to nothing"
+    )
+    assert guess_rates([(FEWEST - 1, 3)]) == [None]
+
+
+def test_the_tail_is_the_binomials():
+    chances = [0.3**c * 0.7 ** (4 - c) * ways for c, ways in enumerate((1, 4, 6, 4, 1))]
+    assert [tail(4, c, 0.3) for c in range(5)] == pytest.approx([sum(chances[c:]) for c in range(5)])
+    assert tail(65_536, 65_536, 0.5) == 0.0
+    assert tail(10, 1, 1.0) == 1.0
+
+
+def test_who_guesses_solves_nothing_beyond_guessing_and_who_knows_does():
+    rng = np.random.default_rng(0)
+    rates = list(rng.beta(0.3, 3, size=2000))
+    guessed = [(64, int(c)) for c in rng.binomial(64, rates)]
+    assert sum(c > 0 for _, c in guessed) > 1000
+    assert sum(beyond_guessing(guessed, rates)) <= 2, "at a false discovery rate of 5 %, of next to none"
+    known = [(64, 60)] * 200
+    assert all(beyond_guessing(known + guessed, [0.1] * 200 + rates)[:200])
+
+
+def test_one_pass_counts_where_no_guess_is_ever_right_or_nothing_is_known_of_guesses():
+    assert beyond_guessing([(256, 1), (256, 0)], [5e-5, 5e-5]) == [True, False]
+    assert beyond_guessing([(16, 1), (16, 0)], [None, None]) == [True, False]
+    assert beyond_guessing([], []) == []
