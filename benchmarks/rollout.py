@@ -1,4 +1,6 @@
-"""Rollout speed of the local engine against transformers `generate` or vLLM: same model, same prompts, T = 1.
+"""Rollout speed of the local engine against transformers (`generate`, continuous batching) or vLLM.
+
+Same model, same prompts, T = 1.
 
 Each uses all cores, the engine by worker processes, the others by threads. Both decode in turn, several times; the
 verdict is the median of the per-pair ratios of generated tokens per second, which a machine that is busy now and then
@@ -6,6 +8,7 @@ hardly moves. Two variants: `limit` (no end-of-sequence token: every response ru
 tokens end a response, so lengths are near geometric).
 
     GOMP_SPINCOUNT=1000 python benchmarks/rollout.py --repeats 5 --threads 2
+    GOMP_SPINCOUNT=1000 python benchmarks/rollout.py --against continuous
     make cluster-env && .venv-cluster/bin/python benchmarks/rollout.py --against vllm
 
 Without the passive policy, OpenMP threads spin for each other; with any other load on the cores both sides then
@@ -27,7 +30,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    ContinuousBatchingConfig,
+    GenerationConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from prorl.cluster.settings import engine_environment
 from prorl.learn.parallel import Scorer
@@ -36,6 +45,8 @@ from prorl.local.workers import Workers
 from prorl.types import Request, Sampling
 
 PAD_ID = 0
+# Without flash attention the queries of all rows meet the caches of all rows, masked: 256 at once are slower than 64.
+CONTINUOUS_ROWS, CONTINUOUS_PAGE = 64, 32
 FIRST_PLAIN_TOKEN = 64  # tokens below are reserved for padding and for ending a response
 
 
@@ -122,6 +133,33 @@ def generate_tokens(model: PreTrainedModel, work: Work, seed: int) -> int:
     return int(unfinished_before.sum())
 
 
+def continuous_tokens(model: PreTrainedModel, work: Work, seed: int) -> int:
+    """What the continuous batching of transformers generates, in the fastest of the sizes that were tried."""
+    longest = max(map(len, work.prompts)) + work.limit
+    outputs = model.generate_batch(
+        [list(prompt) for prompt in work.prompts],
+        generation_config=GenerationConfig(
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            num_return_sequences=work.samples,
+            max_new_tokens=work.limit,
+            eos_token_id=list(work.eos_ids) or -1,
+            pad_token_id=PAD_ID,
+        ),
+        continuous_batching_config=ContinuousBatchingConfig(
+            page_size=CONTINUOUS_PAGE,
+            num_blocks=CONTINUOUS_ROWS * (longest // CONTINUOUS_PAGE + 2),  # by default most of the memory
+            max_batch_tokens=2048,
+            max_requests_per_batch=CONTINUOUS_ROWS,
+            seed=seed,
+        ),
+        warmup=False,
+    )
+    return sum(len(output.generated_tokens) for output in outputs.values())
+
+
 def vllm_generate(model: PreTrainedModel, arguments: argparse.Namespace) -> Generate:
     """What vLLM generates with the same weights, log-probs of the sampled tokens included as ours are."""
     os.environ |= engine_environment(arguments.threads, "cpu" if arguments.device == "cpu" else "cuda")
@@ -196,7 +234,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--variant", choices=("limit", "eos", "both"), default="both")
-    parser.add_argument("--against", choices=("generate", "vllm"), default="generate")
+    parser.add_argument("--against", choices=("generate", "continuous", "vllm"), default="generate")
     parser.add_argument("--repeats", type=int, default=5, help="counted pairs per variant (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of the other side (default 2)")
     parser.add_argument(
@@ -229,9 +267,11 @@ def main(argv: Sequence[str]) -> None:
         if arguments.workers > 1:
             workers = Workers([Scorer(model, model.device)], count=arguments.workers)
             stack.callback(workers.close)
-        other = partial(generate_tokens, model)
         if arguments.against == "vllm":
             other = vllm_generate(model, arguments)
+        else:
+            tokens = continuous_tokens if arguments.against == "continuous" else generate_tokens
+            other = partial(tokens, model)
         medians = {
             variant: statistics.median(compare(arguments, model, variant, workers, other))
             for variant in variants
