@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prorl.control.events import ReferenceReset, StageEntered, Stepped, Validated, Warned
+from prorl.control.events import LevelRaised, ReferenceReset, StageEntered, Stepped, Validated, Warned
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState, fold
 from prorl.local import judge as local_judge
@@ -213,6 +214,39 @@ def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
     )
     assert timeless(events(folder)) == timeless(events(finished))
     assert state == fold(events(finished))
+
+
+# -- adaptive levels
+
+_CLIMBING = make_plan(
+    recipe(
+        tasks={
+            "arithmetic": {"adaptive": {"start": 1, "window": 1, "rollouts": 8, "raise_at": 0.4}},
+            "word_list": {},
+        }
+    )
+)
+CLIMBING = replace(
+    PLAN,
+    config=PLAN.config.model_copy(update={"tasks": _CLIMBING.config.tasks, "sample_every": 1}),
+    levels=_CLIMBING.levels,
+)
+
+
+def test_a_task_climbs_its_levels_as_it_masters_them_and_the_same_way_when_resumed(tmp_path):
+    whole, halved = tmp_path / "whole", tmp_path / "halved"
+    state = run_in(whole, CLIMBING)
+    raised = of(whole, LevelRaised)
+    assert [event.level for event in raised] == list(range(2, 2 + len(raised)))
+    assert state.levels["arithmetic"].highest == raised[-1].level > 2
+    run_in(halved, CLIMBING, until=lambda state: state.step == raised[0].step + 1)
+    run_in(halved, CLIMBING)
+    assert timeless(events(halved)) == timeless(events(whole))
+    for file in sorted((whole / "samples").glob("*.jsonl")):
+        for record in map(json.loads, file.read_text().splitlines()):
+            if record["task"] == "arithmetic":
+                highest = max([event.level for event in raised if event.step <= record["step"]], default=1)
+                assert record["level"] <= highest
 
 
 # -- a stage plan: a domain joins, n and response limit double, the optimizer is cleared once

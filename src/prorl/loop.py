@@ -136,7 +136,7 @@ def prepare(run: Run, state: RunState, cursor: int) -> None:
 
 def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:
     """The training problem of any draw."""
-    return partial(run.session.tasks.problem, split="train", weights=hparams.mixture)
+    return partial(run.session.tasks.problem, split="train", weights=hparams.mixture, levels=hparams.levels)
 
 
 def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> RolloutBatch | None:

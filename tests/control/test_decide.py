@@ -1,9 +1,11 @@
 """Every decision of the director, and the order they come in."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 
+from prorl.config.recipe import RecipeError
 from prorl.config.schema import SaveConfig, StageConfig
 from prorl.control.decide import (
     TOLD_TO_STOP,
@@ -12,11 +14,12 @@ from prorl.control.decide import (
     save_due,
     validation_due,
 )
-from prorl.control.events import StageEntered, Stopped
-from prorl.control.plan import Plan
-from prorl.control.state import Reference, RunState, evolve, fold
+from prorl.control.events import LevelRaised, StageEntered, Stopped
+from prorl.control.plan import Plan, hparams_now, make_plan
+from prorl.control.state import LEVEL_MEMORY, Reference, RunState, evolve, fold, from_json
 from support.defaults import planned, some_detectors, some_plan, some_resets, some_validations
 from support.events import evaluated, rollout_stats, stepped, update
+from support.recipes import recipe
 
 PLAN = some_plan(seed=0, steps=1000)
 BASE = Reference(name="ref_000", hash="h")
@@ -213,3 +216,44 @@ def test_validations_are_due_at_the_start_every_few_steps_and_at_the_end(step, l
 )
 def test_a_checkpoint_is_due_at_its_step_at_a_new_best_and_at_the_end(state, due):
     assert save_due(planned(PLAN, save=SaveConfig(every=40)), replace(STATE, **state)) is due
+
+
+# -- adaptive levels
+
+CLIMBING = make_plan(
+    recipe(
+        tasks={
+            "arithmetic": {"levels": {1: 1, 2: 1, 4: 1}, "adaptive": {"start": 2, "window": 1, "rollouts": 8}}
+        }
+    )
+)
+REACHED = rollout_stats(top_rollouts={"arithmetic": 8}, top_scores={"arithmetic": 0.6})
+
+
+def test_a_mastered_level_brings_the_next_one_into_play_and_the_last_one_none():
+    state, seen = RunState(), []
+    for step in range(1, 4):
+        state = evolve(state, stepped(step, rollout_stats=REACHED))
+        seen.append(hparams_now(CLIMBING, state).levels["arithmetic"])
+        for decision in decide(CLIMBING, state):
+            assert decision == LevelRaised(step=step, task="arithmetic", level=4)
+            state = evolve(state, decision)
+            assert decide(CLIMBING, state) == (), "it has no rollouts of its new level"
+    shares = [[(level, round(share, 3)) for level, share in levels] for levels in seen]
+    assert shares[0] == [(1, 0.05), (2, 0.95)]
+    assert shares[1] == shares[2] == [(1, 0.033), (2, 0.033), (4, 0.933)]
+
+
+def test_what_a_level_is_judged_by_is_bounded_and_survives_json():
+    state = RunState()
+    for step in range(1, 200):
+        state = evolve(state, stepped(step, rollout_stats=REACHED))
+    assert len(state.levels["arithmetic"].recent) == LEVEL_MEMORY
+    assert from_json(json.loads(json.dumps(asdict(state)))) == state
+
+
+def test_levels_start_at_one_of_the_tasks():
+    with pytest.raises(
+        RecipeError, match=r"tasks.arithmetic.adaptive.start is 9, which is none of its levels: 1, 2, 3"
+    ):
+        make_plan(recipe(tasks={"arithmetic": {"adaptive": {"start": 9}}}))

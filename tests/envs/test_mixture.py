@@ -212,3 +212,18 @@ def test_all_levels_of_a_task_give_as_many_distinct_problems_as_the_smallest():
     assert len({canonical(p.prompt) for p in asked}) == len(asked)
     sizes = Counter(p.level for p in Mixture([(Uneven(), 1.0)], 0).level_problems("few", 60))
     assert sizes[1] == sizes[2] < 30
+
+
+def test_levels_replace_those_of_a_task_and_of_no_other():
+    tasks = Mixture([(make_task("arithmetic"), 1.0), (make_task("linear_equation"), 1.0)], seed=1)
+    chosen = {"arithmetic": ((2, 0.0), (3, 1.0))}
+    plain = [tasks.problem(draw, "train") for draw in range(200)]
+    asked = [tasks.problem(draw, "train", levels=chosen) for draw in range(200)]
+    assert {one.level for one in asked if one.task == "arithmetic"} == {3}
+    assert {one.level for one in plain if one.task == "arithmetic"} == {1, 2, 3, 4}
+    assert [one for one in asked if one.task != "arithmetic"] == [
+        one for one in plain if one.task != "arithmetic"
+    ]
+    assert [tasks.problem(draw, "train") for draw in range(200)] == plain, (
+        "what was kept belongs to its levels"
+    )

@@ -62,8 +62,8 @@ class SolutionMixture(Mixture):
         super().__init__([(make_task("arithmetic"), 1.0), (make_task("word_list"), 1.0)], seed=3)
         self.answers = answers
 
-    def problem(self, draw, split, weights=None):
-        return self.told(super().problem(draw, split, weights))
+    def problem(self, draw, split, weights=None, levels=None):
+        return self.told(super().problem(draw, split, weights, levels))
 
     def validation_problems(self, split, per_domain):
         return tuple(map(self.told, super().validation_problems(split, per_domain)))

@@ -90,7 +90,7 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     for name, task in config.tasks.items():
         if task.kind is not None and task.path is None:
             yield f"tasks.{name}: `kind` describes rows of your own: say where they lie with `path`"
-        if task.levels and (task.kind or task.path):
+        if (task.levels or task.adaptive) and (task.kind or task.path):
             yield f"tasks.{name}: a data set has no `levels`"
     if not any(task.weight for task in config.tasks.values()):
         yield "every task has weight 0: give at least one a positive weight"

@@ -156,12 +156,25 @@ class ModelSection(Model):
     parameters: float | None = Field(None, gt=0, le=1e14)  # of `path`, likewise
 
 
+class AdaptiveConfig(Model):
+    """Difficulty that follows the policy, one of its levels after the other. Off: leave it out."""
+
+    start: Level  # the highest level in play at first
+    window: Count = 4  # so many of the highest levels in play are drawn equally
+    raise_at: Share = (
+        0.6  # mean score on the highest one at which the next comes into play; 0.9 was published
+    )
+    rollouts: Count = 256  # newest ones of the highest level over which that mean is taken
+    replay: Share = 0.1  # of the draws, over all levels in play
+
+
 class TaskConfig(Model):
     """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
 
     weight: Amount = 1.0
-    # Level → weight; default: all trained levels equally.
+    # Level → weight; default: all trained levels equally. With `adaptive`, validations alone draw by these weights.
     levels: dict[Level, Amount] = Field(default_factory=dict)
+    adaptive: AdaptiveConfig | None = None
     # How answers are judged.
     kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = None
     path: Text | None = None  # Parquet or JSONL to read a data set from, in place of the hub

@@ -5,14 +5,15 @@ A decision that only has to be recorded is the event itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from prorl.algo.adaptive_levels import is_mastered
 from prorl.algo.reference_reset import due
 from prorl.control.detectors import Intervene, doubtful, interventions, told_to_roll_back
-from prorl.control.events import ResetReason, StageEntered, Stopped
-from prorl.control.plan import Plan
+from prorl.control.events import LevelRaised, ResetReason, StageEntered, Stopped
+from prorl.control.plan import Plan, highest_level
 from prorl.control.state import RunState
 
 TOLD_TO_STOP = "told to stop"
@@ -27,7 +28,7 @@ class ResetReference:
     optimizer: Literal["keep", "clear"]
 
 
-Decision = StageEntered | ResetReference | Intervene | Stopped
+Decision = StageEntered | LevelRaised | ResetReference | Intervene | Stopped
 
 
 def validation_due(plan: Plan, state: RunState) -> bool:
@@ -58,6 +59,7 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
     stage = _next_stage(plan, state)
     if stage is not None:
         decisions.append(StageEntered(step=state.step, index=stage))
+    decisions += _raised(plan, state)
     doubted = doubtful(plan, state)
     reset = _reset(plan, state, stage, doubted=doubted)
     can_reset = reset is None and not doubted and _can_reset(state)
@@ -86,6 +88,18 @@ def _next_stage(plan: Plan, state: RunState) -> int | None:
     stages, following = plan.config.stages, state.stage + 1
     due_now = following < len(stages) and stages[following].at <= state.step
     return following if due_now else None
+
+
+def _raised(plan: Plan, state: RunState) -> Iterator[LevelRaised]:
+    """Tasks that have mastered their highest level in play, if they have a higher one."""
+    for task, levels in plan.levels.items():
+        rules, highest = plan.config.tasks[task].adaptive, highest_level(plan, state, task)
+        climb = state.levels.get(task)
+        if rules is None or climb is None or highest == levels[-1]:
+            continue
+        if is_mastered(climb.recent, rollouts=rules.rollouts, raise_at=rules.raise_at):
+            following = levels[levels.index(highest) + 1]
+            yield LevelRaised(step=state.step, task=task, level=following)
 
 
 def _can_reset(state: RunState) -> bool:

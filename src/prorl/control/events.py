@@ -40,6 +40,9 @@ class RolloutStats:
     domain_scores: Mapping[str, float]  # mean raw score per domain over judged rollouts
     # Share of verifier errors per domain over all consumed rollouts.
     domain_errors: Mapping[str, float] = field(default_factory=dict)
+    # Of tasks with adaptive levels: judged rollouts of the highest level in play, and their mean score.
+    top_rollouts: Mapping[str, int] = field(default_factory=dict)
+    top_scores: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def informative_share(self) -> float | None:
@@ -125,6 +128,16 @@ class StageEntered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LevelRaised:
+    """A task with adaptive levels has mastered its highest level: from `step` on the next one is in play as well."""
+
+    kind: ClassVar[str] = "level_raised"
+    step: int
+    task: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Intervened:
     """A detector warned or acted, or the operator rolled the run back.
 
@@ -184,6 +197,7 @@ Event = (
     | Validated
     | ReferenceReset
     | StageEntered
+    | LevelRaised
     | Intervened
     | CommandGiven
     | Stopped

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from prorl.algo.adaptive_levels import level_weights
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import HPARAMS, DetectorConfig, RunConfig, Schedule, StageConfig, setting
+from prorl.envs.registry import make_task
 from prorl.types import HParams
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ class Plan:
     config: RunConfig
     # Hyperparameter → constant or schedule: as the run begins, and from each stage on.
     settings: tuple[Mapping[str, Any], ...]
+    levels: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # of tasks with adaptive ones, lowest first
 
     @property
     def detectors(self) -> dict[str, DetectorConfig]:
@@ -37,11 +42,15 @@ class Plan:
 
 
 def make_plan(config: RunConfig) -> Plan:
-    """The plan of a recipe; RecipeError as `staged` and where it resets a reference that it never needs."""
+    """The plan of a recipe.
+
+    RecipeError as `staged`, where it resets a reference that it never needs, and for adaptive levels that start
+    elsewhere than at one of the task's.
+    """
     settings = [_settings(config)]
     for number, stage in enumerate(config.stages, start=1):
         settings.append(_settings(staged(config, config.stages[:number], f"stage at step {stage.at}")))
-    plan = Plan(config=config, settings=tuple(settings))
+    plan = Plan(config=config, settings=tuple(settings), levels=_adaptive_levels(config))
     if not plan.needs_reference:
         _require_no_resets(config)
     return plan
@@ -57,7 +66,15 @@ def hparams_at(plan: Plan, step: int) -> HParams:
 def hparams_now(plan: Plan, state: RunState) -> HParams:
     """Every hyperparameter of the step that begins: the plan, what the operator holds instead, and a lowered rate."""
     hparams = replace(hparams_at(plan, state.step), **state.overrides)
-    return replace(hparams, learning_rate=hparams.learning_rate * state.lr_scale)
+    levels = {name: _in_play(plan, state, name) for name in plan.levels}
+    return replace(hparams, levels=levels, learning_rate=hparams.learning_rate * state.lr_scale)
+
+
+def highest_level(plan: Plan, state: RunState, task: str) -> int:
+    """The highest level in play of a task with adaptive levels."""
+    climb, rules = state.levels.get(task), plan.config.tasks[task].adaptive
+    assert rules is not None, "only tasks with adaptive levels are asked about"
+    return rules.start if climb is None or climb.highest is None else climb.highest
 
 
 def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> RunConfig:
@@ -78,10 +95,31 @@ def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> Run
     return check(data, source)
 
 
+def _in_play(plan: Plan, state: RunState, task: str) -> tuple[tuple[int, float], ...]:
+    rules = plan.config.tasks[task].adaptive
+    assert rules is not None, "only tasks with adaptive levels are asked about"
+    highest = highest_level(plan, state, task)
+    return level_weights(plan.levels[task], highest, window=rules.window, replay=rules.replay)
+
+
+def _adaptive_levels(config: RunConfig) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for name, task in config.tasks.items():
+        if task.adaptive is not None:
+            found[name] = levels = tuple(sorted(task.levels or make_task(name).levels))
+            if task.adaptive.start not in levels:
+                raise RecipeError(
+                    f"tasks.{name}.adaptive.start is {task.adaptive.start}, which is none of its levels: "
+                    f"{', '.join(map(str, levels))}"
+                )
+    return found
+
+
 def _settings(config: RunConfig) -> dict[str, Any]:
     """Every hyperparameter by name: a constant, or a schedule where the recipe says one."""
     settings: dict[str, Any] = {name: setting(config, key) for key, name in HPARAMS.items()}
     settings["mixture"] = {name: task.weight for name, task in config.tasks.items()}
+    settings["levels"] = {}
     if config.length_penalty.weight:
         settings["length_weight"] = config.length_penalty
     return settings

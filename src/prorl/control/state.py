@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from prorl.control import detectors, events
 from prorl.control.detectors import Signals
 
+LEVEL_MEMORY = 64  # steps of scores on a task's highest level
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share
 
@@ -25,6 +26,16 @@ class Reference:
 
     name: str
     hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Climb:
+    """How far a task with adaptive levels has come."""
+
+    highest: int | None = None  # level in play; None: where the recipe starts
+    recent: tuple[
+        tuple[int, float], ...
+    ] = ()  # of it, by step: judged rollouts and their mean score, newest last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +55,7 @@ class RunState:
     best_step: int | None = None
     validations_since_best: int = 0
     last_validation: int | None = None
+    levels: Mapping[str, Climb] = field(default_factory=dict)  # of tasks with adaptive levels
     informative_share: float = 0.5  # running; sizes the first wave of draws
     skipped_updates: int = 0  # since the last applied one
     validations_since_gain: int = 0  # since the best validation of the run, whatever was reset meanwhile
@@ -82,6 +94,8 @@ def evolve(state: RunState, event: events.Event) -> RunState:
             )
         case events.StageEntered():
             return replace(state, stage=event.index, signals=detectors.forget(state.signals))
+        case events.LevelRaised():
+            return replace(state, levels={**state.levels, event.task: Climb(highest=event.level)})
         case events.Intervened():
             return _after_intervention(state, event)
         case events.CommandGiven():
@@ -119,12 +133,18 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
         kls = (*kls, update.kl)[-KL_MEMORY:]
     skipped = update.skipped_last + (0 if update.updates else state.skipped_updates)
     lowered = event.step < state.lr_until
+    levels = dict(state.levels)
+    for task, judged in rollout_stats.top_rollouts.items():
+        climb = levels.get(task, Climb())
+        recent = (*climb.recent, (judged, rollout_stats.top_scores[task]))[-LEVEL_MEMORY:]
+        levels[task] = replace(climb, recent=recent)
     return replace(
         state,
         step=event.step,
         cursor=event.cursor,
         version=event.version,
         recent_kls=kls,
+        levels=levels,
         informative_share=share,
         skipped_updates=skipped,
         signals=detectors.after_step(state.signals, event, skipped=skipped),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,6 +22,9 @@ BUCKETS = 20
 VALIDATION_BUCKETS = frozenset({0, 1})  # 10 %: validations during the run, by which the run is steered
 TEST_BUCKETS = frozenset({2, 3})  # 10 %: the final measurement, which nothing in the run sees
 MAX_REDRAWS = 10_000
+
+LevelWeights = tuple[tuple[int, float], ...]
+"""Levels and how often each is drawn, relative to the others."""
 
 NO_ANSWER = Verdict(score=0.0, status="wrong", note="no answer", answered=False)
 
@@ -99,15 +103,21 @@ class ProceduralTask(ABC):
     def score(self, payload: Any, answer: str) -> float:
         """Score an extracted answer in [0, 1] by the definition of the problem, never executed in this process."""
 
-    def problem(self, index: int, split: Split) -> Problem:
+    def problem(self, index: int, split: Split, weights: LevelWeights | None = None) -> Problem:
         """The problem at `index` of `split`: redraws until the prompt's hash says that it belongs there.
+
+        `weights` says how often each level is drawn, instead of the task's own.
 
         Raises:
             ValueError: the task has nothing in this split, or its space is too small to fill it.
         """
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
-        return self._drawn(generator(self.name, purpose(split), index), index, split)
+        rng = generator(self.name, purpose(split), index)
+        if split == "ood":
+            return self._drawn(rng, index, split, partial(rng.choice, self.ood_levels))
+        levels, shares = zip(*(self.weights.items() if weights is None else weights), strict=True)
+        return self._drawn(rng, index, split, lambda: rng.choices(levels, weights=shares)[0])
 
     def problem_at(self, index: int, level: int) -> Problem:
         """The problem at `index` of one level; held out like the `test` split, whatever is trained.
@@ -117,11 +127,12 @@ class ProceduralTask(ABC):
         """
         if level not in self.all_levels:
             raise ValueError(f"task {self.name} has no level {level}; its levels are {list(self.all_levels)}")
-        return self._drawn(generator(self.name, purpose("levels"), level, index), index, "test", level)
+        rng = generator(self.name, purpose("levels"), level, index)
+        return self._drawn(rng, index, "test", lambda: level)
 
-    def _drawn(self, rng: Random, index: int, split: Split, only: int | None = None) -> Problem:
+    def _drawn(self, rng: Random, index: int, split: Split, draw_level: Callable[[], int]) -> Problem:
         for _ in range(MAX_REDRAWS):
-            level = self._level(rng, split) if only is None else only
+            level = draw_level()
             found = self.generate(rng, level)
             if belongs(found.prompt, split):
                 return Problem(
@@ -137,11 +148,6 @@ class ProceduralTask(ABC):
         raise ValueError(
             f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small"
         )
-
-    def _level(self, rng: Random, split: Split) -> int:
-        if split == "ood":
-            return rng.choice(self.ood_levels)
-        return rng.choices(list(self.weights), weights=list(self.weights.values()))[0]
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Extract the answer and score it; no answer is wrong, and a `score` that raises is an error."""

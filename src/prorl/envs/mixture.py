@@ -18,7 +18,7 @@ from hashlib import blake2b
 from itertools import accumulate, count, islice
 from types import MappingProxyType
 
-from prorl.envs.base import canonical
+from prorl.envs.base import LevelWeights, ProceduralTask, canonical
 from prorl.envs.seeds import derive, permuted, purpose
 from prorl.envs.types import FiniteTask, Problem, Split, Task
 
@@ -51,11 +51,18 @@ class Mixture:
         _check(self.weights)
         self._drawn = lru_cache(KEPT)(self._draw)
 
-    def problem(self, draw: int, split: Split, weights: Mapping[str, float] | None = None) -> Problem:
+    def problem(
+        self,
+        draw: int,
+        split: Split,
+        weights: Mapping[str, float] | None = None,
+        levels: Mapping[str, LevelWeights] | None = None,
+    ) -> Problem:
         """The problem at `draw`: a hash chooses a task that has this split, and another one its 31-bit index.
 
         Of a data set the index is the row that the permutation of this epoch puts there. `weights` replaces the
-        mixture's own for the tasks it names. The last `KEPT` problems are kept.
+        mixture's own for the tasks it names, and `levels` says of procedural tasks how often each level is drawn.
+        The last `KEPT` problems are kept.
 
         Raises:
             ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
@@ -70,13 +77,22 @@ class Mixture:
         )
         if not present:
             raise ValueError(f"no task with a positive weight has {split} problems")
-        return self._drawn(draw, split, present)
+        return self._drawn(draw, split, present, tuple(levels.items()) if levels else ())
 
-    def _draw(self, draw: int, split: Split, weights: tuple[tuple[str, float], ...]) -> Problem:
+    def _draw(
+        self,
+        draw: int,
+        split: Split,
+        weights: tuple[tuple[str, float], ...],
+        levels: tuple[tuple[str, LevelWeights], ...],
+    ) -> Problem:
         turns = _turns(self._seed, split, weights)
         task = self._tasks[turns.owner(draw)]
         if not isinstance(task, FiniteTask):
-            return task.problem(derive(self._seed, "index", purpose(split), draw) >> (63 - INDEX_BITS), split)
+            index = derive(self._seed, "index", purpose(split), draw) >> (63 - INDEX_BITS)
+            if isinstance(task, ProceduralTask):
+                return task.problem(index, split, dict(levels).get(task.name))
+            return task.problem(index, split)
         size = task.row_count(split)
         epoch, place = divmod(turns.before(draw, task.name), size)
         return task.problem(

@@ -13,6 +13,7 @@ from prorl.envs.base import NO_ANSWER, ProceduralTask
 from prorl.envs.datasets.prepare import DatasetTask
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import THINK_CLOSE
+from prorl.envs.families.chains import DigitAlgebra, OperatorChain, StrandEdits, VariableTrace
 from prorl.envs.families.gym import ROWS, ReasoningGym
 from prorl.envs.families.numbers import Arithmetic, Countdown, LinearEquation, PhysicalLaw
 from prorl.envs.families.programs import ListSynthesis, OneLiner
@@ -24,6 +25,7 @@ from prorl.envs.verifiers.programs import NeedsSandbox, OwnSandbox
 _COMPACT: tuple[type[ProceduralTask], ...] = (
     *(Arithmetic, LinearEquation, ListSynthesis, OneLiner, PhysicalLaw),
     *(Countdown, BoxPushing, Blicket, WordList),
+    *(OperatorChain, DigitAlgebra, VariableTrace, StrandEdits),
 )
 
 TASKS: Mapping[str, Callable[[Mapping[int, float] | None], ProceduralTask]] = MappingProxyType(

@@ -161,6 +161,15 @@ def _rollout_stats(
     rejected = [group for group in judged if not _informative(group, hparams)]
     easy = sum(fmean(group.scores) > 0.5 for group in rejected)
     rollouts = [rollout for group in judged for rollout in group.rollouts]
+    top = {
+        task: [
+            rollout.verdict.score
+            for group in judged
+            if (group.problem.task, group.problem.level) == (task, levels[-1][0])
+            for rollout in group.rollouts
+        ]
+        for task, levels in hparams.levels.items()
+    }
     return RolloutStats(
         draws=len(consumed),
         accepted=len(accepted),
@@ -177,6 +186,8 @@ def _rollout_stats(
         unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),
         domain_scores=_by_domain(judged, lambda rollout: rollout.verdict.score),
         domain_errors=_by_domain(consumed, lambda rollout: rollout.verdict.status == "error"),
+        top_rollouts={task: len(scores) for task, scores in top.items() if scores},
+        top_scores={task: fmean(scores) for task, scores in top.items() if scores},
     )
 
 

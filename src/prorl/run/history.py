@@ -23,6 +23,7 @@ from prorl.control.events import (
     CommandGiven,
     Event,
     Intervened,
+    LevelRaised,
     ReferenceReset,
     Resumed,
     RolloutStats,
@@ -54,6 +55,7 @@ RECENT = 20  # steps over which the end of a run is averaged
 KINDS: Mapping[type[Event], str] = {
     ReferenceReset: "reset",
     StageEntered: "stage",
+    LevelRaised: "level",
     Intervened: "intervention",
     CommandGiven: "command",
     Resumed: "resume",
@@ -365,6 +367,8 @@ def describe(event: Event, steps: int = 0) -> str:
             )
         case StageEntered():
             return f"stage {event.index + 1} entered at step {event.step}"
+        case LevelRaised():
+            return f"{event.task} goes on to level {event.level} at step {event.step}"
         case Intervened():
             return _intervention(event)
         case CommandGiven():

@@ -1,0 +1,34 @@
+"""Which difficulty levels of a task are drawn, as the policy grows (RLVE, https://arxiv.org/abs/2511.07317)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def level_weights(
+    levels: Sequence[int], highest: int, *, window: int, replay: float
+) -> tuple[tuple[int, float], ...]:
+    """How often each level up to the highest in play is drawn, lowest first; the weights sum to 1.
+
+    The `window` highest share 1 - `replay` of the draws equally, and all of them `replay`, so that what was learned
+    is not lost.
+    """
+    played = [level for level in levels if level <= highest]
+    newest = set(played[-window:])
+    return tuple(
+        (level, replay / len(played) + (1 - replay) / len(newest) * (level in newest)) for level in played
+    )
+
+
+def is_mastered(recent: Sequence[tuple[int, float]], *, rollouts: int, raise_at: float) -> bool:
+    """Whether the newest judged rollouts of the highest level, at least so many, have a mean score of `raise_at`.
+
+    `recent` are (rollouts, mean score) of the steps since the level was reached, the newest last.
+    """
+    count, total = 0, 0.0
+    for judged, score in reversed(recent):
+        count += judged
+        total += judged * score
+        if count >= rollouts:
+            return total >= raise_at * count
+    return False

@@ -1,0 +1,149 @@
+"""Chains of operators: every operator is easy, and the level is how many follow one another.
+
+A model that has seen short chains knows all the parts of a long one, but not how to keep going. So levels that were
+shown, levels that are trained and levels that are never drawn are three different questions. All operators map
+distinct states to distinct states, so final states are as evenly spread as the first ones, and none is worth guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate, combinations
+from random import Random
+from types import MappingProxyType
+from typing import Any
+
+from prorl.envs.base import Draft, ProceduralTask, draft
+
+Operators = Mapping[str, Callable[[str], str]]
+
+
+class Chain(ProceduralTask):
+    """`run rev inc:40731` asks for the state after all operators; the working shows each with the state after it.
+
+    No state comes twice, so whoever stops early is never right.
+    """
+
+    levels, ood_levels = tuple(range(1, 13)), (13, 14, 15, 16)
+    verb: str
+    symbols: str
+    width: int
+    operators: Operators
+
+    def generate(self, rng: Random, level: int) -> Draft:
+        """Payload: the final state."""
+        while True:
+            start = "".join(rng.choices(self.symbols, k=self.width))
+            walk = [("", start)]
+            while len(walk) <= level:
+                reached = {name: operator(walk[-1][1]) for name, operator in self.operators.items()}
+                seen = {state for _, state in walk}
+                if not (fresh := [step for step in reached.items() if step[1] not in seen]):
+                    break
+                walk.append(rng.choice(fresh))
+            else:
+                names = " ".join(name for name, _ in walk[1:])
+                steps = "".join(f" {name}{state}" for name, state in walk[1:])
+                return draft(f"{self.verb} {names}:{start}", walk[-1][1], steps, walk[-1][1])
+
+    def score(self, payload: Any, answer: str) -> float:
+        """1 for the final state, white space and case aside."""
+        return float("".join(answer.split()).upper() == payload)
+
+
+def _on_digits(function: Callable[[list[int]], list[int]]) -> Callable[[str], str]:
+    """An operator on digits, taken modulo ten."""
+    return lambda state: "".join(str(digit % 10) for digit in function([int(symbol) for symbol in state]))
+
+
+def _each(function: Callable[[int], int]) -> Callable[[str], str]:
+    return _on_digits(lambda digits: [function(digit) for digit in digits])
+
+
+_MOVES: Operators = {
+    "rev": lambda state: state[::-1],
+    "left": lambda state: state[1:] + state[0],
+    "right": lambda state: state[-1] + state[:-1],
+    "swap": lambda state: state[1] + state[0] + state[2:],
+    "twist": lambda state: state[:-2] + state[-1] + state[-2],
+}
+
+
+class OperatorChain(Chain):
+    """Moves and shifts of five digits."""
+
+    name, domain, verb, symbols, width = "operator_chain", "logic", "run", "0123456789", 5
+    operators = MappingProxyType(
+        {
+            **_MOVES,
+            "ends": lambda state: state[-1] + state[1:-1] + state[0],
+            "cross": lambda state: state[0] + state[3] + state[2] + state[1] + state[4],
+            "inc": _each(lambda d: d + 1),
+            "dec": _each(lambda d: d - 1),
+            "flip": _each(lambda d: 9 - d),
+            "jump": _each(lambda d: d + 5),
+            "odd": _on_digits(lambda digits: [d + (at % 2 == 0) for at, d in enumerate(digits)]),
+            "even": _on_digits(lambda digits: [d + at % 2 for at, d in enumerate(digits)]),
+            "first": _on_digits(lambda digits: [digits[0] + 1, *digits[1:]]),
+            "last": _on_digits(lambda digits: [*digits[:-1], digits[-1] + 1]),
+        }
+    )
+
+
+class DigitAlgebra(Chain):
+    """Linear maps of five digits modulo ten."""
+
+    name, domain, verb, symbols, width = "digit_algebra", "math", "calc", "0123456789", 5
+    operators = MappingProxyType(
+        {
+            "triple": _each(lambda d: 3 * d),
+            "seven": _each(lambda d: 7 * d),
+            "neg": _each(lambda d: -d),
+            "five": _each(lambda d: d + 5),
+            "sums": _on_digits(lambda digits: list(accumulate(digits))),
+            "steps": _on_digits(lambda digits: [b - a for a, b in zip([0, *digits], digits, strict=False)]),
+            "fold": _on_digits(lambda digits: [*digits[:-1], digits[0] + digits[-1]]),
+            "shift": _MOVES["left"],
+        }
+    )
+
+
+def _add(place: int, number: int) -> Callable[[str], str]:
+    return _on_digits(lambda digits: [d + number * (at == place) for at, d in enumerate(digits)])
+
+
+def _exchange(one: int, other: int) -> Callable[[str], str]:
+    order = [{one: other, other: one}.get(place, place) for place in range(5)]
+    return lambda state: "".join(state[place] for place in order)
+
+
+class VariableTrace(Chain):
+    """Statements on five variables of one digit: `a+=3` adds modulo ten, `a~b` exchanges."""
+
+    name, domain, verb, symbols, width = "variable_trace", "code", "trace", "0123456789", 5
+    operators = MappingProxyType(
+        {f"{variable}+={k}": _add(place, k) for place, variable in enumerate("abcde") for k in (1, 3, 5, 7)}
+        | {f"{'abcde'[i]}~{'abcde'[j]}": _exchange(i, j) for i, j in combinations(range(5), 2)}
+    )
+
+
+def _bases(table: str) -> Callable[[str], str]:
+    return lambda state: state.translate(str.maketrans("ACGT", table))
+
+
+class StrandEdits(Chain):
+    """What is done to a strand of seven bases; the complement is that of Watson and Crick."""
+
+    name, domain, verb, symbols, width = "strand_edits", "stem", "edit", "ACGT", 7
+    operators = MappingProxyType(
+        {
+            "comp": _bases("TGCA"),
+            "purine": _bases("GTAC"),  # A ↔ G, C ↔ T: transitions
+            "keto": _bases("CATG"),  # A ↔ C, G ↔ T
+            "rev": _MOVES["rev"],
+            "left": _MOVES["left"],
+            "right": _MOVES["right"],
+            "halves": lambda state: state[3:] + state[:3],
+            "swap": _MOVES["swap"],
+        }
+    )
