@@ -4,10 +4,13 @@ BIN := .venv/bin
 CLUSTER := .venv-cluster/bin
 EVALUATIONS := .venv-evaluations/bin
 
-.PHONY: demo test test-slow test-evaluations test-cluster cluster-env chaos lint bench clean
+.PHONY: demo frontier test test-slow test-evaluations test-cluster cluster-env chaos lint bench clean
 
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
 	$(BIN)/prorl train nano --run runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+frontier: .venv/base  ## half an hour on two cores: how far up a ladder of levels does training get beyond its base?
+	$(BIN)/prorl train frontier --run runs/frontier-$$(date +%Y%m%d-%H%M%S)
 
 # Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
 test test-slow test-evaluations test-cluster chaos: export OMP_NUM_THREADS = 1

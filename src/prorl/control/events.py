@@ -40,7 +40,8 @@ class RolloutStats:
     domain_scores: Mapping[str, float]  # mean raw score per domain over judged rollouts
     # Share of verifier errors per domain over all consumed rollouts.
     domain_errors: Mapping[str, float] = field(default_factory=dict)
-    # Of tasks with adaptive levels: judged rollouts of the highest level in play, and their mean score.
+    # Of tasks with adaptive levels: the highest level in play, its judged rollouts and their mean score.
+    top_levels: Mapping[str, int] = field(default_factory=dict)
     top_rollouts: Mapping[str, int] = field(default_factory=dict)
     top_scores: Mapping[str, float] = field(default_factory=dict)
 

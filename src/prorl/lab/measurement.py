@@ -44,7 +44,7 @@ from prorl.lab.evals.evaluation_store import (
     write_evaluation,
 )
 from prorl.lab.evals.problems import Part, ProblemResult, ask_problems, with_guesses
-from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, rate_tables
+from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, level_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
 from prorl.rollout.pipeline import VerifierError
@@ -108,7 +108,10 @@ def compare_with_base(store: RunStore, step: int, session: Session, console: Con
         return
     if trained is not None:
         ks = tuple(sorted({1, trained.samples}))
-        tables = gain_tables(Pair(base=base, trained=trained), ks) if base else rate_tables(trained, ks)
+        tables = rate_tables(trained, ks)
+        if base is not None:
+            pair = Pair(base=base, trained=trained)
+            tables = [*gain_tables(pair, ks), *level_tables(pair, ks)]
         print_tables(tables, console.rich)
 
 

@@ -186,6 +186,7 @@ def _rollout_stats(
         unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),
         domain_scores=_by_domain(judged, lambda rollout: rollout.verdict.score),
         domain_errors=_by_domain(consumed, lambda rollout: rollout.verdict.status == "error"),
+        top_levels={task: levels[-1][0] for task, levels in hparams.levels.items()},
         top_rollouts={task: len(scores) for task, scores in top.items() if scores},
         top_scores={task: fmean(scores) for task, scores in top.items() if scores},
     )

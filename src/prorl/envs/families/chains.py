@@ -2,7 +2,7 @@
 
 A model that has seen short chains knows all the parts of a long one, but not how to keep going. So levels that were
 shown, levels that are trained and levels that are never drawn are three different questions. All operators map
-distinct states to distinct states, so final states are as evenly spread as the first ones, and none is worth guessing.
+distinct states to distinct states, so final states are as evenly spread as the first ones: none is worth guessing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ Operators = Mapping[str, Callable[[str], str]]
 class Chain(ProceduralTask):
     """`run rev inc:40731` asks for the state after all operators; the working shows each with the state after it.
 
-    No state comes twice, so whoever stops early is never right.
+    No state comes twice, so whoever stops early is never right. States differ in width, so that the length of a
+    working does not say how many operators are done; with one width a small model counts tokens instead of operators.
     """
 
     levels, ood_levels = tuple(range(1, 13)), (13, 14, 15, 16)
     verb: str
     symbols: str
-    width: int
+    widths: tuple[int, int]  # of a state, from and to
     operators: Operators
 
     def generate(self, rng: Random, level: int) -> Draft:
         """Payload: the final state."""
         while True:
-            start = "".join(rng.choices(self.symbols, k=self.width))
+            start = "".join(rng.choices(self.symbols, k=rng.randint(*self.widths)))
             walk = [("", start)]
             while len(walk) <= level:
                 reached = {name: operator(walk[-1][1]) for name, operator in self.operators.items()}
@@ -70,20 +71,17 @@ _MOVES: Operators = {
 
 
 class OperatorChain(Chain):
-    """Moves and shifts of five digits."""
+    """Moves and shifts of digits."""
 
-    name, domain, verb, symbols, width = "operator_chain", "logic", "run", "0123456789", 5
+    name, domain, verb, symbols, widths = "operator_chain", "logic", "run", "0123456789", (4, 8)
     operators = MappingProxyType(
         {
             **_MOVES,
             "ends": lambda state: state[-1] + state[1:-1] + state[0],
-            "cross": lambda state: state[0] + state[3] + state[2] + state[1] + state[4],
             "inc": _each(lambda d: d + 1),
             "dec": _each(lambda d: d - 1),
             "flip": _each(lambda d: 9 - d),
             "jump": _each(lambda d: d + 5),
-            "odd": _on_digits(lambda digits: [d + (at % 2 == 0) for at, d in enumerate(digits)]),
-            "even": _on_digits(lambda digits: [d + at % 2 for at, d in enumerate(digits)]),
             "first": _on_digits(lambda digits: [digits[0] + 1, *digits[1:]]),
             "last": _on_digits(lambda digits: [*digits[:-1], digits[-1] + 1]),
         }
@@ -91,9 +89,9 @@ class OperatorChain(Chain):
 
 
 class DigitAlgebra(Chain):
-    """Linear maps of five digits modulo ten."""
+    """Linear maps of digits modulo ten."""
 
-    name, domain, verb, symbols, width = "digit_algebra", "math", "calc", "0123456789", 5
+    name, domain, verb, symbols, widths = "digit_algebra", "math", "calc", "0123456789", (4, 8)
     operators = MappingProxyType(
         {
             "triple": _each(lambda d: 3 * d),
@@ -113,17 +111,21 @@ def _add(place: int, number: int) -> Callable[[str], str]:
 
 
 def _exchange(one: int, other: int) -> Callable[[str], str]:
-    order = [{one: other, other: one}.get(place, place) for place in range(5)]
-    return lambda state: "".join(state[place] for place in order)
+    def run(state: str) -> str:
+        symbols = list(state)
+        symbols[one], symbols[other] = symbols[other], symbols[one]
+        return "".join(symbols)
+
+    return run
 
 
 class VariableTrace(Chain):
-    """Statements on five variables of one digit: `a+=3` adds modulo ten, `a~b` exchanges."""
+    """Statements on the first of several variables of one digit: `a+=3` adds modulo ten, `a~b` exchanges."""
 
-    name, domain, verb, symbols, width = "variable_trace", "code", "trace", "0123456789", 5
+    name, domain, verb, symbols, widths = "variable_trace", "code", "trace", "0123456789", (4, 8)
     operators = MappingProxyType(
-        {f"{variable}+={k}": _add(place, k) for place, variable in enumerate("abcde") for k in (1, 3, 5, 7)}
-        | {f"{'abcde'[i]}~{'abcde'[j]}": _exchange(i, j) for i, j in combinations(range(5), 2)}
+        {f"{variable}+={k}": _add(place, k) for place, variable in enumerate("abcd") for k in (1, 3, 5)}
+        | {f"{'abcd'[i]}~{'abcd'[j]}": _exchange(i, j) for i, j in combinations(range(4), 2)}
     )
 
 
@@ -132,9 +134,9 @@ def _bases(table: str) -> Callable[[str], str]:
 
 
 class StrandEdits(Chain):
-    """What is done to a strand of seven bases; the complement is that of Watson and Crick."""
+    """What is done to a strand of bases; the complement is that of Watson and Crick."""
 
-    name, domain, verb, symbols, width = "strand_edits", "stem", "edit", "ACGT", 7
+    name, domain, verb, symbols, widths = "strand_edits", "stem", "edit", "ACGT", (6, 9)
     operators = MappingProxyType(
         {
             "comp": _bases("TGCA"),
@@ -143,7 +145,7 @@ class StrandEdits(Chain):
             "rev": _MOVES["rev"],
             "left": _MOVES["left"],
             "right": _MOVES["right"],
-            "halves": lambda state: state[3:] + state[:3],
+            "halves": lambda state: state[len(state) // 2 :] + state[: len(state) // 2],
             "swap": _MOVES["swap"],
         }
     )

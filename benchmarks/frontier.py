@@ -1,0 +1,198 @@
+"""The study of the boundary: arms × seeds of the frontier recipe, each trained, then measured level by level.
+
+An arm is the recipe with some changes. Runs are dealt to the cores, one process of one thread each. The study may be
+interrupted at any time: the same command goes on with what is not finished, and what is finished is kept as a small
+file. What each arm must show was written down before it ran: docs/results/frontier.md.
+
+    python benchmarks/frontier.py --list
+    python benchmarks/frontier.py --arms whole without_resets --seeds 0 1 2
+    python benchmarks/frontier.py --table          # of the files alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from common import markdown
+from prorl import build
+from prorl.envs.files import encode_json, write_atomic
+from prorl.lab.evals.comparison import boundary, paired
+from prorl.lab.evals.evaluation_store import BASE, model_file, models, read_evaluation
+from prorl.lab.evals.statistics import grouped
+from prorl.run.journal import read_journal
+
+ARMS: dict[str, list[str]] = {
+    "whole": [],
+    "without_resets": ["reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"],
+    "without_kl": ["kl.coef=0", "reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"],
+    "without_clip_higher": ["clip.high=0.2"],
+    "without_dynamic_sampling": ["dynamic_sampling.min_spread=0"],
+    "without_adaptive_levels": ["tasks.operator_chain.adaptive=null", "tasks.digit_algebra.adaptive=null"],
+    "plain": [
+        *("advantage.level=group", "dynamic_sampling.min_spread=0", "clip.high=0.2", "kl.coef=0"),
+        *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null", "truncation.scale=1"),
+    ],
+    "few_rollouts": ["sampling.samples_per_prompt=8", "sampling.prompts_per_step=64"],
+    "many_rollouts": ["sampling.samples_per_prompt=64", "sampling.prompts_per_step=8"],
+}
+"""Changes to the recipe; those of rollouts keep their number in a step."""
+LEVELS = "levels"  # name of the evaluation
+MASTERED = 0.5  # pass@1
+THINNED = 10  # one step in so many is kept of a journal
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--recipe", default="frontier")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["whole"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--runs", type=Path, default=Path("runs/frontier"), help="where runs are kept")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/results/frontier"), help="where results are kept"
+    )
+    parser.add_argument("--at-once", type=int, default=build.cores(), help="runs at a time (default: cores)")
+    parser.add_argument("--k", type=int, default=256, help="responses per problem (default 256)")
+    parser.add_argument("--per-level", type=int, default=40, help="problems of each level (default 40)")
+    parser.add_argument("--list", action="store_true", help="say what is to be done and do nothing")
+    parser.add_argument("--table", action="store_true", help="only print the table of what is finished")
+    return parser.parse_args(argv)
+
+
+def prorl(*words: object) -> None:
+    """A command line, with its last lines if it fails."""
+    command = [sys.executable, "-m", "prorl", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+
+
+def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
+    """Train, measure and keep one run, from where it was left."""
+    kept = arguments.out / f"{arguments.recipe}-{arm}-{seed}.json"
+    if kept.exists():
+        return
+    folder = arguments.runs / f"{arguments.recipe}-{arm}-{seed}"
+    if (folder / "journal.jsonl").exists():
+        prorl("resume", folder)
+    else:
+        changes = [f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
+        prorl("train", arguments.recipe, *changes, "--run", folder)
+    base = model_file(folder / "evals" / LEVELS, BASE)
+    siblings = arguments.runs.glob(f"{arguments.recipe}-*-{seed}/evals/{LEVELS}/{base.name}")
+    if not base.exists() and (same := next(siblings, None)):  # one base for all arms of a seed
+        base.parent.mkdir(parents=True, exist_ok=True)
+        for path in (same, same.parent / "rules.json"):
+            shutil.copy(path, base.parent / path.name)
+    sizes = ("--per-domain", 0, "--ood", 0, "--per-level", arguments.per_level)
+    prorl("eval", folder, "--k", arguments.k, *sizes, "--name", LEVELS)
+    write_atomic(kept, encode_json(result(folder, arm, seed), indent=None))
+    print(f"finished: {kept}", flush=True)
+
+
+def result(folder: Path, arm: str, seed: int) -> dict[str, Any]:
+    """What is kept of a run: counts per problem and a thinned journal."""
+    base, trained = (read_evaluation(path, texts=False) for path in models(folder / "evals" / LEVELS)[:2])
+    events = list(read_journal(folder / "journal.jsonl"))
+    steps = [event for event in events if event["kind"] == "stepped"]
+    return {
+        "arm": arm,
+        "seed": seed,
+        "steps": steps[-1]["step"],
+        "core_hours": round(sum(step["seconds"]["total"] for step in steps) / 3600, 3),
+        "rollouts": sum(step["rollout_stats"]["rollouts"] for step in steps),
+        "samples": base.samples,
+        "levels": [
+            {
+                "task": task,
+                "level": level,
+                "base": [move.base.solved for move in moves],
+                "trained": [move.trained.solved for move in moves],
+                "outcomes": dict(boundary(moves).outcomes),
+            }
+            for (task, level), moves in grouped(
+                paired(base.problems, trained.problems), lambda move: (move.base.task, move.base.level)
+            ).items()
+        ],
+        "validations": [[e["step"], e["score"], e["pass_at_n"]] for e in events if e["kind"] == "validated"],
+        "raised": [[e["step"], e["task"], e["level"]] for e in events if e["kind"] == "level_raised"],
+        "resets": [[e["step"], e["reason"]] for e in events if e["kind"] == "reference_reset"],
+        "curve": [
+            [step["step"], step["update"]["entropy"], step["update"]["kl"], step["rollout_stats"]["draws"]]
+            for step in steps
+            if step["step"] % THINNED == 0
+        ],
+    }
+
+
+def summary(found: dict[str, Any]) -> dict[str, float]:
+    """The figures of a run that are compared."""
+    mastered, lost, new, problems = {"base": 0, "trained": 0}, 0, 0, 0
+    for level in found["levels"]:
+        for side in mastered:
+            rate = statistics.fmean(level[side]) / found["samples"]
+            mastered[side] += rate >= MASTERED
+        lost += level["outcomes"].get("lost", 0)
+        new += level["outcomes"].get("new", 0)
+        problems += len(level["base"])
+    return {
+        "levels mastered by the base": mastered["base"],
+        "mastered now": mastered["trained"],
+        "new": new,
+        "lost": lost,
+        "problems": problems,
+        "new per core-hour": new / found["core_hours"],
+    }
+
+
+def table(results: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    """A row per arm: means over seeds, with half the width of their 95 % interval by Student's t."""
+    arms = dict.fromkeys(found["arm"] for found in results)
+    for arm in arms:
+        runs = [summary(found) for found in results if found["arm"] == arm]
+        cells = [arm, str(len(runs))]
+        for name in runs[0]:
+            values = [run[name] for run in runs]
+            cells.append(f"{statistics.fmean(values):.1f}{spread(values)}")
+        yield cells
+
+
+def spread(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return ""
+    quantile = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}.get(len(values), 2.0)
+    return f" ± {quantile * statistics.stdev(values) / len(values) ** 0.5:.1f}"
+
+
+def main(argv: Sequence[str]) -> None:
+    arguments = parse(argv)
+    planned = [(arm, seed) for seed in arguments.seeds for arm in arguments.arms]
+    if arguments.list:
+        for arm, seed in planned:
+            kept = (arguments.out / f"{arguments.recipe}-{arm}-{seed}.json").exists()
+            print(f"{arm:28} seed {seed}  {'finished' if kept else 'to do':9} {' '.join(ARMS[arm])}")
+        return
+    if not arguments.table:
+        with ThreadPoolExecutor(arguments.at_once) as pool:
+            for future in [pool.submit(study, arguments, arm, seed) for arm, seed in planned]:
+                future.result()
+    paths = sorted(arguments.out.glob(f"{arguments.recipe}-*.json"))
+    results = [json.loads(path.read_bytes()) for path in paths]
+    if results:
+        columns = ["arm", "seeds", *summary(results[0])]
+        print(markdown(columns, list(table(results))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
