@@ -37,7 +37,7 @@ ARMS: dict[str, list[str]] = {
     "without_kl": ["kl.coef=0", "reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"],
     "without_clip_higher": ["clip.high=0.2"],
     "without_dynamic_sampling": ["dynamic_sampling.min_spread=0"],
-    "without_adaptive_levels": ["tasks.operator_chain.adaptive=null", "tasks.digit_algebra.adaptive=null"],
+    "without_adaptive_levels": ["tasks.operator_chain.adaptive=null"],
     "plain": [
         *("advantage.level=group", "dynamic_sampling.min_spread=0", "clip.high=0.2", "kl.coef=0"),
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null", "truncation.scale=1"),
