@@ -80,17 +80,17 @@ def prorl(*words: object) -> None:
 
 def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     """Train, measure and keep one run, from where it was left."""
-    kept = arguments.out / f"{arguments.recipe}-{arm}-{seed}.json"
+    name = Path(arguments.recipe).stem
+    kept, folder = arguments.out / f"{name}-{arm}-{seed}.json", arguments.runs / f"{name}-{arm}-{seed}"
     if kept.exists():
         return
-    folder = arguments.runs / f"{arguments.recipe}-{arm}-{seed}"
     if (folder / "journal.jsonl").exists():
         prorl("resume", folder)
     else:
         changes = [f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
         prorl("train", arguments.recipe, *changes, "--run", folder)
     base = model_file(folder / "evals" / LEVELS, BASE)
-    siblings = arguments.runs.glob(f"{arguments.recipe}-*-{seed}/evals/{LEVELS}/{base.name}")
+    siblings = arguments.runs.glob(f"{name}-*-{seed}/evals/{LEVELS}/{base.name}")
     if not base.exists() and (same := next(siblings, None)):  # one base for all arms of a seed
         base.parent.mkdir(parents=True, exist_ok=True)
         for path in (same, same.parent / "rules.json"):
@@ -110,7 +110,7 @@ def result(folder: Path, arm: str, seed: int) -> dict[str, Any]:
         "arm": arm,
         "seed": seed,
         "steps": steps[-1]["step"],
-        "core_hours": round(sum(step["seconds"]["total"] for step in steps) / 3600, 3),
+        "core_hours": round(sum(step["seconds"]["total"] for step in steps) / 3600, 6),
         "rollouts": sum(step["rollout_stats"]["rollouts"] for step in steps),
         "samples": base.samples,
         "levels": [
@@ -178,16 +178,18 @@ def spread(values: Sequence[float]) -> str:
 def main(argv: Sequence[str]) -> None:
     arguments = parse(argv)
     planned = [(arm, seed) for seed in arguments.seeds for arm in arguments.arms]
+    name = Path(arguments.recipe).stem
     if arguments.list:
         for arm, seed in planned:
-            kept = (arguments.out / f"{arguments.recipe}-{arm}-{seed}.json").exists()
+            kept = (arguments.out / f"{name}-{arm}-{seed}.json").exists()
             print(f"{arm:28} seed {seed}  {'finished' if kept else 'to do':9} {' '.join(ARMS[arm])}")
         return
     if not arguments.table:
+        arguments.out.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(arguments.at_once) as pool:
             for future in [pool.submit(study, arguments, arm, seed) for arm, seed in planned]:
                 future.result()
-    paths = sorted(arguments.out.glob(f"{arguments.recipe}-*.json"))
+    paths = sorted(arguments.out.glob(f"{name}-*.json"))
     results = [json.loads(path.read_bytes()) for path in paths]
     if results:
         columns = ["arm", "seeds", *summary(results[0])]

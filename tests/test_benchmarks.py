@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -254,3 +255,62 @@ def test_the_dashboard_sends_the_steps_that_arrive(benchmark, capsys):
     assert re.search(r"at most +\d+\.\d MB", told)
     assert int(re.search(r"(\d+) further messages", told)[1]) > 0
     assert "3 streams open" in told
+
+
+@pytest.mark.slow
+def test_the_frontier_study_keeps_what_is_finished_and_does_only_the_rest(benchmark, tmp_path, capsys):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(
+        RECIPE + "steps: 2\nvalidation: {every: 0}\nevaluation: {per_domain: 0, ood_per_domain: 0}\n"
+    )
+    study = benchmark("frontier")
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    common = [
+        "--recipe",
+        str(recipe),
+        "--arms",
+        "whole",
+        "few_rollouts",
+        "--out",
+        str(out),
+        "--runs",
+        str(runs),
+    ]
+    small = ["--seeds", "0", "--k", "2", "--per-level", "2", "--at-once", "1"]
+    study.main([*common, *small])
+    first, second = (json.loads(path.read_bytes()) for path in sorted(out.glob("tiny-*.json"), reverse=True))
+    assert (first["arm"], second["arm"]) == ("whole", "few_rollouts")
+    assert [len(level["base"]) for level in first["levels"]] == [2] * 6
+    assert [level["base"] for level in first["levels"]] == [level["base"] for level in second["levels"]]
+    assert (first["steps"], first["samples"]) == (2, 2)
+    printed = capsys.readouterr().out
+    assert "| whole | 1 |" in printed
+    shutil.rmtree(runs)
+    study.main([*common, *small])
+    assert not runs.exists(), "nothing was left to do"
+    study.main([*common, "--list", "--seeds", "0", "1"])
+    assert (
+        re.findall(r"finished|to do", capsys.readouterr().out.split("|")[-1])
+        == ["finished"] * 2 + ["to do"] * 2
+    )
+
+
+def test_the_table_of_the_study_says_what_is_mastered_new_and_lost(benchmark):
+    study = benchmark("frontier")
+
+    def run(seed, *trained):
+        levels = [
+            {
+                "task": "t",
+                "level": at,
+                "base": [0, 0],
+                "trained": list(solved),
+                "outcomes": {"new": 1, "lost": at},
+            }
+            for at, solved in enumerate(trained)
+        ]
+        return {"arm": "whole", "seed": seed, "samples": 4, "core_hours": 0.5, "levels": levels}
+
+    (row,) = study.table([run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))])
+    assert row[:4] == ["whole", "2", "0.0 ± 0.0", "1.5 ± 6.4"]
+    assert row[4:] == ["2.0 ± 0.0", "1.0 ± 0.0", "4.0 ± 0.0", "4.0 ± 0.0"]
