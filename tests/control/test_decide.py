@@ -223,7 +223,10 @@ def test_a_checkpoint_is_due_at_its_step_at_a_new_best_and_at_the_end(state, due
 CLIMBING = make_plan(
     recipe(
         tasks={
-            "arithmetic": {"levels": {1: 1, 2: 1, 4: 1}, "adaptive": {"start": 2, "window": 1, "rollouts": 8}}
+            "arithmetic": {
+                "levels": {1: 1, 2: 1, 3: 0, 4: 1},
+                "adaptive": {"start": 2, "window": 1, "rollouts": 8},
+            }
         }
     )
 )

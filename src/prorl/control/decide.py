@@ -94,11 +94,10 @@ def _raised(plan: Plan, state: RunState) -> Iterator[LevelRaised]:
     """Tasks that have mastered their highest level in play, if they have a higher one."""
     for task, levels in plan.levels.items():
         rules, highest = plan.config.tasks[task].adaptive, highest_level(plan, state, task)
-        climb = state.levels.get(task)
-        if rules is None or climb is None or highest == levels[-1]:
+        found, following = state.levels.get(task), next((level for level in levels if level > highest), None)
+        if rules is None or found is None or following is None:
             continue
-        if is_mastered(climb.recent, rollouts=rules.rollouts, raise_at=rules.raise_at):
-            following = levels[levels.index(highest) + 1]
+        if is_mastered(found.recent, rollouts=rules.rollouts, raise_at=rules.raise_at):
             yield LevelRaised(step=state.step, task=task, level=following)
 
 

@@ -25,9 +25,8 @@ class Plan:
     config: RunConfig
     # Hyperparameter → constant or schedule: as the run begins, and from each stage on.
     settings: tuple[Mapping[str, Any], ...]
-    levels: Mapping[str, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # of tasks with adaptive ones, lowest first
+    # Of tasks with adaptive levels: all that may come into play, lowest first.
+    levels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def detectors(self) -> dict[str, DetectorConfig]:
@@ -74,7 +73,7 @@ def highest_level(plan: Plan, state: RunState, task: str) -> int:
     """The highest level in play of a task with adaptive levels."""
     climb, rules = state.levels.get(task), plan.config.tasks[task].adaptive
     assert rules is not None, "only tasks with adaptive levels are asked about"
-    return rules.start if climb is None or climb.highest is None else climb.highest
+    return rules.start if climb is None or climb.highest is None else max(rules.start, climb.highest)
 
 
 def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> RunConfig:
@@ -106,7 +105,8 @@ def _adaptive_levels(config: RunConfig) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, task in config.tasks.items():
         if task.adaptive is not None:
-            found[name] = levels = tuple(sorted(task.levels or make_task(name).levels))
+            asked = (level for level, weight in task.levels.items() if weight)
+            found[name] = levels = tuple(sorted(asked)) or make_task(name).levels
             if task.adaptive.start not in levels:
                 raise RecipeError(
                     f"tasks.{name}.adaptive.start is {task.adaptive.start}, which is none of its levels: "

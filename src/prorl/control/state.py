@@ -29,13 +29,12 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Climb:
+class TaskLevel:
     """How far a task with adaptive levels has come."""
 
     highest: int | None = None  # level in play; None: where the recipe starts
-    recent: tuple[
-        tuple[int, float], ...
-    ] = ()  # of it, by step: judged rollouts and their mean score, newest last
+    # Of that level, by step: judged rollouts and their mean score, newest last.
+    recent: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class RunState:
     best_step: int | None = None
     validations_since_best: int = 0
     last_validation: int | None = None
-    levels: Mapping[str, Climb] = field(default_factory=dict)  # of tasks with adaptive levels
+    levels: Mapping[str, TaskLevel] = field(default_factory=dict)  # of tasks with adaptive levels
     informative_share: float = 0.5  # running; sizes the first wave of draws
     skipped_updates: int = 0  # since the last applied one
     validations_since_gain: int = 0  # since the best validation of the run, whatever was reset meanwhile
@@ -95,7 +94,7 @@ def evolve(state: RunState, event: events.Event) -> RunState:
         case events.StageEntered():
             return replace(state, stage=event.index, signals=detectors.forget(state.signals))
         case events.LevelRaised():
-            return replace(state, levels={**state.levels, event.task: Climb(highest=event.level)})
+            return replace(state, levels={**state.levels, event.task: TaskLevel(highest=event.level)})
         case events.Intervened():
             return _after_intervention(state, event)
         case events.CommandGiven():
@@ -135,7 +134,7 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
     lowered = event.step < state.lr_until
     levels = dict(state.levels)
     for task, judged in rollout_stats.top_rollouts.items():
-        climb = levels.get(task, Climb())
+        climb = levels.get(task, TaskLevel())
         recent = (*climb.recent, (judged, rollout_stats.top_scores[task]))[-LEVEL_MEMORY:]
         levels[task] = replace(climb, recent=recent)
     return replace(
