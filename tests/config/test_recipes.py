@@ -90,7 +90,7 @@ def test_what_a_dry_run_prints_is_a_recipe(name):
     assert check(yaml.safe_load(dry_run(config)), name) == config
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("frontier")])
 def test_every_recipe_trains_five_domains_and_holds_families_out(name):
     tasks = load_recipe(name).tasks
     trained = {SOURCES[task].domain for task in tasks if task in SOURCES and SOURCES[task].use == "train"}

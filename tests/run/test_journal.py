@@ -129,7 +129,7 @@ def test_lines_that_are_missing_or_in_another_order_are_damage(path, spoil):
 
 def test_a_reader_ignores_new_fields_and_counts_new_kinds(path):
     newer = [to_record(event) | {"novelty": 3} for event in one_of_each()]
-    newer[3]["rollout_stats"] |= {"mood": 0.5}
+    newer[4]["rollout_stats"] |= {"mood": 0.5}
     path.write_bytes(chained([*newer, {"kind": "teleported"}, {"kind": "teleported"}, {"kind": ["odd"]}]))
     assert read_by_history(path) == (
         list(one_of_each()),

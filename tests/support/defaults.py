@@ -42,4 +42,5 @@ def planned(plan: Plan, **changes: Any) -> Plan:
         changes["detectors"] = DetectorsConfig.model_validate(off | rows)
     hparams = {name: changes.pop(name) for name in plan.settings[0].keys() & changes.keys()}
     config = plan.config.model_copy(update=changes)
-    return Plan(config=config, settings=(plan.settings[0] | hparams,) * (len(config.stages) + 1))
+    settings = (plan.settings[0] | hparams,) * (len(config.stages) + 1)
+    return Plan(config=config, settings=settings, levels=plan.levels)

@@ -124,7 +124,7 @@ def one_of_each() -> tuple[Event, ...]:
         Started(config_hash="c0ffee", reference_hash="abc"),
         evaluated(0, 0.25),
         StageEntered(step=0, index=0),
-        LevelRaised(step=4, task="word_list", level=3),
+        LevelRaised(step=0, task="word_list", level=3),
         stepped(1),
         reset(1),
         intervened(),

@@ -159,7 +159,7 @@ class ModelSection(Model):
 class AdaptiveConfig(Model):
     """Difficulty that follows the policy, one of its levels after the other. Off: leave it out."""
 
-    start: Level  # the highest level in play at first
+    start: int = Field(ge=-MOST, le=MOST)  # the highest level in play at first
     window: Count = 4  # so many of the highest levels in play are drawn equally
     # Mean score on the highest one at which the next comes into play; 0.9 was published.
     raise_at: Share = 0.6

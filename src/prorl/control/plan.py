@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prorl.algo.adaptive_levels import level_weights
@@ -26,7 +26,7 @@ class Plan:
     # Hyperparameter → constant or schedule: as the run begins, and from each stage on.
     settings: tuple[Mapping[str, Any], ...]
     # Of tasks with adaptive levels: all that may come into play, lowest first.
-    levels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    levels: Mapping[str, tuple[int, ...]]
 
     @property
     def detectors(self) -> dict[str, DetectorConfig]:

@@ -32,7 +32,8 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def run(folder: Path, happened=(), *, steps=30, **config):
-    made = [events.stepped(step) for step in range(1, steps + 1)]
+    stats = events.rollout_stats(top_levels={"word_list": 2}, top_scores={"word_list": 0.5})
+    made = [events.stepped(step, rollout_stats=stats) for step in range(1, steps + 1)]
     validations = [events.evaluated(step, 0.2 + step / 100) for step in (0, 10, 20)]
     return read_history(run_with(folder, [*made, *validations, *happened], **config))
 
@@ -53,7 +54,7 @@ def test_every_number_that_the_method_speaks_of_has_a_curve(tmp_path):
     found = drawn([run(tmp_path / "one")])
     assert (
         " ".join(found)
-        == "validation reward domains entropy kl grad_norm mismatch clip length truncated informative "
+        == "validation reward domains levels top entropy kl grad_norm mismatch clip length truncated informative "
         "learning_rate kl_coef length_weight seconds tokens_per_second"
     )
     names = {trace["name"] for trace in found["validation"].data}

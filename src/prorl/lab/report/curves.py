@@ -321,6 +321,7 @@ def short(values: Sequence[float]) -> list[float | None]:
 MARK_COLORS: Mapping[str, str] = {
     "reset": "#b8508f",
     "stage": "#1f9a85",
+    "level": "#5a9e3a",
     "intervention": "#d9622b",
     "roll back": "#c8323c",
     "command": "#6a63c6",
