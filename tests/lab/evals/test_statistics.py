@@ -192,3 +192,5 @@ def test_shares_say_what_is_luck_and_what_is_solved_how_often():
     shares = [found[f"solved in 1/{of} of the tries or more"] for of in (64, 16, 2)]
     assert shares == [0.75, 0.5, 0.25]
     assert solved_shares(results([1, 0]), 16)["guesses alone, @16"] is None
+    programs = [result(1, 64, index=index, task="programs") for index in range(4)]
+    assert solved_shares([*problems, *programs], 64)["guesses alone, @64"] == pytest.approx(0.5, abs=1e-6)

@@ -125,12 +125,10 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
     for result in results:
         kinds[result.key[:3]].append(result)
     for members in kinds.values():
-        given = {
-            one.key: Counter(
-                {vote.answer: vote.count for vote in one.votes if len(vote.answer) < ANSWER_CHARS}
-            )
-            for one in members
-        }
+        given = {one.key: Counter[str]() for one in members}
+        for one in members:
+            for vote in one.votes:  # two of the same answer may differ in their verdict
+                given[one.key][vote.answer] += vote.count
         together = sum(given.values(), Counter[str]())
         for one in members:
             answers = together - given[one.key]

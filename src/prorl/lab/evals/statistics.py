@@ -77,11 +77,14 @@ def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
 
 
 def floors(problems: Sequence[ProblemResult], ks: Sequence[int]) -> Array | None:
-    """What guesses would solve within k tries, shape (problems, ks); None where too few were tried."""
-    known = [rate for rate in _guess_rates(problems) if rate is not None]
-    if len(known) < len(problems):
+    """What guesses would solve within k tries, shape (problems, ks); None where none were tried.
+
+    Of single problems on which too few were tried, as of programs, it is 0: the mean is at least as large.
+    """
+    rates = _guess_rates(problems)
+    if not any(rates):
         return None
-    return np.array([[guess_floor.floor(rate, k) for k in ks] for rate in known]).reshape(-1, len(ks))
+    return np.array([[guess_floor.floor(rate or 0.0, k) for k in ks] for rate in rates])
 
 
 def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
