@@ -79,7 +79,7 @@ def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
 def floors(problems: Sequence[ProblemResult], ks: Sequence[int]) -> Array | None:
     """What guesses would solve within k tries, shape (problems, ks); None where none were tried.
 
-    Of single problems on which too few were tried, as of programs in code blocks, it is 0: the mean is at least as large.
+    Of problems on which too few were tried, as of programs in code blocks, it is 0: the mean is at least as large.
     """
     rates = _guess_rates(problems)
     if not any(rates):
