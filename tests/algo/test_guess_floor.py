@@ -26,6 +26,8 @@ def test_the_tail_is_the_binomials():
     chances = [0.3**c * 0.7 ** (4 - c) * ways for c, ways in enumerate((1, 4, 6, 4, 1))]
     assert [tail(4, c, 0.3) for c in range(5)] == pytest.approx([sum(chances[c:]) for c in range(5)])
     assert tail(65_536, 65_536, 0.5) == 0.0
+    assert tail(65_536, 100, 0.5) == 1.0, "far below what guesses would give"
+    assert tail(1001, 501, 0.5) == pytest.approx(0.5)
     assert tail(10, 1, 1.0) == 1.0
 
 

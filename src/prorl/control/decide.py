@@ -92,13 +92,11 @@ def _next_stage(plan: Plan, state: RunState) -> int | None:
 
 def _raised(plan: Plan, state: RunState) -> Iterator[LevelRaised]:
     """Tasks that have mastered their highest level in play, if they have a higher one."""
-    for task, levels in plan.levels.items():
-        rules, highest = plan.config.tasks[task].adaptive, highest_level(plan, state, task)
-        found, following = state.levels.get(task), next((level for level in levels if level > highest), None)
-        if rules is None or found is None or following is None:
-            continue
-        if is_mastered(found.recent, rollouts=rules.rollouts, raise_at=rules.raise_at):
-            yield LevelRaised(step=state.step, task=task, level=following)
+    for task, rules in plan.adaptive.items():
+        highest, found = highest_level(plan, state, task), state.levels.get(task)
+        higher = [level for level in plan.levels[task] if level > highest]
+        if higher and found and is_mastered(found.recent, rollouts=rules.rollouts, raise_at=rules.raise_at):
+            yield LevelRaised(step=state.step, task=task, level=higher[0])
 
 
 def _can_reset(state: RunState) -> bool:

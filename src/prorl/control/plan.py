@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from prorl.algo.adaptive_levels import level_weights
 from prorl.config.recipe import RecipeError, check, nearest
-from prorl.config.schema import HPARAMS, DetectorConfig, RunConfig, Schedule, StageConfig, setting
+from prorl.config.schema import (
+    HPARAMS,
+    AdaptiveConfig,
+    DetectorConfig,
+    RunConfig,
+    Schedule,
+    StageConfig,
+    setting,
+)
 from prorl.envs.registry import make_task
 from prorl.types import HParams
 
@@ -32,6 +40,11 @@ class Plan:
     def detectors(self) -> dict[str, DetectorConfig]:
         """Those that are on."""
         return {name: row for name, row in self.config.detectors if row.mode != "off"}
+
+    @property
+    def adaptive(self) -> dict[str, AdaptiveConfig]:
+        """How the levels of tasks are raised, of those whose levels are adaptive."""
+        return {name: task.adaptive for name, task in self.config.tasks.items() if task.adaptive}
 
     @property
     def needs_reference(self) -> bool:
@@ -71,9 +84,8 @@ def hparams_now(plan: Plan, state: RunState) -> HParams:
 
 def highest_level(plan: Plan, state: RunState, task: str) -> int:
     """The highest level in play of a task with adaptive levels."""
-    climb, rules = state.levels.get(task), plan.config.tasks[task].adaptive
-    assert rules is not None, "only tasks with adaptive levels are asked about"
-    return rules.start if climb is None or climb.highest is None else max(rules.start, climb.highest)
+    start, reached = plan.adaptive[task].start, state.levels.get(task)
+    return start if reached is None or reached.highest is None else max(start, reached.highest)
 
 
 def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> RunConfig:
@@ -95,9 +107,7 @@ def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> Run
 
 
 def _in_play(plan: Plan, state: RunState, task: str) -> tuple[tuple[int, float], ...]:
-    rules = plan.config.tasks[task].adaptive
-    assert rules is not None, "only tasks with adaptive levels are asked about"
-    highest = highest_level(plan, state, task)
+    rules, highest = plan.adaptive[task], highest_level(plan, state, task)
     return level_weights(plan.levels[task], highest, window=rules.window, replay=rules.replay)
 
 

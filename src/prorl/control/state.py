@@ -134,9 +134,9 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
     lowered = event.step < state.lr_until
     levels = dict(state.levels)
     for task, judged in rollout_stats.top_rollouts.items():
-        climb = levels.get(task, TaskLevel())
-        recent = (*climb.recent, (judged, rollout_stats.top_scores[task]))[-LEVEL_MEMORY:]
-        levels[task] = replace(climb, recent=recent)
+        reached = levels.get(task, TaskLevel())
+        recent = (*reached.recent, (judged, rollout_stats.top_scores[task]))[-LEVEL_MEMORY:]
+        levels[task] = replace(reached, recent=recent)
     return replace(
         state,
         step=event.step,

@@ -76,21 +76,16 @@ def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
     return pass_rates([(problem.samples, problem.solved) for problem in problems], ks)
 
 
-def floors(problems: Sequence[ProblemResult], ks: Sequence[int]) -> Array | None:
-    """What guesses would solve within k tries, shape (problems, ks); None where none were tried.
+def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
+    """What guesses would solve within k tries, mean over domains; None where none were tried.
 
     Of problems on which too few were tried, as of programs in code blocks, it is 0: the mean is at least as large.
     """
-    rates = _guess_rates(problems)
-    if not any(rates):
+    found = _guess_rates(problems)
+    if not any(found):
         return None
-    return np.array([[guess_floor.floor(rate or 0.0, k) for k in ks] for rate in rates])
-
-
-def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
-    """`floors` at one k, mean over domains."""
-    found = floors(problems, (k,))
-    return None if found is None else mean_over_domains(found, [problem.domain for problem in problems])[0]
+    floors_P1 = np.array([[guess_floor.floor(rate or 0.0, k)] for rate in found])
+    return mean_over_domains(floors_P1, [problem.domain for problem in problems])[0]
 
 
 def solved_shares(problems: Sequence[ProblemResult], k: int) -> dict[str, float | None]:
