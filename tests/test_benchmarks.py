@@ -212,7 +212,7 @@ def test_trls_books_count_only_groups_with_spread(benchmark):
     right = [renderer.encode(respond("", problem.solution.answer)) for problem in problems]
     wrong = renderer.encode(respond("", "no idea"))
     rewards = benchmark("step").Rewards(problems, renderer, min_spread=0.1)
-    draws = [0, 0, 1, 1, 2, 2]  # the first group is solved, the second hopeless, the third is_informative
+    draws = [0, 0, 1, 1, 2, 2]  # the first group is solved, the second hopeless, the third informative
     given = rewards.score([right[0], right[0], wrong, wrong, right[2], wrong], draws)
     assert given == [1, 1, 0, 0, 1, 0]
     turn = rewards.turn(seconds=4.0)

@@ -152,6 +152,8 @@ class HParams:
     length_applies_to: Literal["all", "correct"]
     truncated_scale: float
     advantage_level: Literal["token", "sequence", "group"]
+    objective: Literal["mean", "maxrl", "pass_at_k"]
+    objective_k: int
     clip_low: float
     clip_high: float
     dual_clip: float | None

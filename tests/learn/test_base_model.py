@@ -1,4 +1,4 @@
-"""The tiny base: an exact, reproducible tokenizer, training that is_informative, and a cache of whole bases only."""
+"""The tiny base: an exact, reproducible tokenizer, training that teaches, and a cache of whole bases only."""
 
 import json
 import math

@@ -227,9 +227,12 @@ class TruncationConfig(Model):
 
 
 class AdvantageConfig(Model):
-    """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO)."""
+    """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO); and what
+    scores count for before: `maxrl` and `pass_at_k` pay for what is rarely solved. Off: `objective: mean`."""
 
     level: Annotated[Literal["token", "sequence", "group"], Live("advantage_level")] = "token"
+    objective: Annotated[Literal["mean", "maxrl", "pass_at_k"], Live("objective")] = "mean"
+    k: Annotated[Count, Live("objective_k")] = 4  # of pass_at_k
 
 
 class ClipConfig(Model):

@@ -14,6 +14,7 @@ from typing import Any
 
 from prorl.algo import reinforce_baseline
 from prorl.algo.cosine_length_penalty import cosine_length_reward
+from prorl.algo.coverage_objective import objective_scores
 from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
@@ -114,16 +115,22 @@ def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:
 def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
     """Rewards of a group's rollouts: raw scores, scaled where truncated, plus the cosine length term."""
 
-    def reward(rollout: Rollout) -> float:
+    def reward(rollout: Rollout, score: float) -> float:
         completion, verdict = rollout.completion, rollout.verdict
-        score = truncated_score(verdict.score, completion.finish == "length", hparams.truncated_scale)
         if hparams.length_applies_to == "correct" and verdict.status != "ok":
             return score
         eta = {"eta_min": hparams.length_eta_min, "eta_max": hparams.length_eta_max}
         bonus = cosine_length_reward(len(completion.tokens), hparams.response_limit, **eta)
         return score + hparams.length_weight * bonus
 
-    return [reward(rollout) for rollout in group.rollouts]
+    scores = [
+        truncated_score(
+            rollout.verdict.score, rollout.completion.finish == "length", hparams.truncated_scale
+        )
+        for rollout in group.rollouts
+    ]
+    counted = objective_scores(scores, hparams.objective, hparams.objective_k)
+    return [reward(rollout, score) for rollout, score in zip(group.rollouts, counted, strict=True)]
 
 
 def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any]]:
@@ -151,7 +158,8 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
 
 
 def _informative(group: Group, hparams: HParams) -> bool:
-    return not group.has_error and is_informative(group.scores, hparams.min_spread)
+    scores = objective_scores(group.scores, hparams.objective, hparams.objective_k)
+    return not group.has_error and is_informative(scores, hparams.min_spread)
 
 
 def _rollout_stats(
