@@ -55,7 +55,7 @@ def test_the_working_leads_to_the_answer_and_no_state_on_the_way_is_right(task, 
         for name in names.split():
             states.append(task.operators[name](states[-1]))
         assert len(states) == level + 1 == len(set(states))
-        steps = "".join(f" {name}{state}" for name, state in zip(names.split(), states[1:], strict=True))
+        steps = "".join(f" {name}{state}" for name, state in zip(["", *names.split()], states, strict=True))
         assert (problem.solution.steps, problem.solution.answer) == (steps, states[-1])
         assert task.verify(problem, respond(steps, f" {states[-1].lower()} ")).score == 1.0
         assert all(task.verify(problem, respond("", state)).score == 0.0 for state in states[:-1])

@@ -21,6 +21,8 @@ Operators = Mapping[str, Callable[[str], str]]
 class Chain(ProceduralTask):
     """`run rev inc:40731` asks for the state after all operators; the working shows each with the state after it.
 
+    It begins with the state given, so that the first operator is applied to what stands as near as it does for all
+    others: else most errors of a small model are in its first step, more of them the longer the chain.
     No state comes twice, so whoever stops early is never right. States differ in width, so that the length of a
     working does not say how many operators are done; with one width a small model counts tokens instead of operators.
     """
@@ -44,7 +46,7 @@ class Chain(ProceduralTask):
                 walk.append(rng.choice(fresh))
             else:
                 names = " ".join(name for name, _ in walk[1:])
-                steps = "".join(f" {name}{state}" for name, state in walk[1:])
+                steps = "".join(f" {name}{state}" for name, state in walk)
                 return draft(f"{self.verb} {names}:{start}", walk[-1][1], steps, walk[-1][1])
 
     def score(self, payload: Any, answer: str) -> float:
