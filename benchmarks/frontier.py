@@ -18,6 +18,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,8 +43,10 @@ ARMS: dict[str, list[str]] = {
         *("advantage.level=group", "dynamic_sampling.min_spread=0", "clip.high=0.2", "kl.coef=0"),
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null", "truncation.scale=1"),
     ],
-    "few_rollouts": ["sampling.samples_per_prompt=8", "sampling.prompts_per_step=64"],
-    "many_rollouts": ["sampling.samples_per_prompt=64", "sampling.prompts_per_step=8"],
+    "few_rollouts": ["sampling.samples_per_prompt=8", "sampling.prompts_per_step=32"],
+    "many_rollouts": ["sampling.samples_per_prompt=64", "sampling.prompts_per_step=4"],
+    "with_maxrl": ["advantage.objective=maxrl"],
+    "with_pass_at_k": ["advantage.objective=pass_at_k"],
 }
 """Changes to the recipe; those of rollouts keep their number in a step."""
 LEVELS = "levels"  # name of the evaluation
@@ -70,12 +73,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def prorl(*words: object) -> None:
-    """A command line, with its last lines if it fails."""
+def prorl(*words: object) -> float:
+    """Run a command line; CPU seconds of it and its children. Its last lines are told if it fails."""
     command = [sys.executable, "-m", "prorl", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            output.seek(0)
+            raise RuntimeError(f"{' '.join(command)}\n{output.read()[-3000:].decode(errors='replace')}")
+    return used.ru_utime + used.ru_stime
 
 
 def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
@@ -85,10 +95,13 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     if kept.exists():
         return
     if (folder / "journal.jsonl").exists():
-        prorl("resume", folder)
+        command = ["resume", folder]
     else:
-        changes = [f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
-        prorl("train", arguments.recipe, *changes, "--run", folder)
+        command = ["train", arguments.recipe, f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
+        command += ["--run", folder]
+    spent = prorl(*command)
+    with (folder / "cpu_seconds").open("a") as kept_seconds:  # a line per time it was started
+        kept_seconds.write(f"{spent:.1f}\n")
     base = model_file(folder / "evals" / LEVELS, BASE)
     siblings = arguments.runs.glob(f"{name}-*-{seed}/evals/{LEVELS}/{base.name}")
     if not base.exists() and (same := next(siblings, None)):  # one base for all arms of a seed
@@ -110,7 +123,7 @@ def result(folder: Path, arm: str, seed: int) -> dict[str, Any]:
         "arm": arm,
         "seed": seed,
         "steps": steps[-1]["step"],
-        "core_hours": round(sum(step["seconds"]["total"] for step in steps) / 3600, 6),
+        "cpu_hours": round(sum(map(float, (folder / "cpu_seconds").read_text().split())) / 3600, 6),
         "rollouts": sum(step["rollout_stats"]["rollouts"] for step in steps),
         "samples": base.samples,
         "levels": [
@@ -152,7 +165,7 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
         "new": new,
         "lost": lost,
         "problems": problems,
-        "new per core-hour": new / found["core_hours"],
+        "new per CPU-hour": new / found["cpu_hours"],
     }
 
 

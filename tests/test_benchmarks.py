@@ -309,7 +309,7 @@ def test_the_table_of_the_study_says_what_is_mastered_new_and_lost(benchmark):
             }
             for at, solved in enumerate(trained)
         ]
-        return {"arm": "whole", "seed": seed, "samples": 4, "core_hours": 0.5, "levels": levels}
+        return {"arm": "whole", "seed": seed, "samples": 4, "cpu_hours": 0.5, "levels": levels}
 
     (row,) = study.table([run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))])
     assert row[:4] == ["whole", "2", "0.0 ± 0.0", "1.5 ± 6.4"]
