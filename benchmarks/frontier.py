@@ -45,6 +45,10 @@ ARMS: dict[str, list[str]] = {
     ],
     "few_rollouts": ["sampling.samples_per_prompt=8", "sampling.prompts_per_step=32"],
     "many_rollouts": ["sampling.samples_per_prompt=64", "sampling.prompts_per_step=4"],
+    "rejection_fine_tuning": [
+        *("advantage.level=none", "dynamic_sampling.min_spread=0", "kl.coef=0"),
+        *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"),
+    ],
     "with_maxrl": ["advantage.objective=maxrl"],
     "with_pass_at_k": ["advantage.objective=pass_at_k"],
 }

@@ -151,7 +151,7 @@ class HParams:
     length_eta_max: float
     length_applies_to: Literal["all", "correct"]
     truncated_scale: float
-    advantage_level: Literal["token", "sequence", "group"]
+    advantage_level: Literal["token", "sequence", "group", "none"]
     objective: Literal["mean", "maxrl", "pass_at_k"]
     objective_k: int
     clip_low: float

@@ -36,6 +36,12 @@ def slow_advantages(rewards, lengths, level):
     return [whiten(group, population) for group in centred]
 
 
+@given(batches)
+def test_without_normalisation_a_reward_is_its_own_advantage(batch):
+    rewards, lengths = split(batch)
+    assert advantages(rewards, lengths, "none") == rewards
+
+
 def flat(groups):
     return [value for group in groups for value in group]
 

@@ -20,7 +20,7 @@ EPSILON = 1e-8  # added to the variance: a batch of identical rewards has advant
 def advantages(
     rewards: Sequence[Sequence[float]],
     lengths: Sequence[Sequence[int]],
-    level: Literal["token", "sequence", "group"],
+    level: Literal["token", "sequence", "group", "none"],
 ) -> list[list[float]]:
     """One advantage per rollout of each group, to be applied to each of the rollout's action tokens.
 
@@ -30,13 +30,16 @@ def advantages(
 
     - `token`: the whole batch, each rollout weighted by its action tokens (which so get mean 0 and variance 1);
     - `sequence`: the whole batch, every rollout alike;
-    - `group`: each group by itself, every rollout alike: GRPO, the off value.
+    - `group`: each group by itself, every rollout alike: GRPO, the off value;
+    - `none`: nothing at all, A = r: with scores of 0 and 1, fine-tuning on what was accepted.
 
     Raises:
         ValueError: a reward is not finite.
     """
     if not all(math.isfinite(reward) for group in rewards for reward in group):
         raise ValueError("a reward is not finite: drop groups with verifier errors before training")
+    if level == "none":
+        return [list(group) for group in rewards]
     means = [math.fsum(group) / len(group) for group in rewards]
     centred = [[reward - mean for reward in group] for group, mean in zip(rewards, means, strict=True)]
     if level == "token":

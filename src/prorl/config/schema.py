@@ -227,10 +227,11 @@ class TruncationConfig(Model):
 
 
 class AdvantageConfig(Model):
-    """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO); and what
-    scores count for before: `maxrl` and `pass_at_k` pay for what is rarely solved. Off: `objective: mean`."""
+    """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO), or nothing
+    (rewards as they are); and what scores count for before: `maxrl` and `pass_at_k` pay for what is rarely solved.
+    Off: `level: group`, `objective: mean`."""
 
-    level: Annotated[Literal["token", "sequence", "group"], Live("advantage_level")] = "token"
+    level: Annotated[Literal["token", "sequence", "group", "none"], Live("advantage_level")] = "token"
     objective: Annotated[Literal["mean", "maxrl", "pass_at_k"], Live("objective")] = "mean"
     k: Annotated[Count, Live("objective_k")] = 4  # of pass_at_k
 
