@@ -31,8 +31,8 @@ def objective_scores(
 def best_of_k_parts(scores: Sequence[float], k: int) -> list[float]:
     """Each response's part in the expected best of k of the group, times n/k: at k = 1 its own score.
 
-    With scores ascending, s_i = (C(i-1, k-1)·g_i + Σ_{j>i} C(j-2, k-2)·g_j) / C(n-1, k-1). The weighted gradient of the
-    log-probabilities is then an unbiased estimate of that of max@k (PKPO, theorem 4.1), scaled by n/k. Of binary
+    With scores ascending, s_i = (C(i-1, k-1)·g_i + Σ_{j>i} C(j-2, k-2)·g_j) / C(n-1, k-1). The gradient
+    of the log-probabilities weighted with it is, times k/n, an unbiased estimate of that of max@k (PKPO). Of binary
     scores with c right: 1 for a right one, 1 - C(n-1-c, k-1)/C(n-1, k-1) for a wrong one.
     """
     n = len(scores)

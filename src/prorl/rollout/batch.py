@@ -124,9 +124,7 @@ def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
         return score + hparams.length_weight * bonus
 
     scores = [
-        truncated_score(
-            rollout.verdict.score, rollout.completion.finish == "length", hparams.truncated_scale
-        )
+        truncated_score(rollout.verdict.score, rollout.completion.finish == "length", hparams.truncated_scale)
         for rollout in group.rollouts
     ]
     counted = objective_scores(scores, hparams.objective, hparams.objective_k)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from prorl.algo.forecast import forecast
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
 from prorl.lab.report.curves import Group, groups, t_interval
@@ -77,6 +78,9 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
         best_step, best = max(scores, key=lambda item: item[1])
         about = f"step {first_step} → {last_step}; best {best:.1%} at {best_step}"
         yield "Validation pass@1", f"{first:.1%} → {last:.1%}", about
+    if heading_for := forecast(tuple(scores)):
+        about = f"limit of a saturating curve over the steps, {heading_for.low:.0%} to {heading_for.high:.0%}"
+        yield "Validation heads for", f"{heading_for.value:.0%}", about
     for metric in STEP:
         if "table" in metric.shown and len(run.steps):
             recent = run.steps.recent(metric.key)
