@@ -140,6 +140,8 @@ class WarmupConfig(Model):
     shape: ShapeConfig = ShapeConfig()
     vocab_size: Length = 1024
     steps: Steps = 400
+    # Ends sooner, once the mean loss of 20 steps is this (nats per token): as much noise is left under every seed.
+    until_loss: Amount = 0.0
     batch_size: Count = 64
     lr: Positive = 2e-3
     corpus_problems: Steps = 20_000

@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager
 from importlib.metadata import version
 from itertools import count, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -53,6 +54,7 @@ RECORD = "warmup.json"
 MICRO_BATCH = 16  # sequences of similar length computed together: little padding
 RAMP = 0.1  # share of the steps over which the learning rate rises
 GRAD_CLIP = 1.0
+RECENT = 20  # steps whose mean loss may end the warm-up
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.01
 MAX_UNUSABLE = 10_000  # problems in a row without a solution that fits
@@ -228,7 +230,10 @@ def train(
     runner: Runner,
     progress: Progress | None,
 ) -> list[float]:
-    """Train in place on the next `steps * batch_size` examples; the loss of every step, in nats per token."""
+    """Train in place on the next `steps * batch_size` examples, fewer if `until_loss` is reached.
+
+    Returns the loss of every step, in nats per token.
+    """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=warmup.lr, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
     )
@@ -247,6 +252,8 @@ def train(
         losses.append(loss)
         if progress is not None:
             progress(step + 1, warmup.steps, loss)
+        if len(losses) >= RECENT and fmean(losses[-RECENT:]) <= warmup.until_loss:
+            break
     return losses
 
 
