@@ -185,6 +185,16 @@ def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_pa
     assert record["settings"]["shape"]["hidden_size"] == 32
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_a_warm_up_ends_once_twenty_steps_reach_the_loss_asked_for(tmp_path):
+    def losses(until_loss):
+        folder = build(SETTINGS.model_copy(update={"until_loss": until_loss}), tmp_path)
+        return json.loads((folder / RECORD).read_text())["losses"]
+
+    whole = losses(0.0)
+    assert losses(sum(whole[4:24]) / 20 + 1e-3) == whole[:24]
+
+
 def test_the_same_settings_give_the_same_files_on_any_number_of_workers_once_per_cache(tmp_path):
     calls = []
     one, again = (
