@@ -53,6 +53,12 @@ ARMS: dict[str, list[str]] = {
     "with_pass_at_k": ["advantage.objective=pass_at_k"],
 }
 """Changes to the recipe; those of rollouts keep their number in a step."""
+MAKE_BASE = """
+import sys
+from prorl import build
+from prorl.config.recipe import load_recipe
+build.base_model(build.settled(load_recipe(sys.argv[1], sys.argv[2:])), lambda *_: None)
+"""
 LEVELS = "levels"  # name of the evaluation
 MASTERED = 0.5  # pass@1
 THINNED = 10  # one step in so many is kept of a journal
@@ -77,9 +83,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def prorl(*words: object) -> float:
-    """Run a command line; CPU seconds of it and its children. Its last lines are told if it fails."""
-    command = [sys.executable, "-m", "prorl", *map(str, words)]
+def python(*words: object) -> float:
+    """Run Python; CPU seconds of it and its children. Its last lines are told if it fails."""
+    command = [sys.executable, *map(str, words)]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env=os.environ | {"OMP_NUM_THREADS": "1"}
@@ -98,12 +104,12 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     kept, folder = arguments.out / f"{name}-{arm}-{seed}.json", arguments.runs / f"{name}-{arm}-{seed}"
     if kept.exists():
         return
-    if (folder / "journal.jsonl").exists():
-        command = ["resume", folder]
-    else:
-        command = ["train", arguments.recipe, f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
-        command += ["--run", folder]
-    spent = prorl(*command)
+    command = ["-m", "prorl", "resume", folder]
+    if not (folder / "journal.jsonl").exists():
+        recipe = [arguments.recipe, f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
+        python("-c", MAKE_BASE, *recipe)  # not counted: it is that of all arms
+        command = ["-m", "prorl", "train", *recipe, "--run", folder]
+    spent = python(*command)
     with (folder / "cpu_seconds").open("a") as kept_seconds:  # a line per time it was started
         kept_seconds.write(f"{spent:.1f}\n")
     base = model_file(folder / "evals" / LEVELS, BASE)
@@ -113,7 +119,7 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
         for path in (same, same.parent / "rules.json"):
             shutil.copy(path, base.parent / path.name)
     sizes = ("--per-domain", 0, "--ood", 0, "--per-level", arguments.per_level)
-    prorl("eval", folder, "--k", arguments.k, *sizes, "--name", LEVELS)
+    python("-m", "prorl", "eval", folder, "--k", arguments.k, *sizes, "--name", LEVELS)
     write_atomic(kept, encode_json(result(folder, arm, seed), indent=None))
     print(f"finished: {kept}", flush=True)
 
