@@ -17,8 +17,7 @@ def objective_scores(
 ) -> list[float]:
     """A group's scores as its objective counts them; `mean` is the off value.
 
-    `maxrl`: (s - mean)/mean, and 0 where the mean is 0. `pass_at_k`: each response's part in the best of k, see
-    `best_of_k_parts`; a k of 1, or above the group's size taken as that size.
+    `maxrl`: (s - mean)/mean, and 0 where the mean is 0. `pass_at_k`: `best_of_k_parts`, k at most their number.
     """
     if objective == "maxrl":
         mean = math.fsum(scores) / len(scores)

@@ -42,24 +42,21 @@ def forecast(points: tuple[tuple[float, float], ...]) -> Forecast | None:
         for middle in MIDDLES
     ]
     shown = 2 * parts // 3
-    foretold = _fit([shape[:shown] for shape in shapes], scores[:shown], [fmean(s[shown:]) for s in shapes])
-    found = _fit(shapes, scores, [1.0] * len(shapes))
-    noise = math.sqrt(found.error / (parts - 4))
-    doubt = 2 * noise / math.sqrt(parts - shown)  # of the mean of the last third itself
+    foretold, _ = _fit(
+        [shape[:shown] for shape in shapes], scores[:shown], [fmean(s[shown:]) for s in shapes]
+    )
+    found, least = _fit(shapes, scores, [1.0] * len(shapes))
+    doubt = 2 * math.sqrt(least / (parts - 4) / (parts - shown))  # of the mean of the last third itself
     if not foretold.low - doubt <= fmean(scores[shown:]) <= foretold.high + doubt:
         return None
-    return Forecast(*(min(max(value, 0.0), 1.0) for value in (found.value, found.low, found.high)))
+    return Forecast(*(min(max(value, 0.0), 1.0) for value in found))
 
 
-class _Fitted(NamedTuple):
-    value: float
-    low: float
-    high: float
-    error: float  # the least sum of squares
-
-
-def _fit(shapes: Sequence[Sequence[float]], scores: Sequence[float], at: Sequence[float]) -> _Fitted:
-    """The value of the best curve R0 + D · shape where its shape is `at`, with its interval by profile likelihood.
+def _fit(
+    shapes: Sequence[Sequence[float]], scores: Sequence[float], at: Sequence[float]
+) -> tuple[Forecast, float]:
+    """The value of the best curve R0 + D · shape where its shape is `at`, with its interval by profile likelihood, and
+    the best curve's sum of squared errors.
 
     For a given shape the best curve is a regression line, and the sum of squares grows quadratically as its value
     is moved away; the interval holds every value that some shape reaches within the sum of squares that 95 % allow.
@@ -85,4 +82,4 @@ def _fit(shapes: Sequence[Sequence[float]], scores: Sequence[float], at: Sequenc
     reach = [
         (value, math.sqrt((allowed - error) * width)) for error, value, width in fits if error <= allowed
     ]
-    return _Fitted(value, min(v - half for v, half in reach), max(v + half for v, half in reach), least)
+    return Forecast(value, min(v - half for v, half in reach), max(v + half for v, half in reach)), least
