@@ -55,8 +55,8 @@ def forecast(points: tuple[tuple[float, float], ...]) -> Forecast | None:
 def _fit(
     shapes: Sequence[Sequence[float]], scores: Sequence[float], at: Sequence[float]
 ) -> tuple[Forecast, float]:
-    """The value of the best curve R0 + D · shape where its shape is `at`, with its interval by profile likelihood, and
-    the best curve's sum of squared errors.
+    """What the best curve R0 + D · shape is where its shape is `at`, with an interval by profile likelihood; and its
+    sum of squared errors.
 
     For a given shape the best curve is a regression line, and the sum of squares grows quadratically as its value
     is moved away; the interval holds every value that some shape reaches within the sum of squares that 95 % allow.
