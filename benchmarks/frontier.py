@@ -83,8 +83,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def python(*words: object) -> float:
-    """Run Python; CPU seconds of it and its children. Its last lines are told if it fails."""
+def python(*words: object, spent: Path | None = None) -> None:
+    """Run Python and add the CPU seconds of it and its children to a file, however it ended.
+
+    Its last lines are told if it fails.
+    """
     command = [sys.executable, *map(str, words)]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -92,10 +95,12 @@ def python(*words: object) -> float:
         )
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        if spent and spent.parent.is_dir():  # else nothing was begun
+            with spent.open("a") as seconds:
+                seconds.write(f"{used.ru_utime + used.ru_stime:.1f}\n")
         if process.returncode:
             output.seek(0)
             raise RuntimeError(f"{' '.join(command)}\n{output.read()[-3000:].decode(errors='replace')}")
-    return used.ru_utime + used.ru_stime
 
 
 def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
@@ -109,9 +114,7 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
         recipe = [arguments.recipe, f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
         python("-c", MAKE_BASE, *recipe)  # not counted: it is that of all arms
         command = ["-m", "prorl", "train", *recipe, "--run", folder]
-    spent = python(*command)
-    with (folder / "cpu_seconds").open("a") as kept_seconds:  # a line per time it was started
-        kept_seconds.write(f"{spent:.1f}\n")
+    python(*command, spent=folder / "cpu_seconds")
     base = model_file(folder / "evals" / LEVELS, BASE)
     siblings = arguments.runs.glob(f"{name}-*-{seed}/evals/{LEVELS}/{base.name}")
     if not base.exists() and (same := next(siblings, None)):  # one base for all arms of a seed

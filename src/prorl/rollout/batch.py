@@ -113,7 +113,7 @@ def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:
 
 
 def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
-    """Rewards of a group's rollouts: raw scores, scaled where truncated, plus the cosine length term."""
+    """Rewards of a group: scores, scaled where truncated, as the objective counts them, plus the length term."""
 
     def reward(rollout: Rollout, score: float) -> float:
         completion, verdict = rollout.completion, rollout.verdict
@@ -156,8 +156,10 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
 
 
 def _informative(group: Group, hparams: HParams) -> bool:
+    if group.has_error:
+        return False
     scores = objective_scores(group.scores, hparams.objective, hparams.objective_k)
-    return not group.has_error and is_informative(scores, hparams.min_spread)
+    return is_informative(scores, hparams.min_spread)
 
 
 def _rollout_stats(
