@@ -19,8 +19,8 @@ import prorl.run
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
 MAX_LINES = 550
-CEILINGS = {"src": (27_450, 150), "tests": (29_850, 195)}  # lines and files
-READING_PATH = 9_800  # lines of the core without `APART`
+CEILINGS = {"src": (28_100, 150), "tests": (30_600, 200)}  # lines and files
+READING_PATH = 9_900  # lines of the core without `APART`
 APART = ("cli", "learn/base_model.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 

@@ -18,17 +18,18 @@ from prorl.config.schema import RunConfig, WarmupConfig
 from prorl.control.plan import Plan, make_plan
 from prorl.envs.base import ProceduralTask
 from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
-from prorl.envs.datasets.prepare import DatasetTask, require_prepared
+from prorl.envs.datasets.prepare import DatasetTask, missing, prepare, require_prepared
+from prorl.envs.extensions import Extension, find
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split, Task
-from prorl.envs.verifiers.programs import NeedsSandbox
+from prorl.envs.verifiers.programs import NeedsSandbox, OwnSandbox
 from prorl.rollout.pipeline import ChatRenderer, Sampler, Wait
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
-from prorl.run.resume import PROBLEMS, hash_files
+from prorl.run.resume import CODE, PROBLEMS, hash_files
 from prorl.types import Backend, Renderer
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def build_session(
     tasks = tasks or build_tasks(config)
     torch.set_num_threads(config.threads)  # the bits of a result depend on it
     tokens = load_tokenizer(tokenizer or source)
-    renderer = _renderer(tokens, tokenizer or source)
+    renderer = _renderer(tokens, tokenizer or source, config.system_prompt)
     build = _ray_backend if config.backend == "ray" else _local_backend
     held = plan.needs_reference if with_reference is None else with_reference
     try:
@@ -121,11 +122,11 @@ def cache_folder() -> Path:
 
 def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
     """The data sets among a recipe's tasks: those of the catalogue, and the recipe's own."""
-    keys = {"kind", "path", "columns", "limit", "revision"}
+    keys = {"kind", "path", "domain", "columns", "answer_pattern", "limit", "subset", "split", "revision"}
     return tuple(
-        SourceRequest(name=name, **task.model_dump(include=keys))
+        SourceRequest(name=name, graded=task.grade is not None, **task.model_dump(include=keys))
         for name, task in config.tasks.items()
-        if task.kind is not None or name in SOURCES
+        if task.kind or task.grade or (name in SOURCES and not task.use)
     )
 
 
@@ -143,10 +144,34 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
     return VerifierSpec(
         tasks=tuple(name for name in config.tasks if name not in datasets),
         datasets=datasets,
+        own=own_code(config),
         data=data_folder(config).absolute(),
         policy=Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe),
         strict=config.format == "strict",
     )
+
+
+def own_code(config: RunConfig) -> dict[str, Extension]:
+    """The tasks and reward functions of the user's own, by the task's name, as their files say now.
+
+    Raises ExtensionError where one cannot be found.
+    """
+    code = {name: task.use or task.grade for name, task in config.tasks.items()}
+    return {name: find(use) for name, use in code.items() if use}
+
+
+def prepare_own_data(config: RunConfig, progress: Callable[[str, int], None]) -> None:
+    """Prepare what a recipe names of local files, as they are now.
+
+    Nothing is done where prepared data came without its files, or where data of the hub is missing still, of which
+    `build_tasks` will tell. Raises DataError where a file cannot be used.
+    """
+    requests, folder = data_requests(config), data_folder(config)
+    published = [request for request in requests if not request.local]
+    gone = [request for request in requests if request.local and not request.local.exists()]
+    as_it_is = missing(published, folder) or (gone and not missing(gone, folder))
+    if len(published) < len(requests) and not as_it_is:
+        prepare(requests, folder, progress, run=OwnSandbox(verifier_spec(config).policy))
 
 
 def check_sandbox(config: RunConfig) -> str:
@@ -156,7 +181,7 @@ def check_sandbox(config: RunConfig) -> str:
     """
     spec = verifier_spec(config)
     if not any(resolve(request).domain == "code" for request in data_requests(config)) and not any(
-        isinstance(make_task(name), NeedsSandbox) for name in spec.tasks
+        isinstance(make_task(name, own=spec.own.get(name)), NeedsSandbox) for name in spec.tasks
     ):
         return ""
     with Sandbox.open(spec.policy) as sandbox:
@@ -171,21 +196,27 @@ def build_tasks(config: RunConfig) -> Mixture:
     """
     require_prepared(data_requests(config), data_folder(config))
     tasks = _mixture(config, derive(config.seed, "data"), {}, config.instruction)
-    sizes: dict[Split, int] = {
-        "validation": config.validation.per_domain if config.validation.every else 0,
-        "test": config.evaluation.per_domain,
-        "ood": config.evaluation.ood_per_domain,
+    sizes: dict[Split, tuple[str, int]] = {
+        "validation": (
+            "validation.per_domain",
+            config.validation.per_domain if config.validation.every else 0,
+        ),
+        "test": ("evaluation.per_domain", config.evaluation.per_domain),
+        "ood": ("evaluation.ood_per_domain", config.evaluation.ood_per_domain),
     }
     weights: dict[str, float] = {}
     try:  # what every stage and validation will ask for: what is missing shows now and not hours later
         for stage in ({}, *(stage.mixture for stage in config.stages)):
             weights |= stage
             tasks.problem(0, "train", weights)
-        for split, per_domain in sizes.items():
-            if per_domain:
-                tasks.validation_problems(split, per_domain)
     except ValueError as error:
         raise RecipeError(str(error)) from None
+    for split, (key, per_domain) in sizes.items():
+        try:
+            if per_domain:
+                tasks.validation_problems(split, per_domain)
+        except ValueError as error:
+            raise RecipeError(f"{error}: lower {key}, or add problems") from None
     return tasks
 
 
@@ -198,11 +229,15 @@ def task_makers(
     config: RunConfig, levels: Mapping[str, Mapping[int, float]] = MappingProxyType({})
 ) -> dict[str, Callable[[], Task]]:
     """The recipe's tasks by name, some on other levels, not yet built: some take a second."""
-    datasets, folder = {request.name for request in data_requests(config)}, data_folder(config)
+    datasets, folder, own = (
+        {request.name for request in data_requests(config)},
+        data_folder(config),
+        own_code(config),
+    )
     return {
         name: partial(DatasetTask, name, folder)
         if name in datasets
-        else partial(make_task, name, levels.get(name, task.levels) or None)
+        else partial(make_task, name, levels.get(name, task.levels) or None, own.get(name))
         for name, task in config.tasks.items()
     }
 
@@ -332,6 +367,7 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
         "processor": processor,
         TOKENIZER: hash_files(tokenizer),
         PROBLEMS: tasks.fingerprint(FEW_PROBLEMS),
+        **{f"{CODE}{name}": code.fingerprint for name, code in own_code(config).items()},
     }
 
 
@@ -371,11 +407,11 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
     )
 
 
-def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path) -> ChatRenderer:
+def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path, system: str) -> ChatRenderer:
     from prorl.learn.model import ModelError
 
     try:
-        renderer = ChatRenderer(tokens)
+        renderer = ChatRenderer(tokens, system)
         empty = not renderer.encode("1")
     except Exception as error:  # a template is a program: it raises what it likes
         first_line = str(error).partition("\n")[0]

@@ -49,6 +49,8 @@ def start_run(
     """
     config = build.settled(config)
     require_memory(config)
+    with console.counting("preparing data") as counted:
+        build.prepare_own_data(config, counted)
     tasks = checked_tasks(config, console)
     require_new(folder, to_json(config))
     with console.progress("warming up the base") as progress:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.types import Problem, Verdict
+from prorl.envs.types import Problem, Turn, Verdict
 
 Finish = Literal["stop", "length"]
 
@@ -280,7 +280,7 @@ class Backend(Protocol):
 class Renderer(Protocol):
     """Text to tokens and back, by the model's own tokenizer and chat template."""
 
-    def encode(self, prompt: str) -> tuple[int, ...]:
+    def encode(self, prompt: str, history: tuple[Turn, ...] = ()) -> tuple[int, ...]:
         """A user prompt as the token ids that open the assistant's turn."""
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from prorl.envs.extract import respond
 from prorl.envs.seeds import generator
-from prorl.envs.types import Problem, Task, Verdict
+from prorl.envs.types import Problem, Task, Turn, Verdict
 from prorl.types import Batch, Completion, HParams, Request, UpdateStats, log_probs, token_ids
 
 END = 0  # the end-of-sequence token; every other token is a character's code point
@@ -24,7 +24,7 @@ WRONG = "?"
 class FakeRenderer:
     """One token per character."""
 
-    def encode(self, prompt: str) -> tuple[int, ...]:
+    def encode(self, prompt: str, history: tuple[Turn, ...] = ()) -> tuple[int, ...]:
         return tuple(map(ord, prompt))
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from typer import Argument, Option, echo
 from prorl.cli.outcome import AsJson, Overrides, progress_console, show
 from prorl.envs.check import SPLIT_ORDER, check_task
 from prorl.envs.errors import ProrlError
-from prorl.envs.registry import TASKS, make_task
+from prorl.envs.extensions import absolute
+from prorl.envs.registry import make_task, task_names
 from prorl.envs.types import Split, Task
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def list_tasks(recipe: Recipe = None, as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show_problem(
-    name: Annotated[str, Argument(metavar="TASK", help="A task by name.")],
+    name: Annotated[str, Argument(metavar="TASK", help="A task by name, or FILE.py:NAME.")],
     index: Annotated[int, Argument(min=0, help="Which of its problems.")] = 0,
     split: Annotated[str | None, Option(help="train, validation, test or ood; default: the first.")] = None,
     recipe: Recipe = None,
@@ -75,7 +77,8 @@ def check(
 ) -> None:
     """Check that known solutions pass and tricks do not; report the constant-answer baseline and the speed.
 
-    Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json`
+    Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json` ·
+    `prorl tasks check my_tasks.py:ReverseSentence`
     """
     from prorl.lab.tables import Number, Table
 
@@ -102,7 +105,7 @@ def check(
 def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
     """Every task by name, not yet built: some take a second."""
     if recipe is None:
-        return {name: partial(make_task, name) for name in TASKS}
+        return {name: partial(make_task, name) for name in task_names()}
     from prorl.build import task_makers
     from prorl.config.recipe import load_recipe
 
@@ -110,6 +113,8 @@ def _makers(recipe: str | None) -> Mapping[str, Callable[[], Task]]:
 
 
 def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Task]:
+    if ":" in name:
+        return partial(make_task, absolute(name, Path()))
     if name not in makers:
         from prorl.config.recipe import nearest
 

@@ -54,7 +54,7 @@ def dry_run(config: RunConfig) -> str:
     try:
         for name, task in config.tasks.items():
             if name not in datasets:
-                make_task(name, task.levels or None)
+                make_task(name, task.levels or None, task.use)
     except ValueError as error:
         raise RecipeError(str(error)) from None
     resolved: str = yaml.safe_dump(

@@ -93,10 +93,20 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             if weights and not any(weights.values()):
                 yield f"{place}.{name}: every level has weight 0: give at least one a positive weight"
     for name, task in config.tasks.items():
-        if task.kind is not None and task.path is None:
-            yield f"tasks.{name}: `kind` describes rows of your own: say where they lie with `path`"
-        if (task.levels or task.adaptive) and (task.kind or task.path):
+        rows = [key for key in ("kind", "grade", "path") if getattr(task, key) is not None]
+        if (task.kind or task.grade) and task.path is None:
+            yield f"tasks.{name}: `{rows[0]}` describes rows of your own: say where they lie with `path`"
+        if task.kind and task.grade:
+            yield f"tasks.{name}: rows are judged by `kind` or by `grade`: leave one out"
+        if task.use and rows:
+            yield f"tasks.{name}: `use` is a task that makes its own problems: leave out `{rows[0]}`"
+        if (task.levels or task.adaptive) and rows:
             yield f"tasks.{name}: a data set has no `levels`"
+        if task.answer_pattern is not None:
+            try:
+                re.compile(task.answer_pattern)
+            except re.error as error:
+                yield f"tasks.{name}.answer_pattern is no regular expression: {error}"
     if not any(task.weight for task in config.tasks.values()):
         yield "every task has weight 0: give at least one a positive weight"
     starts = [stage.at for stage in config.stages]

@@ -19,6 +19,7 @@ from yaml import MarkedYAMLError, YAMLError
 from prorl.config.checks import contradictions, no_room
 from prorl.config.schema import FORMS, RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
+from prorl.envs.extensions import absolute
 
 MAX_EXTENDS = 8
 MOST_NAMED = 3  # keys of which one may have been meant
@@ -129,6 +130,7 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
         raise RecipeError(f"{path} cannot be read as YAML settings: {_first_line(error)}") from None
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{path} is not a mapping of settings")
+    _place(loaded, path.parent)
     parent = loaded.pop("extends", None)
     if parent is None:
         return loaded
@@ -156,7 +158,9 @@ def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> di
                 f"override {override!r} changes nothing: say which keys of {key} to set or leave out"
             )
     try:
-        merged = _override(recipe, OmegaConf.from_dotlist(list(overrides)), source)
+        asked = OmegaConf.from_dotlist(list(overrides))
+        _place(asked, Path())
+        merged = _override(recipe, asked, source)
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise RecipeError(f"{source}: {_first_line(error)}") from None
@@ -177,6 +181,21 @@ def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
             raise RecipeError(f"{source}: there is no task {name!r} to leave out; {hint}")
         del merged.tasks[name]
     return merged
+
+
+def _place(recipe: DictConfig, folder: Path) -> None:
+    """Make paths of the user's own code absolute, and those of data where they lie beside the recipe."""
+    for name, task in _plain_tasks(recipe).items():
+        for key, said in task.items() if isinstance(task, dict) else ():
+            if key in ("use", "grade") and isinstance(said, str):
+                recipe.tasks[name][key] = absolute(said, folder)
+            elif (
+                key == "path"
+                and isinstance(said, str)
+                and not Path(said).exists()
+                and (folder / said).exists()
+            ):
+                recipe.tasks[name][key] = str((folder / said).resolve())
 
 
 def _plain_tasks(recipe: DictConfig) -> Mapping[Any, Any]:

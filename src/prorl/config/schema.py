@@ -170,18 +170,29 @@ class AdaptiveConfig(Model):
 
 
 class TaskConfig(Model):
-    """One entry of the training mixture: a procedural task, a known data set or, with `kind`, your own."""
+    """One entry of the training mixture: a procedural task, a known data set, or your own: a task by `use`, rows of
+    data by `kind` or `grade`."""
 
     weight: Amount = 1.0
     # Level → weight; default: all trained levels equally. With `adaptive`, validations alone draw by these weights.
     levels: dict[Level, Amount] = Field(default_factory=dict)
     adaptive: AdaptiveConfig | None = None
-    # How answers are judged.
+    use: Text | None = (
+        None  # a task of your own: FILE.py:NAME (relative to the recipe) or package.module:NAME
+    )
+    # How answers to rows of data are judged, or the function that judges them: FILE.py:NAME or package.module:NAME.
     kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = None
-    path: Text | None = None  # Parquet or JSONL to read a data set from, in place of the hub
-    # Field → column, where a file names them differently.
+    grade: Text | None = None
+    path: Text | None = None  # rows: a file (Parquet, JSON, JSONL, CSV), a folder as on the hub, or a hub id
+    domain: Text | None = None  # of these rows; default: that of their kind
+    # Field → column, where a file names them differently; dots lead into nested columns.
     columns: dict[Text, Text] = Field(default_factory=dict)
+    answer_pattern: Text | None = (
+        None  # regular expression; its last match in the answer's column is the answer
+    )
     limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
+    subset: Text | None = None  # of the hub's data set, which calls it a configuration
+    split: Text | None = None  # of the hub's data set
     revision: Text | None = None  # of the hub's repository
 
 
@@ -488,6 +499,7 @@ class RunConfig(Model):
     threads: int = Field(0, ge=0, le=4096)
     # How to answer: appended to the prompts of all tasks but data sets, which have their own.
     instruction: Annotated[str, Field(max_length=MOST)] = ""
+    system_prompt: Annotated[str, Field(max_length=MOST)] = ""  # of all problems that come without one
     format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
     # Folder of prepared data sets; default: in the cache, by what the recipe asks for.
     data: Text | None = None

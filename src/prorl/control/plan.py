@@ -15,8 +15,10 @@ from prorl.config.schema import (
     RunConfig,
     Schedule,
     StageConfig,
+    TaskConfig,
     setting,
 )
+from prorl.envs.base import ProceduralTask
 from prorl.envs.registry import make_task
 from prorl.types import HParams
 
@@ -111,12 +113,19 @@ def _in_play(plan: Plan, state: RunState, task: str) -> tuple[tuple[int, float],
     return level_weights(plan.levels[task], highest, window=rules.window, replay=rules.replay)
 
 
+def _levels_of(name: str, task: TaskConfig) -> tuple[int, ...]:
+    made = make_task(name, own=task.use)
+    if not isinstance(made, ProceduralTask):
+        raise RecipeError(f"tasks.{name}.adaptive: this task has no levels to choose from")
+    return made.levels
+
+
 def _adaptive_levels(config: RunConfig) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, task in config.tasks.items():
         if task.adaptive is not None:
             asked = (level for level, weight in task.levels.items() if weight)
-            found[name] = levels = tuple(sorted(asked)) or make_task(name).levels
+            found[name] = levels = tuple(sorted(asked)) or _levels_of(name, task)
             if task.adaptive.start not in levels:
                 raise RecipeError(
                     f"tasks.{name}.adaptive.start is {task.adaptive.start}, which is none of its levels: "

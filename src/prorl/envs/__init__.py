@@ -17,20 +17,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prorl.envs.base import Draft, ProceduralTask, draft
     from prorl.envs.errors import ProrlError
     from prorl.envs.grading import grade
     from prorl.envs.registry import make_task as task
     from prorl.envs.registry import task_names as tasks
-    from prorl.envs.types import Problem, Task, Verdict
+    from prorl.envs.types import Problem, Solution, Task, Verdict
 
-__all__ = ["Problem", "ProrlError", "Task", "Verdict", "grade", "task", "tasks"]
+__all__ = [
+    "Draft",
+    "Problem",
+    "ProceduralTask",
+    "ProrlError",
+    "Solution",
+    "Task",
+    "Verdict",
+    "draft",
+    "grade",
+    "task",
+    "tasks",
+]
 
 _PLACES = {
     "grade": ("grading", "grade"),
     "task": ("registry", "make_task"),
     "tasks": ("registry", "task_names"),
     "ProrlError": ("errors", "ProrlError"),
-    **{name: ("types", name) for name in ("Problem", "Task", "Verdict")},
+    **{name: ("base", name) for name in ("Draft", "ProceduralTask", "draft")},
+    **{name: ("types", name) for name in ("Problem", "Solution", "Task", "Verdict")},
 }
 
 

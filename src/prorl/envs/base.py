@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from prorl.envs.errors import ProrlError
 from prorl.envs.extract import extract_answer
 from prorl.envs.seeds import generator, purpose
 from prorl.envs.types import Problem, Solution, Split, Verdict
@@ -58,6 +59,10 @@ def belongs(prompt: str, split: Split) -> bool:
     return split == held
 
 
+class TaskError(ProrlError, ValueError):
+    """A task that cannot make its problems."""
+
+
 class ProceduralTask(ABC):
     """A family of generated problems at several difficulty levels.
 
@@ -65,7 +70,7 @@ class ProceduralTask(ABC):
     `ood_levels` (larger sizes, held-out operators) appear only in the `ood` split.
     """
 
-    name: str
+    name: str = ""  # one of the user's own gets that of the recipe
     domain: str
     levels: tuple[int, ...]
     ood_levels: tuple[int, ...] = ()
@@ -81,7 +86,9 @@ class ProceduralTask(ABC):
         unknown = set(weights or {}) - set(self.levels)
         if unknown:
             trained = f"its trained levels are {list(self.levels)}"
-            raise ValueError(f"task {self.name}: no level {sorted(unknown)}; {trained}")
+            raise ValueError(
+                f"task {self.name or type(self).__name__}: no level {sorted(unknown)}; {trained}"
+            )
         self.weights = dict(weights) if weights else dict.fromkeys(self.levels, 1.0)
 
     @property
@@ -133,7 +140,7 @@ class ProceduralTask(ABC):
     def _drawn(self, rng: Random, index: int, split: Split, draw_level: Callable[[], int]) -> Problem:
         for _ in range(MAX_REDRAWS):
             level = draw_level()
-            found = self.generate(rng, level)
+            found = self._generated(rng, level)
             if belongs(found.prompt, split):
                 return Problem(
                     task=self.name,
@@ -149,13 +156,26 @@ class ProceduralTask(ABC):
             f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small"
         )
 
+    def _generated(self, rng: Random, level: int) -> Draft:
+        try:
+            found = self.generate(rng, level)
+        except Exception as error:  # the same draw would raise again
+            raise TaskError(
+                f"task {self.name}: generate at level {level} raised {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(found, Draft):
+            raise TaskError(f"task {self.name}: generate must return draft(…), not {type(found).__name__}")
+        return found
+
     def verify(self, problem: Problem, text: str) -> Verdict:
-        """Extract the answer and score it; no answer is wrong, and a `score` that raises is an error."""
+        """Extract the answer and score it; no answer is wrong, and a `score` that raises or is none is an error."""
         answer = extract_answer(text)
         if answer is None:
             return NO_ANSWER
         try:
-            score = self.score(problem.payload, answer)
+            score = float(self.score(problem.payload, answer))
         except Exception as error:
             return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+        if not 0.0 <= score <= 1.0:
+            return Verdict(score=0.0, status="error", note=f"score {score:g} is outside [0, 1]")
         return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")

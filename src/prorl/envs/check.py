@@ -92,6 +92,8 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
 
 
 def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iterator[str]:
+    if any(task.problem(problem.index, problem.split) != problem for problem in problems):
+        yield "a problem differs when it is made again: use no randomness but the given generator"
     for problem in problems:
         if problem.solution is not None:
             verdict = _verdict(task, problem, respond(problem.solution.steps, problem.solution.answer))

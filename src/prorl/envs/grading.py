@@ -140,7 +140,8 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
 def check_gold(payload: Payload, prompt: str) -> None:
     """Check that the known answer of a row would be accepted, or that its instructions can be graded.
 
-    Programs come without a solution to try; that there are tests is checked as they are read.
+    Programs come without a solution to try; that there are tests is checked as they are read. What a reward function
+    of the user's own judges is not tried.
 
     Raises:
         Drop: it would not.
@@ -154,7 +155,7 @@ def check_gold(payload: Payload, prompt: str) -> None:
                     published_checkers.validate(payload["checkers"], instruction, prompt)
         except UnknownInstructionError as error:
             raise Drop("an instruction that nobody can check") from error
-    elif payload["kind"] != "code":
+    elif payload["kind"] not in ("code", "own"):
         gold = payload["gold"]
         if not (gold_verifies(gold) if payload["kind"] == "math" else _is_right(payload, gold)):
             raise Drop("a gold that fails its own verifier")

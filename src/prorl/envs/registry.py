@@ -1,4 +1,7 @@
-"""Tasks by name, and the function that judges all tasks of a recipe. Imports neither torch nor reasoning-gym."""
+"""Tasks by name, and the function that judges all tasks of a recipe. Imports neither torch nor reasoning-gym.
+
+A task has a name here, is offered by an installed package, or is the user's own, `FILE.py:NAME` (`extensions.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from types import MappingProxyType
 from prorl.envs.base import NO_ANSWER, ProceduralTask
 from prorl.envs.datasets.prepare import DatasetTask
 from prorl.envs.errors import ProrlError
+from prorl.envs.extensions import Extension, find, installed_tasks, load_reward, load_task
 from prorl.envs.extract import THINK_CLOSE
 from prorl.envs.families.chains import DigitAlgebra, OperatorChain, StrandEdits, VariableTrace
 from prorl.envs.families.gym import ROWS, ReasoningGym
@@ -40,22 +44,34 @@ class UnknownTaskError(ProrlError, ValueError):
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of all generated tasks, reasoning-gym's among them (`rg_…`), in a fixed order."""
-    return tuple(TASKS)
+    """The names of all generated tasks, reasoning-gym's among them (`rg_…`), then those of installed packages."""
+    return tuple(dict.fromkeys((*TASKS, *installed_tasks())))
 
 
-def make_task(name: str, levels: Mapping[int, float] | None = None) -> ProceduralTask:
+def make_task(
+    name: str, levels: Mapping[int, float] | None = None, own: Extension | str | None = None
+) -> Task:
     """The task called `name`, drawing its levels by the given weights; default: all trained levels equally often.
+
+    `own` says where a task of the user's own is, which then gets the name. `FILE.py:NAME` as a name is such a place.
 
     Raises:
         UnknownTaskError: an unknown name.
+        ExtensionError: a task of the user's own that cannot be used.
         ValueError: a level that the task does not train.
     """
-    if name not in TASKS:
-        near = get_close_matches(name, TASKS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TASKS)}"
-        raise UnknownTaskError(f"no task {name!r}; {hint}")
-    return TASKS[name](levels)
+    if own is None and name in TASKS:
+        return TASKS[name](levels)
+    if own is None and ":" in name:
+        own, name = name, name.rpartition(":")[2]
+    if own is None:
+        offered = installed_tasks()
+        if name not in offered:
+            near = get_close_matches(name, (*TASKS, *offered), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*TASKS, *offered))}"
+            raise UnknownTaskError(f"no task {name!r}; {hint}; for one of your own say FILE.py:NAME")
+        own = offered[name]
+    return load_task(find(own) if isinstance(own, str) else own, name, levels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +80,9 @@ class VerifierSpec:
 
     tasks: tuple[str, ...] = ()  # procedural ones, by name
     datasets: tuple[str, ...] = ()  # prepared ones, by name
+    own: Mapping[str, Extension] = field(
+        default_factory=dict
+    )  # name → the task's, or the data set's reward function
     data: Path | None = None  # the folder in which those lie
     policy: Policy = field(default_factory=Policy)  # of the sandbox for programs
     strict: bool = False  # no answer counts before the thinking is closed
@@ -74,11 +93,16 @@ def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
 
     Raises:
         UnknownTaskError: an unknown task.
+        ExtensionError: code of the user's own that cannot be used.
         DataError: a data set that is not prepared.
     """
-    tasks: dict[str, Task] = {name: make_task(name) for name in spec.tasks}
+    own = spec.own
+    tasks: dict[str, Task] = {name: make_task(name, own=own.get(name)) for name in spec.tasks}
     if spec.data is not None:
-        tasks |= {name: DatasetTask(name, spec.data) for name in spec.datasets}
+        for name in spec.datasets:
+            tasks[name] = DatasetTask(name, spec.data, own.get(name))
+            if name in own:
+                load_reward(own[name])  # what is wrong with it shows now
     sandbox = OwnSandbox(spec.policy)
     for task in tasks.values():
         if isinstance(task, NeedsSandbox):

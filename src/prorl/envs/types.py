@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+Turn = tuple[str, str]
+"""Who speaks in a chat (`system`, `user`, `assistant`), and what they say."""
+
 Split = Literal["train", "validation", "test", "ood"]
 Status = Literal["ok", "wrong", "error"]
 
@@ -29,6 +32,7 @@ class Problem:
     prompt: str
     payload: Any  # what the verifier needs; any picklable plain data, never shown to the model
     solution: Solution | None = None  # None where the source keeps no solution
+    history: tuple[Turn, ...] = ()  # what is said before the prompt: a system prompt, examples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

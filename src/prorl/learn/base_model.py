@@ -212,7 +212,7 @@ def _examples(
         unusable += 1
         if (text := _shown(problem)) is not None:
             response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
-            example = Example(renderer.encode(problem.prompt), response)
+            example = Example(renderer.encode(problem.prompt, problem.history), response)
             if len(example.prompt) + len(example.response) <= context:
                 unusable = 0
                 yield example

@@ -96,7 +96,7 @@ def make_problems(
     """Make the problems and prompts of the first wave of a `collect`; tasks and renderer keep the last ones made."""
     wave = wave_size(hparams.prompts_per_step, expected_share, hparams.wave_margin)
     for draw in range(cursor, cursor + min(wave, KEPT)):
-        renderer.encode(problem_at(draw).prompt)
+        renderer.encode(problem_at(draw).prompt, problem_at(draw).history)
 
 
 def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:

@@ -24,7 +24,7 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive
-from prorl.envs.types import Problem, Verdict
+from prorl.envs.types import Problem, Turn, Verdict
 from prorl.stopwatch import Stopwatch
 from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Renderer, Request, Rollout, Sampling
 
@@ -53,8 +53,9 @@ def wait_silently(_reason: str, seconds: float) -> None:
 class ChatRenderer:
     """Implements `types.Renderer` for any transformers tokenizer, with or without a chat template."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, system: str = "") -> None:
+        """`system` is a system prompt for problems that come without one."""
+        self._tokenizer, self._system = tokenizer, system
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
         self._dropped = special - {id_ for id_, token in added if token.content in TAGS}
@@ -62,17 +63,20 @@ class ChatRenderer:
         self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
         self._encoded = lru_cache(KEPT)(self._encode)
 
-    def encode(self, prompt: str) -> tuple[int, ...]:
-        """A user prompt as the token ids that open the assistant's turn; a prompt line where there is no template.
+    def encode(self, prompt: str, history: tuple[Turn, ...] = ()) -> tuple[int, ...]:
+        """A user prompt, after what was said before, as the token ids that open the assistant's turn.
 
-        Those of the last `KEPT` prompts are kept.
+        Where there is no template every turn is a line, without its role. Those of the last `KEPT` prompts are kept.
         """
-        return self._encoded(prompt)
+        return self._encoded(prompt, history)
 
-    def _encode(self, prompt: str) -> tuple[int, ...]:
+    def _encode(self, prompt: str, history: tuple[Turn, ...] = ()) -> tuple[int, ...]:
+        if self._system and not any(role == "system" for role, _ in history):
+            history = (("system", self._system), *history)
+        said = (*history, ("user", prompt))
         if not self._tokenizer.chat_template:
-            return tuple(self._tokenizer.encode(prompt + "\n"))
-        turns = [{"role": "user", "content": prompt}]
+            return tuple(self._tokenizer.encode("".join(f"{content}\n" for _, content in said)))
+        turns = [{"role": role, "content": content} for role, content in said]
         return tuple(
             self._tokenizer.apply_chat_template(
                 turns, add_generation_prompt=True, tokenize=True, return_dict=False
@@ -123,7 +127,9 @@ def roll_out(
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
     engine, judge, wait = sampler.engine, sampler.judge, sampler.wait
-    prompts = {draw: sampler.renderer.encode(problem.prompt) for draw, problem in problems.items()}
+    prompts = {
+        draw: sampler.renderer.encode(problem.prompt, problem.history) for draw, problem in problems.items()
+    }
     version = engine.version
     for draw, prompt in prompts.items():
         own = derive(seed, draw)

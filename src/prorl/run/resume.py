@@ -23,6 +23,7 @@ from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.types import Learner
 
 PROBLEMS = "problems"
+CODE = "code of "  # of a task or reward function of the user's own
 BASE_RESULTS = ("measurement/rules.json", "measurement/base.parquet")
 
 _ESSENTIAL = {
@@ -141,7 +142,7 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) -> list[str]:
-    """One sentence about everything that rounds differently now than when it was recorded.
+    """One sentence about everything that judges or rounds differently now than when it was recorded.
 
     With `refuse`, StorageError if tokenizer or problems, which a run cannot go on without, are not what they were.
     """
@@ -152,7 +153,9 @@ def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) 
             "new run with `prorl train --branch`"
         )
     return [
-        f"{name} was {before[name]} and is now {now[name]}: from here on results may differ from those of an "
+        f"the {name} has changed: from here on responses are judged by what it says now"
+        if name.startswith(CODE)
+        else f"{name} was {before[name]} and is now {now[name]}: from here on results may differ from those of an "
         "uninterrupted run in their last bits"
         for name in changed
         if name not in _ESSENTIAL

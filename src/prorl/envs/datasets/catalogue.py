@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import chain, islice
@@ -25,6 +26,8 @@ BATCH = 256  # rows decoded at a time
 MAX_REASON = 160  # characters of somebody else's message that are passed on
 MAX_CSV_CELL = 64 << 20  # characters; Python's own limit of 128 KiB is less than some lists of tests
 
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
 ABSENT = object()  # a cell that a row does not have, where None is a value
 
 Kind = Literal["math", "choice", "quantity", "code", "instructions"]
@@ -32,7 +35,7 @@ Kind = Literal["math", "choice", "quantity", "code", "instructions"]
 
 Layout = (
     Literal["short_answer", "quantity", "typed_answer", "worked_solution", "options", "distractors"]
-    | Literal["tests", "asserts", "contest", "instructions", "ifeval", "ifbench"]
+    | Literal["tests", "asserts", "contest", "instructions", "ifeval", "ifbench", "own"]
 )
 """How a source writes its rows; `catalogue.toml` describes each."""
 
@@ -58,10 +61,33 @@ class SourceRequest:
 
     name: str  # the task's name
     kind: Kind | None = None  # of a data set that is not in the catalogue
-    path: str | None = None  # a local file (Parquet, JSON, JSONL, CSV) or a folder laid out as on the hub
+    graded: bool = False  # likewise, judged by a reward function of the user's own
+    path: str | None = (
+        None  # a file (Parquet, JSON, JSONL, CSV), a folder laid out as on the hub, or a hub id
+    )
+    domain: str | None = None  # default: that of the kind
     columns: Mapping[str, str] = field(default_factory=dict)  # field → column, or column.key for a nested one
+    answer_pattern: str | None = (
+        None  # its last match in the answer's column is the answer, or its first group
+    )
     limit: int | None = None  # rows to read at most
+    subset: str | None = None  # of the hub's data set; default: as the catalogue says, or its only one
+    split: str | None = None  # default: as the catalogue says, or train
     revision: str | None = None  # of the hub's repository; default: its newest
+
+    @property
+    def own(self) -> bool:
+        """Whether the recipe describes the rows, and not the catalogue."""
+        return self.kind is not None or self.graded
+
+    @property
+    def local(self) -> Path | None:
+        """The file or folder that the rows are read from; None for a hub id, `name/name` where nothing lies."""
+        if self.path is None:
+            return None
+        path = Path(self.path)
+        is_id = self.own and _HUB_ID.fullmatch(self.path) and path.suffix not in READERS and not path.exists()
+        return None if is_id else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,25 +131,39 @@ SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE[
 
 
 def resolve(request: SourceRequest) -> Source:
-    """The source that a request means: of the catalogue by name, or the recipe's own by `kind` and `path`.
+    """The source that a request means: of the catalogue by name, or the recipe's own.
 
     Raises:
-        DataError: an unknown name without a kind, a kind without a path, or a kind for a known name.
+        DataError: an unknown name of which nothing is told, an own one without a path, or of a known name.
     """
     name, where = request.name, f"tasks.{request.name}"
     if name in SOURCES:
-        if request.kind is None:
-            return SOURCES[name]
+        if not request.own:
+            known = SOURCES[name]
+            return replace(known, config=request.subset or known.config, split=request.split or known.split)
         raise DataError(
-            f"{where}: a known data set, whose kind is fixed: drop `kind`, or choose another name"
+            f"{where}: a known data set, whose kind is fixed: drop `kind` or `grade`, or choose another name"
         )
-    if request.kind is None:
+    if not request.own:
         near = get_close_matches(name, SOURCES, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SOURCES)};"
-        raise DataError(f"no data set {name!r}; {hint} for one of your own say {where}.kind and .path")
+        raise DataError(
+            f"no data set {name!r}; {hint} for one of your own say {where}.kind (or .grade) and .path"
+        )
     if request.path is None:
-        raise DataError(f"{where}: a data set of your own needs a file: say {where}.path=FILE")
-    facts = {fact: KINDS[request.kind][fact] for fact in ("domain", "layout")}
+        raise DataError(f"{where}: a data set of your own needs a file or a hub id: say {where}.path=FILE")
+    if request.kind:
+        facts = {fact: KINDS[request.kind][fact] for fact in ("domain", "layout")}
+    else:
+        facts = {
+            "domain": "own",
+            "layout": "own",
+            "optional": {"answer": _FILE["columns"]["short_answer"]["answer"]},
+        }
+    facts |= {"domain": request.domain} if request.domain else {}
+    if request.local is None:
+        facts |= {"hub": request.path}
+    facts |= {"config": request.subset, "split": request.split or "train"}
     return _source(name, {"use": "train", "licence": "your own", **facts})
 
 
@@ -136,18 +176,25 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
     Raises:
         DataError: the data is out of reach or unreadable, or lacks a column.
     """
-    local = request.path is not None and not Path(request.path).is_dir()
-    raw = file_rows(Path(request.path or "")) if local else _published_rows(source, request)
+    local = request.local
+    raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
     head = list(islice(raw, PEEK))
-    found = {column for row in head if not isinstance(row, Drop) for column in row}
+    found = {column for row in head if not isinstance(row, Drop) for column in _names(row)}
     columns = match_columns(source, request, found)
     count = 0
     for number, row in enumerate(chain(head, raw), start=1):
         if not isinstance(row, Drop):
             cells = ((name, _cell(row, column)) for name, column in columns.items())
-            row = {name: cell for name, cell in cells if cell is not ABSENT}
+            whole, row = row, {name: cell for name, cell in cells if cell is not ABSENT}
             if any(name in row and row[name] not in kept for name, kept in source.where.items()):
                 continue
+            if source.layout == "own":
+                row["row"] = whole
+            if request.answer_pattern is not None and "answer" in row:
+                matches = list(re.finditer(request.answer_pattern, str(row["answer"])))
+                row["answer"] = (
+                    (matches[-1][1] if matches[-1].re.groups else matches[-1][0]) if matches else None
+                )
         yield number, row
         count += 1
         if count == request.limit:
@@ -188,6 +235,14 @@ def _cell(row: Row, column: str) -> Any:
     return _cell(nested, rest) if rest and isinstance(nested, Mapping) else ABSENT
 
 
+def _names(row: Row) -> Iterator[str]:
+    """The columns of a row, and those nested in them."""
+    for column, cell in row.items():
+        yield column
+        if isinstance(cell, Mapping):
+            yield from (f"{column}.{key}" for key in cell)
+
+
 def local_files(path: Path) -> tuple[Path, ...]:
     """The files that a local path means, in a fixed order.
 
@@ -206,13 +261,13 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
     """Rows of the hub, or of a folder laid out as there; streamed where not all of them may be needed."""
     from datasets import load_dataset
 
-    folder = request.path
+    folder = request.local
     if folder is not None:
-        local_files(Path(folder))
+        local_files(folder)
     streaming = folder is not None or request.limit is not None
     try:
         yield from load_dataset(
-            folder or source.hub,
+            str(folder) if folder else source.hub,
             source.config,
             split=source.split,
             revision=request.revision,
@@ -235,11 +290,10 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
 def file_rows(path: Path) -> Iterator[Row | Drop]:
     """The rows of a Parquet, JSON, JSONL or CSV file; a `DataError` where it cannot be read."""
     local_files(path)
-    readers = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows, ".csv": _csv_rows}
-    if path.suffix not in readers:
+    if path.suffix not in READERS:
         raise DataError(f"{path}: write rows as Parquet, JSON, JSONL or CSV, not as {path.suffix or 'this'}")
     try:
-        yield from readers[path.suffix](path)
+        yield from READERS[path.suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:  # pyarrow's and json's are ValueErrors
         raise DataError(f"cannot read {path}: {_reason(error)}") from error
 
@@ -279,6 +333,10 @@ def _csv_rows(path: Path) -> Iterator[Row | Drop]:
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         for row in csv.DictReader(file):
             yield Drop("more cells than columns", str(row)) if None in row else row
+
+
+READERS = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows, ".csv": _csv_rows}
+"""How a file is read, by its suffix."""
 
 
 def _reason(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from prorl.envs.base import canonical
 from prorl.envs.datasets.catalogue import DataError, Drop, Layout
 from prorl.envs.extract import last_box
 from prorl.envs.sandbox.jobs import Job, Limits
-from prorl.envs.types import Solution
+from prorl.envs.types import Solution, Turn
 from prorl.envs.verifiers.choice import choice_of, shuffled
 from prorl.envs.verifiers.programs import Runner, is_list_of_one, same_output, same_value
 
@@ -65,6 +65,7 @@ class Prepared:
     prompt: str  # what the model sees
     payload: Mapping[str, Any]  # JSON; `kind` says how the rest is read (`grading.py`)
     solution: Solution | None = None
+    history: tuple[Turn, ...] = ()  # what was said before the prompt
 
 
 def convert(layout: Layout, fields: Fields, run: Runner) -> Prepared:
@@ -148,6 +149,13 @@ def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Pre
     return Prepared(question=prompt, prompt=prompt, payload=payload)
 
 
+def _own(fields: Fields, _: Runner) -> Prepared:
+    question = user_text(fields["prompt"])
+    payload = {"kind": "own", "gold": fields.get("answer"), "row": fields["row"]}
+    payload = json.loads(json.dumps(payload, default=str))  # dates and bytes, say
+    return Prepared(question=question, prompt=question, payload=payload)
+
+
 def _asked(question: str, how: str, payload: Mapping[str, Any], answer: str) -> Prepared:
     prompt = question if "\\boxed" in question else f"{question}\n{how}"
     solution = Solution(steps="", answer=answer)
@@ -179,7 +187,7 @@ def _choice(question: str, options: Sequence[str], right: str) -> Prepared:
 def _gold(value: Any) -> str:
     """An answer as text: floats that are whole lose their point, lists become one line, dollars go."""
     parts = value if isinstance(value, list | tuple) else [value]
-    texts = [as_text(part).strip("$ ") for part in parts]
+    texts = [as_text(part).rpartition("####")[2].strip("$ ") for part in parts]  # GSM8K's mark of the answer
     if not texts or not all(texts):
         raise Drop("no answer")
     return ", ".join(texts)
@@ -231,6 +239,14 @@ def user_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Drop("no prompt")
     return value.strip()
+
+
+def history_of(value: Any) -> tuple[Turn, ...]:
+    """What is said in a chat before its last user message."""
+    if not isinstance(value, list | tuple):
+        return ()
+    last = max(place for place, turn in enumerate(value) if turn.get("role") == "user")
+    return tuple((str(turn.get("role")), str(turn.get("content"))) for turn in value[:last])
 
 
 def parsed(value: Any) -> Any:
@@ -416,6 +432,7 @@ _CONVERTERS: Mapping[Layout, Callable[[Fields, Runner], Prepared]] = {
     "instructions": _instructions,
     "ifeval": partial(_instructions, checkers="ifeval"),
     "ifbench": partial(_instructions, checkers="ifbench"),
+    "own": _own,
 }
 
 # programs of ours that run inside the sandbox

@@ -35,7 +35,8 @@ from prorl.envs.datasets.catalogue import (
     read,
     resolve,
 )
-from prorl.envs.datasets.convert import Prepared, convert
+from prorl.envs.datasets.convert import Prepared, convert, history_of
+from prorl.envs.extensions import Extension, load_reward
 from prorl.envs.files import replacing, sha256
 from prorl.envs.grading import check_gold, judge
 from prorl.envs.seeds import derive
@@ -53,7 +54,7 @@ OVERLAP_WORDS = 13  # a passage, as GPT-3's and most later decontaminations have
 SHARED_BY = 4  # evaluation questions that may share a passage before it counts as boilerplate
 ROWS_PER_GROUP = 64  # of a file: what one look-up of a payload decodes
 ABOUT = b"prorl.about"  # key of the file's own metadata
-COLUMNS = ("key", "split", "question", "prompt", "payload", "solution")
+COLUMNS = ("key", "split", "question", "prompt", "payload", "solution", "history")
 
 _WORD = re.compile(r"\w+")
 
@@ -124,7 +125,7 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
     """
     lines = []
     for request in requests:
-        source, local = resolve(request), request.path is not None
+        source, local = resolve(request), request.local is not None
         rows = f"{source.rows:,} rows as published" if source.rows else "rows not counted"
         if request.limit is not None:
             rows += f", at most {request.limit:,} of them read"
@@ -150,11 +151,15 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
     for request in requests:
         if (layout := resolve(request).layout) in ("ifeval", "ifbench"):
             require_installed(layout)
-    missing = [request.name for request in requests if not _is_prepared(resolve(request), request, folder)]
-    if missing:
+    if absent := missing(requests, folder):
         raise DataError(
-            f"{', '.join(missing)}: not prepared in {folder} as this recipe asks: `prorl data prepare {recipe}` first"
+            f"{', '.join(absent)}: not prepared in {folder} as this recipe asks: `prorl data prepare {recipe}` first"
         )
+
+
+def missing(requests: Sequence[SourceRequest], folder: Path) -> list[str]:
+    """The names of those sources that are not prepared as they are asked for now."""
+    return [request.name for request in requests if not _is_prepared(resolve(request), request, folder)]
 
 
 def passages_of(question: str) -> Iterator[bytes]:
@@ -194,6 +199,8 @@ def _usable_rows(
             if isinstance(cells, Drop):
                 raise cells
             prepared = convert(source.layout, cells, run)
+            if request.own:  # system prompts of the catalogue's sets are of their makers' own systems
+                prepared = replace(prepared, history=history_of(cells["prompt"]))
             key, question = _key(prepared), _digest(canonical(prepared.question))
             if question in seen:
                 raise Drop("duplicate")
@@ -215,6 +222,7 @@ def _usable_rows(
             "prompt": prepared.prompt,
             "payload": json.dumps(prepared.payload),
             "solution": json.dumps(asdict(known)) if known else None,
+            "history": json.dumps(prepared.history) if prepared.history else None,
         }
     progress(source.name, report.rows)
     if not report.kept:
@@ -242,13 +250,13 @@ def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | 
 
 def _fingerprint(source: Source, request: SourceRequest, beside: Sequence[str]) -> str:
     """Identity of everything that a source's rows depend on; of local files the content, not the name."""
-    content = [sha256(file) for file in local_files(Path(request.path))] if request.path is not None else []
+    content = [sha256(file) for file in local_files(request.local)] if request.local is not None else []
     return _hash([_asked(source, request), content, list(beside)])
 
 
 def _asked(source: Source, request: SourceRequest) -> str:
     """Identity of what is asked for; a local path counts only as such, since files move."""
-    settings = replace(request, path="local" if request.path is not None else None)
+    settings = replace(request, path=request.path and ("local" if request.local else request.path))
     return _hash([VERSION, asdict(source), asdict(settings)])
 
 
@@ -316,6 +324,8 @@ def read_about(path: Path, *, whole: bool = False) -> dict[str, Any]:
         with ParquetFile(path, page_checksum_verification=True) as file:
             for _ in file.iter_batches() if whole else ():
                 pass
+            if file.schema_arrow.names != list(COLUMNS):
+                return {}
             return dict(json.loads(file.metadata.metadata[ABOUT]))
     except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are these, too
         return {}
@@ -327,8 +337,8 @@ class DatasetTask:
     pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
     all_levels: tuple[int, ...] = ()
 
-    def __init__(self, name: str, folder: Path) -> None:
-        """The source called `name` among those prepared into `folder`.
+    def __init__(self, name: str, folder: Path, own: Extension | None = None) -> None:
+        """The source called `name` among those prepared into `folder`; `own` is the function that judges its rows.
 
         Raises:
             DataError: it has not been prepared.
@@ -337,6 +347,7 @@ class DatasetTask:
         self._path = file_of(folder, name)
         if not self._path.exists():
             raise DataError(f"{self._path} is missing: prepare it first, `prorl data prepare RECIPE`")
+        self._own = own
         self._run: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
 
@@ -369,7 +380,7 @@ class DatasetTask:
         if rows is None:
             raise ValueError(f"task {self.name} has no {split} problems")
         row = rows[index % len(rows)].as_py()
-        solution = self._shown["solution"][row].as_py()
+        solution, history = (self._shown[name][row].as_py() for name in ("solution", "history"))
         return Problem(
             task=self.name,
             domain=self.domain,
@@ -379,6 +390,7 @@ class DatasetTask:
             prompt=str(self._shown["prompt"][row].as_py()),
             payload={"row": row, "key": self._keys[row].as_py()},
             solution=None if solution is None else Solution(**json.loads(solution)),
+            history=() if history is None else tuple((role, said) for role, said in json.loads(history)),
         )
 
     def problem_at(self, index: int, level: int) -> Problem:
@@ -395,7 +407,10 @@ class DatasetTask:
         if self._group[0] != number:  # the group is kept, as the samples of a problem are judged together
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
-        return judge(json.loads(self._group[1][offset]), problem.prompt, text, self._run)
+        payload = json.loads(self._group[1][offset])
+        if self._own is not None:
+            return load_reward(self._own)(text, payload["row"], payload["gold"])
+        return judge(payload, problem.prompt, text, self._run)
 
     @cached_property
     def _file(self) -> ParquetFile:
@@ -425,4 +440,4 @@ class DatasetTask:
     @cached_property
     def _shown(self) -> Any:
         """What problems are made of; whoever only judges never loads it."""
-        return self._file.read(columns=["prompt", "solution"])
+        return self._file.read(columns=["prompt", "solution", "history"])

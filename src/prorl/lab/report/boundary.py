@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from prorl.envs.files import StorageError, decode_json
-from prorl.envs.registry import TASKS, make_task
+from prorl.envs.registry import TASKS
 from prorl.lab import results
 from prorl.lab.creativity import INDEX, creativity_tables, read_creativity
 from prorl.lab.evals.comparison import differences
@@ -301,7 +301,7 @@ def trained_levels(folder: Path) -> Levels:
     try:
         config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
         return {
-            name: tuple(map(int, asked["levels"])) or (make_task(name).levels if name in TASKS else ())
+            name: tuple(map(int, asked["levels"])) or (TASKS[name](None).levels if name in TASKS else ())
             for name, asked in config["tasks"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -1,0 +1,239 @@
+"""Tasks and reward functions of the user's own: `FILE.py:NAME`, or `package.module:NAME`.
+
+A file is read once, where a run starts, and its text travels to every process that judges, on any machine. What the
+file says later holds from the next start on; `fingerprint` tells that it changed. Modules that it imports must be
+importable where it is used; those beside it are, on the machine that it lies on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import linecache
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from prorl.envs.base import ProceduralTask
+from prorl.envs.errors import ProrlError
+from prorl.envs.types import Task, Verdict
+
+ENTRY_POINTS = "prorl.tasks"
+MODULE = "prorl_extension_"  # prefix of the module that a file becomes
+TASK_MEMBERS = ("domain", "splits", "all_levels", "pass_threshold", "problem", "problem_at", "verify")
+
+Reward = Callable[[str, Mapping[str, Any], Any], Verdict]
+"""Judges a response by the row that was asked and its gold answer."""
+
+
+class ExtensionError(ProrlError, ValueError):
+    """Code of the user's own that cannot be used; the message says where it lies and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """Where code of the user's own lies, and for a file what it says: plain data, to be sent to who judges."""
+
+    use: str
+    source: str | None = None  # of a file
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the code: of the file, or of the module's file if it can be found without importing it."""
+        text = self.source
+        if text is None:
+            spec = _spec(self.use)
+            text = Path(spec.origin).read_text("utf-8") if spec and spec.origin else ""
+        return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def absolute(use: str, folder: Path) -> str:
+    """The same with the path of a file made absolute; it may have been relative to a folder."""
+    place, colon, name = use.rpartition(":")
+    return f"{(folder / place).resolve()}:{name}" if colon and place.endswith(".py") else use
+
+
+def find(use: str) -> Extension:
+    """Read code where it lies, without running it.
+
+    Raises:
+        ExtensionError: it is not of the form, there is no such file or module, or the file is no Python.
+    """
+    place, colon, name = use.rpartition(":")
+    if not colon or not place or not name.isidentifier():
+        raise ExtensionError(f"{use!r}: say FILE.py:NAME or package.module:NAME")
+    if not place.endswith(".py"):
+        if _spec(use) is None:
+            raise ExtensionError(
+                f"{use}: there is no module {place}: install it, or give a file, FILE.py:{name}"
+            )
+        return Extension(use=use)
+    try:
+        source = Path(place).read_text("utf-8")
+        compile(source, place, "exec")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExtensionError(f"{use}: the file cannot be read: {error}") from None
+    except (SyntaxError, ValueError) as error:
+        raise ExtensionError(f"{use}: the file is no Python: {error}") from None
+    return Extension(use=use, source=source)
+
+
+def load(extension: Extension) -> Any:
+    """What the name stands for in the module, which is run, once in a process.
+
+    Raises:
+        ExtensionError: the module fails, or has no such name.
+    """
+    place, _, name = extension.use.rpartition(":")
+    try:
+        source = extension.source
+        module = importlib.import_module(place) if source is None else _run(place, source)
+    except (Exception, SystemExit) as error:
+        raise ExtensionError(f"{extension.use}: running it failed: {_told(error, extension.use)}") from error
+    if not hasattr(module, name):
+        known = sorted(known for known in vars(module) if not known.startswith("_"))
+        raise ExtensionError(f"{extension.use}: it has no {name}, only {', '.join(known) or 'nothing'}")
+    return getattr(module, name)
+
+
+def load_task(extension: Extension, name: str, levels: Mapping[int, float] | None = None) -> Task:
+    """A task of the user's own under the name that the recipe gives it.
+
+    `NAME` is a subclass of `ProceduralTask`, which is given the weights of its levels; or anything that returns a
+    task when it is called with nothing.
+
+    Raises:
+        ExtensionError: it is neither, or cannot be made; a level that it does not train.
+    """
+    make = load(extension)
+    try:
+        if isinstance(make, type) and issubclass(make, ProceduralTask):
+            task: Task = make(levels)
+        elif levels:
+            raise ValueError(
+                f"only a subclass of ProceduralTask has levels to choose from, not {list(levels)}"
+            )
+        else:
+            task = make()
+        missing = [member for member in TASK_MEMBERS if not hasattr(task, member)]
+    except Exception as error:
+        raise ExtensionError(
+            f"{extension.use}: no task can be made of it: {_told(error, extension.use)}"
+        ) from error
+    if missing:
+        raise ExtensionError(
+            f"{extension.use}: a task needs {', '.join(missing)}: derive it from prorl.envs.ProceduralTask"
+        )
+    task.name = name
+    return task
+
+
+def load_reward(extension: Extension) -> Reward:
+    """A reward function of the user's own. It may be async, and may have the signature that TRL or verl calls:
+
+    - `f(response, row, gold)`: the text, the row's columns, and the column of the answer;
+    - `f(prompts, completions, **columns)` as for TRL's `GRPOTrainer`: lists of one;
+    - `f(data_source, solution_str, ground_truth, extra_info)` as verl's `compute_score`.
+
+    It returns a score in [0, 1], a `Verdict`, or None where it cannot tell; TRL's a list of them, verl's may return a
+    dict with `score`.
+
+    Raises:
+        ExtensionError: it cannot be loaded, or is no function.
+    """
+    function = load(extension)
+    if not callable(function):
+        raise ExtensionError(f"{extension.use}: it is of type {type(function).__name__}, not a function")
+    call = _caller(function)
+
+    def reward(response: str, row: Mapping[str, Any], gold: Any) -> Verdict:
+        found = call(response, row, gold)
+        if inspect.isawaitable(found):
+            found = asyncio.run(_result(found))
+        return verdict_of(found)
+
+    return reward
+
+
+def verdict_of(found: Any) -> Verdict:
+    """What a reward function returned, as a verdict; a list of one and a dict with `score` are opened."""
+    if isinstance(found, list | tuple) and len(found) == 1:
+        found = found[0]
+    if isinstance(found, Mapping):
+        found = found.get("score")
+    if isinstance(found, Verdict):
+        return found
+    if found is None:
+        return Verdict(score=0.0, status="error", note="the reward function could not tell")
+    try:
+        score = float(found)
+    except (TypeError, ValueError):
+        score = float("nan")
+    if not 0.0 <= score <= 1.0:
+        note = f"the reward function returned {found!r:.60}, not a score in [0, 1]"
+        return Verdict(score=0.0, status="error", note=note)
+    return Verdict(score=score, status="ok" if score == 1.0 else "wrong")
+
+
+def installed_tasks() -> Mapping[str, str]:
+    """Name → `package.module:NAME` of the tasks that installed packages offer as entry points `prorl.tasks`."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _caller(function: Callable[..., Any]) -> Callable[[str, Mapping[str, Any], Any], Any]:
+    names = inspect.signature(function).parameters
+    if "completions" in names:
+
+        def as_trl(response: str, row: Mapping[str, Any], gold: Any) -> Any:
+            prompt = row.get("prompt")
+            said: Any = [{"role": "assistant", "content": response}] if isinstance(prompt, list) else response
+            columns = {key: [value] for key, value in row.items() if key not in ("prompt", "completion")}
+            return function(prompts=[prompt], completions=[said], **columns)
+
+        return as_trl
+    if "solution_str" in names:
+        return lambda response, row, gold: function(
+            data_source=row.get("data_source"),
+            solution_str=response,
+            ground_truth=gold,
+            extra_info=row.get("extra_info"),
+        )
+    return function
+
+
+async def _result(found: Any) -> Any:
+    return await found
+
+
+@lru_cache
+def _run(place: str, source: str) -> ModuleType:
+    module = ModuleType(MODULE + blake2b(f"{place}\n{source}".encode(), digest_size=8).hexdigest())
+    module.__file__ = place
+    sys.modules[module.__name__] = module  # dataclasses and pickle look a class's module up
+    if (folder := str(Path(place).parent)) not in sys.path:
+        sys.path.append(folder)
+    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
+    exec(compile(source, place, "exec"), vars(module))
+    return module
+
+
+def _spec(use: str) -> Any:
+    try:
+        return importlib.util.find_spec(use.rpartition(":")[0])
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def _told(error: BaseException, use: str) -> str:
+    """Type and message of an error, and the line of the user's file that it came through last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == use.rpartition(":")[0]]
+    return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")

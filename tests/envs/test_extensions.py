@@ -1,0 +1,224 @@
+"""Tasks and reward functions of the user's own: found, loaded, refused in a sentence, and judged by."""
+
+from __future__ import annotations
+
+import math
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from prorl.envs import extensions
+from prorl.envs.check import check_task
+from prorl.envs.extensions import ExtensionError, absolute, find, load, load_reward, load_task
+from prorl.envs.registry import UnknownTaskError, VerifierSpec, make_task, make_verifier, task_names
+from prorl.envs.types import Verdict
+from support.own_tasks import REVERSE_WORDS
+
+
+@pytest.fixture
+def own(tmp_path: Path):
+    """Writes a file of the user's own and returns the place of `name` in it."""
+
+    def write(text: str, name: str = "score", file: str = "mine.py") -> str:
+        (tmp_path / file).write_text(text)
+        return f"{tmp_path / file}:{name}"
+
+    return write
+
+
+def test_a_task_in_a_file_keeps_the_promises_of_a_task(own):
+    task = make_task(own(REVERSE_WORDS, "ReverseWords"))
+    found = check_task(task, 10)
+    assert found.faults == ()
+    assert (found.name, found.domain, found.with_solution) == ("ReverseWords", "logic", 10)
+    assert make_task("mine", {4: 1}, own(REVERSE_WORDS, "ReverseWords")).problem(0, "train").level == 4
+
+
+def test_a_task_has_the_name_that_the_recipe_gives_it_and_its_problems_depend_on_it(own):
+    place = own(REVERSE_WORDS, "ReverseWords")
+    one, other = (load_task(find(place), name) for name in ("one", "other"))
+    assert one.problem(0, "train").task == "one"
+    assert one.problem(0, "train").prompt != other.problem(0, "train").prompt
+
+
+def test_what_a_file_said_at_the_start_is_what_judges(own):
+    """A file edited while a run goes on must not change what a replaced worker judges by."""
+    place = own("def score(response, row, gold): return 1.0")
+    before = find(place)
+    own("def score(response, row, gold): return 0.0")
+    assert load_reward(before)("", {}, None).score == 1.0
+    assert load_reward(find(place))("", {}, None).score == 0.0
+    assert before.fingerprint != find(place).fingerprint
+
+
+def test_the_judge_of_a_recipe_needs_only_what_travels_to_it(own, tmp_path):
+    place = own(REVERSE_WORDS, "ReverseWords")
+    spec = VerifierSpec(tasks=("mine",), own={"mine": find(place)})
+    problem = load_task(find(place), "mine").problem(0, "test")
+    (tmp_path / "mine.py").unlink()
+    verify = make_verifier(spec)
+    assert verify(problem, f"<answer>{problem.solution.answer}</answer>").score == 1.0
+    assert verify(problem, "<answer>no</answer>").status == "wrong"
+
+
+def test_a_file_may_import_what_lies_beside_it(own):
+    own("HALF = 0.5", file="beside_mine.py")
+    place = own("from beside_mine import HALF\ndef score(response, row, gold): return HALF")
+    assert load_reward(find(place))("", {}, None).score == 0.5
+
+
+def test_an_installed_package_offers_tasks(own, monkeypatch):
+    offered = EntryPoints([EntryPoint("theirs", "prorl.envs.families.numbers:Arithmetic", "prorl.tasks")])
+    monkeypatch.setattr(extensions, "entry_points", lambda group: offered.select(group=group))
+    assert task_names()[-1] == "theirs"
+    assert make_task("theirs").problem(0, "train").task == "theirs"
+    with pytest.raises(UnknownTaskError, match="did you mean theirs"):
+        make_task("their")
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("mine.py", "say FILE.py:NAME or package.module:NAME"),
+        (":Name", "say FILE.py:NAME"),
+        ("mine.py:not a name", "say FILE.py:NAME"),
+        ("nowhere.py:Name", "the file cannot be read"),
+        ("no_such_module:Name", "there is no module no_such_module"),
+        ("prorl.nothing.here:Name", "there is no module prorl.nothing.here"),
+    ],
+)
+def test_a_place_that_is_none(place, sentence):
+    with pytest.raises(ExtensionError, match=sentence):
+        find(place)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("def score(:", "the file is no Python"),
+        ("import no_such_thing", r"ModuleNotFoundError: .*no_such_thing.* \(line 1\)"),
+        ("x = 1\nraise SystemExit(3)", r"SystemExit: 3 \(line 2\)"),
+        ("class Reward: pass", "it has no score, only Reward"),
+        ("score = 3", "it is of type int, not a function"),
+    ],
+)
+def test_a_reward_that_cannot_be_used_is_one_sentence(own, text, sentence):
+    with pytest.raises(ExtensionError, match=sentence):
+        load_reward(find(own(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("def score(): raise RuntimeError('no')", "RuntimeError: no"),
+        ("score = list", "a task needs domain, splits"),
+        ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),
+        ("from prorl.envs import ProceduralTask\nclass score(ProceduralTask): pass", "abstract"),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_one_sentence(own, text, sentence):
+    with pytest.raises(ExtensionError, match=sentence):
+        load_task(find(own(text)), "mine")
+
+
+def test_levels_are_only_for_tasks_that_have_them(own):
+    place = own(REVERSE_WORDS, "ReverseWords")
+    with pytest.raises(ExtensionError, match="its trained levels are"):
+        load_task(find(place), "mine", {99: 1.0})
+    with pytest.raises(ExtensionError, match="only a subclass of ProceduralTask has levels"):
+        load_task(find(own("def score(): pass")), "mine", {1: 1.0})
+
+
+BROKEN = """
+from random import random
+from prorl.envs import ProceduralTask, draft
+class Broken(ProceduralTask):
+    domain, levels = "logic", (1,)
+    def generate(self, rng, level):
+        return {generate}
+    def score(self, payload, answer):
+        return {score}
+"""
+
+
+@pytest.mark.parametrize(
+    ("generate", "score", "fault"),
+    [
+        ("draft(f'{random()}', None, '', '1')", "1.0", "differs when it is made again"),
+        ("draft(f'{rng.random()}', None, '', '1')", "3", "score 3 is outside"),
+        ("draft(f'{rng.random()}', None, '', '1')", "float('nan')", "score nan is outside"),
+        ("draft(f'{rng.random()}', None, '', '1')", "None", "TypeError"),
+        ("draft(f'{rng.random()}', None, '', '1')", "1 / 0", "ZeroDivisionError"),
+        (
+            "draft(f'{rng.random()}', None, '', '1')",
+            "float(answer == '2')",
+            "known solution of problem 0 scores 0",
+        ),
+    ],
+)
+def test_a_check_finds_what_a_task_does_not_keep(own, generate, score, fault):
+    task = make_task(own(BROKEN.format(generate=generate, score=score), "Broken"))
+    assert any(fault in found for found in check_task(task, 3).faults)
+
+
+@pytest.mark.parametrize(
+    ("generate", "sentence"),
+    [
+        ("[][level]", "task Broken: generate at level 1 raised IndexError"),
+        ("'a text'", r"task Broken: generate must return draft\(…\), not str"),
+        ("draft('always this', None, '', '1')", "its space is too small"),
+    ],
+)
+def test_a_task_that_makes_no_problems_says_so(own, generate, sentence):
+    task = make_task(own(BROKEN.format(generate=generate, score="1.0"), "Broken"))
+    with pytest.raises(ValueError, match=sentence):
+        [task.problem(0, split) for split in ("train", "validation")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def score(response, row, gold): return 0.25 if (response, row['b'], gold) == ('r', 2, 'g') else 0",
+        "async def score(response, row, gold): return 0.25 if (response, row['b'], gold) == ('r', 2, 'g') else 0",
+        "class Scorer:\n def __call__(self, response, row, gold): return 0.25\nscore = Scorer()",
+        "from prorl.envs import Verdict\n"
+        "def score(response, row, gold): return Verdict(score=0.25, status='wrong')",
+        "def score(prompts, completions, b, **columns):\n"
+        " return [0.25 if (prompts, completions, b) == (['p'], ['r'], [2]) else 0]",
+        "def score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        " return {'score': 0.25 if (solution_str, ground_truth) == ('r', 'g') else 0}",
+    ],
+)
+def test_the_forms_of_a_reward_function(own, text):
+    verdict = load_reward(find(own(text)))("r", {"prompt": "p", "b": 2}, "g")
+    assert (verdict.score, verdict.status) == (0.25, "wrong")
+
+
+def test_trl_s_form_gets_messages_where_the_prompt_is_messages(own):
+    place = own(
+        "def score(prompts, completions, **columns): return [float(completions[0][0]['content'] == 'r')]"
+    )
+    row = {"prompt": [{"role": "user", "content": "p"}]}
+    assert load_reward(find(place))("r", row, None).status == "ok"
+
+
+@pytest.mark.parametrize("value", [None, [None], "a word", 2, -0.1, math.nan, [1, 2], {"reward": 1}])
+def test_a_result_that_is_no_score_is_an_error_and_never_a_reward_of_zero(own, value):
+    assert extensions.verdict_of(value).status == "error"
+
+
+@pytest.mark.parametrize("value", [True, 1, 1.0, [1.0], {"score": 1, "acc": 0}])
+def test_a_result_of_one_is_right(value):
+    assert extensions.verdict_of(value) == Verdict(score=1.0, status="ok")
+
+
+def test_places_become_absolute_and_modules_stay(tmp_path):
+    assert absolute("a/b.py:C", tmp_path) == f"{tmp_path / 'a/b.py'}:C"
+    assert absolute("/a/b.py:C", tmp_path) == "/a/b.py:C"
+    assert absolute("package.module:C", tmp_path) == "package.module:C"
+
+
+def test_a_module_is_run_once_in_a_process(own):
+    place = own("seen = []\ndef score(response, row, gold): seen.append(1); return float(len(seen) == 2)")
+    assert load(find(place)) is load(find(place))
