@@ -374,6 +374,7 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
 def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> str:
     """Directory or hub id of the model to start from; warms a tiny one up if the recipe says so."""
     import torch
+    from transformers.utils.logging import disable_progress_bar
 
     from prorl.learn.base_model import build_base
 
@@ -381,6 +382,7 @@ def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> 
     if warmup is None:
         assert config.model.path is not None, "checked by the recipe"
         return config.model.path
+    disable_progress_bar()
     torch.set_num_threads(config.threads)
     problems = warmup_mixture(config, warmup)
     folder = build_base(

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prorl.envs.adapters import task_rows, trl_reward, verl_score
     from prorl.envs.base import Draft, ProceduralTask, draft
     from prorl.envs.errors import ProrlError
     from prorl.envs.grading import grade
@@ -35,11 +36,15 @@ __all__ = [
     "draft",
     "grade",
     "task",
+    "task_rows",
     "tasks",
+    "trl_reward",
+    "verl_score",
 ]
 
 _PLACES = {
     "grade": ("grading", "grade"),
+    **{name: ("adapters", name) for name in ("task_rows", "trl_reward", "verl_score")},
     "task": ("registry", "make_task"),
     "tasks": ("registry", "task_names"),
     "ProrlError": ("errors", "ProrlError"),

@@ -1,0 +1,82 @@
+"""Our verifiers as reward functions of other trainers: TRL's `GRPOTrainer`, verl.
+
+A score is in [0, 1]; where the verifier could not tell it is None for TRL, which then leaves the response out, and
+for verl 0 with `judged` 0, as verl has no such value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from prorl.envs.datasets.catalogue import Kind
+from prorl.envs.grading import grade
+from prorl.envs.types import Split, Task, Verdict
+
+TrlReward = Callable[..., list[float | None]]
+
+
+def trl_reward(judge: Kind | Task, *, answer: str = "answer", options: str = "options") -> TrlReward:
+    """A reward function for `GRPOTrainer(reward_funcs=…)`.
+
+    Args:
+        judge: how responses are judged: a kind of `grade`, or a task of ours (`prorl.envs.task("countdown")`), whose
+            problems `task_rows` gives.
+        answer: for a kind, the column of the gold answer, as `grade` takes it.
+        options: for `choice`, the column of the options.
+
+    Returns:
+        `f(prompts, completions, **columns) -> list[float | None]`. Prompts and completions may be texts or chats.
+    """
+
+    def one(text: str, prompt: str, row: dict[str, Any]) -> Verdict:
+        if isinstance(judge, str):
+            given = {"options": row[options]} if judge == "choice" else {}
+            return grade(judge, row[answer], text, prompt=prompt, **given)
+        return judge.verify(judge.problem(row["index"], row["split"]), text)
+
+    def reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        asked = {"index", "split", answer, options} & columns.keys()
+        scores: list[float | None] = []
+        for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            row = {name: columns[name][place] for name in asked}
+            verdict = one(_last_text(completion), _last_text(prompt), row)
+            scores.append(None if verdict.status == "error" else verdict.score)
+        return scores
+
+    reward.__name__ = f"prorl_{judge if isinstance(judge, str) else judge.name}"  # TRL logs under it
+    return reward
+
+
+def task_rows(task: Task, count: int, split: Split = "train") -> Iterator[dict[str, Any]]:
+    """Problems of a task as rows of a data set: `prompt` as a chat, and what `trl_reward(task)` finds it again by."""
+    for index in range(count):
+        problem = task.problem(index, split)
+        turns = (*problem.history, ("user", problem.prompt))
+        chat = [{"role": role, "content": content} for role, content in turns]
+        yield {"prompt": chat, "index": index, "split": split, "level": problem.level}
+
+
+def verl_score(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, *, kind: Kind = "math"
+) -> dict[str, float]:
+    """verl's `compute_score`: `custom_reward_function.path=…/adapters.py custom_reward_function.name=verl_score`.
+
+    The kind is that of `extra_info["kind"]`, else of `custom_reward_function.reward_kwargs.kind`; a `choice` needs
+    `extra_info["options"]`. Returns `score`, and whether the response was `answered` and `judged`.
+    """
+    about = extra_info or {}
+    kind = about.get("kind", kind)
+    given: dict[str, Any] = {"options": about.get("options")} if kind == "choice" else {}
+    verdict = grade(kind, ground_truth, solution_str, **given)
+    judged = verdict.status != "error"
+    return {
+        "score": verdict.score if judged else 0.0,
+        "answered": float(verdict.answered),
+        "judged": float(judged),
+    }
+
+
+def _last_text(said: Any) -> str:
+    """A text, or what the last message of a chat says."""
+    return str(said[-1]["content"]) if isinstance(said, list) else str(said)

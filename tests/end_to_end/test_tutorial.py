@@ -1,0 +1,58 @@
+"""The tutorial, from its first block to its last, as a reader would do it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from prorl.learn.base_model import train_tokenizer
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"`([\w.]+)`:\s*\Z")
+SECONDS = 400  # of a command, on a busy machine
+
+
+def write_gpt2(folder: Path) -> None:
+    """A random GPT-2 without a chat template, where the tutorial names the hub's."""
+    tokenizer = train_tokenizer(["The capital of France?"] * 4, 300)
+    tokenizer.chat_template = None
+    shape = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 128}
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **shape)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.mark.slow
+def test_every_block_of_the_tutorial_works(tmp_path):
+    write_gpt2(tmp_path / "gpt2")
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    text, files, said = PAGE.read_text(), [], ""
+    for block in BLOCK.finditer(text):
+        language, content = block.groups()
+        if named := FILE.search(text[: block.start()]):
+            files.append(named[1])
+            (tmp_path / named[1]).write_text(content)
+        elif language == "sh":
+            for command in content.splitlines():
+                ended = subprocess.run(
+                    command.split(),
+                    cwd=tmp_path,
+                    env=environment,
+                    timeout=SECONDS,
+                    capture_output=True,
+                    text=True,
+                )
+                assert ended.returncode == 0, (command, ended.stderr)
+                said += ended.stdout
+    assert files == ["my_tasks.py", "my_recipe.yaml", "capitals.jsonl", "my_rewards.py", "my_data.yaml"]
+    before, after = map(float, re.search(r"logic\s+100\s+([\d.]+)% → ([\d.]+)%", said).groups())
+    assert after > before + 5
