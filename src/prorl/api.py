@@ -1,0 +1,177 @@
+"""prorl from Python: load a recipe, train it, evaluate it, and read runs as Arrow tables. What `import prorl` offers.
+
+A script that trains needs `if __name__ == "__main__":`, as verifiers run in processes that import the script anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prorl.config.recipe import check, load_recipe
+from prorl.config.schema import RunConfig
+from prorl.envs.errors import ProrlError
+from prorl.run.history import RunHistory, read_events, read_history
+from prorl.run.layout import EVALS, RUNS, SAMPLES, read_config, run_folder
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from prorl.control.state import RunState
+    from prorl.lab.tables import Table
+
+__all__ = ["ProrlError", "RunView", "evaluate", "load_recipe", "open_run", "resume", "train"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run by its files, read anew at each look, while it trains or after. Tables are Arrow's: `.to_pandas()`."""
+
+    folder: Path
+
+    @property
+    def config(self) -> RunConfig:
+        """The resolved recipe, every default written out."""
+        return check(read_config(self.folder), str(self.folder))
+
+    @property
+    def health(self) -> str:
+        """How it is doing, in words: running, stopped, done, crashed …"""
+        return self._history().health
+
+    @property
+    def steps(self) -> pyarrow.Table:
+        """A row per step: `step` and a column per number, as `rollout_stats.score`, `update.kl`, `seconds.total`."""
+        import pyarrow
+
+        found = self._history().steps
+        return pyarrow.table({"step": list(found.steps), **dict(sorted(found.values.items()))})
+
+    @property
+    def events(self) -> pyarrow.Table:
+        """A row per event of the journal that is no step: `step`, `kind`, and all it says as JSON."""
+        import pyarrow
+
+        rows = [
+            {"step": getattr(event, "step", 0), "kind": str(event.kind), "event": json.dumps(asdict(event))}
+            for event in read_events(self.folder)
+            if event.kind != "stepped"
+        ]
+        return pyarrow.Table.from_pylist(rows)
+
+    @property
+    def evaluations(self) -> pyarrow.Table:
+        """A row per problem, model and evaluation: `evaluation`, `model`, `task`, `level`, `samples`, `solved`, …"""
+        import pyarrow
+        from pyarrow import parquet
+
+        tables = []
+        for path in sorted((self.folder / EVALS).glob("*/*.parquet")):
+            table = parquet.read_table(path).replace_schema_metadata()
+            for name, value in (("model", path.stem), ("evaluation", path.parent.name)):
+                table = table.add_column(0, name, pyarrow.array([value] * len(table)))
+            tables.append(table)
+        return pyarrow.concat_tables(tables, promote_options="default") if tables else pyarrow.table({})
+
+    @property
+    def rollouts(self) -> pyarrow.Table:
+        """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `text`, `score`, …"""
+        import pyarrow
+
+        return pyarrow.Table.from_pylist(list(self._rollouts()))
+
+    def _rollouts(self) -> Iterator[Mapping[str, Any]]:
+        for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
+            for line in path.read_text("utf-8").splitlines():
+                yield {"step": int(path.stem.removeprefix("step_"))} | json.loads(line)
+
+    def _history(self) -> RunHistory:
+        return read_history(self.folder)
+
+
+def open_run(run: str | Path) -> RunView:
+    """A run by its directory, or its name below runs/.
+
+    Raises:
+        StorageError: there is no run.
+    """
+    folder = run_folder(Path(run))
+    read_history(folder)
+    return RunView(folder)
+
+
+def train(recipe: str | RunConfig, *overrides: str, run: str | Path | None = None) -> RunView:
+    """Train a recipe from its beginning, in this process and without a supervisor; shows progress.
+
+    Args:
+        recipe: by name or file, with overrides as on the command line (`"optimizer.lr=1e-4"`); or resolved.
+        run: the run directory; default: runs/ and the recipe's name.
+
+    Raises:
+        ProrlError: it cannot begin, or stopped before its end, in one sentence. Ctrl-C saves and returns.
+    """
+    from prorl.session import start_run
+
+    config = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    folder = Path(run) if run is not None else RUNS / config.name
+    return _ended(folder, start_run(config, folder, *_around()))
+
+
+def resume(run: str | Path, *overrides: str) -> RunView:
+    """Go on with a run from its newest good checkpoint, as `train` does."""
+    from prorl.session import resume_run
+
+    folder = run_folder(Path(run))
+    return _ended(folder, resume_run(folder, *_around(), overrides=overrides))
+
+
+def evaluate(
+    subject: str | Path,
+    *overrides: str,
+    k: Sequence[int] = (1, 4, 16, 64, 256),
+    against: str | None = None,
+    recipe: str | None = None,
+    name: str = "evaluation",
+) -> list[Table]:
+    """Evaluate RUN, RUN@STEP or a model, as `prorl eval` does: the tables that it prints, `prorl.lab.tables.to_json`.
+
+    Overrides are of the recipe (`"evaluation.per_domain=50"`); the results of each problem are in
+    `open_run(run).evaluations` afterwards.
+
+    Raises:
+        ProrlError: in one sentence that says what to do.
+    """
+    from prorl.lab.measurement import evaluate as measure
+    from prorl.lab.watch.console import Console
+
+    ks = sorted(set(k))
+    settings = [f"evaluation.samples={ks[-1]}", *overrides]
+    return measure(
+        str(subject),
+        against=against,
+        recipe=recipe,
+        settings=settings,
+        ks=ks,
+        name=name,
+        out=None,
+        console=Console(),
+    )
+
+
+def _around() -> tuple[Any, Any]:
+    from prorl.lab.watch.console import Console
+    from prorl.run.process import Interrupt
+
+    console = Console()
+    return console, Interrupt(console.say)
+
+
+def _ended(folder: Path, state: RunState) -> RunView:
+    from prorl.control.decide import TOLD_TO_STOP
+
+    if state.stopped not in ("done", "interrupted", TOLD_TO_STOP):
+        raise ProrlError(f"the run stopped: {state.stopped}")
+    return RunView(folder)

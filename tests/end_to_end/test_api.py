@@ -1,0 +1,61 @@
+"""prorl from Python: a run is trained, resumed, evaluated and read as tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import prorl
+from support.runs import events
+
+
+@pytest.fixture(scope="module")
+def view(trained):
+    return prorl.open_run(trained)
+
+
+def test_importing_prorl_is_light_and_has_a_version():
+    light = "import prorl, sys; assert not {'torch', 'pydantic'} & sys.modules.keys(); prorl.__version__"
+    subprocess.run([sys.executable, "-c", light], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        prorl.trian  # noqa: B018
+
+
+def test_the_steps_of_a_run_are_a_table_of_numbers(view):
+    steps = view.steps
+    assert steps["step"].to_pylist() == [1, 2, 3]
+    assert {"rollout_stats.score", "update.kl", "seconds.total"} <= set(steps.column_names)
+
+
+def test_events_are_those_of_the_journal(view, trained):
+    found = view.events.to_pylist()
+    kinds = [event.kind for event in events(trained) if event.kind != "stepped"]
+    assert [row["kind"] for row in found] == kinds
+    assert json.loads(found[0]["event"])["environment"]["backend"] == "local"
+
+
+def test_evaluations_and_rollouts_are_tables(view):
+    evaluations = view.evaluations.to_pylist()
+    assert {row["model"] for row in evaluations} == {"base", "step_000003"}
+    assert {row["evaluation"] for row in evaluations} == {"measurement"}
+    assert all(0 <= row["solved"] <= row["samples"] for row in evaluations)
+    rollouts = view.rollouts.to_pylist()
+    assert {row["task"] for row in rollouts} <= {"arithmetic", "word_list"}
+    assert {row["step"] for row in rollouts} <= {0, 1, 2, 3}
+
+
+def test_a_run_is_trained_and_evaluated_from_python(write_recipe, workplace):
+    config = prorl.load_recipe(str(write_recipe(workplace)), ["steps=1"])
+    run = prorl.train(config, run="runs/mine")
+    assert (run.config.steps, run.health) == (1, "done")
+    tables = prorl.evaluate("runs/mine", "evaluation.per_domain=2", "evaluation.per_level=1", k=[1, 2])
+    assert tables
+    assert "evaluation" in {row["evaluation"] for row in run.evaluations.to_pylist()}
+    assert prorl.resume("mine").health == "done"
+    with pytest.raises(prorl.ProrlError, match="known recipes are"):
+        prorl.train("nanno")
+    with pytest.raises(prorl.ProrlError):
+        prorl.open_run("nowhere")
