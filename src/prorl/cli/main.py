@@ -176,7 +176,15 @@ def tell(
 
 
 app.command("eval")(runs.evaluate)
-for command in (runs.report, runs.dashboard, runs.creativity, runs.export, runs.compare, doctor.doctor):
+for command in (
+    runs.report,
+    runs.dashboard,
+    runs.creativity,
+    runs.export,
+    runs.compare,
+    runs.log,
+    doctor.doctor,
+):
     app.command()(command)
 
 

@@ -205,3 +205,27 @@ def export(
     folder, wanted = run_at(run)
     step = write(folder, target, step=wanted, dtype=dtype, say=say)
     echo(f"step {step} of {folder} is exported to {target}: see {target / 'README.md'}")
+
+
+def log(
+    run: Annotated[Path, Argument(help="A run directory, or its name below runs/.")],
+    to: Annotated[
+        Literal["wandb", "trackio", "mlflow"], Option(help="Which tracker; TensorBoard's is RUN/tb.")
+    ],
+    project: Annotated[str, Option(help="Project, or experiment of mlflow.")] = "prorl",
+    follow: Annotated[bool, Option("--follow/--once", help="Go on until the run ends.")] = True,
+) -> None:
+    """Send a run's numbers to a tracker, from its files: the trainer neither waits for it nor knows of it.
+
+    Goes on where an earlier call ended. Where the tracker writes to is its own setting: WANDB_MODE=offline,
+    MLFLOW_TRACKING_URI=http://….
+
+    Examples: `prorl log nano --to wandb` · `prorl log nano --to mlflow --once`
+    """
+    from prorl.lab.loggers import log_run
+
+    try:
+        sent = log_run(run_folder(run), to, project=project, follow=follow, say=say)
+    except KeyboardInterrupt:
+        fail("interrupted; give the same command again to go on", INTERRUPTED)
+    echo(f"{sent:,} steps were sent to {to}")

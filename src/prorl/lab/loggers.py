@@ -1,0 +1,165 @@
+"""A run's numbers in somebody else's tracker: wandb, trackio or mlflow, read from the journal and not by the trainer.
+
+The trainer knows nothing of it: a tracker that is slow, down or broken costs no step. What was logged is remembered
+in the run directory, so that logging can stop and go on at any time, while the run trains or after.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from prorl.envs.errors import ProrlError
+from prorl.envs.files import encode_json, write_atomic
+from prorl.run.history import Columns, RunHistory, read_history
+
+Tracker = Literal["wandb", "trackio", "mlflow"]
+
+LOGGED = "logged.json"  # of a run directory: tracker → last step
+POLL_SECONDS = 5.0
+OVER = ("done", "stopped")  # first words of the health of a run that adds nothing
+
+
+class Sink(Protocol):
+    """Where rows of numbers go."""
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        """Take the numbers of a step; steps never fall."""
+
+    def close(self) -> None:
+        """Flush what is buffered."""
+
+
+class WandbSink:
+    """wandb, and trackio, which has the same interface."""
+
+    def __init__(self, history: RunHistory, project: str, module: Any) -> None:
+        settings = {"id": run_id(history)} if module.__name__ == "wandb" else {}
+        self._run = module.init(
+            project=project, name=history.name, config=dict(history.config), resume="allow", **settings
+        )
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        """As `Sink.log`."""
+        self._run.log(numbers, step=step)
+
+    def close(self) -> None:
+        """As `Sink.close`."""
+        self._run.finish()
+
+
+class MlflowSink:
+    """mlflow; a run that is logged on is found again by its tag."""
+
+    def __init__(self, history: RunHistory, project: str, module: Any) -> None:
+        self._mlflow, tag = module, run_id(history)
+        module.set_experiment(project)
+        found = module.search_runs(filter_string=f"tags.prorl = '{tag}'", output_format="list")
+        module.start_run(run_id=found[0].info.run_id if found else None, run_name=history.name)
+        module.set_tag("prorl", tag)
+        if not found:
+            module.log_params(dict(_flat(history.config)))
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        """As `Sink.log`."""
+        self._mlflow.log_metrics(numbers, step=step)
+
+    def close(self) -> None:
+        """As `Sink.close`."""
+        self._mlflow.end_run()
+
+
+SINKS: Mapping[Tracker, type[WandbSink | MlflowSink]] = {
+    "wandb": WandbSink,
+    "trackio": WandbSink,
+    "mlflow": MlflowSink,
+}
+
+
+def log_run(
+    folder: Path, tracker: Tracker, *, project: str, follow: bool, say: Callable[[str], None] = lambda _: None
+) -> int:
+    """Send what a tracker has not been sent yet; with `follow`, until the run ends. Returns how many steps it was.
+
+    A roll back writes steps anew that were logged before: the first telling stays, as trackers take no step back.
+
+    Raises:
+        ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered.
+        StorageError: there is no run.
+    """
+    history, sink, sent = read_history(folder), None, 0
+    last = _logged(folder).get(tracker, -1)
+    try:
+        while True:
+            for step, numbers in rows(history, after=last):
+                sink = sink or SINKS[tracker](history, project, _module(tracker))
+                sink.log(numbers, step)
+                last, sent = step, sent + 1
+            if sent:
+                write_atomic(folder / LOGGED, encode_json(_logged(folder) | {tracker: last}))
+                say(f"{tracker} has {folder.name} up to step {last}")
+            if not follow or history.health.startswith(OVER):
+                return sent
+            time.sleep(POLL_SECONDS)
+            history.refresh()
+    except (OSError, ProrlError):
+        raise
+    except Exception as error:  # each tracker has its own
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        place = f" after step {last}" if last >= 0 else ""
+        raise ProrlError(f"{tracker} failed{place}: {reason}; give the command again to go on") from error
+    finally:
+        if sink is not None:
+            sink.close()
+
+
+def rows(history: RunHistory, *, after: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """The numbers of every step and validation after a step, as `update/kl`, in order."""
+    merged: dict[int, dict[str, float]] = {}
+    for prefix, columns in (("", history.steps), ("validation/", history.validations)):
+        for step, numbers in _rows(columns):
+            if step > after:
+                merged.setdefault(step, {}).update(
+                    {prefix + name.replace(".", "/"): value for name, value in numbers.items()}
+                )
+    yield from sorted(merged.items())
+
+
+def run_id(history: RunHistory) -> str:
+    """The same for a run directory whenever it is logged, and another for every other one."""
+    return blake2b(str(history.folder.resolve()).encode(), digest_size=6).hexdigest()
+
+
+def _rows(columns: Columns) -> Iterator[tuple[int, dict[str, float]]]:
+    for place, step in enumerate(columns.steps):
+        found = {name: values[place] for name, values in columns.values.items() if name != "step"}
+        yield step, {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _logged(folder: Path) -> dict[str, int]:
+    try:
+        return dict(json.loads((folder / LOGGED).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _module(tracker: Tracker) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(tracker)
+    except ImportError:
+        raise ProrlError(f"{tracker} is not installed: pip install {tracker}") from None

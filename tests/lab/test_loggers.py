@@ -1,0 +1,117 @@
+"""A run's numbers in the real trackers, offline: all of them, once, and on from where it was left."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prorl.envs.errors import ProrlError
+from prorl.lab import loggers
+from prorl.lab.loggers import LOGGED, log_run, rows
+from prorl.run.history import read_history
+from support.stories import history, write_run
+
+
+class ListSink:
+    """Keeps what it is told."""
+
+    told = ()
+    fails_at = -1
+
+    def __init__(self, *_):
+        self.open = True
+
+    def log(self, numbers, step):
+        if step == self.fails_at:
+            raise RuntimeError("no connection\nand a traceback")
+        self.told.append((step, numbers))
+
+    def close(self):
+        self.open = False
+
+
+@pytest.fixture
+def sink(monkeypatch):
+    """What a tracker was told in place of wandb."""
+    monkeypatch.setattr(ListSink, "told", [])
+    monkeypatch.setattr(ListSink, "fails_at", -1)
+    monkeypatch.setitem(loggers.SINKS, "wandb", ListSink)
+    monkeypatch.setattr(loggers, "_module", lambda name: None)
+    return ListSink
+
+
+def test_every_step_and_validation_is_told_once_and_what_is_new_the_next_time(tmp_path, sink):
+    run = write_run(tmp_path / "run", history(4))
+    assert log_run(run, "wandb", project="p", follow=False) == 5
+    assert [step for step, _ in sink.told] == [0, 1, 2, 3, 4]
+    assert {"update/kl", "rollout_stats/score"} <= sink.told[1][1].keys()
+    assert "validation/score" in sink.told[0][1]
+    assert log_run(run, "wandb", project="p", follow=False) == 0
+    assert json.loads((run / LOGGED).read_bytes()) == {"wandb": 4}
+
+
+def test_a_tracker_that_fails_is_one_sentence_and_logging_goes_on(tmp_path, sink, monkeypatch):
+    run = write_run(tmp_path / "run", history(4))
+    monkeypatch.setattr(sink, "fails_at", 3)
+    with pytest.raises(ProrlError, match="wandb failed after step 2: no connection; give the command again"):
+        log_run(run, "wandb", project="p", follow=False)
+    monkeypatch.setattr(sink, "fails_at", -1)
+    log_run(run, "wandb", project="p", follow=False)
+    assert sorted({step for step, _ in sink.told}) == [0, 1, 2, 3, 4]
+
+
+def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ProrlError, match="pip install wandb"):
+        log_run(write_run(tmp_path / "run", history(1)), "wandb", project="p", follow=False)
+
+
+def told(run: Path, to: str, tmp_path: Path) -> str:
+    """The real command with the real tracker, which may write to nothing but the test's folder."""
+    settings = {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": tmp_path,
+        "TRACKIO_DIR": tmp_path / "trackio",
+        "HOME": tmp_path,
+    }
+    settings |= {
+        "MLFLOW_TRACKING_URI": tmp_path / "mlruns",
+        "MLFLOW_ALLOW_FILE_STORE": "true",
+        "PATH": "/usr/bin:/bin",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "prorl", "log", str(run), "--to", to, "--once", "--project", "mine"],
+        env={key: str(value) for key, value in settings.items()},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["wandb", "trackio", "mlflow"])
+def test_a_real_tracker_is_told(tmp_path, to):
+    pytest.importorskip(to)
+    run = write_run(tmp_path / "run", history(3))
+    assert "4 steps were sent" in told(run, to, tmp_path)
+    assert "0 steps were sent" in told(run, to, tmp_path)
+    expected = dict(rows(read_history(run), after=-1))[3]["update/kl"]
+    if to == "mlflow":
+        (path,) = tmp_path.glob("mlruns/*/*/metrics/update/kl")
+        assert float(path.read_text().splitlines()[-1].split()[1]) == expected
+    elif to == "trackio":
+        (path,) = (tmp_path / "trackio").glob("mine*.db")
+        with sqlite3.connect(path) as stored:
+            (found,) = stored.execute("select metrics from metrics where step = 3").fetchall()
+        assert json.loads(found[0])["update/kl"] == expected
+    else:
+        (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+        assert b"update/kl" in path.read_bytes()
