@@ -111,9 +111,10 @@ def test_a_dry_run_refuses_tasks_and_levels_that_do_not_exist(tasks, told):
 
 
 def test_a_dry_run_is_yaml_and_comments():
-    lines = dry_run(recipe(**SMALL)).splitlines()
-    assert lines[0] == "name: r"
-    assert sum(line.startswith("# ") for line in lines) == len(said().splitlines())
+    short, full = (dry_run(recipe(**SMALL), full=full).splitlines() for full in (False, True))
+    assert sum(line.startswith("# ") for line in full) == len(said().splitlines())
+    assert full[len(said().splitlines())] == "name: r"
+    assert len(short) < len(full) / 2
 
 
 def test_a_dry_run_for_a_cluster_prints_the_placement():

@@ -84,10 +84,11 @@ def test_every_recipe_can_be_tried_dry(name):
     assert "disk:" in comments
 
 
+@pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_dry_run_prints_is_a_recipe(name):
+def test_what_a_dry_run_prints_is_a_recipe(name, full):
     config = load_recipe(name)
-    assert check(yaml.safe_load(dry_run(config)), name) == config
+    assert check(yaml.safe_load(dry_run(config, full=full)), name) == config
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("frontier")])

@@ -132,3 +132,19 @@ def test_a_function_that_fails_costs_its_responses_and_says_so(recipe, workplace
     done("train", recipe)
     run = workplace / "runs" / "tiny"
     assert all(step.update.updates == 1 for step in of_kind(run, Stepped))
+
+
+def test_new_writes_files_that_work_as_they_are(workplace):
+    done("new", "task", "my_tasks.py")
+    done("new", "recipe", "mine.yaml")
+    done("new", "data", "rows.yaml")
+    assert "MyTask" in done("tasks", "check", "my_tasks.py:MyTask")
+    added = "tasks.my_task={use: 'my_tasks.py:MyTask'}"
+    assert "my_tasks.py:MyTask" in done("train", "mine.yaml", added, "model.parameters=6e8", "--dry-run")
+    write_jsonl(
+        workplace / "rows.jsonl", [{"question": f"{n} + 1?", "answer": f"so #### {n + 1}"} for n in range(9)]
+    )
+    assert "rows.jsonl" in done("train", "rows.yaml", "--dry-run")
+    assert json.loads(done("data", "prepare", "rows.yaml", "--json"))["tables"][0]["rows"][0]["dropped"] == 0
+    assert "exists: choose another name" in refused("new", "task", "my_tasks.py")
+    assert "ends in .yaml" in refused("new", "recipe", "mine.py")

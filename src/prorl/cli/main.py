@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console as RichConsole
@@ -54,7 +54,6 @@ app = typer.Typer(
     cls=Program,
     help="ProRL v2: prolonged reinforcement learning of language models with verifiable rewards.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -72,7 +71,8 @@ def train(
     overrides: Overrides = None,
     run: Annotated[Path | None, Option(help="Run directory; default: runs/ and the recipe's name.")] = None,
     branch: Annotated[str | None, Option(help="Go on from RUN[@STEP] as a new run.")] = None,
-    dry_run: Annotated[bool, Option(help="Print the resolved recipe and estimates, then stop.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print estimates and the recipe, then stop.")] = False,
+    full: Annotated[bool, Option("--full", help="In a dry run: every default, too.")] = False,
     backend: Backend = None,
     address: Address = None,
     supervise: Supervise = True,
@@ -93,7 +93,7 @@ def train(
     if dry_run:
         from prorl.cluster.estimate import dry_run as describe
 
-        echo(describe(config))
+        echo(describe(config, full=full))
         return
     folder = run or RUNS / config.name
     if supervise:
@@ -173,6 +173,29 @@ def tell(
     folder = run_folder(run)
     give(folder, command, confirm=confirm)
     echo(f"the command is in the inbox of {folder}: obeyed when the current step ends")
+
+
+@app.command()
+def new(
+    what: Annotated[
+        Literal["task", "recipe", "data"], Argument(help="A task, a recipe, a recipe for rows of data.")
+    ],
+    path: Annotated[Path, Argument(help="The file to write.")],
+) -> None:
+    """Write a commented file to start from.
+
+    Examples: `prorl new task my_tasks.py` · `prorl new recipe my_recipe.yaml` · `prorl new data my_data.yaml`
+    """
+    suffixes = (".py",) if what == "task" else (".yaml", ".yml")
+    if path.suffix not in suffixes:
+        raise ProrlError(f"{path}: a {what} needs a file that ends in {' or '.join(suffixes)}")
+    text = Path(__file__).with_name("templates").joinpath(f"{what}.txt").read_text("utf-8").format(path=path)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ProrlError(f"{path} exists: choose another name, or delete it") from None
+    echo(f"wrote {path}: see its first lines")
 
 
 app.command("eval")(runs.evaluate)

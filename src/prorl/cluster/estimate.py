@@ -41,8 +41,8 @@ from prorl.run.process import machine_memory
 from prorl.types import HParams
 
 
-def dry_run(config: RunConfig) -> str:
-    """The resolved recipe as YAML, then the data it needs and the estimates as comments.
+def dry_run(config: RunConfig, *, full: bool = False) -> str:
+    """Estimates and the data a recipe needs, as comments; then what it says as YAML, with `full` each default too.
 
     Raises RecipeError as `make_plan` and for an unknown task, DataError for a data set that means nothing.
     """
@@ -57,10 +57,12 @@ def dry_run(config: RunConfig) -> str:
                 make_task(name, task.levels or None, task.use)
     except ValueError as error:
         raise RecipeError(str(error)) from None
+    said = to_json(config) if full else config.model_dump(mode="json", exclude_defaults=True)
     resolved: str = yaml.safe_dump(
-        to_json(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=118
+        said, sort_keys=False, allow_unicode=True, default_flow_style=None, width=118
     )
-    return resolved + "".join(f"# {line}\n" for line in (*needs, *estimates(config, plan)))
+    more = () if full else ("what differs from the defaults; all of it: --dry-run --full",)
+    return "".join(f"# {line}\n" for line in (*estimates(config, plan), *needs, *more)) + resolved
 
 
 def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
