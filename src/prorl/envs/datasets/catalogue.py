@@ -192,9 +192,10 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
                 row["row"] = whole
             if request.answer_pattern is not None and "answer" in row:
                 matches = list(re.finditer(request.answer_pattern, str(row["answer"])))
-                row["answer"] = (
-                    (matches[-1][1] if matches[-1].re.groups else matches[-1][0]) if matches else None
-                )
+                if matches:
+                    row["answer"] = matches[-1][min(1, matches[-1].re.groups)]
+                else:
+                    row = Drop("no answer where answer_pattern looks for it", str(whole))
         yield number, row
         count += 1
         if count == request.limit:

@@ -1,0 +1,99 @@
+"""Data of the user's own in the layouts of other trainers, and from the hub: nothing but a kind is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from prorl.envs.datasets.catalogue import DataError, SourceRequest, resolve
+from prorl.envs.datasets.prepare import DatasetTask, prepare
+from support.data_rows import write_jsonl
+
+USER = {"role": "user", "content": "What is 6 times 7?"}
+LAYOUTS = {
+    "GSM8K": {"question": USER["content"], "answer": "6 * 7 = <<6*7=42>>42\n#### 42"},
+    "verl": {
+        "data_source": "openai/gsm8k",
+        "prompt": [USER],
+        "reward_model": {"style": "rule", "ground_truth": "42"},
+        "extra_info": {"split": "train", "index": 0},
+    },
+    "TRL, conversational": {"prompt": [USER], "solution": "42"},
+    "TRL, plain": {"prompt": USER["content"], "ground_truth": "42"},
+    "NeMo-RL": {"input": USER["content"], "output": "42"},
+    "messages": {"messages": [USER], "target": 42.0},
+    "Alpaca": {"instruction": USER["content"], "output": "42"},
+}
+
+
+def prepared(folder, rows, **request) -> DatasetTask:
+    path = write_jsonl(folder / "rows.jsonl", rows)
+    prepare([SourceRequest(name="mine", path=str(path), **request)], folder, lambda *_: None)
+    return DatasetTask("mine", folder)
+
+
+def first(task: DatasetTask):
+    (split,) = task.splits
+    return task.problem(0, split)
+
+
+@pytest.mark.parametrize("row", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_layout_is_recognised_by_its_columns(tmp_path, row):
+    task = prepared(tmp_path, [row], kind="math")
+    problem = first(task)
+    assert problem.prompt.startswith(USER["content"])
+    assert task.verify(problem, r"\boxed{42}").score == 1.0
+    assert task.verify(problem, r"\boxed{41}").score == 0.0
+
+
+def test_a_chat_keeps_what_is_said_before_the_question(tmp_path):
+    chat = [{"role": "system", "content": "Be brief."}, USER]
+    assert first(prepared(tmp_path, [{"prompt": chat, "answer": 42}], kind="math")).history == (
+        ("system", "Be brief."),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("Final: (.+)", "first 3, then 4.\nFinal: 42"),
+        ("[0-9]+", "3, then 4, then 42"),
+        ("(?<=<a>).*(?=</a>)", "<a>42</a>"),
+    ],
+)
+def test_an_answer_is_where_the_pattern_finds_it_last(tmp_path, pattern, text):
+    row = {"prompt": USER["content"], "answer": text}
+    task = prepared(tmp_path, [row], kind="math", answer_pattern=pattern)
+    assert task.verify(first(task), r"\boxed{42}").score == 1.0
+
+
+def test_rows_without_the_pattern_are_dropped_and_the_first_is_shown(tmp_path):
+    with pytest.raises(DataError, match=r"no answer where answer_pattern looks for it .*row 1, .*a word"):
+        prepared(tmp_path, [{"prompt": "?", "answer": "a word"}], kind="math", answer_pattern="#### (.+)")
+
+
+def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_path):
+    row = {"prompt": "Rhyme with tree.", "level": {"of": 3}, "dates": [1, None]}
+    task = prepared(tmp_path, [row], graded=True, domain="poems")
+    assert task.domain == "poems"
+    assert first(task).prompt == "Rhyme with tree."
+
+
+def test_a_name_with_a_slash_is_a_hub_id_unless_something_lies_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    request = SourceRequest(name="mine", kind="math", path="openai/gsm8k", subset="main", split="train[:50%]")
+    assert request.local is None
+    assert resolve(request).published == "openai/gsm8k, config main, split train[:50%]"
+    (tmp_path / "openai" / "gsm8k").mkdir(parents=True)
+    assert request.local is not None
+    for path in ("rows/train.jsonl", "/data/rows", "rows.parquet", "a/b/c"):
+        assert SourceRequest(name="mine", kind="math", path=path).local is not None
+
+
+def test_a_folder_as_on_the_hub_has_splits(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split in ("train", "test"):
+        write_jsonl(folder / f"{split}.jsonl", [{"question": f"{split}?", "answer": "1"}])
+    request = SourceRequest(name="mine", kind="math", path=str(folder), split="test")
+    prepare([request], tmp_path / "out", lambda *_: None)
+    assert first(DatasetTask("mine", tmp_path / "out")).prompt.startswith("test?")
