@@ -371,3 +371,12 @@ def test_the_condition_of_what_is_stored(tmp_path, harm, said):
     run = read_history(tmp_path / "run")
     harm(tmp_path / "run" / "references" / "ref_000")
     assert run.condition(run.references[0]) == said
+
+
+def test_a_run_that_was_told_to_pause_is_paused_and_not_waiting(tmp_path, monkeypatch):
+    told = [stepped(1), events.command("pause")]
+    monkeypatch.setattr("prorl.run.history.health", lambda *_, **__: "waiting: process 1, waiting")
+    paused = read_history(run_with(tmp_path / "paused", [EVENTS[0], *told]))
+    assert paused.health == "paused: told to pause"
+    resumed = [*told, events.command("resume")]
+    assert read_history(run_with(tmp_path / "on", [EVENTS[0], *resumed])).health.startswith("waiting")

@@ -167,11 +167,23 @@ class RunHistory:
             notes.append(f"{CONFIG} cannot be read: {error}")
         self.notes = (*notes, *self._lines.notes, *([UNFINISHED] if self._unfinished else ()))
         self.health = health(self.folder, begun=self._end > 0, stopped=self.stopped, now=time.time())
+        if self.paused and self.health.startswith(WAITING):
+            self.health = f"paused: {self.paused}"
         return grown or (self.config, self.health, self.notes) != before
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order; steps are kept as columns only."""
         return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def paused(self) -> str | None:
+        """Why no step is made, of a run that was told to pause and not yet to resume."""
+        for event in reversed(self.events):
+            if isinstance(event, Intervened) and event.action == "pause":
+                return f"{event.detector}: {event.reason}"
+            if isinstance(event, CommandGiven) and not event.refused and event.name in ("pause", "resume"):
+                return "told to pause" if event.name == "pause" else None
+        return None
 
     @property
     def state(self) -> str:

@@ -9,7 +9,7 @@ from prorl.control.events import Resumed, Started
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.report.boundary import measured
 from prorl.lab.report.page import section_json
-from prorl.lab.report.summary import changes, findings, lineage_section, recipe_section, summary_section
+from prorl.lab.report.summary import changes, grave, lineage_section, recipe_section, remarks, summary_section
 from prorl.run.history import read_history
 from support import events
 from support.evaluations import evaluation, results
@@ -50,7 +50,9 @@ def test_of_many_tasks_some_are_named_and_a_run_that_has_only_begun_has_a_summar
     html = summary_section([read(tmp_path / "many", [], tasks=tasks)]).html
     assert "96 tasks (task_00, " in html
     assert "task_19 and 76 more)" in html
-    assert "0 of 100" in html
+    assert "is to be trained on 96 tasks" in html
+    assert "for 100 steps; no step has been made yet" in html
+    assert "Nothing stands out" not in html
 
 
 @pytest.mark.parametrize(
@@ -69,14 +71,15 @@ def test_of_many_tasks_some_are_named_and_a_run_that_has_only_begun_has_a_summar
     ],
 )
 def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tmp_path):
-    assert findings(read(tmp_path / "calm", steps())) == []
-    assert told in " ".join(findings(read(tmp_path / "run", happened)))
+    calm, run = read(tmp_path / "calm", steps()), read(tmp_path / "run", happened)
+    assert [*grave(calm), *remarks(calm)] == []
+    assert told in " ".join([*grave(run), *remarks(run)])
 
 
 def test_what_was_not_measured_is_a_dash_and_no_fall(tmp_path):
     run = read(tmp_path / "dead", [*steps(30), *(events.blind(step) for step in range(31, 80))])
     assert summary_section([run]).html.count("<dd>–") == 6
-    assert all("Entropy" not in told and "Responses went" not in told for told in findings(run))
+    assert all("Entropy" not in told and "Responses went" not in told for told in remarks(run))
 
 
 @pytest.mark.parametrize(("gains", "doubtful"), [((0.1, -0.2, 0.15), True), ((0.1, 0.11, 0.12), False)])
@@ -171,3 +174,18 @@ def test_a_recipe_of_another_version_is_shown_as_it_is(tmp_path):
     html = section_json(recipe_section([run]))["html"]
     assert "novelty.&lt;b&gt;" in html
     assert "<td>clip</td>" in html
+
+
+def test_what_spoils_a_run_weighs_more_than_a_remark(tmp_path):
+    run = read(tmp_path / "run", steps(**stats(errors=0, truncated=0.9, unanswered=0.3)))
+    assert [told[:3] for told in grave(run)] == ["90%"]
+    assert [told[:3] for told in remarks(run)] == ["30%"]
+    html = summary_section([run]).html
+    assert html.index('class="bad"') < html.index('class="warn"')
+
+
+def test_only_tasks_that_are_trained_count_as_trained(tmp_path):
+    own = {"mine": {"use": "a.py:B"}, "rows": {"kind": "math", "path": "x"}, "off": {"weight": 0}}
+    tasks = {"countdown": {}, "blicket": {}, "rg_sudoku": {}, "aime24": {}, "deepscaler": {}, **own}
+    html = summary_section([read(tmp_path / "run", steps(), tasks=tasks)]).html
+    assert "was trained on 5 tasks (countdown, rg_sudoku, deepscaler, mine, rows)" in html

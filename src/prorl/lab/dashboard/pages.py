@@ -38,7 +38,14 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("running", "done"), "good"),
     **dict.fromkeys(("degraded", "crashed", "hung?", "unreadable"), "bad"),
 }
-GOING = ("running", "degraded", "waiting", "hung?", "elsewhere")  # of health: what may still take steps
+GOING = (
+    "running",
+    "degraded",
+    "waiting",
+    "paused",
+    "hung?",
+    "elsewhere",
+)  # of health: what may still take steps
 
 log = logging.getLogger("prorl.lab.dashboard")
 
@@ -262,7 +269,12 @@ def health_section(seen: Glance, now: float) -> Section:
     """How a run is doing."""
     cells = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in _facts(seen, now).items())
     left = ""
-    if seen.rate and seen.step < seen.steps and _word(seen.health) in GOING:
+    if (
+        seen.rate
+        and seen.step < seen.steps
+        and _word(seen.health) in GOING
+        and _word(seen.health) != "paused"
+    ):
         hours = (seen.steps - seen.step) / seen.rate
         left = paragraph(f"{duration(hours * 3600)} to go at this rate", tone="soft")
     notes = "".join(paragraph(note, tone="warn") for note in seen.notes)

@@ -12,6 +12,10 @@ from typing import Any
 from prorl.algo.forecast import forecast
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
+from prorl.envs.base import ProceduralTask
+from prorl.envs.datasets.catalogue import SOURCES
+from prorl.envs.families.gym import HELD_OUT_9
+from prorl.envs.registry import TASKS
 from prorl.lab.report.curves import Group, groups, t_interval
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
 from prorl.lab.tables import Cell, Table, count, duration, escape, points
@@ -19,6 +23,7 @@ from prorl.run.history import RECENT, RunHistory
 
 MARKS_SHOWN = 40  # the newest of them
 TASKS_NAMED = 20
+MOST_WASTED = 0.4  # share of the latest responses that hit the limit or hold no answer
 SPAN = 20  # steps at either end that are compared
 DEEP = 9  # levels of nesting; no recipe has more
 LINEAGE = "Reference lineage"
@@ -30,9 +35,8 @@ def summary_section(runs: Sequence[RunHistory]) -> Section:
         return Section(key="summary", title="Summary", html=_one(runs[0]))
     seeds = bullets(filter(None, (_seeds(group) for group in groups(runs))))
     colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
-    folds = (
-        fold(f"{run.name}: {count(len(findings(run)), 'thing')} worth a look", _one(run)) for run in runs
-    )
+    found = {run.name: count(len([*grave(run), *remarks(run)]), "thing") for run in runs}
+    folds = (fold(f"{run.name}: {found[run.name]} worth a look", _one(run)) for run in runs)
     html = seeds + "".join(folds) + paragraph(colours, tone="soft")
     return Section(key="summary", title="Summary", html=html)
 
@@ -53,20 +57,40 @@ def _one(run: RunHistory) -> str:
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no command."),
         decided if marks else "",
         heading("Worth a look"),
-        bullets(findings(run), tone="warn") or paragraph("Nothing stands out.", tone="good"),
+        bullets(grave(run), tone="bad") + bullets(remarks(run), tone="warn") or _calm(run),
     ]
     return "".join(parts)
 
 
 def _trained(run: RunHistory) -> str:
-    model, tasks = run.config.get("model") or {}, list(map(str, run.config.get("tasks") or {}))
+    model, listed = run.config.get("model") or {}, run.config.get("tasks") or {}
+    tasks = [str(name) for name, settings in listed.items() if _is_trained(str(name), settings or {})]
     more = f" and {len(tasks) - TASKS_NAMED} more" if len(tasks) > TASKS_NAMED else ""
     rollouts, tokens = (run.steps.total(f"rollout_stats.{name}") for name in ("rollouts", "sampled_tokens"))
+    what = f"on {count(len(tasks), 'task')} ({', '.join(tasks[:TASKS_NAMED])}{more}) for"
+    name = model.get("path") or "A tiny base, warmed up for this run,"
+    if not len(run.steps):
+        return f"{name} is to be trained {what} {run.planned:,} steps; no step has been made yet."
     return (
-        f"{model.get('path') or 'A tiny base, warmed up for this run,'} was trained on {count(len(tasks), 'task')} "
-        f"({', '.join(tasks[:TASKS_NAMED])}{more}) for {_progress(run)} steps: {rollouts:,.0f} rollouts with "
-        f"{tokens:,.0f} sampled tokens in {duration(run.steps.total('seconds.total'))} of training."
+        f"{name} was trained {what} {_progress(run)} steps: {rollouts:,.0f} rollouts with {tokens:,.0f} sampled "
+        f"tokens in {duration(run.steps.total('seconds.total'))} of training."
     )
+
+
+def _is_trained(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a task of a recipe has problems for training, as far as can be told without making it."""
+    family, source = TASKS.get(name), SOURCES.get(name)
+    if settings.get("use") or settings.get("kind") or settings.get("grade"):
+        return settings.get("weight") != 0
+    measured = isinstance(family, type) and issubclass(family, ProceduralTask) and not family.levels
+    held_out = measured or name in HELD_OUT_9 or (source is not None and source.use == "evaluation")
+    return not held_out and settings.get("weight") != 0
+
+
+def _calm(run: RunHistory) -> str:
+    if len(run.steps) < 2 * SPAN:
+        return paragraph("Too few steps to say.", tone="soft")
+    return paragraph("Nothing stands out.", tone="good")
 
 
 def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
@@ -113,9 +137,15 @@ def _progress(run: RunHistory) -> str:
 # -- findings: rules of thumb for people; nothing acts on them
 
 
-def findings(run: RunHistory) -> list[str]:
-    """What in a run deserves a look, as sentences with the numbers, the gravest first; none is good news."""
-    return [*run.notes, *_broken(run), *_drifts(run), *_lately(run)]
+def grave(run: RunHistory) -> list[str]:
+    """What spoils a run, as sentences with the numbers."""
+    return [*run.notes, *_broken(run), *(text for share, text in _wasted(run) if share > MOST_WASTED)]
+
+
+def remarks(run: RunHistory) -> list[str]:
+    """What else deserves a look; none of it is good news."""
+    wasted = [text for share, text in _wasted(run) if share <= MOST_WASTED]
+    return [*_drifts(run), *wasted, *_lately(run)]
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
@@ -149,14 +179,19 @@ def _drifts(run: RunHistory) -> Iterator[str]:
         yield f"A step takes {after:.3g} s now and took {before:.3g} s at first."
 
 
-def _lately(run: RunHistory) -> Iterator[str]:
-    truncated, unanswered, accepted, drawn = (
-        _ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered", "accepted", "draws")
-    )
+def _wasted(run: RunHistory) -> Iterator[tuple[float, str]]:
+    truncated, unanswered = (_ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered"))
     if truncated > 0.1:
-        yield f"{truncated:.0%} of the latest responses hit the length limit."
+        yield truncated, f"{truncated:.0%} of the latest responses hit the length limit."
     if unanswered > 0.2:
-        yield f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?"
+        yield (
+            unanswered,
+            f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?",
+        )
+
+
+def _lately(run: RunHistory) -> Iterator[str]:
+    accepted, drawn = (_ends(run, f"rollout_stats.{name}")[1] for name in ("accepted", "draws"))
     if drawn and accepted / drawn < 0.2:
         informative = f"Only {accepted / drawn:.0%} of the problems drawn lately are informative"
         yield f"{informative}: the others are too easy or too hard for this policy."
@@ -173,6 +208,8 @@ def lineage_section(run: RunHistory) -> Section:
     """Every reference the run ever held: born when, why, of which policy; and the runs this one branched from."""
     born, parents = run.references, run.branches
     origin = f"This run is a branch of {', itself of '.join(reversed(parents))}." if parents else ""
+    if not born and not run.events:
+        return Section(key="lineage", title=LINEAGE, html=paragraph("The run has not begun.", tone="soft"))
     if not born:
         text = paragraph(f"No reference was ever held: the run pays no KL penalty. {origin}")
         return Section(key="lineage", title=LINEAGE, html=text)
