@@ -152,7 +152,7 @@ class WarmupConfig(Model):
 class ModelSection(Model):
     """Where the policy comes from: a transformers directory or hub id, or a tiny base warmed up here."""
 
-    path: Text | None = None
+    path: Text | None = None  # folder or hub id; or else:
     warmup: WarmupConfig | None = None
     shape: ShapeConfig | None = None  # of `path`, so that a dry run can check and estimate without the model
     parameters: float | None = Field(None, gt=0, le=1e14)  # of `path`, likewise
@@ -177,19 +177,17 @@ class TaskConfig(Model):
     # Level → weight; default: all trained levels equally. With `adaptive`, validations alone draw by these weights.
     levels: dict[Level, Amount] = Field(default_factory=dict)
     adaptive: AdaptiveConfig | None = None
-    use: Text | None = (
-        None  # a task of your own: FILE.py:NAME (relative to the recipe) or package.module:NAME
-    )
-    # How answers to rows of data are judged, or the function that judges them: FILE.py:NAME or package.module:NAME.
+    # A task of your own: FILE.py:NAME (relative to the recipe) or package.module:NAME.
+    use: Text | None = None
+    # How answers to rows of data are judged.
     kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = None
-    grade: Text | None = None
+    grade: Text | None = None  # or the function that judges them: FILE.py:NAME or package.module:NAME
     path: Text | None = None  # rows: a file (Parquet, JSON, JSONL, CSV), a folder as on the hub, or a hub id
     domain: Text | None = None  # of these rows; default: that of their kind
     # Field → column, where a file names them differently; dots lead into nested columns.
     columns: dict[Text, Text] = Field(default_factory=dict)
-    answer_pattern: Text | None = (
-        None  # regular expression; its last match in the answer's column is the answer
-    )
+    # Regular expression whose last match in the column of the answer is the answer, or its first group.
+    answer_pattern: Text | None = None
     limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
     subset: Text | None = None  # of the hub's data set, which calls it a configuration
     split: Text | None = None  # of the hub's data set
