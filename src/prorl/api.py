@@ -1,7 +1,4 @@
-"""prorl from Python: load a recipe, train it, evaluate it, and read runs as Arrow tables. What `import prorl` offers.
-
-A script that trains needs `if __name__ == "__main__":`, as verifiers run in processes that import the script anew.
-"""
+"""prorl from Python: load a recipe, train it, evaluate it, read runs as Arrow tables. What `import prorl` offers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The tutorial, from its first block to its last, as a reader would do it."""
+"""The tutorial and the notebook, from the first block to the last, as a reader would do it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,7 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from prorl.learn.base_model import train_tokenizer
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "tutorial.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"`([\w.]+)`:\s*\Z")
 SECONDS = 400  # of a command, on a busy machine
@@ -56,3 +58,23 @@ def test_every_block_of_the_tutorial_works(tmp_path):
     assert files == ["my_tasks.py", "my_recipe.yaml", "capitals.jsonl", "my_rewards.py", "my_data.yaml"]
     before, after = map(float, re.search(r"logic\s+100\s+([\d.]+)% → ([\d.]+)%", said).groups())
     assert after > before + 5
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_notebook_run(tmp_path):
+    cells = json.loads((DOCS / "notebook.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 5
+    assert not any(cell["outputs"] for cell in code)
+    # As a notebook's kernel does, not from a file: the processes that judge have no script to import.
+    ended = subprocess.run(
+        [sys.executable, "-"],
+        input="\n".join("".join(cell["source"]) for cell in code),
+        cwd=tmp_path,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        timeout=SECONDS,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "done" in ended.stdout

@@ -16,11 +16,12 @@ import os
 import pickle
 import resource
 import signal
+import sys
 import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
@@ -51,6 +52,22 @@ Verifier = Callable[[Problem, str], Verdict]
 _Item = tuple[int, Problem, str]
 
 
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Processes that are started inside do not import the user's script, which would train once more in each.
+
+    Whatever they need is in an importable module.
+    """
+    main = vars(sys.modules["__main__"])
+    kept: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        del main["__spec__"]
+        main |= kept
+
+
 class JudgeError(ProrlError):
     """No worker has ever started, so nothing can be judged at all."""
 
@@ -65,7 +82,8 @@ class _Worker:
         self.process: BaseProcess = context.Process(
             target=serve, args=(theirs, factory, memory), name="prorl-judge", daemon=True
         )
-        self.process.start()
+        with without_main():
+            self.process.start()
         theirs.close()
         self.ready = False
         self.running: deque[_Item] = deque()

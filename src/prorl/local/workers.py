@@ -33,6 +33,7 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import readable
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
+from prorl.local.judge import without_main
 from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
@@ -130,7 +131,8 @@ class _Worker:
         self.process = context.Process(
             target=serve, args=(theirs, shared, index, threads), name=f"prorl-worker-{index}", daemon=True
         )
-        self.process.start()
+        with without_main():
+            self.process.start()
         theirs.close()
         with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
