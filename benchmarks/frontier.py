@@ -1,6 +1,7 @@
 """The study of the boundary: arms × seeds of the frontier recipe, each trained, then measured level by level.
 
-An arm is the recipe with some changes. Runs are dealt to the cores, one process of one thread each. The study may be
+An arm is the recipe with some changes, and as many problems and tries as the recipe's `evaluation` says are asked of
+each. Runs are dealt to the cores, one process of one thread each. The study may be
 interrupted at any time: the same command goes on with what is not finished, and what is finished is kept as a small
 file. What each arm must show was written down before it ran: docs/results/frontier.md.
 
@@ -26,6 +27,7 @@ from typing import Any
 
 from common import markdown
 from prorl import build
+from prorl.config.recipe import load_recipe
 from prorl.envs.files import encode_json, write_atomic
 from prorl.lab.evals.comparison import boundary, paired
 from prorl.lab.evals.evaluation_store import BASE, model_file, models, read_evaluation
@@ -76,8 +78,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--out", type=Path, default=Path("docs/results/frontier"), help="where results are kept"
     )
     parser.add_argument("--at-once", type=int, default=build.cores(), help="runs at a time (default: cores)")
-    parser.add_argument("--k", type=int, default=256, help="responses per problem (default 256)")
-    parser.add_argument("--per-level", type=int, default=40, help="problems of each level (default 40)")
     parser.add_argument("--list", action="store_true", help="say what is to be done and do nothing")
     parser.add_argument("--table", action="store_true", help="only print the table of what is finished")
     return parser.parse_args(argv)
@@ -121,8 +121,9 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
         base.parent.mkdir(parents=True, exist_ok=True)
         for path in (same, same.parent / "rules.json"):
             shutil.copy(path, base.parent / path.name)
-    sizes = ("--per-domain", 0, "--ood", 0, "--per-level", arguments.per_level)
-    python("-m", "prorl", "eval", folder, "--k", arguments.k, *sizes, "--name", LEVELS)
+    asked = load_recipe(arguments.recipe).evaluation
+    sizes = ("--per-domain", 0, "--ood", 0, "--per-level", asked.per_level)
+    python("-m", "prorl", "eval", folder, "--k", asked.samples, *sizes, "--name", LEVELS)
     write_atomic(kept, encode_json(result(folder, arm, seed), indent=None))
     print(f"finished: {kept}", flush=True)
 

@@ -261,7 +261,9 @@ def test_the_dashboard_sends_the_steps_that_arrive(benchmark, capsys):
 def test_the_frontier_study_keeps_what_is_finished_and_does_only_the_rest(benchmark, tmp_path, capsys):
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(
-        RECIPE + "steps: 2\nvalidation: {every: 0}\nevaluation: {per_domain: 0, ood_per_domain: 0}\n"
+        RECIPE
+        + "steps: 2\nvalidation: {every: 0}\n"
+        + "evaluation: {per_domain: 0, ood_per_domain: 0, per_level: 2, samples: 2}\n"
     )
     study = benchmark("frontier")
     out, runs = tmp_path / "out", tmp_path / "runs"
@@ -276,7 +278,7 @@ def test_the_frontier_study_keeps_what_is_finished_and_does_only_the_rest(benchm
         "--runs",
         str(runs),
     ]
-    small = ["--seeds", "0", "--k", "2", "--per-level", "2", "--at-once", "1"]
+    small = ["--seeds", "0", "--at-once", "1"]
     study.main([*common, *small])
     first, second = (json.loads(path.read_bytes()) for path in sorted(out.glob("tiny-*.json"), reverse=True))
     assert (first["arm"], second["arm"]) == ("whole", "few_rollouts")
