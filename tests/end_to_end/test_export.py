@@ -222,3 +222,16 @@ def test_a_checkpoint_that_vanishes_meanwhile_is_a_sentence(run, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", vanish)
     assert "vanished while it was copied" in refused("export", "tiny", "model")
     assert not Path("model").exists()
+
+
+@pytest.mark.parametrize("repository", ["me/model", "no such name"])
+def test_a_hub_that_cannot_be_reached_is_one_sentence_and_the_export_stays(
+    trained, tmp_path, monkeypatch, repository
+):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_TOKEN", "nobody")
+    result = prorl("export", trained, tmp_path / "model", "--push", repository)
+    assert result.exit_code == 1
+    (sentence,) = result.stderr.splitlines()
+    assert "is written, but could not be pushed" in sentence
+    assert (tmp_path / "model" / "README.md").exists()

@@ -193,18 +193,24 @@ def export(
     dtype: Annotated[
         Literal["float32", "bfloat16"] | None, Option(help="Of the weights; default: as stored.")
     ] = None,
+    to_hub: Annotated[str | None, Option("--push", metavar="ORG/NAME", help="Upload it to the hub.")] = None,
+    public: Annotated[bool, Option("--public", help="With --push: for everybody to see.")] = False,
 ) -> None:
     """Write a checkpoint for transformers, vLLM and the hub: weights, tokenizer, sampling settings, model card.
 
     The run may be training meanwhile.
 
-    Examples: `prorl export nano model/` · `prorl export nano@300 model/ --dtype bfloat16`
+    Examples: `prorl export nano model/` · `prorl export nano@300 model/ --dtype bfloat16` ·
+    `prorl export nano model/ --push me/nano`
     """
     from prorl.lab.export import export as write
+    from prorl.lab.export import push
 
     folder, wanted = run_at(run)
     step = write(folder, target, step=wanted, dtype=dtype, say=say)
     echo(f"step {step} of {folder} is exported to {target}: see {target / 'README.md'}")
+    if to_hub is not None:
+        echo(f"pushed to {push(target, to_hub, public=public)}")
 
 
 def log(

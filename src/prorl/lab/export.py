@@ -25,6 +25,7 @@ from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
 from prorl.control.events import Intervened, Started, Stepped, Validated
 from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
+from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
@@ -107,6 +108,27 @@ def export(
             f"export again ({error})"
         ) from error
     return checkpoint.step
+
+
+def push(folder: Path, repository: str, *, public: bool = False) -> str:
+    """Upload an exported folder to the hub, which makes the repository if there is none; returns its address.
+
+    Raises:
+        ProrlError: no login, no network, no such organisation; the folder stays.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        address = api.create_repo(repository, private=not public, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f"prorl {__version__}")
+    except Exception as error:  # the hub's client has its own, and its transport others
+        reason = str(error).strip().partition("\n")[0]
+        raise ProrlError(
+            f"{folder} is written, but could not be pushed to {repository} ({reason}): run `hf auth login`, check "
+            f"the name ORG/NAME, then `hf upload {repository} {folder}`"
+        ) from error
+    return str(address)
 
 
 def _tokenizer(story: RunHistory) -> Path:
