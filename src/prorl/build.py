@@ -261,7 +261,8 @@ def _mixture(
 
 
 def settled(config: RunConfig) -> RunConfig:
-    """The recipe with thread count and device said, as the bits of a result depend on them.
+    """The recipe with thread count and device said, as the bits of a result depend on them, and the levels of tasks
+    of the user's own, whose code who reads the run later may not have.
 
     Raises ClusterError where the backend is not installed or no cluster answers that could be asked for its GPUs,
     RecipeError where the device cannot be used on this machine.
@@ -274,7 +275,12 @@ def settled(config: RunConfig) -> RunConfig:
     if not threads:
         alone = config.backend != "local" or device.type != "cpu"
         threads = max(1, cores() // (1 if alone else worker_count(config)))
-    return config.model_copy(update={"threads": threads, "device": str(device)})
+    tasks = dict(config.tasks)
+    for name, task in tasks.items():
+        made = make_task(name, own=task.use) if task.use and not task.levels else None
+        if isinstance(made, ProceduralTask):
+            tasks[name] = task.model_copy(update={"levels": dict.fromkeys(made.levels, 1.0)})
+    return config.model_copy(update={"threads": threads, "device": str(device), "tasks": tasks})
 
 
 def cores() -> int:

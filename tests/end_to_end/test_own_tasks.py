@@ -9,6 +9,7 @@ import pytest
 
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped, Warned
+from prorl.run.layout import read_config
 from support.commands import done, refused
 from support.data_rows import write_jsonl
 from support.own_tasks import LENGTH_REWARD, REVERSE_WORDS
@@ -34,7 +35,7 @@ def recipe(workplace: Path, write_recipe) -> Path:
     ]
     write_jsonl(folder / "rows.jsonl", rows)
     tasks = {
-        "reversed_words": {"use": "my_tasks.py:ReverseWords", "levels": {3: 1}, "weight": 2},
+        "reversed_words": {"use": "my_tasks.py:ReverseWords", "weight": 2},
         "say": {
             "grade": "my_rewards.py:score",
             "path": "rows.jsonl",
@@ -58,6 +59,7 @@ def test_a_run_on_tasks_of_the_user_s_own_is_trained_resumed_evaluated_and_expor
     assert {line["task"] for line in asked} == {"reversed_words", "say"}
     assert {line["domain"] for line in asked} == {"logic", "instruct"}
 
+    assert set(read_config(run)["tasks"]["reversed_words"]["levels"]) == {"3", "4", "5"}
     done("eval", run, "--k", "1,2", "--per-domain", "2", "--ood", "0", "--per-level", "1")
     done("export", run, workplace / "model")
     assert "reversed_words" in (workplace / "model" / "README.md").read_text()
@@ -109,7 +111,7 @@ def test_rows_that_change_between_two_runs_are_prepared_anew(recipe):
         ("tasks.reversed_words.use=nowhere.py:X", "the file cannot be read"),
         ("tasks.reversed_words.use=mine/my_tasks.py:Nothing", "it has no Nothing, only"),
         ("tasks.reversed_words.use=mine/my_tasks.py:WORDS", "no task can be made of it"),
-        ("tasks.reversed_words.levels={9: 1}", "its trained levels are"),
+        ("tasks.reversed_words.levels.9=1", "its trained levels are"),
         ("tasks.reversed_words.path=x.jsonl", "leave out `path`"),
         ("tasks.say.kind=math", "leave one out"),
         ("tasks.say.grade=mine/my_rewards.py:nothing", "verifiers cannot be started"),
