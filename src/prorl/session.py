@@ -28,6 +28,7 @@ from prorl.control.events import Warned
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState
 from prorl.envs.files import encode_json, explain_no_room, write_atomic
+from prorl.lab.loggers import logging
 from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other_questions, measure_base
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
@@ -166,7 +167,7 @@ def _run(
                 wait=interrupt.wait,
                 pulse=heart,
             )
-            with checkpointer.last_words(), interrupt.listening():
+            with logging(store.folder, config.log), checkpointer.last_words(), interrupt.listening():
                 state = train(run)
         if state.stopped == "done":
             compare_with_base(store, state.step, session, console, heart)

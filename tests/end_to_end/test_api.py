@@ -59,3 +59,12 @@ def test_a_run_is_trained_and_evaluated_from_python(write_recipe, workplace):
         prorl.train("nanno")
     with pytest.raises(prorl.ProrlError):
         prorl.open_run("nowhere")
+
+
+@pytest.mark.slow
+def test_a_recipe_may_name_a_tracker_that_follows_the_run(write_recipe, workplace, monkeypatch):
+    pytest.importorskip("trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(workplace / "trackio"))
+    run = prorl.train(str(write_recipe(workplace)), "log=trackio", run="runs/mine")
+    assert json.loads((run.folder / "logged.json").read_bytes()) == {"trackio": 3}
+    assert "trackio" in (run.folder / "log.txt").read_text()

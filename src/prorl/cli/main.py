@@ -107,7 +107,7 @@ def train(
 def resume(
     run: RunFolder,
     overrides: Annotated[
-        list[str] | None, Argument(help="Changes to save, deadlines, guards, backend or cluster.")
+        list[str] | None, Argument(help="Changes to save, deadlines, guards, log, backend or cluster.")
     ] = None,
     backend: Backend = None,
     address: Address = None,

@@ -114,7 +114,7 @@ Scheduled = Annotated[
 FORMS: Mapping[str, type[Model] | None] = {"number": None, "points": PointsConfig, "ramp": RampConfig}
 """Tag of each form of `Scheduled`, as validation errors name it → its model."""
 
-RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster", "workers")
+RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster", "workers", "log")
 """Keys of a recipe that say where and how the processes run. `prorl resume` may change them: the run stays the same.
 
 They change no result, but for two things: nothing is sampled ahead of a checkpoint, so with `sampling.max_staleness`
@@ -499,6 +499,7 @@ class RunConfig(Model):
     instruction: Annotated[str, Field(max_length=MOST)] = ""
     system_prompt: Annotated[str, Field(max_length=MOST)] = ""  # of all problems that come without one
     format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
+    log: Literal["wandb", "trackio", "mlflow"] | None = None  # tracker that `prorl log` sends the run to
     # Folder of prepared data sets; default: in the cache, by what the recipe asks for.
     data: Text | None = None
     model: ModelSection

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,9 +23,10 @@ from prorl.run.history import Columns, RunHistory, read_history
 
 Tracker = Literal["wandb", "trackio", "mlflow"]
 
-LOGGED = "logged.json"  # of a run directory: tracker → last step
+LOGGED, SAID = "logged.json", "log.txt"  # of a run directory: tracker → last step; what a logger says
 POLL_SECONDS = 5.0
-OVER = ("done", "stopped")  # first words of the health of a run that adds nothing
+OVER = ("done", "stopped", "crashed")  # first words of the health of a run that adds nothing
+LAST_SECONDS = 20.0  # that a logger has at the end of the trainer that started it
 
 
 class Sink(Protocol):
@@ -103,7 +107,7 @@ def log_run(
             if sent:
                 write_atomic(folder / LOGGED, encode_json(_logged(folder) | {tracker: last}))
                 say(f"{tracker} has {folder.name} up to step {last}")
-            if not follow or history.health.startswith(OVER):
+            if not follow or history.stopped is not None or history.health.startswith(OVER):
                 return sent
             time.sleep(POLL_SECONDS)
             history.refresh()
@@ -116,6 +120,28 @@ def log_run(
     finally:
         if sink is not None:
             sink.close()
+
+
+@contextmanager
+def logging(folder: Path, tracker: Tracker | None) -> Iterator[None]:
+    """A process of its own that logs a run while inside; what it says is in `log.txt` of the run directory.
+
+    It is ended some seconds after the block at the latest: what it did not send, `prorl log` sends later.
+    """
+    if tracker is None:
+        yield
+        return
+    _module(tracker)
+    command = [sys.executable, "-m", "prorl", "log", str(folder), "--to", tracker]
+    with (folder / SAID).open("ab") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+    try:
+        yield
+    finally:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LAST_SECONDS)
+        process.kill()
+        process.wait()
 
 
 def rows(history: RunHistory, *, after: int) -> Iterator[tuple[int, dict[str, float]]]:
