@@ -60,7 +60,7 @@ bench: .venv/bench .venv-cluster/ready  ## ratios to other software and to itsel
 	touch $@
 
 .venv/dev: pyproject.toml .venv/base
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev,integrations]"
 	touch $@
 
 .venv/bench: pyproject.toml .venv/base
