@@ -9,7 +9,7 @@ EVALUATIONS := .venv-evaluations/bin
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
 	$(BIN)/prorl train nano --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
-frontier: .venv/base  ## half an hour on two cores: how far up a ladder of levels does training get beyond its base?
+frontier: .venv/base  ## a quarter of an hour on two cores: how far up a ladder of levels does training get beyond its base?
 	$(BIN)/prorl train frontier --run runs/frontier-$$(date +%Y%m%d-%H%M%S)
 
 # Tiny models gain nothing from more threads, which only wait for each other on a busy machine.
