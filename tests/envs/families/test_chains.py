@@ -17,7 +17,8 @@ every_family = pytest.mark.parametrize("task", FAMILIES, ids=lambda task: task.n
 @pytest.mark.parametrize(
     ("task", "operator", "before", "after"),
     [
-        (FAMILIES[0], "rev", "40731", "13704"),
+        (FAMILIES[0], "twist", "40731", "40713"),
+        (FAMILIES[3], "rev", "GATTACA", "ACATTAG"),
         (FAMILIES[0], "left", "40731", "07314"),
         (FAMILIES[0], "ends", "407315", "507314"),
         (FAMILIES[0], "flip", "40731", "59268"),
