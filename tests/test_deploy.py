@@ -127,8 +127,9 @@ def test_a_run_named_by_its_recipe_file_begins_whatever_the_doctor_finds(stage):
 
 
 def test_a_run_with_a_checkpoint_goes_on_with_the_settings_that_a_resume_may_change(stage):
-    changes = [f"{section}.key=1" for section in SECTIONS if section not in ("backend", "workers")]
-    assert len(changes) == 4
+    plain = {"backend", "workers", "log"}  # the script says where to compute; the last is a key, no section
+    changes = [*(f"{section}.key=1" for section in SECTIONS if section not in plain), "log=wandb"]
+    assert len(changes) == 5
     (stage / "runs" / "prorl_v2" / "checkpoints" / "step_0000010").mkdir(parents=True)
     assert ended(job(stage, "prorl_v2", "seed=1", *changes, "optimizer.lr=1", STATUS="0")) == 0
     resume = "prorl resume runs/prorl_v2 --backend ray --address 10.0.0.1:6379"

@@ -31,7 +31,7 @@ def test_version():
     assert done("--version").strip() == __version__
 
 
-ALONE = "train resume eval creativity report dashboard status compare export tell doctor"
+ALONE = "train resume eval creativity report dashboard status compare export tell log new doctor"
 COMMANDS = (*ALONE.split(), "tasks list", "tasks show", "tasks check", "data prepare")
 
 
