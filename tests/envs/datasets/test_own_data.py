@@ -46,7 +46,7 @@ def test_a_layout_is_recognised_by_its_columns(tmp_path, row):
 
 
 def test_a_chat_keeps_what_is_said_before_the_question(tmp_path):
-    chat = [{"role": "system", "content": "Be brief."}, USER]
+    chat = ["a turn that is none", {"role": "system", "content": "Be brief."}, USER]
     assert first(prepared(tmp_path, [{"prompt": chat, "answer": 42}], kind="math")).history == (
         ("system", "Be brief."),
     )

@@ -245,8 +245,9 @@ def history_of(value: Any) -> tuple[Turn, ...]:
     """What is said in a chat before its last user message."""
     if not isinstance(value, list | tuple):
         return ()
-    last = max(place for place, turn in enumerate(value) if turn.get("role") == "user")
-    return tuple((str(turn.get("role")), str(turn.get("content"))) for turn in value[:last])
+    turns = [turn for turn in value if isinstance(turn, Mapping)]
+    last = max(place for place, turn in enumerate(turns) if turn.get("role") == "user")
+    return tuple((str(turn.get("role")), str(turn.get("content"))) for turn in turns[:last])
 
 
 def parsed(value: Any) -> Any:

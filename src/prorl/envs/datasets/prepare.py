@@ -36,7 +36,7 @@ from prorl.envs.datasets.catalogue import (
     resolve,
 )
 from prorl.envs.datasets.convert import Prepared, convert, history_of
-from prorl.envs.extensions import Extension, load_reward
+from prorl.envs.extensions import Extension, Reward, load_reward
 from prorl.envs.files import replacing, sha256
 from prorl.envs.grading import check_gold, judge
 from prorl.envs.seeds import derive
@@ -408,9 +408,13 @@ class DatasetTask:
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
         payload = json.loads(self._group[1][offset])
-        if self._own is not None:
-            return load_reward(self._own)(text, payload["row"], payload["gold"])
+        if self._reward is not None:
+            return self._reward(text, payload["row"], payload["gold"])
         return judge(payload, problem.prompt, text, self._run)
+
+    @cached_property
+    def _reward(self) -> Reward | None:
+        return None if self._own is None else load_reward(self._own)
 
     @cached_property
     def _file(self) -> ParquetFile:
