@@ -113,7 +113,8 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     if not (folder / "journal.jsonl").exists():
         recipe = [arguments.recipe, f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
         python("-c", MAKE_BASE, *recipe)  # not counted: it is that of all arms
-        command = ["-m", "prorl", "train", *recipe, "--run", folder]
+        # measured once all are trained, so that CPU time is that of training and a seed's base is measured once
+        command = ["-m", "prorl", "train", *recipe, "evaluation.per_level=0", "--run", folder]
     python(*command, spent=folder / "cpu_seconds")
     base = model_file(folder / "evals" / LEVELS, BASE)
     siblings = arguments.runs.glob(f"{name}-*-{seed}/evals/{LEVELS}/{base.name}")
