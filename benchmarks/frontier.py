@@ -7,7 +7,8 @@ file. What each arm must show was written down before it ran: docs/results/front
 
     python benchmarks/frontier.py --list
     python benchmarks/frontier.py --arms whole without_resets --seeds 0 1 2
-    python benchmarks/frontier.py --table          # of the files alone
+    python benchmarks/frontier.py --table          # of the files alone, a row per arm
+    python benchmarks/frontier.py --recipe frontier_long --by-level whole
 """
 
 from __future__ import annotations
@@ -80,6 +81,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=build.cores(), help="runs at a time (default: cores)")
     parser.add_argument("--list", action="store_true", help="say what is to be done and do nothing")
     parser.add_argument("--table", action="store_true", help="only print the table of what is finished")
+    parser.add_argument(
+        "--by-level", choices=ARMS, help="only print what an arm's finished runs did, by level"
+    )
     return parser.parse_args(argv)
 
 
@@ -196,6 +200,22 @@ def table(results: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
         yield cells
 
 
+def by_level(results: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    """A row per level: over all seeds the rates at the first try and with all tries, and each seed's pass@1."""
+    for at, first in enumerate(results[0]["levels"]):
+        levels = [found["levels"][at] for found in results]
+        cells = [str(first["level"])]
+        for side in ("base", "trained"):
+            solved = [[count / found["samples"] for count in found["levels"][at][side]] for found in results]
+            rates = [statistics.fmean(rates) for rates in solved]
+            ever = statistics.fmean(rate > 0 for rates in solved for rate in rates)
+            seeds = f" ({' '.join(f'{rate:.0%}' for rate in rates)})" if len(rates) > 1 else ""
+            cells += [f"{statistics.fmean(rates):.0%}{seeds}", f"{ever:.0%}"]
+        for outcome in ("new", "lost"):
+            cells.append(str(sum(level["outcomes"].get(outcome, 0) for level in levels)))
+        yield [*cells, str(sum(len(level["base"]) for level in levels))]
+
+
 def spread(values: Sequence[float]) -> str:
     if len(values) < 2:
         return ""
@@ -212,14 +232,27 @@ def main(argv: Sequence[str]) -> None:
             kept = (arguments.out / f"{name}-{arm}-{seed}.json").exists()
             print(f"{arm:28} seed {seed}  {'finished' if kept else 'to do':9} {' '.join(ARMS[arm])}")
         return
-    if not arguments.table:
+    if not (arguments.table or arguments.by_level):
         arguments.out.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(arguments.at_once) as pool:
             for future in [pool.submit(study, arguments, arm, seed) for arm, seed in planned]:
                 future.result()
     paths = sorted(arguments.out.glob(f"{name}-*.json"))
     results = [json.loads(path.read_bytes()) for path in paths]
-    if results:
+    if arguments.by_level:
+        mine = [found for found in results if found["arm"] == arguments.by_level]
+        tries = f"in {mine[0]['samples']}" if mine else ""
+        columns = [
+            "level",
+            "base at once",
+            f"base {tries}",
+            "trained at once",
+            f"trained {tries}",
+            "new",
+            "lost",
+        ]
+        print(markdown([*columns, "problems"], list(by_level(mine)) if mine else []))
+    elif results:
         columns = ["arm", "seeds", *summary(results[0])]
         print(markdown(columns, list(table(results))))
 

@@ -316,3 +316,6 @@ def test_the_table_of_the_study_says_what_is_mastered_new_and_lost(benchmark):
     (row,) = study.table([run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))])
     assert row[:4] == ["whole", "2", "0.0 ± 0.0", "1.5 ± 6.4"]
     assert row[4:] == ["2.0 ± 0.0", "1.0 ± 0.0", "4.0 ± 0.0", "4.0 ± 0.0"]
+    easy, hard = study.by_level([run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))])
+    assert easy == ["0", "0% (0% 0%)", "0%", "75% (100% 50%)", "75%", "2", "0", "4"]
+    assert hard == ["1", "0% (0% 0%)", "0%", "31% (12% 50%)", "75%", "2", "2", "4"]
