@@ -266,6 +266,7 @@ def test_a_record_says_what_was_asked_answered_and_judged():
         "level": 1,
         "trained": True,
         "prompt": "problem 5",
+        "answer": "",
         "response": response("1"),
         "score": 1.0,
         "status": "ok",

@@ -23,6 +23,18 @@ needs_chromium = pytest.mark.skipif(
 )
 
 
+def inaccessible(tab: Any) -> list[str]:
+    """What axe-core calls serious or critical on a page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(tab).response["violations"]
+    return [
+        f"{one['id']}: {one['nodes'][0]['html'][:200]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
 @contextmanager
 def opened(file: Path, **context: Any) -> Iterator[tuple[Any, list[str]]]:
     """A file in a tab, with a list that fills with errors, dialogs and requests of anything but the file."""

@@ -222,9 +222,8 @@ def to_html(table: Table) -> str:
         for row in cells
     )
     notes = "".join(f'<p class="soft">{escape(note)}</p>' for note in table.notes)
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{notes}'
-    )
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>{notes}'
 
 
 def plain(content: str) -> str:

@@ -143,6 +143,7 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
             "level": group.problem.level,
             "trained": group.draw in accepted,
             "prompt": group.problem.prompt,
+            "answer": group.problem.solution.answer if group.problem.solution else "",
             "response": rollout.text,
             "score": rollout.verdict.score,
             "status": rollout.verdict.status,

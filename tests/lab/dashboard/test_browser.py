@@ -14,8 +14,9 @@ from prorl.config.recipe import to_json
 from prorl.control.events import CommandGiven, Started, from_record, to_record
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
-from support.browser import needs_chromium
+from support.browser import inaccessible, needs_chromium
 from support.events import command, evaluated, intervened, reset, stepped
+from support.journals import run_with
 from support.recipes import recipe
 from support.served import chromium, looking, served
 
@@ -153,6 +154,39 @@ def test_what_a_model_wrote_stays_text(browser, server):
         assert page.evaluate(f"{traces}.some((trace) => trace.name === 'reset')")
         assert complaints == []
     assert {url.startswith((server.address, "data:", "blob:")) for url in asked} == {True}
+
+
+def test_the_list_is_sorted_sifted_and_overlaid(browser, tmp_path):
+    for at, name in enumerate(("low", "high", "middle")):
+        run_with(tmp_path / name, [stepped(1), evaluated(0, 0.1), evaluated(1, (0.2, 0.9, 0.5)[at])])
+    with served(tmp_path, tmp_path / "log") as server, looking(browser) as (page, trouble):
+
+        def names():
+            return [row.inner_text() for row in page.locator(".runs tbody a").all() if row.is_visible()]
+
+        page.goto(server.address)
+        page.wait_for_function("() => document.querySelectorAll('.runs tbody tr').length === 3")
+        page.click(".runs th button:has-text('last validation')")
+        assert names() == ["low", "middle", "high"]
+        page.click(".runs th button:has-text('last validation')")
+        assert names() == ["high", "middle", "low"]
+        assert page.locator(".spark").count() == 3
+        page.fill("#runs .sift input", "i")
+        assert names() == ["high", "middle"]
+        assert page.locator("#runs .sift button").is_disabled()
+        for name in names():
+            page.check(f"input[value={name}]")
+        run_with(tmp_path / "low", [stepped(1), evaluated(0, 0.1), evaluated(1, 0.2), stepped(2)])
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.runs progress')].some((bar) => bar.value === 2)"
+        )
+        assert names() == ["high", "middle"]
+        assert inaccessible(page) == []
+        page.click("#runs .sift button")
+        page.wait_for_selector(".plot[data-drawn]")
+        assert page.title() == "high, middle"
+        assert inaccessible(page) == []
+        assert trouble == []
 
 
 def test_without_the_token_it_is_read_only(browser, quiet, server):

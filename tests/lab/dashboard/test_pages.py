@@ -179,7 +179,7 @@ def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
     page = RunsPage(run.parent)
     seen = [html(page.look())["runs"] for _ in range(3)]
     assert "2 more runs to be read" in seen[0]
-    assert [text.count("<tr><td>") for text in seen] == [1, 2, 3]
+    assert [text.count("<tr><td ") for text in seen] == [1, 2, 3]
     assert 'href="/run/nano"' in seen[0]
     assert "to be read" not in seen[2]
 
@@ -189,9 +189,9 @@ def test_runs_that_go_on_stand_before_those_that_rest_and_say_how_long(page, run
     append(run.parent / "a", Started(config_hash="c", reference_hash="a"), Stopped(step=0, reason="done"))
     with RunStore.open(run):
         seen = html(RunsPage(run.parent).look())["runs"]
-        assert "to go at this rate" in html(page.look())["health"]
+        assert "<dt>left</dt><dd>8 min</dd>" in html(page.look())["health"]
     assert seen.index("/run/nano") < seen.index("/run/a")
-    assert "to go at this rate" not in html(page.look())["health"]
+    assert "<dt>left</dt><dd>–</dd>" in html(page.look())["health"]
 
 
 def test_a_run_that_breaks_its_reader_does_not_hide_the_others(run):

@@ -1,15 +1,17 @@
 """The page in a real browser: figures come when they are looked at, and what a model wrote stays text."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from prorl.lab.report.page import Section, page, section_json
+from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.sections import sections
 from prorl.lab.tables import Figure
 from prorl.run.history import read_history
 from support import events
-from support.browser import needs_chromium, opened
+from support.browser import inaccessible, needs_chromium, opened
 from support.journals import run_with
 
 pytestmark = needs_chromium
@@ -81,8 +83,49 @@ def test_it_fits_a_phone_in_both_themes(report, scheme):
             "['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name])"
         )
         assert (brightness(background) > brightness(ink)) == (scheme == "light")
+        assert inaccessible(tab) == []
         letters = tab.evaluate("getComputedStyle(document.querySelector('.xtick text')).fill")
         assert (brightness(letters) < 128) == (scheme == "light")
+        assert trouble == []
+
+
+def test_rollouts_are_sifted_by_task_verdict_and_step_also_once_they_are_renewed(tmp_path):
+    folder = tmp_path / "run"
+    run_with(folder, [events.stepped(1)])
+    (folder / "samples").mkdir()
+    for step in (1, 2):
+        asked = [("chain", "a", "ok"), ("chain", "a", "wrong"), ("sums", "b", "wrong")]
+        records = [
+            {
+                "task": task,
+                "domain": "math",
+                "prompt": prompt,
+                "response": f"{status} {step}",
+                "status": status,
+            }
+            for task, prompt, status in asked
+        ]
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (folder / "samples" / f"step_{step:06d}.jsonl").write_text(lines)
+    section = rollout_section(folder)
+    file = tmp_path / "page.html"
+    file.write_text(page("t", [section]), encoding="utf-8")
+
+    def seen():
+        return [one.inner_text() for one in tab.query_selector_all(".response pre") if one.is_visible()]
+
+    with opened(file) as (tab, trouble):
+        assert seen() == ["ok 2", "wrong 2", "wrong 2"]
+        tab.select_option("[name=task]", "chain")
+        assert sorted(seen()) == ["ok 1", "ok 2", "wrong 1", "wrong 2"]
+        tab.select_option("[name=verdict]", "passed")
+        assert seen() == ["ok 2", "ok 1"]
+        tab.evaluate("(sections) => prorl.apply(sections)", [section_json(replace(section, title="renewed"))])
+        assert seen() == ["ok 2", "ok 1"]
+        tab.select_option("[name=step]", "1")
+        assert seen() == ["ok 1"]
+        tab.select_option("[name=verdict]", "")
+        assert seen() == ["ok 1", "wrong 1"]
         assert trouble == []
 
 

@@ -54,8 +54,16 @@ def test_the_first_of_each_comes_before_the_second_of_any():
 
 def test_domains_are_shown_alike(tmp_path):
     code = [{"domain": "code", "prompt": f"code {at}"} for at in range(3)]
-    code, math = shown(tmp_path, 1, [*({"prompt": str(at)} for at in range(30)), *code]).split("<h4>")[1:]
-    assert (math.count('class="rollout"'), code.count('class="rollout"')) == (LATEST - 3, 3)
+    html = shown(tmp_path, 1, [*({"prompt": str(at)} for at in range(50)), *code])
+    assert (html.count("<h4>t · math"), html.count("<h4>t · code")) == (LATEST - 3, 3)
+
+
+def test_responses_stand_below_their_problem_and_its_right_answer(tmp_path):
+    asked = [{"prompt": "2 + 2?", "answer": "<4>", "response": text} for text in ("4", "5")]
+    html = shown(tmp_path, 1, [*asked, {"prompt": "3?", "answer": ""}])
+    assert (html.count("2 + 2?"), html.count("right answer: <code>&lt;4&gt;</code>")) == (1, 1)
+    assert html.count('class="response') == 3
+    assert html.count("right answer") == 1
 
 
 def test_only_a_few_files_are_opened_and_only_their_first_lines_parsed(tmp_path, monkeypatch):
@@ -82,7 +90,7 @@ def test_what_a_model_wrote_stays_text_and_a_long_text_loses_its_middle(tmp_path
     fields = ("prompt", "response", "note", "task", "domain", "status")
     html = shown(tmp_path, 3, [dict.fromkeys(fields, HOSTILE)])
     assert "<img" not in html
-    assert html.count("&lt;img") == 6
+    assert html.count("&lt;img") == 7, "the task is also what a filter looks at"
     html.encode()
     html = shown(tmp_path, 4, [{"response": f"begin{'x' * 3 * LONGEST}end"}]).split("<details>")[0]
     assert len(html) < 2 * LONGEST

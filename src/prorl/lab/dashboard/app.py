@@ -34,11 +34,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from prorl.commands import UnconfirmedError, tell
 from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.hub import Hub
-from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
+from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs, overlaid
 from prorl.lab.report.page import PLOTLY, asset_path, page
 
 LIST = ""  # the name of the list of runs where others have that of a run
 OWN = Path(__file__).parent / "assets"
+OVERLAID = 12  # runs on one page at most
 MAX_COMMAND = 16_384  # bytes of a request
 PORT, TRIED = 8787, 20  # the first port, and how many from there on are tried
 PATIENCE = 2  # seconds for requests that are being answered when the server ends
@@ -101,6 +102,7 @@ def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> St
         routes=[
             Route("/", served.runs),
             Route("/run/{name:path}", served.run),
+            Route("/overlay", served.overlay),
             Route("/events/{name:path}", served.events),
             Route("/command/{name:path}", served.command, methods=["POST"]),
             Route("/assets/{name}", served.asset),
@@ -129,6 +131,15 @@ class _Dashboard:
     async def run(self, request: Request) -> Response:
         name, _ = await self._find(request)
         return HTMLResponse(page(name, [], live=True))
+
+    async def overlay(self, request: Request) -> Response:
+        """Several runs in the same figures, as their files are now."""
+        names = request.query_params.getlist("run")[:OVERLAID]
+        runs = await asyncio.to_thread(find_runs, self._root)
+        folders = [runs[name] for name in dict.fromkeys(names) if name in runs]
+        if not folders:
+            raise HTTPException(404, "There is no such run here.")
+        return HTMLResponse(await asyncio.to_thread(overlaid, folders))
 
     async def events(self, request: Request) -> Response:
         """The page of a run, or the list, as long as the connection stays."""

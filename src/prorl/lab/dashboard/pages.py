@@ -23,11 +23,11 @@ from prorl.commands import WORDS
 from prorl.config.schema import HPARAMS
 from prorl.control.events import Validated
 from prorl.lab.report.curves import curve_sections
-from prorl.lab.report.page import Section, bullets, heading, paragraph, section_json, to_script_json
+from prorl.lab.report.page import Section, bullets, heading, page, paragraph, section_json, to_script_json
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
 from prorl.lab.tables import NONE, Figure, count, duration, escape
-from prorl.run.history import RunHistory, health
+from prorl.run.history import RunHistory, health, read_history
 from prorl.run.layout import CONFIG, EVALS, JOURNAL, SAMPLES, runs_below
 
 GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
@@ -67,6 +67,7 @@ class Glance:
     step: int
     steps: int
     rate: float | None  # steps per hour, lately
+    scores: tuple[float, ...]  # of all validations
     validation: Validated | None  # the last one
     written: float | None  # wall clock of the journal's last event
     lately: tuple[str, ...]  # what happened last, the newest first
@@ -226,6 +227,18 @@ class RunsPage:
             return replace(glance(RunHistory(folder)), health=f"unreadable: {error!r}")
 
 
+def overlaid(folders: Sequence[Path]) -> str:
+    """The page that compares these runs, as their files are now.
+
+    Raises:
+        ProrlError: a run cannot be read.
+    """
+    runs = [read_history(folder) for folder in folders]
+    back = Section(key="health", title="Runs", html='<p><a href="/">all runs</a></p>')
+    parts = [back, summary_section(runs), *curve_sections(runs), recipe_section(runs)]
+    return page(", ".join(run.name for run in runs), parts, live=True)
+
+
 def find_runs(root: Path) -> Mapping[str, Path]:
     """Run directories by name: those in `root` and in its folders (`group/name`), or `root` itself if it is one.
 
@@ -258,6 +271,7 @@ def glance(run: RunHistory) -> Glance:
         step=run.step,
         steps=run.planned,
         rate=run.steps_per_hour,
+        scores=tuple(validated.score for validated in run.of(Validated)),
         validation=next(reversed(run.of(Validated)), None),
         written=run.written,
         lately=tuple(mark.text for mark in run.marks[: -LATELY - 1 : -1]),
@@ -267,20 +281,12 @@ def glance(run: RunHistory) -> Glance:
 
 def health_section(seen: Glance, now: float) -> Section:
     """How a run is doing."""
-    cells = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in _facts(seen, now).items())
-    left = ""
-    if (
-        seen.rate
-        and seen.step < seen.steps
-        and _word(seen.health) in GOING
-        and _word(seen.health) != "paused"
-    ):
-        hours = (seen.steps - seen.step) / seen.rate
-        left = paragraph(f"{duration(hours * 3600)} to go at this rate", tone="soft")
+    facts = _facts(seen, now).items()
+    cells = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, (fact, _) in facts)
     notes = "".join(paragraph(note, tone="warn") for note in seen.notes)
     lately = heading("Lately") + bullets(seen.lately) if seen.lately else ""
     back = '<p><a href="/">all runs</a></p>'
-    html = f'{back}<dl class="facts">{cells}</dl>{left}{notes}{lately}'
+    html = f'{back}<dl class="facts">{cells}</dl>{notes}{lately}'
     return Section(key="health", title="Now", html=html)
 
 
@@ -289,16 +295,22 @@ def runs_section(runs: Mapping[str, Glance], now: float, *, unread: int = 0) -> 
     rows = ""
     columns: tuple[str, ...] = ()
     for name, seen in sorted(runs.items(), key=lambda item: _word(item[1].health) not in GOING):
-        link = f'<a href="/run/{quote(os.fsencode(name))}">{escape(name)}</a>'
+        box = f'<input type="checkbox" name="overlay" value="{escape(name)}" aria-label="overlay {escape(name)}">'
+        link = f'{box} <a href="/run/{quote(os.fsencode(name))}">{escape(name)}</a>'
         lately = f"<small>{escape((*seen.notes, *seen.lately, '')[0])}</small>"
-        cells = {"run": link, **_facts(seen, now), "lately": lately}
+        cells = {"run": (link, name), **_facts(seen, now), "lately": (lately, None)}
         columns = tuple(cells)
-        rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells.values())}</tr>"
-    head = "".join(f'<th scope="col">{title}</th>' for title in columns)
+        shown = ((cell, "" if key is None else escape(key)) for cell, key in cells.values())
+        rows += "<tr>" + "".join(f'<td data-sort="{key}">{cell}</td>' for cell, key in shown) + "</tr>"
+    head = "".join(f'<th scope="col"><button type="button">{title}</button></th>' for title in columns)
     table = f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     none = paragraph("There are no runs here yet; `prorl train` begins one.", tone="soft")
     more = paragraph(f"{count(unread, 'more run')} to be read …", tone="soft") if unread else ""
-    html = f'<div class="scroll">{table}</div>{more}' if runs else none
+    sift = (
+        '<div class="sift"><label>show <input type="search" placeholder="name, health, …"></label>'
+        '<button type="button" disabled>overlay the chosen runs</button></div>'
+    )
+    html = f'{sift}<div class="scroll" tabindex="0">{table}</div>{more}' if runs else none
     return Section(key="runs", title="Runs", html=html)
 
 
@@ -321,19 +333,44 @@ def commands_section() -> Section:
     )
 
 
-def _facts(seen: Glance, now: float) -> dict[str, str]:
+def _facts(seen: Glance, now: float) -> dict[str, tuple[str, object]]:
+    """What is told of a run, as HTML, and what the list of runs sorts it by; None comes last."""
     word, about = _word(seen.health), seen.health.partition(" ")[2]
+    tone, last, age = TONES.get(word, "warn"), seen.validation, None
     bar = f'<progress aria-hidden="true" value="{seen.step}" max="{max(seen.steps, 1)}"></progress>'
-    facts = {
-        "health": f'<span class="{TONES.get(word, "warn")}">{escape(word)}</span>' + _small(escape(about)),
-        "step": f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}"),
-        "last validation": NONE,
-        "steps per hour": f"{seen.rate:,.0f}" if seen.rate else NONE,
-        "last event": f"{duration(max(0.0, now - seen.written))} ago" if seen.written else NONE,
+    score = left = None
+    shown = dict.fromkeys(("last validation", "steps per hour", "left", "last event"), NONE)
+    if last:
+        score = last.score
+        about_it = _small(f"pass@1 at step {last.step:,}")
+        shown["last validation"] = f"{score:.1%}{_sparkline(seen.scores)}{about_it}"
+    if seen.rate:
+        shown["steps per hour"] = f"{seen.rate:,.0f}"
+        if seen.step < seen.steps and word in GOING and word != "paused":
+            left = (seen.steps - seen.step) / seen.rate * 3600
+            shown["left"] = duration(left)
+    if seen.written:
+        age = max(0.0, now - seen.written)
+        shown["last event"] = f"{duration(age)} ago"
+    return {
+        "health": (f'<span class="{tone}">{escape(word)}</span>' + _small(escape(about)), word),
+        "step": (f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}"), seen.step),
+        **dict(zip(shown, zip(shown.values(), (score, seen.rate, left, age), strict=True), strict=True)),
     }
-    if last := seen.validation:
-        facts["last validation"] = f"{last.score:.1%}" + _small(f"pass@1 at step {last.step:,}")
-    return facts
+
+
+def _sparkline(scores: Sequence[float]) -> str:
+    """The validations of a run as a small line from the lowest to the highest."""
+    if len(scores) < 2:
+        return ""
+    low, high = min(scores), max(scores)
+    places = (
+        f"{100 * at / (len(scores) - 1):.1f},{22 - 20 * (score - low) / (high - low or 1):.1f}"
+        for at, score in enumerate(scores)
+    )
+    about = f"validations from {scores[0]:.1%} to {scores[-1]:.1%}"
+    line = f'<polyline points="{" ".join(places)}"/>'
+    return f'<svg class="spark" role="img" aria-label="{about}" viewBox="0 0 100 24">{line}</svg>'
 
 
 def _small(html: str) -> str:

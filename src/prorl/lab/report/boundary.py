@@ -89,28 +89,50 @@ class Shown:
 
 def measured(folder: Path) -> Section:
     """Whether training worked: the newest checkpoint against the base in the run's largest evaluation."""
-    tables: list[Table] = []
+    section = Section(key="measured", title="Did it work?")
     try:
         pair = max(results.newest_pairs(folder), key=lambda pair: pair.base.samples, default=None)
-        if pair is None:
-            missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
-            html = paragraph(missing, tone="soft")
-        else:
-            html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     except StorageError as error:
-        html = paragraph(f"An evaluation cannot be read: {error}.", tone="warn")
-    return Section(key="measured", title="Did it work?", html=html, tables=tuple(tables))
+        return replace(section, html=paragraph(f"An evaluation cannot be read: {error}.", tone="warn"))
+    if pair is None:
+        missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
+        return replace(section, html=paragraph(missing, tone="soft"))
+    html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
+    ks = powers_up_to(pair.ks[-1])
+    shown = Shown(key="measured", suffix="", models=drawing.drawn([pair.base, pair.trained]), ks=ks)
+    figures = [_gain_figure(shown), _pass_figure(shown)] if pair.moves(*PARTS) else []
+    if tasks := sorted({move.base.task for move in pair.moves("levels")}):
+        levels = trained_levels(folder)
+        figures += [_level_figure(shown, tasks, levels, k) for k in (pair.ks if not figures else (1,))]
+    return replace(section, html=html, tables=tuple(tables), figures=tuple(figures))
 
 
 def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
-    """What a pair of models gained in every part: sentences, and a folded table of the domains."""
+    """What a pair of models gained in every part: sentences, and a table of the domains."""
     html, tables = "", []
-    for found in results.gains(pair, parts=PARTS):
+    for found in results.gains(pair):
         moved = results.problems_moved(pair.moves(found.part), pair.ks[-1])
         html += paragraph(results.gain_sentence(found, names), moved)
-        table = results.gain_table(found, f"By domain: {PARTS[found.part]} problems")
-        tables.append(replace(table, folded=True))
-    return html, tables
+        tables.append(results.gain_table(found, f"By domain: {NAMES[found.part]} problems"))
+    return html, [replace(table, folded=True) for table in tables]
+
+
+def _gain_figure(shown: Shown) -> Figure:
+    """pass@1 of the base and the trained model, a row per domain."""
+    parts = [part for part in PARTS if shown.models[0].of(part)]
+    x = drawing.share_axis("pass@1")
+    y = {"type": "category", "autorange": "reversed"}
+    traces: list[Trace] = []
+    for panel, part in enumerate(parts):
+        domains = sorted({problem.domain for problem in shown.models[0].of(part)})
+        found = [shown.curves(part, domain=domain) for domain in domains]
+        for at, model in enumerate(shown.models):
+            traces.append(drawing.dots(model, domains, [curves[at][1] for curves in found], panel))
+    layout = drawing.panels([PARTS[part] for part in parts], x, y)
+    layout |= {"meta": {}, "hovermode": "closest"}
+    note = "Dots are means over problems, bars 95 % intervals over problems."
+    title = "Solved at the first try, before and after"
+    return Figure(key=f"{shown.key}-gain", title=title, data=tuple(traces), layout=layout, note=note)
 
 
 def boundary_sections(folder: Path) -> list[Section]:
@@ -161,8 +183,7 @@ def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) 
 def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
     first, last = shown.models[0], shown.models[-1]
-    mean = {PARTS[part]: shown.curves(part) for part in PARTS if first.of(part)}
-    figures = [shown.figure("pass", "pass@k", "mean over domains", HOW_TO_READ, mean)]
+    figures = [_pass_figure(shown)]
     for part in PARTS:
         domains = sorted({problem.domain for problem in first.of(part)})
         if len(domains) > 1:
@@ -171,6 +192,11 @@ def _pass_section(shown: Shown) -> Section:
             figures.append(shown.figure(f"pass-{part}", "pass@k", about, HOW_TO_READ, by_domain))
     html, tables = _verdict(shown.pair, (first.name, last.name)) if shown.pair else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
+
+
+def _pass_figure(shown: Shown) -> Figure:
+    mean = {PARTS[part]: shown.curves(part) for part in PARTS if shown.models[0].of(part)}
+    return shown.figure("pass", "pass@k", "mean over domains", HOW_TO_READ, mean)
 
 
 # -- the last model against the base, problem by problem

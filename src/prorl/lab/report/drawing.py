@@ -177,6 +177,35 @@ def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
     return [band(name, model.color, xs, ys) | axes, line | axes]
 
 
+def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) -> Trace:
+    """A dot per row with its interval: the first rate of each curve."""
+    rates = [(curve.rates[0], curve.low[0], curve.high[0]) for curve in found]
+    ends = {
+        "array": [high - rate for rate, _, high in rates],
+        "arrayminus": [rate - low for rate, low, _ in rates],
+    }
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label(model.name),
+        "legendgroup": label(model.name),
+        "showlegend": panel == 0,
+        "x": [rate for rate, _, _ in rates],
+        "y": [label(row) for row in rows],
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "color": faded(model.color, 0.5),
+            "thickness": 2,
+            **ends,
+        },
+        "marker": {"color": model.color, "size": 10, "symbol": "circle-open" if model.is_base else "circle"},
+        "hovertemplate": "%{y}: %{x:.1%}",
+        "xaxis": axis("x", panel),
+        "yaxis": axis("y", panel),
+    }
+
+
 def k_axis(ks: Sequence[int]) -> dict[str, Any]:
     """An axis of numbers of responses, equal steps for equal factors."""
     return {
@@ -204,7 +233,7 @@ def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) ->
         "height": FRAME_PIXELS + rows * PANEL_PIXELS + (60 if rows == 1 else 0),
         "annotations": [_title(title, panel) for panel, title in enumerate(titles)],
         "margin": {"t": 64},
-        "meta": {"wide": True},
+        "meta": {"wide": len(titles) > 1, "panels": len(titles) > 1},
         "legend": {"y": 1, "yref": "container", "yanchor": "top", "tracegroupgap": 0},
     }
     for panel in range(len(titles)):

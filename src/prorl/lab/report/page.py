@@ -73,7 +73,7 @@ def heading(text: str) -> str:
 
 def preformatted(text: str) -> str:
     """Escaped text, letter by letter as it was written."""
-    return f"<pre>{escape(text)}</pre>"
+    return f'<pre tabindex="0">{escape(text)}</pre>'
 
 
 def fold(title: str, body: str) -> str:

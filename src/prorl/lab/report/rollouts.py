@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 TITLE = "Sample rollouts"
 LINES = 64  # of a file that are read
-LATEST, EARLIER = 16, 6  # rollouts that are shown of the newest file, and of each earlier one
+LATEST, EARLIER = 32, 8  # rollouts that are shown of the newest file, and of each earlier one
 EARLIER_FILES = 3
 PAIRS = 12
 
@@ -31,7 +31,7 @@ WORDS = {"ok": "passed", "wrong": "failed", "error": "not judged"}
 
 
 def rollout_section(folder: Path) -> Section:
-    """What the policy writes now, and what it wrote along the run: at most 34 rollouts, grouped by domain."""
+    """What the policy writes now, and what it wrote along the run: at most 56 rollouts, grouped by problem."""
     files = sorted(path for path in (folder / SAMPLES).glob("step_*.jsonl") if path.stat().st_size)
     if not files:
         text = paragraph("No rollout is stored yet: the run writes some every few steps.")
@@ -56,9 +56,11 @@ def along(files: Sequence[Path]) -> list[Path]:
 def _step(path: Path, most: int) -> tuple[str, str]:
     """A title and the rollouts of one file as HTML: at most so many, as equally many of each domain as there are."""
     chosen = in_turn(_records(path), _domain, most)
-    by_domain = groupby(sorted(chosen, key=_domain), key=_domain)
-    body = "".join(f"<h4>{escape(name)}</h4>{''.join(map(_card, records))}" for name, records in by_domain)
+    problems: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in sorted(chosen, key=_domain):
+        problems.setdefault((_domain(record), str(record["prompt"])), []).append(record)
     step = path.stem.removeprefix("step_").lstrip("0") or "0"
+    body = "".join(_card(step, records) for records in problems.values())
     return f"Step {step}: {count(len(chosen), 'rollout')}", body
 
 
@@ -89,22 +91,32 @@ def in_turn(items: Iterable[T], group: Callable[[T], str], most: int) -> list[T]
     return [item for _, item in sorted(ranked, key=itemgetter(0))[:most]]
 
 
-def _card(record: Mapping[str, Any]) -> str:
+def _card(step: str, records: Sequence[Mapping[str, Any]]) -> str:
+    """A problem of a step with its right answer, if one is known, and the responses to it."""
+    first = records[0]
+    trained = "trained on" if first.get("trained") else "not trained on"
+    about = " · ".join((str(first.get("task", "")), _domain(first), f"level {first.get('level')}", trained))
+    right = shortened(str(first.get("answer", "")))
+    known = right and f'<p class="answer">right answer: <code>{escape(right)}</code></p>'
+    return (
+        f'<article class="rollout" data-task="{escape(first.get("task", ""))}" data-step="{step}">'
+        f"<h4>{escape(about)}</h4>{_prompt(str(first['prompt']))}{known}"
+        f'<div class="pair">{"".join(map(_answer, records))}</div></article>'
+    )
+
+
+def _answer(record: Mapping[str, Any]) -> str:
     facts = (
-        record.get("task", ""),
-        f"level {record.get('level')}",
         f"score {record.get('score')}",
         f"{record.get('tokens')} tokens",
         CUT * (record.get("finish") == "length"),
-        "trained on" if record.get("trained") else "not trained on",
         record.get("note", ""),
     )
-    answer = _response(str(record["response"]), str(record.get("status")), facts)
-    return f'<article class="rollout">{_prompt(str(record["prompt"]))}{answer}</article>'
+    return _response(str(record["response"]), str(record.get("status")), facts)
 
 
 def _prompt(text: str) -> str:
-    return f'<pre class="prompt">{escape(shortened(text))}</pre>'
+    return f'<pre class="prompt" tabindex="0">{escape(shortened(text))}</pre>'
 
 
 def _response(text: str, status: str, facts: Iterable[object]) -> str:
@@ -114,7 +126,7 @@ def _response(text: str, status: str, facts: Iterable[object]) -> str:
     verdict = f'<span class="verdict">{escape(word)}</span> {escape(about)}'
     kind = status if status in WORDS else "error"
     body = escape(shortened(text)) or "<em>nothing</em>"
-    return f'<div class="response {kind}"><p>{verdict}</p><pre>{body}</pre></div>'
+    return f'<div class="response {kind}"><p>{verdict}</p><pre tabindex="0">{body}</pre></div>'
 
 
 def solvable_html(moves: Sequence[Move]) -> str:

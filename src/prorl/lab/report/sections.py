@@ -20,16 +20,15 @@ REPORT = "report.html"
 
 
 def sections(runs: Sequence[RunHistory]) -> list[Section]:
-    """Everything a page about these runs says."""
+    """Everything a page about these runs says; what needs a run's own page is left out where there are several."""
     worked = _of_each(runs, lambda run: [measured(run.folder)])
-    stored = _of_each(
-        runs,
-        lambda run: [*boundary_sections(run.folder), rollout_section(run.folder), lineage_section(run)],
-    )
+    lineage = _of_each(runs, lambda run: [lineage_section(run)])
     summary = summary_section(runs)
     if len(runs) > 1:
         summary = replace(summary, tables=tuple(comparison(runs)))
-    return [summary, *worked, *curve_sections(runs), *stored, recipe_section(runs)]
+        return [summary, *worked, *curve_sections(runs), *lineage, recipe_section(runs)]
+    stored = [*boundary_sections(runs[0].folder), rollout_section(runs[0].folder)]
+    return [summary, *worked, *curve_sections(runs), *stored, *lineage, recipe_section(runs)]
 
 
 def _of_each(runs: Sequence[RunHistory], tell: Callable[[RunHistory], list[Section]]) -> list[Section]:

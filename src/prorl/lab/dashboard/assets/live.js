@@ -22,6 +22,7 @@
     for (const key of shown()) if (!outline.includes(key)) prorl.remove(key);
     arrange(outline);
     unlock();
+    listed();
   }
 
   // Sections that came later than others may belong before them.
@@ -32,6 +33,53 @@
       document.getElementById("contents").append(document.getElementById(`link-${key}`));
     }
   }
+
+  // The list of runs: what the reader sorts by, looks for and chose holds when the rows are renewed.
+  const list = { column: -1, down: false, text: "", chosen: new Set() };
+
+  function listed() {
+    const table = document.querySelector("table.runs");
+    if (!table) return;
+    const rows = [...table.tBodies[0].rows];
+    if (list.column >= 0) {
+      const value = (row) => row.cells[list.column].dataset.sort || "";
+      const numbers = rows.every((row) => !Number.isNaN(Number(value(row) || 0)));
+      const compare = (one, other) => numbers ? value(one) - value(other) : value(one).localeCompare(value(other));
+      const empty = (row) => value(row) === "";
+      const order = [...rows].sort((a, b) => empty(a) - empty(b) || (list.down ? -1 : 1) * compare(a, b));
+      if (order.some((row, at) => row !== rows[at])) table.tBodies[0].append(...order);
+    }
+    [...table.tHead.rows[0].cells].forEach((head, at) => {
+      head.setAttribute("aria-sort", at !== list.column ? "none" : list.down ? "descending" : "ascending");
+    });
+    for (const row of rows) {
+      row.hidden = !row.textContent.toLowerCase().includes(list.text);
+      const box = row.querySelector("input");
+      box.checked = list.chosen.has(box.value);
+    }
+    const button = document.querySelector("#runs .sift button");
+    button.disabled = list.chosen.size < 2;
+    const search = document.querySelector("#runs .sift input");
+    if (search.value.toLowerCase() !== list.text) search.value = list.text;
+  }
+
+  document.addEventListener("input", (event) => {
+    if (event.target.matches("#runs .sift input")) list.text = event.target.value.toLowerCase();
+    else if (event.target.matches("input[name=overlay]")) list.chosen[event.target.checked ? "add" : "delete"](event.target.value);
+    else return;
+    listed();
+  });
+
+  document.addEventListener("click", (event) => {
+    const head = event.target.closest(".runs th button")?.closest("th");
+    if (head) {
+      list.down = list.column === head.cellIndex && !list.down;
+      list.column = head.cellIndex;
+      listed();
+    } else if (event.target.closest("#runs .sift button")) {
+      location.href = `/overlay?${new URLSearchParams([...list.chosen].map((name) => ["run", name]))}`;
+    }
+  });
 
   function connected(yes) {
     document.documentElement.dataset.live = yes ? "yes" : "no";
@@ -97,7 +145,9 @@
 
   document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/assets/live.css" }));
   keepToken();
-  listen();
-  document.addEventListener("visibilitychange", listen);
+  if (page !== "overlay") { // which shows the runs as they were when it was opened
+    listen();
+    document.addEventListener("visibilitychange", listen);
+  }
   window.addEventListener("hashchange", () => { keepToken(); unlock(); });
 })();

@@ -37,7 +37,7 @@
     const plot = card.appendChild(make("div", { id: `plot-${figure.key}`, className: "plot" }));
     plot.dataset.key = figure.key;
     plot.style.minHeight = `${figure.layout.height || templates.light.layout.height}px`;
-    card.classList.toggle("wide", Boolean(figure.layout.meta && figure.layout.meta.wide));
+    for (const name of ["wide", "panels"]) card.classList.toggle(name, Boolean(figure.layout.meta?.[name]));
     return card;
   }
 
@@ -100,6 +100,43 @@
     }
   }
 
+  // Rollouts by task, verdict and step: what the reader chose holds when the section is renewed.
+  function sift(element) {
+    const cards = [...element.querySelectorAll("article.rollout[data-task]")];
+    if (!cards.length) return;
+    const bar = element.querySelector(".sift") || element.insertBefore(make("div", { className: "sift" }), element.children[1]);
+    const verdict = (response) => response.querySelector(".verdict").textContent;
+    const found = {
+      task: cards.map((card) => card.dataset.task),
+      verdict: cards.flatMap((card) => [...card.querySelectorAll(".response")].map(verdict)),
+      step: cards.map((card) => card.dataset.step),
+    };
+    for (const [name, values] of Object.entries(found)) {
+      let select = bar.querySelector(`[name="${name}"]`);
+      if (!select) {
+        select = bar.appendChild(make("label", {}, name)).appendChild(make("select", { name }));
+        select.addEventListener("change", () => show(element));
+      }
+      const chosen = select.value;
+      select.replaceChildren(make("option", { value: "" }, "all"));
+      for (const value of new Set(values)) select.append(make("option", { value }, value));
+      if (values.includes(chosen)) select.value = chosen;
+    }
+    show(element);
+  }
+
+  function show(element) {
+    const [task, verdict, step] = ["task", "verdict", "step"].map((name) => element.querySelector(`.sift [name="${name}"]`).value);
+    for (const card of element.querySelectorAll("article.rollout[data-task]")) {
+      const responses = [...card.querySelectorAll(".response")];
+      for (const one of responses) one.hidden = Boolean(verdict) && one.querySelector(".verdict").textContent !== verdict;
+      const other = (task && card.dataset.task !== task) || (step && card.dataset.step !== step);
+      card.hidden = Boolean(other) || responses.every((one) => one.hidden);
+      const fold = card.closest("details");
+      if (fold && !card.hidden && (task || verdict || step)) fold.open = true;
+    }
+  }
+
   function apply(sections) {
     for (const section of sections) {
       const json = JSON.stringify(section);
@@ -115,6 +152,7 @@
       }
       element.querySelector("h2").textContent = section.title;
       renew(element.querySelector(".body"), section.html);
+      sift(element);
       update(element.querySelector(".figures"), section.figures);
     }
   }
