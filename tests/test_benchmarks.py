@@ -267,17 +267,7 @@ def test_the_frontier_study_keeps_what_is_finished_and_does_only_the_rest(benchm
     )
     study = benchmark("frontier")
     out, runs = tmp_path / "out", tmp_path / "runs"
-    common = [
-        "--recipe",
-        str(recipe),
-        "--arms",
-        "whole",
-        "few_rollouts",
-        "--out",
-        str(out),
-        "--runs",
-        str(runs),
-    ]
+    common = f"--recipe {recipe} --arms whole few_rollouts --out {out} --runs {runs}".split()
     small = ["--seeds", "0", "--at-once", "1"]
     study.main([*common, *small])
     first, second = (json.loads(path.read_bytes()) for path in sorted(out.glob("tiny-*.json"), reverse=True))
@@ -302,13 +292,7 @@ def test_the_table_of_the_study_says_what_is_mastered_new_and_lost(benchmark):
 
     def run(seed, *trained):
         levels = [
-            {
-                "task": "t",
-                "level": at,
-                "base": [0, 0],
-                "trained": list(solved),
-                "outcomes": {"new": 1, "lost": at},
-            }
+            {"level": at, "base": [0, 0], "trained": list(solved), "outcomes": {"new": 1, "lost": at}}
             for at, solved in enumerate(trained)
         ]
         return {"arm": "whole", "seed": seed, "samples": 4, "cpu_hours": 0.5, "levels": levels}

@@ -13,9 +13,10 @@ import pytest
 from prorl.control.events import LevelRaised, ReferenceReset, StageEntered, Stepped, Validated, Warned
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState, fold
+from prorl.envs.errors import ProrlError
 from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
-from prorl.rollout.pipeline import StaleCompletionError, WaitEnded, wait_silently
+from prorl.rollout.pipeline import WaitEnded, wait_silently
 from prorl.run.store import RunStore
 from support.defaults import planned, some_resets
 from support.fake_backend import FakeBackend, FakeEngine, FakeLearner
@@ -143,7 +144,7 @@ def test_a_stale_completion_is_refused(tmp_path, monkeypatch):
 
     original = FakeEngine._sample
     monkeypatch.setattr(FakeEngine, "_sample", outdated)
-    with pytest.raises(StaleCompletionError, match="version -5"):
+    with pytest.raises(ProrlError, match="version -5"):
         run_in(tmp_path / "run", PLAN)
 
 

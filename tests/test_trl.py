@@ -152,10 +152,10 @@ def test_stalled_evaluations_reset_once_per_stall(make_trainer):
 
 @pytest.mark.slow
 def test_a_trainer_without_a_reference_is_refused(make_trainer):
-    from prorl.trl import ResetError
+    from prorl.envs.errors import ProrlError
 
-    with pytest.raises(ResetError, match="set beta above 0"):
+    with pytest.raises(ProrlError, match="set beta above 0"):
         make_trainer(beta=0.0)
     _, callback = make_trainer()
-    with pytest.raises(ResetError, match="was saved without this callback"):
+    with pytest.raises(ProrlError, match="was saved without this callback"):
         callback.restore("nowhere")

@@ -154,7 +154,7 @@ def verifier_spec(config: RunConfig) -> VerifierSpec:
 def own_code(config: RunConfig) -> dict[str, Extension]:
     """The tasks and reward functions of the user's own, by the task's name, as their files say now.
 
-    Raises ExtensionError where one cannot be found.
+    Raises UsageError where one cannot be found.
     """
     code = {name: task.use or task.grade for name, task in config.tasks.items()}
     return {name: find(use) for name, use in code.items() if use}

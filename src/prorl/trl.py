@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 WEIGHTS, STATE = "prorl_reference.safetensors", "prorl_reference.json"
 
 
-class ResetError(ProrlError):
-    """A trainer whose reference cannot be reset."""
-
-
 class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
     """Makes the policy the new reference, by schedule, on a KL that stays high, or on stalled evaluations."""
 
@@ -51,14 +47,14 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         evaluation whose best value counts. ProRL v2 keeps the optimizer's state at a reset, v1 cleared it.
 
         Raises:
-            ResetError: the trainer holds no reference (`beta` 0, adapters), or shards it.
+            ProrlError: the trainer holds no reference (`beta` 0, adapters), or shards it.
         """
         if trainer.ref_model is None:
-            raise ResetError(
+            raise ProrlError(
                 "this trainer holds no reference: set beta above 0 and train the whole model, no adapter"
             )
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-            raise ResetError(
+            raise ProrlError(
                 "a reference that FSDP or DeepSpeed shards cannot be reset: use one process or DDP"
             )
         self._trainer, self._metric, self._clear = trainer, metric, clear_optimizer
@@ -119,14 +115,14 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         write_atomic(folder / STATE, encode_json({"resets": self.resets, **seen}))
 
     def restore(self, checkpoint: str | Path) -> None:
-        """Take reference and memory from a checkpoint; `ResetError` where it has none."""
+        """Take reference and memory from a checkpoint; `ProrlError` where it has none."""
         from safetensors.torch import load_file
 
         folder = Path(checkpoint)
         try:
             found, held = json.loads((folder / STATE).read_bytes()), load_file(folder / WEIGHTS)
         except OSError as error:
-            raise ResetError(f"{folder} was saved without this callback: {error}") from None
+            raise ProrlError(f"{folder} was saved without this callback: {error}") from None
         self.resets = [(step, reason) for step, reason in found["resets"]]
         self._kls, self._best, self._since_best = found["kls"], found["best"], found["since_best"]
         self._copy(held)

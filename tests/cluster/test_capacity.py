@@ -17,7 +17,6 @@ from prorl.cluster.capacity import (
     SHARED,
     Demand,
     Hardware,
-    PlacementError,
     Size,
     activations,
     arrange,
@@ -29,6 +28,7 @@ from prorl.cluster.capacity import (
 )
 from prorl.cluster.estimate import model_size
 from prorl.config.schema import ShapeConfig
+from prorl.envs.errors import ProrlError
 from prorl.learn.base_model import build_model
 from prorl.learn.learner import TorchLearner
 from prorl.learn.loss import Scoring, score
@@ -320,7 +320,7 @@ def test_learning_that_does_not_fit_says_by_how_much_and_which_fields_to_change(
     [(Hardware(gpus=7, nodes=2), False), (Hardware(gpus=0), False), (Hardware(gpus=1), True)],
 )
 def test_gpus_that_cannot_be_divided(hardware, separate):
-    with pytest.raises(PlacementError):
+    with pytest.raises(ProrlError):
         place(QWEN_1_5B, LONG, hardware, separate=separate)
 
 

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import from_json
+from prorl.envs.errors import UsageError
 from prorl.envs.files import decode_json
 from prorl.lab.watch.console import Console
 from prorl.local.backend import SyncError
-from prorl.local.engine import RequestError
 from prorl.run.journal import read_journal
 from prorl.session import start_run
 from support.cluster import CONTEXT, actors, ask, engine_settings
@@ -129,7 +129,7 @@ def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_en
     off = [1.0, 0.0, 2.0, 0.0, 3.0, 4.0]
     with one_engine(lambda number: ray.remote(Wrong).remote(off[number])) as (engine, started):
         publish(engine)
-        with pytest.raises(RequestError, match=r"lower sampling\.response_limit"):
+        with pytest.raises(UsageError, match=r"lower sampling\.response_limit"):
             engine.submit(ask(limit=CONTEXT))
         (incident,) = engine.incidents()
         assert "engine 0 has failed and is replaced, 0 responses are asked again: after the sync" in incident

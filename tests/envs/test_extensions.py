@@ -10,8 +10,9 @@ import pytest
 
 from prorl.envs import extensions
 from prorl.envs.check import check_task
-from prorl.envs.extensions import ExtensionError, absolute, find, load, load_reward, load_task
-from prorl.envs.registry import UnknownTaskError, VerifierSpec, make_task, make_verifier, task_names
+from prorl.envs.errors import UsageError
+from prorl.envs.extensions import absolute, find, load, load_reward, load_task
+from prorl.envs.registry import VerifierSpec, make_task, make_verifier, task_names
 from prorl.envs.types import Verdict
 from support.own_tasks import REVERSE_WORDS
 
@@ -73,7 +74,7 @@ def test_an_installed_package_offers_tasks(own, monkeypatch):
     monkeypatch.setattr(extensions, "entry_points", lambda group: offered.select(group=group))
     assert task_names()[-1] == "theirs"
     assert make_task("theirs").problem(0, "train").task == "theirs"
-    with pytest.raises(UnknownTaskError, match="did you mean theirs"):
+    with pytest.raises(UsageError, match="did you mean theirs"):
         make_task("their")
 
 
@@ -89,7 +90,7 @@ def test_an_installed_package_offers_tasks(own, monkeypatch):
     ],
 )
 def test_a_place_that_is_none(place, sentence):
-    with pytest.raises(ExtensionError, match=sentence):
+    with pytest.raises(UsageError, match=sentence):
         find(place)
 
 
@@ -104,7 +105,7 @@ def test_a_place_that_is_none(place, sentence):
     ],
 )
 def test_a_reward_that_cannot_be_used_is_one_sentence(own, text, sentence):
-    with pytest.raises(ExtensionError, match=sentence):
+    with pytest.raises(UsageError, match=sentence):
         load_reward(find(own(text)))
 
 
@@ -118,15 +119,15 @@ def test_a_reward_that_cannot_be_used_is_one_sentence(own, text, sentence):
     ],
 )
 def test_a_task_that_cannot_be_used_is_one_sentence(own, text, sentence):
-    with pytest.raises(ExtensionError, match=sentence):
+    with pytest.raises(UsageError, match=sentence):
         load_task(find(own(text)), "mine")
 
 
 def test_levels_are_only_for_tasks_that_have_them(own):
     place = own(REVERSE_WORDS, "ReverseWords")
-    with pytest.raises(ExtensionError, match="its trained levels are"):
+    with pytest.raises(UsageError, match="its trained levels are"):
         load_task(find(place), "mine", {99: 1.0})
-    with pytest.raises(ExtensionError, match="only a subclass of ProceduralTask has levels"):
+    with pytest.raises(UsageError, match="only a subclass of ProceduralTask has levels"):
         load_task(find(own("def score(): pass")), "mine", {1: 1.0})
 
 

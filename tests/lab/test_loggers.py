@@ -17,14 +17,11 @@ from prorl.run.history import read_history
 from support.stories import history, write_run
 
 
-class ListSink:
+class Tracker:
     """Keeps what it is told."""
 
-    told = ()
-    fails_at = -1
-
-    def __init__(self, *_):
-        self.open = True
+    def __init__(self):
+        self.told, self.fails_at, self.open = [], -1, True
 
     def log(self, numbers, step):
         if step == self.fails_at:
@@ -36,33 +33,32 @@ class ListSink:
 
 
 @pytest.fixture
-def sink(monkeypatch):
+def tracker(monkeypatch):
     """What a tracker was told in place of wandb."""
-    monkeypatch.setattr(ListSink, "told", [])
-    monkeypatch.setattr(ListSink, "fails_at", -1)
-    monkeypatch.setitem(loggers.SINKS, "wandb", ListSink)
+    found = Tracker()
+    monkeypatch.setitem(loggers.TRACKERS, "wandb", lambda *_: (found.log, found.close))
     monkeypatch.setattr(loggers, "_module", lambda name: None)
-    return ListSink
+    return found
 
 
-def test_every_step_and_validation_is_told_once_and_what_is_new_the_next_time(tmp_path, sink):
+def test_every_step_and_validation_is_told_once_and_what_is_new_the_next_time(tmp_path, tracker):
     run = write_run(tmp_path / "run", history(4))
     assert log_run(run, "wandb", project="p", follow=False) == 5
-    assert [step for step, _ in sink.told] == [0, 1, 2, 3, 4]
-    assert {"update/kl", "rollout_stats/score"} <= sink.told[1][1].keys()
-    assert "validation/score" in sink.told[0][1]
+    assert [step for step, _ in tracker.told] == [0, 1, 2, 3, 4]
+    assert {"update/kl", "rollout_stats/score"} <= tracker.told[1][1].keys()
+    assert "validation/score" in tracker.told[0][1]
     assert log_run(run, "wandb", project="p", follow=False) == 0
     assert json.loads((run / LOGGED).read_bytes()) == {"wandb": 4}
 
 
-def test_a_tracker_that_fails_is_one_sentence_and_logging_goes_on(tmp_path, sink, monkeypatch):
+def test_a_tracker_that_fails_is_one_sentence_and_logging_goes_on(tmp_path, tracker, monkeypatch):
     run = write_run(tmp_path / "run", history(4))
-    monkeypatch.setattr(sink, "fails_at", 3)
+    monkeypatch.setattr(tracker, "fails_at", 3)
     with pytest.raises(ProrlError, match="wandb failed after step 2: no connection; give the command again"):
         log_run(run, "wandb", project="p", follow=False)
-    monkeypatch.setattr(sink, "fails_at", -1)
+    monkeypatch.setattr(tracker, "fails_at", -1)
     log_run(run, "wandb", project="p", follow=False)
-    assert sorted({step for step, _ in sink.told}) == [0, 1, 2, 3, 4]
+    assert sorted({step for step, _ in tracker.told}) == [0, 1, 2, 3, 4]
 
 
 def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch):

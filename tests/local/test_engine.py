@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from prorl.envs.errors import UsageError
 from prorl.local import decoder
-from prorl.local.engine import LocalEngine, RequestError, absorb, row_keys, token_logps, uniform
+from prorl.local.engine import LocalEngine, absorb, row_keys, token_logps, uniform
 from prorl.local.engine import draw as draw_tokens
 from prorl.types import Request, Sampling
 
@@ -162,7 +163,7 @@ def test_scoring_leaves_a_wave_under_way_alone():
 
 @pytest.mark.parametrize(("prompt", "message"), [((), "empty"), ((1,) * 80, "96 positions")])
 def test_bad_requests_are_refused(prompt, message):
-    with pytest.raises(RequestError, match=message):
+    with pytest.raises(UsageError, match=message):
         engine(qwen2()).submit(replace(request(0), prompt=prompt))
 
 

@@ -36,10 +36,6 @@ _KEPT_FLOAT32 = (32.0, 16.0, 8.0)
 _KEPT_HALF = (30.0, 8.0, 4.0)
 
 
-class PlacementError(ProrlError):
-    """GPUs that cannot be divided among engines and learner ranks."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """What the estimates need to know about a model."""
@@ -254,17 +250,15 @@ class Placement:
 def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = False) -> Placement:
     """The placement with the smallest engines that hold enough responses; what does not fit is in `problems`.
 
-    Raises PlacementError where GPUs do not divide over the nodes, or are too few for separate placement.
+    Raises ProrlError where GPUs do not divide over the nodes, or are too few for separate placement.
     """
     gpus, nodes = hardware.gpus, hardware.node_count
     if gpus < 1 or gpus % nodes:
-        raise PlacementError(
-            f"{gpus} GPUs do not spread evenly over {nodes} nodes: give all GPUs of all nodes"
-        )
+        raise ProrlError(f"{gpus} GPUs do not spread evenly over {nodes} nodes: give all GPUs of all nodes")
     if not separate:
         return arrange(size, demand, hardware)
     if gpus < 2:
-        raise PlacementError("separate placement needs at least 2 GPUs: leave out --separate")
+        raise ProrlError("separate placement needs at least 2 GPUs: leave out --separate")
     learners = max(1, round(gpus * LEARNER_SHARE))
     node, sampling = gpus // nodes, gpus - learners
     powers = [wide for wide in range(1, node + 1) if wide & (wide - 1) == 0]

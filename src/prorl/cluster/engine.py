@@ -107,7 +107,7 @@ class RayEngine(Pool[_Slot]):
                 ray.kill(slot.actor)  # one that hangs holds its memory
 
     def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples. Raises RequestError: it does not fit into the model's context."""
+        """Queue one prompt with its n samples. Raises UsageError: it does not fit into the model's context."""
         require_room(len(request.prompt), request.sampling.limit, self._settings.context)
         self._queue.append(request)
 

@@ -138,7 +138,7 @@ def plan_gpus(
     Without a number of GPUs: what the recipe's `cluster` asks for, or the best on eight where it says nothing and
     `node_gpus`, how many a node has, is not known. A run that samples while it learns is placed as with `separate`.
 
-    Raises RecipeError as `make_plan` and where the model's size is not known here, PlacementError as `place`.
+    Raises RecipeError as `make_plan` and where the model's size is not known here, ProrlError as `place`.
     """
     size, demand, asked = model_size(config), _demand(config, make_plan(config)), config.cluster
     if size is None:
@@ -160,7 +160,7 @@ def examine(
 ) -> tuple[list[Finding], Placement | None]:
     """Check a cluster, and what a recipe needs of it; with `place`, its placement on the cluster's GPUs too.
 
-    Raises ClusterError as `require_packages` and `survey`, RecipeError and PlacementError as `plan_gpus`.
+    Raises ClusterError as `require_packages` and `survey`, RecipeError and ProrlError as `plan_gpus`.
     """
     require_packages()
     nodes = survey(config.cluster.address if config else address, run)

@@ -21,6 +21,7 @@ from prorl.config.schema import FORMS, RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.extensions import absolute
 
+DEEP = 9  # levels of nesting; no recipe has more
 MAX_EXTENDS = 8
 MOST_NAMED = 3  # keys of which one may have been meant
 
@@ -102,6 +103,15 @@ def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str 
         elif left != right:
             found.append(f"{prefix}{key}: {right!r} → {left!r}")
     return found
+
+
+def flat(settings: Mapping[str, Any], depth: int = DEEP, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by dotted key, as far down as `depth` says."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value and depth:
+            yield from flat(value, depth - 1, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.6) -> str:

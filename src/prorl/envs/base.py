@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer
 from prorl.envs.seeds import generator, purpose
 from prorl.envs.types import Problem, Solution, Split, Verdict
@@ -57,10 +57,6 @@ def belongs(prompt: str, split: Split) -> bool:
     bucket = int.from_bytes(digest, "big") % BUCKETS
     held = "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
     return split == held
-
-
-class TaskError(ProrlError, ValueError):
-    """A task that cannot make its problems."""
 
 
 class ProceduralTask(ABC):
@@ -160,11 +156,11 @@ class ProceduralTask(ABC):
         try:
             found = self.generate(rng, level)
         except Exception as error:  # the same draw would raise again
-            raise TaskError(
+            raise UsageError(
                 f"task {self.name}: generate at level {level} raised {type(error).__name__}: {error}"
             ) from error
         if not isinstance(found, Draft):
-            raise TaskError(f"task {self.name}: generate must return draft(…), not {type(found).__name__}")
+            raise UsageError(f"task {self.name}: generate must return draft(…), not {type(found).__name__}")
         return found
 
     def verify(self, problem: Problem, text: str) -> Verdict:

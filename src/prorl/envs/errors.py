@@ -3,3 +3,7 @@
 
 class ProrlError(Exception):
     """An expected failure; its text is all that the command line prints of it."""
+
+
+class UsageError(ProrlError, ValueError):
+    """A task, a function or an argument that cannot be used so."""

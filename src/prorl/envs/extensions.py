@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from prorl.envs.base import ProceduralTask
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import UsageError
 from prorl.envs.types import Task, Verdict
 
 ENTRY_POINTS = "prorl.tasks"
@@ -32,10 +32,6 @@ TASK_MEMBERS = ("domain", "splits", "all_levels", "pass_threshold", "problem", "
 
 Reward = Callable[[str, Mapping[str, Any], Any], Verdict]
 """Judges a response by the row that was asked and its gold answer."""
-
-
-class ExtensionError(ProrlError, ValueError):
-    """Code of the user's own that cannot be used; the message says where it lies and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,24 +61,22 @@ def find(use: str) -> Extension:
     """Read code where it lies, without running it.
 
     Raises:
-        ExtensionError: it is not of the form, there is no such file or module, or the file is no Python.
+        UsageError: it is not of the form, there is no such file or module, or the file is no Python.
     """
     place, colon, name = use.rpartition(":")
     if not colon or not place or not name.isidentifier():
-        raise ExtensionError(f"{use!r}: say FILE.py:NAME or package.module:NAME")
+        raise UsageError(f"{use!r}: say FILE.py:NAME or package.module:NAME")
     if not place.endswith(".py"):
         if _spec(use) is None:
-            raise ExtensionError(
-                f"{use}: there is no module {place}: install it, or give a file, FILE.py:{name}"
-            )
+            raise UsageError(f"{use}: there is no module {place}: install it, or give a file, FILE.py:{name}")
         return Extension(use=use)
     try:
         source = Path(place).read_text("utf-8")
         compile(source, place, "exec")
     except (OSError, UnicodeDecodeError) as error:
-        raise ExtensionError(f"{use}: the file cannot be read: {error}") from None
+        raise UsageError(f"{use}: the file cannot be read: {error}") from None
     except (SyntaxError, ValueError) as error:
-        raise ExtensionError(f"{use}: the file is no Python: {error}") from None
+        raise UsageError(f"{use}: the file is no Python: {error}") from None
     return Extension(use=use, source=source)
 
 
@@ -90,17 +84,17 @@ def load(extension: Extension) -> Any:
     """What the name stands for in the module, which is run, once in a process.
 
     Raises:
-        ExtensionError: the module fails, or has no such name.
+        UsageError: the module fails, or has no such name.
     """
     place, _, name = extension.use.rpartition(":")
     try:
         source = extension.source
         module = importlib.import_module(place) if source is None else _run(place, source)
     except (Exception, SystemExit) as error:
-        raise ExtensionError(f"{extension.use}: running it failed: {_told(error, extension.use)}") from error
+        raise UsageError(f"{extension.use}: running it failed: {_told(error, extension.use)}") from error
     if not hasattr(module, name):
         known = sorted(known for known in vars(module) if not known.startswith("_"))
-        raise ExtensionError(f"{extension.use}: it has no {name}, only {', '.join(known) or 'nothing'}")
+        raise UsageError(f"{extension.use}: it has no {name}, only {', '.join(known) or 'nothing'}")
     return getattr(module, name)
 
 
@@ -111,7 +105,7 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
     task when it is called with nothing.
 
     Raises:
-        ExtensionError: it is neither, or cannot be made; a level that it does not train.
+        UsageError: it is neither, or cannot be made; a level that it does not train.
     """
     make = load(extension)
     try:
@@ -125,11 +119,11 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
             task = make()
         missing = [member for member in TASK_MEMBERS if not hasattr(task, member)]
     except Exception as error:
-        raise ExtensionError(
+        raise UsageError(
             f"{extension.use}: no task can be made of it: {_told(error, extension.use)}"
         ) from error
     if missing:
-        raise ExtensionError(
+        raise UsageError(
             f"{extension.use}: a task needs {', '.join(missing)}: derive it from prorl.envs.ProceduralTask"
         )
     task.name = name
@@ -147,11 +141,11 @@ def load_reward(extension: Extension) -> Reward:
     dict with `score`.
 
     Raises:
-        ExtensionError: it cannot be loaded, or is no function.
+        UsageError: it cannot be loaded, or is no function.
     """
     function = load(extension)
     if not callable(function):
-        raise ExtensionError(f"{extension.use}: it is of type {type(function).__name__}, not a function")
+        raise UsageError(f"{extension.use}: it is of type {type(function).__name__}, not a function")
     call = _caller(function)
 
     def reward(response: str, row: Mapping[str, Any], gold: Any) -> Verdict:

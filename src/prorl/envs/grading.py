@@ -15,7 +15,7 @@ from typing import Any
 from prorl.envs.base import NO_ANSWER
 from prorl.envs.datasets.catalogue import KINDS, Drop, Kind
 from prorl.envs.datasets.convert import FLOAT_TOLERANCE, code_payload, convert, read_tests
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import UsageError
 from prorl.envs.extract import (
     ANSWER_CLOSE,
     ANSWER_OPEN,
@@ -38,10 +38,6 @@ PROGRAM_SECONDS = 5.0  # over all tests, as in ProRL; the judge's own limit is l
 Payload = Mapping[str, Any]
 
 _ONLY_FOR = {"options": ("choice",), "tolerance": ("math", "code"), "checkers": ("instructions",)}
-
-
-class GradeError(ProrlError, ValueError):
-    """Arguments of `grade` that cannot be graded; the message says which and what they should be."""
 
 
 def grade(
@@ -81,19 +77,19 @@ def grade(
         SandboxError: `code` on a machine that has no sandbox; also a `ProrlError`.
     """
     if kind not in KINDS:
-        raise GradeError(f"no kind {kind!r}; the kinds are {', '.join(KINDS)}")
+        raise UsageError(f"no kind {kind!r}; the kinds are {', '.join(KINDS)}")
     if not isinstance(response, str):
-        raise GradeError(f"the response is of type {type(response).__name__}; it must be a text")
+        raise UsageError(f"the response is of type {type(response).__name__}; it must be a text")
     given = {"options": options, "tolerance": tolerance, "checkers": checkers}
     for name, kinds in _ONLY_FOR.items():
         if given[name] is not None and kind not in kinds:
-            raise GradeError(f"{name} belongs to kind {' or '.join(kinds)}, not to {kind}")
+            raise UsageError(f"{name} belongs to kind {' or '.join(kinds)}, not to {kind}")
     if kind == "choice" and not options:
-        raise GradeError("kind choice needs options=[text, …], the options in the order of their letters")
+        raise UsageError("kind choice needs options=[text, …], the options in the order of their letters")
     if tolerance is not None and not 0 <= tolerance < 1:
-        raise GradeError(f"tolerance is {tolerance}; it must be at least 0 and below 1")
+        raise UsageError(f"tolerance is {tolerance}; it must be at least 0 and below 1")
     if checkers not in (None, "ifeval", "ifbench"):
-        raise GradeError(f"checkers is {checkers!r}; it must be 'ifeval' or 'ifbench', or be left out")
+        raise UsageError(f"checkers is {checkers!r}; it must be 'ifeval' or 'ifbench', or be left out")
     layout, wanted = KINDS[kind]["layout"], KINDS[kind]["gold"]
     row: dict[str, Any] = {"prompt": "?", "answer": gold, "options": options, "tolerance": tolerance}
     try:
@@ -107,9 +103,9 @@ def grade(
             payload = convert(checkers or layout, row, _own_sandbox()).payload
         check_gold(payload, prompt)
     except Drop as why:
-        raise GradeError(f"this gold cannot be graded as {kind} ({why}); it must be {wanted}") from None
+        raise UsageError(f"this gold cannot be graded as {kind} ({why}); it must be {wanted}") from None
     except (TypeError, ValueError, AttributeError, KeyError):
-        raise GradeError(f"a gold of kind {kind} must be {wanted}, not {repr(gold)[:80]}") from None
+        raise UsageError(f"a gold of kind {kind} must be {wanted}, not {repr(gold)[:80]}") from None
     return judge(payload, prompt, response, run or _own_sandbox())
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from prorl.envs.base import NO_ANSWER, ProceduralTask
 from prorl.envs.datasets.prepare import DatasetTask
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import UsageError
 from prorl.envs.extensions import Extension, find, installed_tasks, load_reward, load_task
 from prorl.envs.extract import THINK_CLOSE
 from prorl.envs.families.chains import DigitAlgebra, OperatorChain, StrandEdits, VariableTrace
@@ -39,10 +39,6 @@ TASKS: Mapping[str, Callable[[Mapping[int, float] | None], ProceduralTask]] = Ma
 """What makes each task, given the weights of its levels: own tasks first, in a fixed order."""
 
 
-class UnknownTaskError(ProrlError, ValueError):
-    """There is no task of this name; the message names the nearest one."""
-
-
 def task_names() -> tuple[str, ...]:
     """The names of all generated tasks, reasoning-gym's among them (`rg_…`), then those of installed packages."""
     return tuple(dict.fromkeys((*TASKS, *installed_tasks())))
@@ -56,8 +52,8 @@ def make_task(
     `own` says where a task of the user's own is, which then gets the name. `FILE.py:NAME` as a name is such a place.
 
     Raises:
-        UnknownTaskError: an unknown name.
-        ExtensionError: a task of the user's own that cannot be used.
+        UsageError: an unknown name.
+        UsageError: a task of the user's own that cannot be used.
         ValueError: a level that the task does not train.
     """
     if own is None and name in TASKS:
@@ -69,7 +65,7 @@ def make_task(
         if name not in offered:
             near = get_close_matches(name, (*TASKS, *offered), n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*TASKS, *offered))}"
-            raise UnknownTaskError(f"no task {name!r}; {hint}; for one of your own say FILE.py:NAME")
+            raise UsageError(f"no task {name!r}; {hint}; for one of your own say FILE.py:NAME")
         own = offered[name]
     return load_task(find(own) if isinstance(own, str) else own, name, levels)
 
@@ -92,8 +88,8 @@ def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
     """A function that judges problems of the spec's tasks, whatever levels they were drawn at, in one sandbox.
 
     Raises:
-        UnknownTaskError: an unknown task.
-        ExtensionError: code of the user's own that cannot be used.
+        UsageError: an unknown task.
+        UsageError: code of the user's own that cannot be used.
         DataError: a data set that is not prepared.
     """
     own = spec.own

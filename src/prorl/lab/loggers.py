@@ -11,12 +11,13 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from prorl.config.recipe import flat
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import encode_json, write_atomic
 from prorl.run.history import Columns, RunHistory, read_history
@@ -29,60 +30,32 @@ OVER = ("done", "stopped", "crashed")  # first words of the health of a run that
 LAST_SECONDS = 20.0  # that a logger has at the end of the trainer that started it
 
 
-class Sink(Protocol):
-    """Where rows of numbers go."""
-
-    def log(self, numbers: dict[str, float], step: int) -> None:
-        """Take the numbers of a step; steps never fall."""
-
-    def close(self) -> None:
-        """Flush what is buffered."""
+Log = Callable[..., object]
+"""Takes the numbers of a step, as `log(numbers, step=…)`; steps never fall."""
 
 
-class WandbSink:
-    """wandb, and trackio, which has the same interface."""
-
-    def __init__(self, history: RunHistory, project: str, module: Any) -> None:
-        settings = {"id": run_id(history)} if module.__name__ == "wandb" else {}
-        self._run = module.init(
-            project=project, name=history.name, config=dict(history.config), resume="allow", **settings
-        )
-
-    def log(self, numbers: dict[str, float], step: int) -> None:
-        """As `Sink.log`."""
-        self._run.log(numbers, step=step)
-
-    def close(self) -> None:
-        """As `Sink.close`."""
-        self._run.finish()
+def _wandb(history: RunHistory, project: str, module: Any) -> tuple[Log, Callable[[], object]]:
+    """How to log to wandb, or to trackio, which has the same interface; and how to end."""
+    settings = {"id": run_id(history)} if module.__name__ == "wandb" else {}
+    run = module.init(
+        project=project, name=history.name, config=dict(history.config), resume="allow", **settings
+    )
+    return run.log, run.finish
 
 
-class MlflowSink:
-    """mlflow; a run that is logged on is found again by its tag."""
-
-    def __init__(self, history: RunHistory, project: str, module: Any) -> None:
-        self._mlflow, tag = module, run_id(history)
-        module.set_experiment(project)
-        found = module.search_runs(filter_string=f"tags.prorl = '{tag}'", output_format="list")
-        module.start_run(run_id=found[0].info.run_id if found else None, run_name=history.name)
-        module.set_tag("prorl", tag)
-        if not found:
-            module.log_params(dict(_flat(history.config)))
-
-    def log(self, numbers: dict[str, float], step: int) -> None:
-        """As `Sink.log`."""
-        self._mlflow.log_metrics(numbers, step=step)
-
-    def close(self) -> None:
-        """As `Sink.close`."""
-        self._mlflow.end_run()
+def _mlflow(history: RunHistory, project: str, module: Any) -> tuple[Log, Callable[[], object]]:
+    """How to log to mlflow, and how to end; a run that is logged on is found again by its tag."""
+    tag = run_id(history)
+    module.set_experiment(project)
+    found = module.search_runs(filter_string=f"tags.prorl = '{tag}'", output_format="list")
+    module.start_run(run_id=found[0].info.run_id if found else None, run_name=history.name)
+    module.set_tag("prorl", tag)
+    if not found:
+        module.log_params(dict(flat(history.config)))
+    return module.log_metrics, module.end_run
 
 
-SINKS: Mapping[Tracker, type[WandbSink | MlflowSink]] = {
-    "wandb": WandbSink,
-    "trackio": WandbSink,
-    "mlflow": MlflowSink,
-}
+TRACKERS = {"wandb": _wandb, "trackio": _wandb, "mlflow": _mlflow}
 
 
 def log_run(
@@ -96,13 +69,15 @@ def log_run(
         ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered.
         StorageError: there is no run.
     """
-    history, sink, sent = read_history(folder), None, 0
+    history, sent = read_history(folder), 0
+    log: Log | None = None
     last = _logged(folder).get(tracker, -1)
     try:
         while True:
             for step, numbers in rows(history, after=last):
-                sink = sink or SINKS[tracker](history, project, _module(tracker))
-                sink.log(numbers, step)
+                if log is None:
+                    log, end = TRACKERS[tracker](history, project, _module(tracker))
+                log(numbers, step=step)
                 last, sent = step, sent + 1
             if sent:
                 write_atomic(folder / LOGGED, encode_json(_logged(folder) | {tracker: last}))
@@ -118,8 +93,8 @@ def log_run(
         place = f" after step {last}" if last >= 0 else ""
         raise ProrlError(f"{tracker} failed{place}: {reason}; give the command again to go on") from error
     finally:
-        if sink is not None:
-            sink.close()
+        if log is not None:
+            end()
 
 
 @contextmanager
@@ -165,14 +140,6 @@ def _rows(columns: Columns) -> Iterator[tuple[int, dict[str, float]]]:
     for place, step in enumerate(columns.steps):
         found = {name: values[place] for name, values in columns.values.items() if name != "step"}
         yield step, {name: value for name, value in found.items() if math.isfinite(value)}
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _logged(folder: Path) -> dict[str, int]:

@@ -21,17 +21,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import ProrlError, UsageError
 from prorl.learn.parallel import Held
 from prorl.local.decoder import Decoder, Decoding, make_decoder
 from prorl.local.workers import Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
 _COMPACT_BELOW = 0.85  # of the slots are alive: dropping the others then pays for copying the caches
-
-
-class RequestError(ProrlError, ValueError):
-    """A request that this model cannot serve."""
 
 
 class DivergedError(ProrlError, FloatingPointError):
@@ -166,7 +162,7 @@ class LocalEngine:
         self.version = version
 
     def submit(self, request: Request) -> None:
-        """Queue one prompt with its n samples; RequestError where it is empty or too long."""
+        """Queue one prompt with its n samples; UsageError where it is empty or too long."""
         self._queue += self.units(request)
 
     def units(self, request: Request) -> list[list[Row]]:
@@ -333,11 +329,11 @@ def _engine(held: Held, settings: DecodingSettings, version: int) -> LocalEngine
 
 
 def require_room(prompt: int, limit: int, positions: int | None) -> None:
-    """Raise RequestError where so many tokens of prompt and response do not fit, or the prompt has none."""
+    """Raise UsageError where so many tokens of prompt and response do not fit, or the prompt has none."""
     if prompt == 0:
-        raise RequestError("the prompt is empty: give the engine at least one token")
+        raise UsageError("the prompt is empty: give the engine at least one token")
     if positions is not None and prompt + limit > positions:
-        raise RequestError(
+        raise UsageError(
             f"a prompt of {prompt} tokens and a response of up to {limit} exceed the model's {positions} positions: "
             "lower sampling.response_limit or shorten the prompt"
         )

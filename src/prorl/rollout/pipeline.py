@@ -94,10 +94,6 @@ class ChatRenderer:
         return self._opening + str(self._tokenizer.decode(kept, **options))
 
 
-class StaleCompletionError(ProrlError):
-    """A completion came from other weights than the ones that were asked."""
-
-
 class VerifierError(ProrlError):
     """No response to any problem could be judged."""
 
@@ -123,7 +119,7 @@ def roll_out(
 ) -> list[Group]:
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
-    Raises StaleCompletionError where the engine answered with other weights than it has now, WaitEnded where somebody
+    Raises ProrlError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
     engine, judge, wait = sampler.engine, sampler.judge, sampler.wait
@@ -144,7 +140,7 @@ def roll_out(
             finished = engine.poll()
             for completion in finished:
                 if completion.policy_version != version:
-                    raise StaleCompletionError(
+                    raise ProrlError(
                         f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
                         f"but version {version} was asked"
                     )

@@ -9,10 +9,11 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TypeVar
 
+from prorl.config.recipe import flat
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Validated
 from prorl.control.metrics import STEP, ratio
 from prorl.lab.report.curves import experiment, repetitions, t_interval
-from prorl.lab.report.summary import as_text, flat
+from prorl.lab.report.summary import as_text
 from prorl.lab.results import Gains, difference_cell
 from prorl.lab.tables import Cell, Number, Several, Table
 from prorl.run.history import RECENT, RunHistory

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import base64
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from prorl.envs.errors import ProrlError
 from prorl.lab.report.drawing import template
@@ -26,10 +27,6 @@ from prorl.lab.tables import Figure, Table, escape, to_html
 ASSETS = Path(__file__).parent / "assets"
 PLOTLY = "plotly.js"
 LONGEST = 4_000  # characters of a text that a page shows; of a longer one the middle is left out
-
-
-class ReportError(ProrlError):
-    """A page cannot be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +97,7 @@ def page(title: str, sections: Sequence[Section], *, live: bool = False) -> str:
     Live it refers to `/assets/…` and leaves room for the script that keeps it up to date, `/assets/live.js`.
 
     Raises:
-        ReportError: plotly is not installed completely.
+        ProrlError: plotly is not installed completely.
     """
     if live:
         head = '<link rel="stylesheet" href="/assets/page.css">'
@@ -126,13 +123,14 @@ def section_json(section: Section) -> dict[str, Any]:
         "key": section.key,
         "title": section.title,
         "html": section.html + tables_html(section.tables),
-        "figures": [_plain(asdict(figure)) for figure in section.figures],
+        "figures": to_jsonable_python(section.figures, inf_nan_mode="null"),
     }
 
 
 def to_script_json(value: Any) -> str:
     """JSON that is safe inside a script element: pure ASCII without `<`, `>` and `&`."""
-    text = json.dumps(_plain(value), allow_nan=False, separators=(",", ":"))
+    plain = to_jsonable_python(value, inf_nan_mode="null")
+    text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -145,7 +143,7 @@ def asset_path(name: str) -> Path:
     """Where `page.html`, `page.css`, `page.js` or, in the installed plotly package, `plotly.js` lies.
 
     Raises:
-        ReportError: plotly is not installed completely.
+        ProrlError: plotly is not installed completely.
     """
     if name != PLOTLY:
         return ASSETS / name
@@ -154,16 +152,4 @@ def asset_path(name: str) -> Path:
         path = Path(spec.origin).parent / "package_data" / "plotly.min.js"
         if path.is_file():
             return path
-    raise ReportError(
-        "plotly.js, which draws the figures, is missing: `pip install --force-reinstall plotly`"
-    )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value
+    raise ProrlError("plotly.js, which draws the figures, is missing: `pip install --force-reinstall plotly`")

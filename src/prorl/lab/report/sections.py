@@ -63,7 +63,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
     Raises:
         StorageError: a folder holds no run, or the file cannot be written.
-        ReportError: plotly is not installed completely.
+        ProrlError: plotly is not installed completely.
     """
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     runs = [read_history(folder) for folder in folders]

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from prorl.algo.forecast import forecast
+from prorl.config.recipe import DEEP, flat
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
 from prorl.envs.base import ProceduralTask
@@ -25,7 +26,6 @@ MARKS_SHOWN = 40  # the newest of them
 TASKS_NAMED = 20
 MOST_WASTED = 0.4  # share of the latest responses that hit the limit or hold no answer
 SPAN = 20  # steps at either end that are compared
-DEEP = 9  # levels of nesting; no recipe has more
 LINEAGE = "Reference lineage"
 
 
@@ -258,15 +258,6 @@ def changes(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             if value != default.get(key):
                 found.append((key, as_text(value), as_text(default[key]) if key in default else ""))
     return found
-
-
-def flat(settings: Mapping[str, Any], depth: int = DEEP, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by dotted key, as far down as `depth` says."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value and depth:
-            yield from flat(value, depth - 1, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def as_text(value: Any) -> str:
