@@ -104,6 +104,11 @@
 
   function unlock() {
     const fieldset = document.querySelector(".commands fieldset");
+    const paused = document.querySelector("#health dd span")?.textContent === "paused";
+    for (const word of ["pause", "resume"]) {
+      const button = document.querySelector(`.commands .words [value=${word}]`);
+      if (button) button.disabled = paused === (word === "pause");
+    }
     if (!fieldset || !fieldset.disabled || !sessionStorage.getItem(TOKEN)) return;
     fieldset.disabled = false;
     tell("Obeyed when the current step ends.", "soft");
@@ -134,6 +139,7 @@
     if (!word) return;
     if (word === "stop" && !confirm("Stop this run? It saves a checkpoint and ends; `prorl resume` goes on.")) return;
     if (word === "roll-back" && !confirm("Return this run to its last good checkpoint?")) return;
+    if (word === "reset-reference" && !confirm("Take the present policy as the new reference of the KL penalty?")) return;
     command([word]);
   });
 
