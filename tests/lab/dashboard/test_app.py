@@ -45,6 +45,17 @@ def command(client, *, name="nano", content=PAUSE, **changes):
     return client.post(f"/command/{name}", content=content, headers=headers)
 
 
+def test_an_overlay_knows_its_runs_only_also_one_that_has_not_begun(client, root):
+    assert client.get("/overlay?run=nano&run=elsewhere").status_code == 200
+    assert client.get("/overlay?run=../runs/nano").status_code == client.get("/overlay").status_code == 404
+    with RunStore.create(root / "other", to_json(recipe())):
+        pass
+    (root / "other" / "journal.jsonl").unlink()
+    answer = client.get("/overlay?run=nano&run=other")  # of which nothing is to be drawn
+    assert answer.status_code == 200
+    assert "<title>nano, other</title>" in answer.text
+
+
 # -- commands
 
 

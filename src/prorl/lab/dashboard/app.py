@@ -139,7 +139,10 @@ class _Dashboard:
         folders = [runs[name] for name in dict.fromkeys(names) if name in runs]
         if not folders:
             raise HTTPException(404, "There is no such run here.")
-        return HTMLResponse(await asyncio.to_thread(overlaid, folders))
+        try:
+            return HTMLResponse(await asyncio.to_thread(overlaid, folders))
+        except ProrlError as error:
+            raise HTTPException(422, str(error)) from None
 
     async def events(self, request: Request) -> Response:
         """The page of a run, or the list, as long as the connection stays."""

@@ -336,27 +336,25 @@ def commands_section() -> Section:
 def _facts(seen: Glance, now: float) -> dict[str, tuple[str, object]]:
     """What is told of a run, as HTML, and what the list of runs sorts it by; None comes last."""
     word, about = _word(seen.health), seen.health.partition(" ")[2]
-    tone, last, age = TONES.get(word, "warn"), seen.validation, None
     bar = f'<progress aria-hidden="true" value="{seen.step}" max="{max(seen.steps, 1)}"></progress>'
-    score = left = None
-    shown = dict.fromkeys(("last validation", "steps per hour", "left", "last event"), NONE)
-    if last:
-        score = last.score
-        about_it = _small(f"pass@1 at step {last.step:,}")
-        shown["last validation"] = f"{score:.1%}{_sparkline(seen.scores)}{about_it}"
+    health = f'<span class="{TONES.get(word, "warn")}">{escape(word)}</span>' + _small(escape(about))
+    facts: dict[str, tuple[str, object]] = {
+        "health": (health, word),
+        "step": (f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}"), seen.step),
+        **dict.fromkeys(("last validation", "steps per hour", "left", "last event"), (NONE, None)),
+    }
+    if last := seen.validation:
+        html = f"{last.score:.1%}{_sparkline(seen.scores)}" + _small(f"pass@1 at step {last.step:,}")
+        facts["last validation"] = html, last.score
     if seen.rate:
-        shown["steps per hour"] = f"{seen.rate:,.0f}"
-        if seen.step < seen.steps and word in GOING and word != "paused":
-            left = (seen.steps - seen.step) / seen.rate * 3600
-            shown["left"] = duration(left)
+        facts["steps per hour"] = f"{seen.rate:,.0f}", seen.rate
+    if seen.rate and seen.step < seen.steps and word in GOING and word != "paused":
+        left = (seen.steps - seen.step) / seen.rate * 3600
+        facts["left"] = duration(left), left
     if seen.written:
         age = max(0.0, now - seen.written)
-        shown["last event"] = f"{duration(age)} ago"
-    return {
-        "health": (f'<span class="{tone}">{escape(word)}</span>' + _small(escape(about)), word),
-        "step": (f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}"), seen.step),
-        **dict(zip(shown, zip(shown.values(), (score, seen.rate, left, age), strict=True), strict=True)),
-    }
+        facts["last event"] = f"{duration(age)} ago", age
+    return facts
 
 
 def _sparkline(scores: Sequence[float]) -> str:

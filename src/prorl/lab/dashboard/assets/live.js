@@ -151,7 +151,7 @@
 
   document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/assets/live.css" }));
   keepToken();
-  if (page !== "overlay") { // which shows the runs as they were when it was opened
+  if (location.pathname !== "/overlay") { // which shows the runs as they were when it was opened
     listen();
     document.addEventListener("visibilitychange", listen);
   }
