@@ -45,17 +45,6 @@ def command(client, *, name="nano", content=PAUSE, **changes):
     return client.post(f"/command/{name}", content=content, headers=headers)
 
 
-def test_an_overlay_knows_its_runs_only_also_one_that_has_not_begun(client, root):
-    assert client.get("/overlay?run=nano&run=elsewhere").status_code == 200
-    assert client.get("/overlay?run=../runs/nano").status_code == client.get("/overlay").status_code == 404
-    with RunStore.create(root / "other", to_json(recipe())):
-        pass
-    (root / "other" / "journal.jsonl").unlink()
-    answer = client.get("/overlay?run=nano&run=other")  # of which nothing is to be drawn
-    assert answer.status_code == 200
-    assert "<title>nano, other</title>" in answer.text
-
-
 # -- commands
 
 
@@ -161,7 +150,7 @@ ELSEWHERE = (
 @pytest.mark.parametrize("name", [*ELSEWHERE, ""])
 def test_a_name_that_is_no_run_finds_nothing(client, root, name):
     assert command(client, name=name).status_code == 404
-    assert client.get(f"/run/{name}").status_code == 404
+    assert client.get(f"/run/{name}").status_code == client.get(f"/overlay?run={name}").status_code == 404
     assert not name or client.get(f"/events/{name}").status_code == 404  # without one it is the list of runs
     assert inbox(root) == b""
 
