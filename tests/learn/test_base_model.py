@@ -4,6 +4,7 @@ import json
 import math
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from prorl.learn.base_model import (
     Example,
     build_base,
     build_model,
+    jumped,
     rate_factor,
     response_loss,
     train_tokenizer,
@@ -221,6 +223,7 @@ def test_every_setting_the_seed_and_the_fingerprint_make_another_base(tmp_path):
         {"steps": 1},
         {"batch_size": 3},
         {"lr": 2e-2},
+        {"position_jumps": 1},
         {"corpus_problems": 21},
     ]
     bases = {build(SHORT.model_copy(update=change), tmp_path) for change in changes}
@@ -277,14 +280,26 @@ def test_an_architecture_whose_tokenizer_cannot_be_kept_is_refused(tmp_path):
 
 def test_the_loss_is_the_sum_over_response_tokens_whatever_the_padding():
     model = build_model(SHAPE, 50, seed=0)
-    batch = [Example(prompt=(1, 2, 3), response=(4, 5)), Example(prompt=(6,), response=(7, 8, 9, 10, 11, 12))]
+    batch = [
+        Example(prompt=(1, 2, 3), response=(4, 5), positions=(0, 4, 5, 6, 17)),
+        Example(prompt=(6,), response=(7, 8, 9, 10, 11, 12), positions=tuple(range(7))),
+    ]
     expected = 0.0
     for example in batch:
-        ids = torch.tensor([example.prompt + example.response])
-        logps = model(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
+        ids, positions = (torch.tensor([each]) for each in (example.prompt + example.response, example.positions))
+        logps = model(ids, attention_mask=torch.ones_like(ids), position_ids=positions)
+        logps = logps.logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
         expected -= logps[len(example.prompt) - 1 :].sum().item()
     assert response_loss(model, batch).item() == pytest.approx(expected, rel=1e-5)
     assert response_loss(model, batch[::-1]).item() == pytest.approx(expected, rel=1e-5)
+
+
+@given(length=st.integers(1, 30), most=st.integers(0, 5), spare=st.integers(0, 50), rng=st.randoms())
+def test_jumps_of_position_skip_no_more_than_is_spare(length, most, spare, rng):
+    positions = jumped(length, most, spare, rng)
+    gaps = [after - before for before, after in pairwise((-1, *positions))]
+    assert len(gaps) == length and min(gaps) >= 1
+    assert sum(gap > 1 for gap in gaps) <= most and positions[-1] <= length - 1 + spare
 
 
 @given(steps=st.integers(1, 500))

@@ -142,6 +142,8 @@ class WarmupConfig(Model):
     steps: Steps = 400
     # Ends sooner, once the mean loss of 20 steps is this (nats per token): as much noise is left under every seed.
     until_loss: Amount = 0.0
+    # Jumps of position in a prompt at most, so that short examples teach long distances, up to the context. 0: none.
+    position_jumps: int = Field(0, ge=0, le=100)
     batch_size: Count = 64
     lr: Positive = 2e-3
     corpus_problems: Steps = 20_000

@@ -22,8 +22,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from importlib.metadata import version
-from itertools import count, islice
+from itertools import accumulate, count, islice
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ from transformers import (
 from prorl.config.schema import ShapeConfig, WarmupConfig
 from prorl.envs.extract import respond
 from prorl.envs.files import temporary_name
+from prorl.envs.seeds import derive
 from prorl.envs.types import Problem
 from prorl.learn.model import ModelError
 from prorl.learn.parallel import Held, Runner
@@ -117,10 +119,11 @@ def build_model(shape: ShapeConfig, vocab_size: int, seed: int, *, tied: bool = 
 
 
 class Example(NamedTuple):
-    """One prompt and its shown response, end-of-sequence token included."""
+    """One prompt and its shown response, end-of-sequence token included, and the position of every token."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 def build_base(
@@ -163,7 +166,7 @@ def build_base(
         )
         tokenizer = train_tokenizer(corpus, warmup.vocab_size)
         model = build_model(warmup.shape, len(tokenizer), seed)
-        examples = _examples(problem_at, tokenizer, warmup.shape.context)
+        examples = _examples(problem_at, tokenizer, warmup, seed)
         with computing(model) as runner:
             losses = train(model, examples, warmup, runner, progress)
         end = model.config.eos_token_id = tokenizer.eos_token_id
@@ -203,24 +206,41 @@ def _shown(problem: Problem) -> str | None:
 
 
 def _examples(
-    problem_at: Callable[[int], Problem], tokenizer: PreTrainedTokenizerFast, context: int
+    problem_at: Callable[[int], Problem], tokenizer: PreTrainedTokenizerFast, warmup: WarmupConfig, seed: int
 ) -> Iterator[Example]:
     """Examples in the order of the problems, without those that have no solution or do not fit the context."""
     renderer = ChatRenderer(tokenizer)
+    context = warmup.shape.context
     unusable = 0
-    for problem in map(problem_at, count()):
+    for draw, problem in enumerate(map(problem_at, count())):
         unusable += 1
         if (text := _shown(problem)) is not None:
             response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
-            example = Example(renderer.encode(problem.prompt, problem.history), response)
-            if len(example.prompt) + len(example.response) <= context:
+            prompt = renderer.encode(problem.prompt, problem.history)
+            if len(prompt) + len(response) <= context:
                 unusable = 0
-                yield example
+                rng = Random(derive(seed, "position jumps", draw))
+                spare = context - len(prompt) - len(response)
+                jumps = jumped(len(prompt), warmup.position_jumps, spare, rng)
+                after = range(jumps[-1] + 1, jumps[-1] + 1 + len(response))
+                yield Example(prompt, response, (*jumps, *after))
         if unusable == MAX_UNUSABLE:
             raise ModelError(
                 f"warm-up: {unusable} problems in a row have no solution that fits into {context} tokens; "
                 "use tasks with solutions or raise shape.context"
             )
+
+
+def jumped(length: int, most: int, spare: int, rng: Random) -> tuple[int, ...]:
+    """Positions of so many tokens, with at most `most` jumps at random places that skip at most `spare` together.
+
+    Short texts then teach long distances: positional skip-wise training (Zhu et al., arXiv:2309.10400), with jumps
+    of the prompt alone, so that a response stays next to itself.
+    """
+    steps = [0] + [1] * (length - 1)
+    for _ in range(rng.randint(0, most)):
+        steps[rng.randrange(length)] += rng.randint(0, spare // most)
+    return tuple(accumulate(steps))
 
 
 def train(
@@ -283,17 +303,21 @@ def rate_factor(step: int, steps: int) -> float:
 def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
     """Sum over all response tokens of -log p, in nats; logits exist only where a response token is predicted.
 
-    No attention mask: padding stands on the right, where causal attention never looks from a real token.
+    The attention mask hides nothing: padding stands on the right, where causal attention never looks from a real
+    token. Without one, transformers takes a jump of positions for the start of another text.
     """
     ids_BT = pad_sequence([torch.tensor(e.prompt + e.response) for e in batch], batch_first=True)
-    positions: list[int] = []
+    positions_BT = pad_sequence([torch.tensor(e.positions) for e in batch], batch_first=True)
+    predicting: list[int] = []
     for row, example in enumerate(batch):
         # The last prompt token predicts the response's first.
         first = row * ids_BT.shape[1] + len(example.prompt) - 1
-        positions.extend(range(first, first + len(example.response)))
+        predicting.extend(range(first, first + len(example.response)))
     targets_N = torch.tensor([token for example in batch for token in example.response])
-    hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
-    hidden_NH = hidden_BTH.flatten(0, 1).index_select(0, torch.tensor(positions))
+    hidden_BTH = model.base_model(
+        input_ids=ids_BT, position_ids=positions_BT, attention_mask=torch.ones_like(ids_BT), use_cache=False
+    ).last_hidden_state
+    hidden_NH = hidden_BTH.flatten(0, 1).index_select(0, torch.tensor(predicting))
     logits_NV = model.get_output_embeddings()(hidden_NH)
     return F.cross_entropy(logits_NV, targets_N, reduction="sum")
 
