@@ -43,7 +43,8 @@ from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem
-from prorl.types import HParams, Renderer
+from prorl.rollout.pipeline import ChatRenderer
+from prorl.types import HParams
 
 # rows that TRL learns from at a time: the fastest on a CPU; all 256 of a step at once cost it a fifth more
 TRL_MICRO_BATCH = 64
@@ -71,7 +72,7 @@ class Pair:
 class Rewards:
     """TRL's reward function: judges as prorl does, and keeps the books of what TRL sampled."""
 
-    def __init__(self, problems: Sequence[Problem], renderer: Renderer, min_spread: float) -> None:
+    def __init__(self, problems: Sequence[Problem], renderer: ChatRenderer, min_spread: float) -> None:
         self._problems = problems
         self._renderer = renderer
         self._min_spread = min_spread

@@ -30,7 +30,7 @@ from prorl.rollout.pipeline import ChatRenderer, Sampler, Wait
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
 from prorl.run.resume import CODE, PROBLEMS, hash_files
-from prorl.types import Backend, Renderer
+from prorl.types import Backend
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ class Session:
     plan: Plan
     tasks: Mixture
     backend: Backend
-    renderer: Renderer
+    renderer: ChatRenderer
     tokenizer: PreTrainedTokenizerBase
     context: int  # of the model, tokens
     note: str = ""  # what a run is to be told about how it is computed

@@ -17,7 +17,7 @@ from prorl.build import Session
 from prorl.commands import INBOX, take_in_next
 from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
-from prorl.control.events import Event, Intervened, ReferenceReset, Stepped, Validated, Warned
+from prorl.control.events import Event, ReferenceReset, Stepped, Validated, Warned
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
 from prorl.envs.seeds import derive, purpose
@@ -230,18 +230,14 @@ def perform(decision: Decision, run: Run) -> Event:
         case ResetReference():
             return _reset_reference(decision, run)
         case Intervene(action="roll_back"):
-            return _roll_back(decision, run)
+            before = run.state
+            roll_back(run.store, run.backend.learner, run.event_log, up_to=decision.good_step)
+            run.backend.sync(run.state.version)
+            return intervened(decision, before, landed=run.state)
         case Intervene():
             return intervened(decision, run.state)
         case _:
             return decision
-
-
-def _roll_back(decision: Intervene, run: Run) -> Intervened:
-    state = run.state
-    roll_back(run.store, run.backend.learner, run.event_log, up_to=decision.good_step)
-    run.backend.sync(run.state.version)
-    return intervened(decision, state, landed=run.state)
 
 
 def _reset_reference(decision: ResetReference, run: Run) -> ReferenceReset:

@@ -9,13 +9,13 @@ filtering, validation and stop rules read `Verdict.score`; only advantages read 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.types import Problem, Turn, Verdict
+from prorl.envs.types import Problem, Verdict
 
 Finish = Literal["stop", "length"]
 
@@ -189,6 +189,8 @@ class UpdateStats:
     mismatch_out_share: float | None  # share of tokens with weight zero or truncated
     tokens: int  # token positions computed, prompts and padding included
     action_tokens: int
+    # First position of a part of the responses → mean exp |log w| there: 1 where engine and learner agree.
+    mismatch_factors: Mapping[str, float] = field(default_factory=dict)
     skipped_last: int = 0  # of the skipped ones, those after the last applied update
 
 
@@ -275,13 +277,3 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release processes and devices; nothing may be in flight."""
-
-
-class Renderer(Protocol):
-    """Text to tokens and back, by the model's own tokenizer and chat template."""
-
-    def encode(self, prompt: str, history: tuple[Turn, ...] = ()) -> tuple[int, ...]:
-        """A user prompt as the token ids that open the assistant's turn."""
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Response tokens as text; the end-of-sequence token is dropped, thinking and answer tags stay."""

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.mismatch_correction import mismatch
+from prorl.algo.mismatch_correction import MOST, POSITIONS, mismatch
 
 KINDS = ["none", "tis", "icepop", "sequence_mask"]
 # Eighths are exact, and no mean of eighths is the logarithm of a bound below: rounding cannot decide a test.
@@ -49,6 +49,18 @@ def test_equals_the_slow_formula(rows, kind, low, high):
     assert got.weights.flatten().tolist() == pytest.approx(weights)
     assert (got.out_of_bounds.item(), got.tokens.item()) == (outside, len(masked))
     assert got.abs_log_w.item() == pytest.approx(sum(map(abs, masked)))
+
+
+def test_an_engine_that_errs_at_long_positions_only_is_told_where():
+    log_w = torch.zeros(2, POSITIONS[2] + 8)
+    log_w[:, POSITIONS[2] :] = math.log(1.5)
+    log_w[1, POSITIONS[2] :] *= -1
+    log_w[0, 0] = 1000.0
+    mask = torch.ones_like(log_w, dtype=torch.bool)
+    mask[1, 10:] = False
+    found = mismatch(log_w, torch.zeros_like(log_w), mask, kind="none", low=0.5, high=2.0)
+    assert found.counts.tolist() == [1024 + 10, 1024, 8, 0, 0]
+    assert found.factors.tolist() == pytest.approx([1033 + math.exp(MOST), 1024, 8 * 1.5, 0, 0])
 
 
 @given(rollouts_BT(), st.sampled_from(KINDS))

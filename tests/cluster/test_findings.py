@@ -41,18 +41,18 @@ def found_room(nodes, **changes):
 
 def bad(*nodes, driver=HERE):
     """What does not fit, by name."""
-    return {finding.name: finding.detail for finding in findings(nodes, driver) if not finding.fits}
+    return {finding.name: finding.detail for finding in findings(nodes, driver) if not finding.works}
 
 
 def test_two_good_nodes_are_found_good_each_thing_in_a_line():
-    said = [str(finding) for finding in findings([NODE, OTHER], HERE)]
-    assert all(line.startswith("ok: ") and "\n" not in line for line in said)
-    assert "ok: node 10.0.0.2: 8 GPUs of 80 GiB, 96 CPUs, 512 GiB of memory, sandbox of tier A" in said
+    said = list(findings([NODE, OTHER], HERE))
+    assert all(one.works and "\n" not in one.detail for one in said)
+    assert "8 GPUs of 80 GiB, 96 CPUs, 512 GiB of memory, sandbox of tier A" in [one.detail for one in said]
 
 
 def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
     (node,) = [one for one in findings([replace(NODE, sandbox="")], HERE) if one.name == "node 10.0.0.1"]
-    assert node.fits
+    assert node.works
     assert node.detail.endswith("no safe sandbox (docs/sandbox.md)")
 
 
@@ -105,66 +105,66 @@ def test_versions_are_those_of_this_python():
 
 
 def test_sixteen_processes_fit_two_nodes_and_not_one():
-    assert found_room([NODE, OTHER]).fits
+    assert found_room([NODE, OTHER]).works
     alone = found_room([NODE])
-    assert not alone.fits
+    assert not alone.works
     assert "places for 8" in alone.detail
 
 
 def test_cpus_are_as_scarce_as_gpus():
     alone = {"learners": 2, "engines": 6}
     assert "13 CPUs for each GPU: there are places for 7" in found_room([NODE], **alone, threads=13).detail
-    assert found_room([NODE], **alone, threads=12).fits
+    assert found_room([NODE], **alone, threads=12).works
     # Ray is started with as many as they ask for
-    assert found_room([NODE], **alone, threads=13, address=None).fits
+    assert found_room([NODE], **alone, threads=13, address=None).works
 
 
 def test_judges_take_the_cpus_that_the_others_leave():
     nodes = [NODE, OTHER, replace(NODE, name="head", cpus=4, gpus=0, devices=())]
     judged = found_room(nodes, judges=8, judge_workers=8)
-    assert judged.fits
+    assert judged.works
     assert "and 8 judges on 8 CPUs each" in judged.detail
     many = found_room(nodes, judges=9, judge_workers=8)
-    assert not many.fits
+    assert not many.works
     assert "there are CPUs for 8; lower cluster.judges" in many.detail
     assert "there are CPUs for 0" in found_room(nodes, judges=1, judge_workers=33).detail
-    assert found_room(nodes, judges=100, judge_workers=8, address=None).fits
+    assert found_room(nodes, judges=100, judge_workers=8, address=None).works
 
 
 def test_idle_gpus_are_mentioned_and_all_of_them_idle_is_a_mistake():
     few = found_room([NODE], learners=1, engines=4)
-    assert few.fits
+    assert few.works
     assert "3 GPUs stay idle" in few.detail
     unseen = found_room([NODE], learners=1, engines=4, device="cpu")
-    assert not unseen.fits
+    assert not unseen.works
     assert "set device=cuda" in unseen.detail
-    assert found_room([replace(NODE, gpus=0, devices=())], learners=1, engines=4, device="cpu").fits
+    assert found_room([replace(NODE, gpus=0, devices=())], learners=1, engines=4, device="cpu").works
 
 
 def test_an_engine_of_several_gpus_needs_them_in_one_node():
     wide = {"learners": 3, "engines": 3, "tensor_parallel": 4}
     nodes = [replace(NODE, name=f"10.0.0.{at}", gpus=5, devices=()) for at in range(3)]
     beside = found_room(nodes, **wide)  # a rank beside every engine
-    assert beside.fits
+    assert beside.works
     assert "3 learner ranks and 3 engines, of 4 GPUs of one node" in beside.detail
     scattered = found_room([replace(node, gpus=3) for node in nodes * 2], **wide)
-    assert not scattered.fits  # though there are 18 GPUs
+    assert not scattered.works  # though there are 18 GPUs
     assert "there are places for 3" in scattered.detail
 
 
 def test_what_is_shared_is_counted_once():
     shared = {"learners": 8, "engines": 8, "colocate": True}
     fitting = found_room([NODE], **shared, threads=12)
-    assert fitting.fits
+    assert fitting.works
     assert "8 learner ranks and 8 engines, two in turn on a GPU, 12 CPUs" in fitting.detail
-    assert not found_room([NODE], **shared, threads=13).fits
+    assert not found_room([NODE], **shared, threads=13).works
 
 
 def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
     nodes = [NODE, replace(NODE, name="10.0.0.2", memory=256), replace(NODE, name="small", gpus=2, memory=8)]
-    assert host_memory(nodes, 225.0, gpus=8).fits
+    assert host_memory(nodes, 225.0, gpus=8).works
     found = host_memory(nodes, 250.0, gpus=8)
-    assert not found.fits
+    assert not found.works
     assert "up to 250.0 GiB" in found.detail
     assert "; 10.0.0.2 has 256.0, of which 90% is planned with: take nodes with more" in found.detail
 

@@ -49,7 +49,7 @@ def test_what_a_recipe_does_not_say_is_the_default(write):
         ("stepz: 5\n", "unknown key 'stepz': did you mean 'steps'?"),
         ("lr: 1\n", "unknown key 'lr': did you mean 'optimizer.lr' or 'model.warmup.lr'?"),
         ("micro_batch_tokens: 9\n", "did you mean 'learner.micro_batch_tokens'?"),
-        ("mode: warn\n", "'detectors.no_signal.mode' or 'detectors.non_finite.mode'?"),
+        ("mode: warn\n", "'detectors.mismatch.mode' or 'detectors.no_signal.mode'?"),
         ("kl: {coeff: 1}\n", "unknown key 'kl.coeff': did you mean 'kl.coef'?"),
         ("model: {path: m, shape: {layer: 1}}\n", "'model.shape.layer': did you mean 'model.shape.layers'?"),
         ("tasks: {arithmetic: {wieght: 1}}\n", "did you mean 'tasks.arithmetic.weight'?"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.config.schema import LearnerConfig
 from prorl.control.decide import ResetReference, decide
 from prorl.control.detectors import (
     CONDITION,
@@ -20,7 +21,7 @@ from prorl.control.detectors import (
     interventions,
 )
 from prorl.control.events import Intervened, Started, Stopped
-from prorl.control.plan import Plan
+from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState, evolve, fold
 from support.defaults import planned, some_detectors, some_plan, some_resets
 from support.events import evaluated, reset, stepped, update
@@ -61,6 +62,7 @@ LOWER = {"mode": "act", "action": "lower_lr"}
 HOT = 160.0
 ONCE = evaluated(0, 0.5)  # it worked once
 REFUSED = update(updates=0, skipped=1)
+AGREED, ERRING, BROKEN = ({"0": 1.001, "4096": far} for far in (1.002, 1.2, 1.6))
 
 TRACES = {
     "non_finite": [stepped(s, update=REFUSED if s > 2 else update()) for s in range(1, 6)],
@@ -70,6 +72,8 @@ TRACES = {
     "gradient_spike": [stepped(s, update=update(grad_norm=1.0 if s < 12 else 11.0)) for s in range(1, 14)],
     "length_blowup": lengths(*CALM, HOT, HOT, HOT),
     "truncation_blowup": [stepped(s, rollout_stats=stats(truncated=0.1 if s < 12 else 0.4)) for s in range(1, 15)],
+    "mismatch": [stepped(s, update=update(mismatch_factors=ERRING if s > 2 else AGREED)) for s in range(1, 6)],
+    "broken_engine": [stepped(s, update=update(mismatch_factors=BROKEN if s > 2 else AGREED)) for s in range(1, 8)],
     "verifier_errors": [stepped(1), stepped(2, rollout_stats=stats(draws=10, errors=5))],
     "no_signal": [ONCE, *(stepped(s, rollout_stats=stats(draws=6, accepted=4 if s < 3 else 0)) for s in range(1, 8))],
     "truncated_share": [
@@ -91,7 +95,8 @@ TRACES = {
 """The shortest trouble that each detector should speak about, at its last event."""
 
 
-BY_DEFAULT = {"non_finite": "roll_back", "verifier_errors": "stop", "validation_collapse": "roll_back"}
+BY_DEFAULT = {"non_finite": "roll_back", "validation_collapse": "roll_back"}
+BY_DEFAULT |= dict.fromkeys(("verifier_errors", "broken_engine"), "stop")
 BY_DEFAULT |= dict.fromkeys(("truncated_share", "unanswered_share", "no_signal"), "validation")
 
 
@@ -200,6 +205,22 @@ def test_an_validation_is_asked_for_where_one_was_above_zero_and_else_it_only_wa
     for never_better in (trace[1:], [evaluated(0, 0.0), *trace[1:]]):
         said, state = follow(never_better, chosen)
         assert ([one.action for one in said], state.asked) == (["warn"], ())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "corrected"),
+    [
+        ({"mismatch": "tis", "learner": LearnerConfig(old_logprobs="learner")}, True),
+        ({"mismatch": "icepop", "learner": LearnerConfig(old_logprobs="learner")}, False),
+        ({"mismatch": "none", "learner": LearnerConfig(old_logprobs="engine")}, False),
+    ],
+)
+def test_an_engine_that_errs_is_corrected_for_from_the_next_step_where_that_is_possible(recipe, corrected):
+    chosen = some_plan(seed=0, steps=10_000, detectors=some_detectors(mismatch={"mode": "act"}), **recipe)
+    (said,), state = follow(TRACES["mismatch"], chosen)
+    assert said.action == ("correct_mismatch" if corrected else "warn")
+    assert "factor of 1.2 per token" in said.reason
+    assert hparams_now(chosen, state).mismatch == ("icepop" if corrected else recipe["mismatch"])
 
 
 def test_what_may_be_rolled_back_to_is_never_past_the_last_good_validation():

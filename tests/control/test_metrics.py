@@ -83,7 +83,9 @@ def test_every_measured_mean_is_in_the_table():
 
 
 def test_what_was_not_measured_is_a_dash():
-    assert {text(one, one.value(blind(1))) for one in STEP if one.key.startswith("update.")} == {"–"}
+    assert {
+        text(one, one.value(blind(1))) for one in STEP if one.key.startswith("update.") and "*" not in one.key
+    } == {"–"}
 
 
 @pytest.mark.parametrize(

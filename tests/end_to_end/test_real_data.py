@@ -95,13 +95,14 @@ def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):
 def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe):
     config = load_recipe(str(recipe))
     (missing,) = data_findings(config, str(recipe))
-    assert not missing.fits
+    assert not missing.works
     assert (
         f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in missing.detail
     )
     done("data", "prepare", recipe)
     (found,) = data_findings(config, str(recipe))
-    assert str(found) == f"ok: data: {len(TRAINED) + len(VALIDATED) + 1} data sets, prepared in prepared"
+    assert found.works
+    assert found.detail == f"{len(TRAINED) + len(VALIDATED) + 1} data sets, prepared in prepared"
 
 
 def test_tasks_of_prepared_data_keep_their_promises(recipe):

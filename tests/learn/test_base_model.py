@@ -268,7 +268,7 @@ def test_problems_that_cannot_be_shown_are_skipped(tmp_path):
 
 
 def test_a_mixture_without_usable_solutions_is_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"no solution that fits into 40 tokens"):
+    with pytest.raises(ModelError, match=r"no solution that fits into the context of 40 tokens"):
         build(SHORT, tmp_path, lambda index: replace(copy_problem(index), solution=None))
 
 
@@ -286,7 +286,9 @@ def test_the_loss_is_the_sum_over_response_tokens_whatever_the_padding():
     ]
     expected = 0.0
     for example in batch:
-        ids, positions = (torch.tensor([each]) for each in (example.prompt + example.response, example.positions))
+        ids, positions = (
+            torch.tensor([each]) for each in (example.prompt + example.response, example.positions)
+        )
         logps = model(ids, attention_mask=torch.ones_like(ids), position_ids=positions)
         logps = logps.logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
         expected -= logps[len(example.prompt) - 1 :].sum().item()
@@ -298,8 +300,10 @@ def test_the_loss_is_the_sum_over_response_tokens_whatever_the_padding():
 def test_jumps_of_position_skip_no_more_than_is_spare(length, most, spare, rng):
     positions = jumped(length, most, spare, rng)
     gaps = [after - before for before, after in pairwise((-1, *positions))]
-    assert len(gaps) == length and min(gaps) >= 1
-    assert sum(gap > 1 for gap in gaps) <= most and positions[-1] <= length - 1 + spare
+    assert len(gaps) == length
+    assert min(gaps) >= 1
+    assert sum(gap > 1 for gap in gaps) <= most
+    assert positions[-1] <= length - 1 + spare
 
 
 @given(steps=st.integers(1, 500))

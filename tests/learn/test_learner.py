@@ -15,6 +15,7 @@ from support.learners import (
     assert_same,
     batch,
     bits_equal,
+    flat,
     learner,
     numbers,
     qwen2,
@@ -115,7 +116,8 @@ def test_a_batch_without_action_tokens_touches_nothing():
     silent = PromptActions(prompt=(1, 2), actions=(action_of([]),))
     for empty in (Batch(groups=()), Batch(groups=(silent,))):
         stats = one.update(empty, HPARAMS)
-        assert set(dataclasses.asdict(stats).values()) == {0, None}
+        assert stats.mismatch_factors == {}
+        assert set(flat(stats).values()) == {0, None}
         assert stats.loss is stats.kl is stats.entropy is stats.grad_norm is stats.mismatch is None
     assert bits_equal(weights(one.policy), before)
 
@@ -140,7 +142,7 @@ def test_the_other_mini_batches_of_a_broken_one_still_count(last):
     broken = Batch(groups=groups[::-1] if last else groups)
     stats = learner().update(broken, dataclasses.replace(HPARAMS, updates_per_step=2))
     assert (stats.updates, stats.skipped, stats.skipped_last) == (1, 1, int(last))
-    assert all(math.isfinite(value) for value in dataclasses.asdict(stats).values())
+    assert all(math.isfinite(value) for value in flat(stats).values())
 
 
 def test_kl_starts_at_zero_and_grows():
@@ -174,10 +176,11 @@ def test_without_kl_the_reference_is_not_needed():
 def test_mismatch_is_measured_against_the_policy_of_the_steps_start(old_logprobs):
     one = learner(old_logprobs=old_logprobs)
     hparams = dataclasses.replace(HPARAMS, updates_per_step=4, learning_rate=0.5, kl_coef=0.0)
-    far = one.update(batch(engine_logp=-8.0), dataclasses.replace(hparams, learning_rate=0.0))
-    near = one.update(batch(), hparams)
+    far = one.update(batch(groups=40, engine_logp=-8.0), dataclasses.replace(hparams, learning_rate=0.0))
+    near = one.update(batch(groups=40), hparams)
     assert far.mismatch == pytest.approx(8.0 + UNIFORM, abs=0.3)
     assert far.mismatch_out_share == 1.0
+    assert far.mismatch_factors["0"] > 50 > 1.5 > near.mismatch_factors["0"]
     assert near.mismatch < 0.3
     assert near.mismatch_out_share == 0.0
 

@@ -49,12 +49,16 @@ def update(**changes) -> UpdateStats:
         "clip_share": 0.01,
         "mismatch": 0.0,
         "mismatch_out_share": 0.0,
+        "mismatch_factors": {"0": 1.0},
         "tokens": 3000,
         "action_tokens": 2000,
     }
     if changes.get("updates") == 0:
         measured = ("loss", "kl", "entropy", "grad_norm", "clip_share", "mismatch", "mismatch_out_share")
-        plausible |= dict.fromkeys(measured) | {"skipped_last": changes.get("skipped", 0)}
+        plausible |= dict.fromkeys(measured) | {
+            "skipped_last": changes.get("skipped", 0),
+            "mismatch_factors": {},
+        }
     return UpdateStats(**(plausible | changes))
 
 

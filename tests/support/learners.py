@@ -82,8 +82,14 @@ def bits_equal(found, expected):
     return all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
+def flat(stats) -> dict:
+    """The fields of an update's stats, what is measured by position among them."""
+    found = dataclasses.asdict(stats)
+    return found | found.pop("mismatch_factors")
+
+
 def numbers(stats):
-    return {k: v for k, v in dataclasses.asdict(stats).items() if k != "tokens"}
+    return {k: v for k, v in flat(stats).items() if k != "tokens"}
 
 
 def with_advantage(group, advantage):

@@ -1,6 +1,5 @@
 """What a rank is asked to do in tests of a learner over several ranks; everything it returns is plain."""
 
-import dataclasses
 import errno
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from prorl.cluster.weights import collect
 from prorl.learn.learner import TorchLearner
 from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, HParams
-from support.learners import learner, qwen2
+from support.learners import flat, learner, qwen2
 
 
 def made(model: dict[str, Any], settings: dict[str, Any], *, alone: bool) -> TorchLearner:
@@ -52,7 +51,7 @@ def train(
         if turns:
             one.stow()
             one.fetch()
-        stats.append(dataclasses.asdict(one.update(batch, hparams)))
+        stats.append(flat(one.update(batch, hparams)))
     if save is not None:
         (save / "reference").mkdir(parents=True, exist_ok=True)
         write = one.snapshot()

@@ -13,6 +13,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+POSITIONS = (0, 1024, 2048, 4096, 8192)
+"""First positions of the parts of a response that are told apart: an engine may err at long positions only."""
+MOST = 20.0  # nats of one token that count, so that a sum stays finite
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
@@ -25,6 +29,8 @@ class Mismatch:
     tokens: Tensor
     abs_log_w: Tensor  # sum of |log w|, nats
     out_of_bounds: Tensor  # tokens
+    factors: Tensor  # by position in the response (`POSITIONS`): sum of exp |log w| ...
+    counts: Tensor  # ... and tokens
 
 
 @torch.no_grad()
@@ -57,9 +63,14 @@ def mismatch(
         weights = torch.ones_like(w)
     else:
         weights = w.clamp(max=high) if kind == "tis" else w.masked_fill(outside, 0.0)
+    factors_BT = log_w.abs().clamp(max=MOST).exp() * mask_BT
+    ends = (*POSITIONS[1:], max(mask_BT.shape[-1], POSITIONS[-1]))
+    parts = [slice(*ends_of) for ends_of in zip(POSITIONS, ends, strict=True)]
     return Mismatch(
         weights=weights.masked_fill(~mask_BT, 0.0),
         tokens=mask_BT.sum(),
         abs_log_w=log_w.abs().sum(),
         out_of_bounds=(outside & mask_BT).sum(),
+        factors=torch.stack([factors_BT[..., part].sum() for part in parts]),
+        counts=torch.stack([mask_BT[..., part].sum() for part in parts]),
     )

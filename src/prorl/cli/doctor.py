@@ -13,7 +13,7 @@ from prorl.run.layout import RUNS
 
 if TYPE_CHECKING:
     from prorl.cluster.capacity import Placement
-    from prorl.cluster.survey import Finding
+    from prorl.envs.sandbox.sandbox import Finding
     from prorl.lab.tables import Table
 
 PLACED = tuple(f"cluster.{key}=" for key in ("learners", "engines", "colocate", "tensor_parallel"))
@@ -68,9 +68,11 @@ def doctor(
     if as_json:
         show(_tables(found, planned), as_json)
     else:
-        for line in (*map(str, found), *(planned.describe() if planned else ())):
+        for one in found:
+            echo(f"{'ok' if one.works else 'does not fit'}: {one.name}: {one.detail}")
+        for line in planned.describe() if planned else ():
             echo(line)
-    if any(not one.fits for one in found) or (planned and planned.problems):
+    if any(not one.works for one in found) or (planned and planned.problems):
         raise Exit(FAILED)
 
 
@@ -94,7 +96,7 @@ def _tables(found: list[Finding], planned: Placement | None) -> list[Table]:
 
     tables = []
     if found:
-        rows = tuple((one.name, "ok" if one.fits else "does not fit", one.detail) for one in found)
+        rows = tuple((one.name, "ok" if one.works else "does not fit", one.detail) for one in found)
         tables.append(Table(title="cluster", columns=("piece", "state", "found"), rows=rows))
     if planned:
         parts = {

@@ -29,7 +29,7 @@ from prorl.cluster.capacity import (
     place,
 )
 from prorl.cluster.settings import device_kind, places, require_packages
-from prorl.cluster.survey import Finding, findings, host_memory, installed, room, survey
+from prorl.cluster.survey import findings, host_memory, installed, room, survey
 from prorl.config.checks import shape_of
 from prorl.config.recipe import RecipeError, to_json
 from prorl.config.schema import RunConfig
@@ -37,6 +37,7 @@ from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.envs.datasets.prepare import describe_needs, require_prepared
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import make_task
+from prorl.envs.sandbox.sandbox import Finding
 from prorl.run.process import machine_memory
 from prorl.types import HParams
 
@@ -186,12 +187,12 @@ def examine(
 def data_findings(config: RunConfig, recipe: str) -> list[Finding]:
     """Whether the recipe's data sets, if any, are prepared where this machine looks for them."""
     requests, folder = data_requests(config), data_folder(config)
-    fits, detail = True, f"{len(requests)} data sets, prepared in {folder}"
+    works, detail = True, f"{len(requests)} data sets, prepared in {folder}"
     try:
         require_prepared(requests, folder, recipe)
     except ProrlError as error:
-        fits, detail = False, str(error)
-    return [Finding(name="data", fits=fits, detail=detail)] if requests else []
+        works, detail = False, str(error)
+    return [Finding(name="data", works=works, detail=detail)] if requests else []
 
 
 def require_memory(config: RunConfig) -> None:

@@ -22,7 +22,7 @@ from prorl.cluster.settings import ClusterError, device_kind, places
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
-from prorl.envs.sandbox.sandbox import probe
+from prorl.envs.sandbox.sandbox import Finding, probe
 from prorl.run.process import machine_memory
 
 RANGES: Mapping[str, str] = {
@@ -39,19 +39,6 @@ OLDEST_DRIVER = 580
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0  # for a process to start on a node and answer
 DRIVER = "driver"  # the file that the driver has written
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was checked, and the result in a sentence."""
-
-    name: str
-    fits: bool
-    detail: str
-
-    def __str__(self) -> str:
-        """As a line."""
-        return f"{'ok' if self.fits else 'does not fit'}: {self.name}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +114,7 @@ def survey(address: str | None, run: Path) -> tuple[Node, ...]:
     from prorl.cluster.cluster import join, reason
 
     join(address)
-    run = run.absolute()
-    there = next(folder for folder in (run, *run.parents) if folder.is_dir())
+    there = next(folder for folder in (run.absolute(), *run.absolute().parents) if folder.is_dir())
     try:
         with TemporaryDirectory(dir=there, prefix=".doctor-") as folder:
             return _survey(Path(folder))
@@ -283,4 +269,4 @@ def _hardware(node: Node) -> Finding:
 
 
 def _finding(name: str, wrong: Sequence[str], good: str) -> Finding:
-    return Finding(name=name, fits=not wrong, detail="; ".join(wrong) or good)
+    return Finding(name=name, works=not wrong, detail="; ".join(wrong) or good)

@@ -142,13 +142,11 @@ class WarmupConfig(Model):
     steps: Steps = 400
     # Ends sooner, once the mean loss of 20 steps is this (nats per token): as much noise is left under every seed.
     until_loss: Amount = 0.0
-    # Jumps of position in a prompt at most, so that short examples teach long distances, up to the context. 0: none.
-    position_jumps: int = Field(0, ge=0, le=100)
+    position_jumps: int = Field(0, ge=0, le=100)  # in a prompt, at most: short examples teach long distances
     batch_size: Count = 64
     lr: Positive = 2e-3
     corpus_problems: Steps = 20_000
-    # Task → level weights; default: as trained.
-    levels: dict[str, dict[Level, Amount]] = Field(default_factory=dict)
+    levels: dict[str, dict[Level, Amount]] = Field(default_factory=dict)  # by task; default: as trained
 
 
 class ModelSection(Model):
@@ -409,7 +407,9 @@ class ClusterConfig(Model):
     cache_gib: Positive | None = None  # keys and values of an engine; default: 1 on a CPU, else all free
 
 
-Action = Literal["warn", "validation", "reset_reference", "lower_lr", "roll_back", "pause", "stop"]
+Action = Literal[
+    "warn", "validation", "reset_reference", "lower_lr", "correct_mismatch", "roll_back", "pause", "stop"
+]
 READINGS = 16
 """Readings kept per detector; no rule may look further back."""
 LOW_IS_BAD = frozenset({"entropy_collapse", "no_signal", "validation_collapse"})
@@ -464,6 +464,8 @@ class DetectorsConfig(Model):
     gradient_spike: DetectorConfig = _row(10.0, 3.0, 2, 5, "lower_lr")
     length_blowup: DetectorConfig = _row(1.5, 1.25, 3, 5, "roll_back")
     truncation_blowup: DetectorConfig = _row(0.2, 0.1, 3, 5, "roll_back")
+    mismatch: DetectorConfig = _row(1.05, 1.02, 3, 5, "correct_mismatch")
+    broken_engine: DetectorConfig = _row(1.5, 1.05, 5, 5, "stop", **_AT_ONCE)
     verifier_errors: DetectorConfig = _row(0.5, 0.25, 1, 1, "stop", **_AT_ONCE)
     truncated_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
     unanswered_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
@@ -502,8 +504,7 @@ class RunConfig(Model):
     system_prompt: Annotated[str, Field(max_length=MOST)] = ""  # of all problems that come without one
     format: Literal["lenient", "strict"] = "lenient"  # strict: no answer counts before thinking is closed
     log: Literal["wandb", "trackio", "mlflow"] | None = None  # tracker that `prorl log` sends the run to
-    # Folder of prepared data sets; default: in the cache, by what the recipe asks for.
-    data: Text | None = None
+    data: Text | None = None  # folder of prepared data sets; default: in the cache, by what is asked for
     model: ModelSection
     tasks: dict[Text, TaskConfig] = Field(min_length=1, max_length=1000)
     sampling: SamplingConfig = SamplingConfig()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from prorl.config.schema import READINGS, Action, DetectorConfig, is_hot
 from prorl.control.events import Intervened, Stepped, Validated
 from prorl.control.metrics import WATCHED, ratio
+from prorl.control.plan import hparams_now
 
 if TYPE_CHECKING:
     from prorl.control.plan import Plan
@@ -34,6 +35,9 @@ MEANING: Mapping[str, str] = {
     "gradient_spike": "the gradient norm is {:.3g} times what is usual",
     "length_blowup": "responses are {:.3g} times as long as is usual",
     "truncation_blowup": "the share of truncated responses is {:.1%} above what is usual",
+    "mismatch": "engine and learner disagree by a factor of {:.3g} per token at some position",
+    "broken_engine": "engine and learner disagree by a factor of {:.3g} per token at some position: the engine "
+    "samples from another policy; see docs/cluster.md, and resume with other engine settings",
     "verifier_errors": "verifiers failed on {:.0%} of the last step's groups",
     "truncated_share": "{:.0%} of responses hit the length limit",
     "unanswered_share": "{:.0%} of responses hold no answer",
@@ -164,7 +168,7 @@ def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Inte
         calm = watch.rearm is None and (watch.last is None or state.step - watch.last >= rule.cooldown)
         if not (calm and _holds(name, rule, state)):
             continue
-        action, remark = _action(name, rule, state)
+        action, remark = _action(name, rule, state, plan)
         if action == "reset_reference" and not can_reset:
             continue
         reading = state.signals.readings[name][-1][1]
@@ -264,6 +268,7 @@ def _step_readings(
     times = {name: value / typical for name, (value, typical) in known.items() if typical}
     above = {name: value - typical for name, (value, typical) in known.items()}
     stats = event.rollout_stats
+    factors = () if event.staleness else event.update.mismatch_factors.values()  # only of the same weights
     return {
         "non_finite": float(skipped),
         "kl_spike": times.get("kl"),
@@ -272,6 +277,7 @@ def _step_readings(
         "gradient_spike": times.get("grad_norm"),
         "length_blowup": times.get("length"),
         "truncation_blowup": above.get("truncated"),
+        **dict.fromkeys(("mismatch", "broken_engine"), max(factors, default=None)),
         "verifier_errors": ratio(stats.errors, stats.draws),
         "truncated_share": stats.truncated,
         "unanswered_share": stats.unanswered,
@@ -308,9 +314,12 @@ def _holds(name: str, rule: DetectorConfig, state: RunState) -> bool:
     return bool(hot) and hot[-1] and sum(hot) >= rule.hits
 
 
-def _action(name: str, rule: DetectorConfig, state: RunState) -> tuple[Action, str]:
+def _action(name: str, rule: DetectorConfig, state: RunState, plan: Plan) -> tuple[Action, str]:
     """What is to be done, and a remark where it is not what the rule says first."""
     pointless = rule.action == "validation" and not state.signals.peak  # nothing to fall from
+    if rule.action == "correct_mismatch":
+        pointless = hparams_now(plan, state).mismatch == "icepop"
+        pointless |= plan.config.learner.old_logprobs == "engine"  # nothing to correct by
     if rule.mode == "warn" or pointless:
         return "warn", ""
     acted = state.signals.watch(name).acted

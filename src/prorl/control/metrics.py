@@ -107,6 +107,7 @@ STEP: tuple[Metric, ...] = (
     Metric("update.grad_norm", "policy", "gradient norm", form=".2f", shown=LINE_PANEL, usual=1e-3),
     Metric("update.mismatch", "policy", "mismatch of engine and learner", unit="|log w|"),
     Metric("update.clip_share", "policy", "clipped", chart="clip", form=".2%", shown=("panel",)),
+    Metric("update.mismatch_factors.*", "policy", chart="positions"),
     Metric("update.mismatch_out_share", "policy", "outside mismatch bounds", chart="clip"),
     Metric("update.loss", "policy", chart=None),
     Metric("staleness", "policy", chart=None),

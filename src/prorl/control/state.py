@@ -177,6 +177,8 @@ def _after_intervention(state: RunState, event: events.Intervened) -> RunState:
     )
     if event.action == "pause":
         return replace(after, paused=f"{event.detector}: {event.reason}")
+    if event.action == "correct_mismatch":
+        return replace(after, overrides={**state.overrides, "mismatch": "icepop"})
     if event.action == "validation":
         return replace(after, asked=(*_without(state.asked, "validation"), "validation"))
     if event.action == "roll_back":  # the checkpoint may be one that a stop left behind

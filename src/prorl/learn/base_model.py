@@ -210,24 +210,22 @@ def _examples(
 ) -> Iterator[Example]:
     """Examples in the order of the problems, without those that have no solution or do not fit the context."""
     renderer = ChatRenderer(tokenizer)
-    context = warmup.shape.context
     unusable = 0
     for draw, problem in enumerate(map(problem_at, count())):
         unusable += 1
         if (text := _shown(problem)) is not None:
             response = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
             prompt = renderer.encode(problem.prompt, problem.history)
-            if len(prompt) + len(response) <= context:
+            if (spare := warmup.shape.context - len(prompt) - len(response)) >= 0:
                 unusable = 0
                 rng = Random(derive(seed, "position jumps", draw))
-                spare = context - len(prompt) - len(response)
                 jumps = jumped(len(prompt), warmup.position_jumps, spare, rng)
                 after = range(jumps[-1] + 1, jumps[-1] + 1 + len(response))
                 yield Example(prompt, response, (*jumps, *after))
         if unusable == MAX_UNUSABLE:
             raise ModelError(
-                f"warm-up: {unusable} problems in a row have no solution that fits into {context} tokens; "
-                "use tasks with solutions or raise shape.context"
+                f"warm-up: {unusable} problems in a row have no solution that fits into the context of "
+                f"{warmup.shape.context} tokens; use tasks with solutions or raise shape.context"
             )
 
 

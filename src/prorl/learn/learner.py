@@ -8,6 +8,7 @@ engine's. With several ranks each method is a collective: all call it, with the 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,6 @@ from prorl.learn.parallel import (
     Ranks,
     Runner,
     Scorer,
-    copy_weights,
     model_writer,
     read_weights,
     shard,
@@ -93,7 +93,7 @@ class TorchLearner:
         self._score = self._scorer(model)
         self._score_reference = self._scorer(reference) if reference is not None else None
         if reference is not None:  # only now: a rank never holds more than one model that is not sharded
-            copy_weights(model, reference)
+            reference.load_state_dict(copy.deepcopy(model.state_dict(keep_vars=True)), assign=True)
         self.modules = (
             [self._score] if self._score_reference is None else [self._score, self._score_reference]
         )

@@ -18,13 +18,15 @@ from transformers import PreTrainedModel
 
 from prorl.algo.clip_higher import policy_loss
 from prorl.algo.kl_to_reference import kl_penalty
-from prorl.algo.mismatch_correction import Mismatch, mismatch
+from prorl.algo.mismatch_correction import POSITIONS, Mismatch, mismatch
 from prorl.learn.packing import MicroBatch, prefix_mask
 from prorl.types import HParams, UpdateStats
 
 HEAD_TOLERANCE = 1e-3  # nats
-# sums over the action tokens of a micro-batch, in this order; the last says what the two before were measured on
+# Sums over the action tokens of a micro-batch, in this order; the last says what the two before were measured on.
+# The factors and the tokens of every part of `POSITIONS` follow.
 SUMS = ("loss", "kl", "entropy", "clipped", "mismatch", "mismatch_out", "mismatch_tokens")
+LEAST = 32  # tokens of a part of which a mean factor is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,7 @@ def objective(
         denominator=denominator,
     )
     sums = [loss.detach() * denominator, zero, scores.entropy_N.sum(), clipped, zero, zero, zero]
+    sums += [zero] * (2 * len(POSITIONS))
     if scores.reference_BT is not None:
         penalty_BT = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=hparams.kl_estimator)
         loss = loss + hparams.kl_coef * penalty_BT[mask_BT].sum() / denominator
@@ -152,7 +155,7 @@ def objective(
         sums[:2] = loss.detach() * denominator, kl
     if scores.start_BT is not None:
         found = compare(scores.start_BT)
-        sums[4:] = found.abs_log_w, found.out_of_bounds, found.tokens
+        sums[4:] = found.abs_log_w, found.out_of_bounds, found.tokens, *found.factors, *found.counts
     return loss, torch.stack([value.float() for value in sums])
 
 
@@ -170,8 +173,10 @@ def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> Update
     """Means over the action tokens of the applied updates; None where there is nothing to average."""
     applied = [result for result in results if result.grad_norm is not None]
     refused = [result.grad_norm is None for result in results]
-    sums = sum((result.sums.double().cpu() for result in applied), torch.zeros(len(SUMS)))
-    loss, kl, entropy, clipped, mismatch_, out, measured = sums.tolist()
+    none = torch.zeros(len(SUMS) + 2 * len(POSITIONS))
+    sums = sum((result.sums.double().cpu() for result in applied), none).tolist()
+    loss, kl, entropy, clipped, mismatch_, out, measured = sums[: len(SUMS)]
+    factors, counts = sums[len(SUMS) : -len(POSITIONS)], sums[-len(POSITIONS) :]
     tokens = sum(result.action_tokens for result in applied)
     return UpdateStats(
         updates=len(applied),
@@ -183,6 +188,11 @@ def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> Update
         clip_share=_mean(clipped, tokens),
         mismatch=_mean(mismatch_, measured),
         mismatch_out_share=_mean(out, measured),
+        mismatch_factors={
+            str(first): factor / count
+            for first, factor, count in zip(POSITIONS, factors, counts, strict=True)
+            if count >= LEAST
+        },
         tokens=sum(result.positions for result in results),
         action_tokens=sum(result.action_tokens for result in results),
         skipped_last=[*reversed(refused), False].index(False),

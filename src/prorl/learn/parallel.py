@@ -133,11 +133,6 @@ def without_weights(*modules: nn.Module) -> list[Any]:
     return copy.deepcopy(list(modules), nowhere)
 
 
-def copy_weights(source: PreTrainedModel, target: PreTrainedModel) -> None:
-    """Give `target`, which came `without_weights` of `source`, a copy of them, as they lie over the ranks by now."""
-    target.load_state_dict(copy.deepcopy(source.state_dict(keep_vars=True)), assign=True)
-
-
 def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every weight by name, whole, one at a time; tied ones once. Over several ranks all must iterate."""
     seen: set[int] = set()

@@ -304,8 +304,3 @@ class FallbackDecoding:
 
 Decoder = LlamaDecoder | FallbackDecoder
 Decoding = LlamaDecoding | FallbackDecoding
-
-
-def make_decoder(model: PreTrainedModel, *, pad_id: int) -> Decoder:
-    """The fast decoder where it knows the model's architecture, the other one elsewhere."""
-    return (FallbackDecoder if unsupported_reason(model) else LlamaDecoder)(model, pad_id=pad_id)

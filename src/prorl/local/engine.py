@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from prorl.envs.errors import ProrlError, UsageError
 from prorl.learn.parallel import Held
-from prorl.local.decoder import Decoder, Decoding, make_decoder
+from prorl.local.decoder import Decoder, Decoding, FallbackDecoder, LlamaDecoder, unsupported_reason
 from prorl.local.workers import Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
@@ -141,7 +141,8 @@ class LocalEngine:
     ) -> None:
         """`eos_ids` end a response; `pad_id` fills short prompts and is never attended to."""
         self.settings = DecodingSettings(tuple(eos_ids), pad_id, max_rows)
-        self._decoder = make_decoder(model, pad_id=pad_id)
+        kind = FallbackDecoder if unsupported_reason(model) else LlamaDecoder
+        self._decoder: Decoder = kind(model, pad_id=pad_id)
         self._device = model.get_input_embeddings().weight.device
         self._max_positions: int | None = getattr(model.config, "max_position_embeddings", None)
         self._vocabulary: int = model.config.vocab_size

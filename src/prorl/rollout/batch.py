@@ -20,9 +20,9 @@ from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
 from prorl.envs.mixture import KEPT
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import Sampler, roll_out
+from prorl.rollout.pipeline import ChatRenderer, Sampler, roll_out
 from prorl.stopwatch import Stopwatch
-from prorl.types import Action, Batch, Group, HParams, PromptActions, Renderer, Rollout, Sampling
+from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
 
 SHOWN_GROUPS, SHOWN_ROLLOUTS = 8, 2  # sample records of a step: groups, and rollouts of each
 
@@ -86,7 +86,7 @@ def collect(
 
 
 def make_problems(
-    renderer: Renderer,
+    renderer: ChatRenderer,
     problem_at: Callable[[int], Problem],
     hparams: HParams,
     *,

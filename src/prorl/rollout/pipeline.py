@@ -26,7 +26,7 @@ from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Turn, Verdict
 from prorl.stopwatch import Stopwatch
-from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Renderer, Request, Rollout, Sampling
+from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Request, Rollout, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,7 +51,7 @@ def wait_silently(_reason: str, seconds: float) -> None:
 
 
 class ChatRenderer:
-    """Implements `types.Renderer` for any transformers tokenizer, with or without a chat template."""
+    """Text to tokens and back for any transformers tokenizer, with or without a chat template."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, system: str = "") -> None:
         """`system` is a system prompt for problems that come without one."""
@@ -104,7 +104,7 @@ class Sampler:
 
     engine: Engine
     judge: Judge
-    renderer: Renderer
+    renderer: ChatRenderer
     wait: Wait = wait_silently
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.lab.dashboard.hub import Hub, Newest, Pace, Page
+from prorl.lab.dashboard.hub import Hub, Newest, Pace
 from prorl.lab.report.page import Section, section_json
 from prorl.lab.tables import Figure
 
@@ -40,7 +40,7 @@ class Counting:
         self.closed_meanwhile = self.looking
 
 
-async def messages(hub: Hub, page: Callable[[], Page], until: int) -> list[int]:
+async def messages(hub: Hub, page: Callable, until: int) -> list[int]:
     """What events say up to the number `until`; who is slow may miss numbers before it."""
     found: list[int] = []
     async with asyncio.timeout(20), aclosing(hub.events("run", page)) as stream:

@@ -54,8 +54,8 @@ def test_every_number_that_the_method_speaks_of_has_a_curve(tmp_path):
     found = drawn([run(tmp_path / "one")])
     assert (
         " ".join(found)
-        == "validation reward domains levels top entropy kl grad_norm mismatch clip length truncated informative "
-        "learning_rate kl_coef length_weight seconds tokens_per_second"
+        == "validation reward domains levels top entropy kl grad_norm mismatch clip positions length truncated "
+        "informative learning_rate kl_coef length_weight seconds tokens_per_second"
     )
     names = {trace["name"] for trace in found["validation"].data}
     assert names == {"mean pass@1", "mean pass@n", "math", "code"}

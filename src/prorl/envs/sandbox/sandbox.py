@@ -194,7 +194,7 @@ _COSTS = {  # of a piece that does not work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One piece: whether it works, what was seen, and what its lack costs, in one sentence each."""
+    """One piece that was checked: whether it works, what was seen, and what its lack costs, in a sentence each."""
 
     name: str
     works: bool

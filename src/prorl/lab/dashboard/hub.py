@@ -12,9 +12,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prorl.lab.report.page import Section, section_json, to_script_json
+
+if TYPE_CHECKING:
+    from prorl.lab.dashboard.pages import RunPage, RunsPage
 
 RETRY = 2000  # milliseconds after which a browser that lost the connection asks again
 
@@ -30,16 +33,6 @@ class Pace:
     share: float = 0.2  # of a core that one page may take: the trainer needs it more
     linger: float = 30.0  # that a page is kept after its last reader left, who may only reload
     heartbeat: float = 15.0  # of silence before a comment is sent, so that dead connections are noticed
-
-
-class Page(Protocol):
-    """Composes a page from files, again and again."""
-
-    def look(self) -> Sequence[Section]:
-        """The page as the files are now. Called in a thread, one call at a time; does not raise."""
-
-    def close(self) -> None:
-        """The page has no readers any more. Called once, never during a look."""
 
 
 class Newest:
@@ -85,7 +78,7 @@ class Hub:
         self._pages: dict[str, _Watched] = {}
         self._closing = False
 
-    async def events(self, name: str, open_page: Callable[[], Page]) -> AsyncIterator[str]:
+    async def events(self, name: str, open_page: Callable[[], RunPage | RunsPage]) -> AsyncIterator[str]:
         """The page of that name as server-sent events: whole at first, then what changes; until `close`.
 
         `open_page` makes the page, without touching a file, where nobody reads it yet. Should composing fail after
@@ -138,7 +131,7 @@ class Hub:
 class _Watched:
     """One page and its readers."""
 
-    def __init__(self, source: Page) -> None:
+    def __init__(self, source: RunPage | RunsPage) -> None:
         self.newest = Newest()
         self.news = asyncio.Event()  # of a version, or of the end; then there is another one
         self.over = False  # nothing will come any more
