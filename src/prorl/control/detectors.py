@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 from prorl.config.schema import READINGS, Action, DetectorConfig, is_hot
 from prorl.control.events import Intervened, Stepped, Validated
 from prorl.control.metrics import WATCHED, ratio
-from prorl.control.plan import hparams_now
+from prorl.control.plan import Plan, hparams_now
 
 if TYPE_CHECKING:
-    from prorl.control.plan import Plan
     from prorl.control.state import RunState
 
 MEANING: Mapping[str, str] = {
