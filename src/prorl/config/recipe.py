@@ -260,9 +260,9 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, RecursionError) or "maximum nesting depth" in str(error):  # libyaml's own limit
+        return "it is nested too deeply"
     if isinstance(error, MarkedYAMLError):
         place = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         return " ".join(filter(None, (error.context, error.problem))) + place
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
     return " ".join(str(error).split("\n")[:2]).strip()
