@@ -27,7 +27,7 @@ class Chain(ProceduralTask):
     working does not say how many operators are done; with one width a small model counts tokens instead of operators.
     """
 
-    levels, ood_levels = tuple(range(1, 13)), (13, 14, 15, 16)
+    levels, ood_levels = tuple(range(1, 15)), (15, 16)
     verb: str
     symbols: str
     widths: tuple[int, int]  # of a state, from and to
