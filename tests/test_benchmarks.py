@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -165,6 +166,21 @@ def test_the_bound_is_measured_beside_the_steps(benchmark, recipe, tmp_path, cap
     assert "whole step, 2 cores" in capsys.readouterr().out
     for turns in json.loads(out.read_text())["turns"].values():
         assert all(0 < part["bound"] < part["seconds"] for part in turns[0].values())
+
+
+def test_refilling_is_calculated_from_the_steps_of_a_recipe(benchmark, recipe, tmp_path):
+    out = tmp_path / "refill.json"
+    few = ["--steps", "1", "--recipe", recipe, "--json", str(out), "dynamic_sampling.min_spread=0"]
+    benchmark("refill").main(few)
+    seconds = dict(json.loads(out.read_text())["rows"])
+    assert 0 < seconds["as it is, were both parts equal"] <= seconds["as it is"]
+
+
+def test_a_refilling_worker_ends_when_its_responses_do(benchmark):
+    costs = benchmark("refill").Costs(token=np.array([1.0, 0, 0]), start=np.zeros(2))
+    assert costs.of_wave([[3, 5]]) == 5
+    assert costs.of_refilling([[3, 3], [5, 5]], 2, share=1.0, below=0.5) == 5
+    assert costs.of_refilling([[2, 2], [2, 2], [4, 4]], 1, share=0.34, below=0.5) == 8
 
 
 def test_a_laptop_makes_whole_steps(benchmark, capsys):
