@@ -3,7 +3,9 @@
     python benchmarks/dashboard.py [--steps 3000] [--records 100000] [--readers 3] [--seconds 120]
 
 The run is made up, as in `benchmarks/report.py`; a step is appended every second while several readers listen to
-its page and one to the list of runs.
+its page and one to the list of runs. With `--runs` Chromium opens a list of so many finished runs instead:
+
+    python benchmarks/dashboard.py --runs 200 --steps 1000
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,6 +103,33 @@ def measure(root: Path, folder: Path, options: argparse.Namespace) -> None:
     print(f"ended {time.monotonic() - began:.1f} s after Ctrl-C with {len(readers)} streams open")
 
 
+def measure_list(root: Path, options: argparse.Namespace) -> None:
+    """Make so many runs, serve them, and open their list: seconds until every row is there."""
+    from playwright.sync_api import sync_playwright
+
+    synthesise(root / "run_0", steps=options.steps, records=1)
+    for number in range(1, options.runs):
+        shutil.copytree(root / "run_0", root / f"run_{number}")
+    command = [sys.executable, "-m", "prorl", "dashboard", str(root), "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    address = re.search(r"http://[^#\s]*", server.stdout.readline())[0]
+    complete = f"() => document.querySelectorAll('.runs tbody tr').length === {options.runs}"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+        for opening in ("first", *["again"] * 4):
+            tab = browser.new_page()
+            begin = time.monotonic()
+            tab.goto(address)
+            tab.wait_for_function(complete, timeout=120_000)
+            print(
+                f"{options.runs} runs of {options.steps} steps, {opening}: {time.monotonic() - begin:.2f} s"
+            )
+            tab.close()
+        browser.close()
+    server.send_signal(signal.SIGINT)
+    server.communicate(timeout=30)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -108,8 +138,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--readers", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--runs", type=int, help="open a list of so many runs instead")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as aside:
+        if options.runs:
+            measure_list(Path(aside, "runs"), options)
+            return
         folder = Path(aside, "runs", "long")
         synthesise(folder, steps=options.steps, records=options.records)
         measure(folder.parent, folder, options)

@@ -9,6 +9,7 @@ file. What each arm must show was written down before it ran: docs/results/front
     python benchmarks/frontier.py --arms whole without_resets --seeds 0 1 2
     python benchmarks/frontier.py --table          # of the files alone, a row per arm
     python benchmarks/frontier.py --recipe frontier_long --by-level whole
+    python benchmarks/frontier.py --recipe frontier_long --by-level whole --picture docs/pictures/levels.svg
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--by-level", choices=ARMS, help="only print what an arm's finished runs did, by level"
     )
+    parser.add_argument("--picture", type=Path, help="draw that to an SVG file")
     return parser.parse_args(argv)
 
 
@@ -216,6 +218,69 @@ def by_level(results: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
         yield [*cells, str(sum(len(level["base"]) for level in levels))]
 
 
+def picture(results: Sequence[dict[str, Any]], shown: int) -> str:
+    """An SVG: pass@1 by level, base against trained, a dot for every seed; `shown`: the levels that the base saw."""
+    levels = [level["level"] for level in results[0]["levels"]]
+    drawn = max(level for found in results for _, _, level in found["raised"])
+    step, left, top, height = 44, 52, 46, 230
+    bottom, width = top + height, left + step * len(levels) + 12
+
+    def x(level: float) -> float:
+        return left + step * (level - levels[0] + 0.5)
+
+    def y(share: float) -> float:
+        return bottom - height * share
+
+    def rates(side: str) -> list[list[float]]:
+        return [
+            [statistics.fmean(level[side]) / found["samples"] for level in found["levels"]]
+            for found in results
+        ]
+
+    parts = []
+    regions = [
+        (levels[0], shown, "#e8e8e8", "shown to the base"),
+        (shown + 1, drawn, "#dcebf7", "trained, never shown"),
+        (drawn + 1, levels[-1], "#fbead7", "never drawn"),
+    ]
+    for first, last, colour, name in regions:
+        at, wide = x(first - 0.5), step * (last - first + 1)
+        parts.append(f'<rect x="{at}" y="{top}" width="{wide}" height="{height}" fill="{colour}"/>')
+        parts.append(f'<text x="{at + 6}" y="{top - 8}">{name}</text>')
+    for share in (0.0, 0.5, 1.0):
+        parts.append(f'<path d="M{left} {y(share)}H{width - 12}" stroke="#999" stroke-width="0.6"/>')
+        parts.append(f'<text x="{left - 8}" y="{y(share) + 4}" text-anchor="end">{share:.0%}</text>')
+    for side, colour, name, where in (
+        ("base", "#777777", "base", (1.0, 0.30)),
+        ("trained", "#1f6fb2", "trained", (9.2, 0.62)),
+    ):
+        runs = rates(side)
+        means = [statistics.fmean(values) for values in zip(*runs, strict=True)]
+        line = "L".join(f"{x(level):.0f} {y(mean):.1f}" for level, mean in zip(levels, means, strict=True))
+        parts.append(f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        parts += [
+            f'<circle cx="{x(level):.0f}" cy="{y(rate):.1f}" r="3.5" fill="{colour}" fill-opacity="0.55"/>'
+            for run in runs
+            for level, rate in zip(levels, run, strict=True)
+        ]
+        parts.append(
+            f'<text x="{x(where[0]):.0f}" y="{y(where[1]):.0f}" fill="{colour}" font-weight="bold">{name}</text>'
+        )
+    parts += [
+        f'<text x="{x(level):.0f}" y="{bottom + 16}" text-anchor="middle">{level}</text>' for level in levels
+    ]
+    parts.append(f'<text x="{left}" y="{bottom + 36}">level: how many operators follow one another</text>')
+    parts.append(
+        f'<text x="6" y="{top - 26}">right at the first try; a dot is a seed, the line their mean</text>'
+    )
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 46}" '
+        f'font-family="sans-serif" font-size="13" fill="#222">\n'
+        f'<rect width="{width}" height="{bottom + 46}" fill="white"/>\n{body}\n</svg>\n'
+    )
+
+
 def spread(values: Sequence[float]) -> str:
     if len(values) < 2:
         return ""
@@ -241,6 +306,9 @@ def main(argv: Sequence[str]) -> None:
     results = [json.loads(path.read_bytes()) for path in paths]
     if arguments.by_level:
         mine = [found for found in results if found["arm"] == arguments.by_level]
+        if mine and arguments.picture:
+            ((_, shown),) = load_recipe(arguments.recipe).model.warmup.levels.items()
+            arguments.picture.write_text(picture(mine, max(shown)))
         tries = f"in {mine[0]['samples']}" if mine else ""
         columns = [
             "level",

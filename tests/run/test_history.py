@@ -18,6 +18,7 @@ from prorl.control.events import Resumed, Started, Stopped, Validated, to_record
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.run.history import (
+    RECENT,
     UNFINISHED,
     RunHistory,
     health,
@@ -57,6 +58,29 @@ def test_any_split_of_the_journal_gives_the_same_record(cuts, tmp_path_factory):
         reader.refresh()
     assert content(reader) == content(read_history(folder))
     assert len(reader.steps) == 8
+
+
+LONG = [events.stepped(step) for step in range(1, 61)]
+LONG[30:30] = [
+    events.evaluated(30, 0.25),
+    Stopped(step=30, reason="told to"),
+    Resumed(step=30, config_hash="h"),
+]
+
+
+@given(cuts=st.lists(st.integers(0, len(lines(LONG))), max_size=4))
+def test_a_brief_record_tells_all_but_early_steps(cuts, tmp_path_factory):
+    folder = run_with(tmp_path_factory.mktemp("run"), [])
+    brief, data = RunHistory(folder, brief=True), lines(LONG)
+    for end in (*sorted(cuts), len(data)):
+        with (folder / JOURNAL).open("ab") as file:
+            file.write(data[file.tell() : end])
+        brief.refresh()
+    full = read_history(folder)
+    assert content(brief)[1:] == content(full)[1:]
+    assert list(brief.steps.steps)[-RECENT:] == list(full.steps.steps)[-RECENT:]
+    assert (brief.step, brief.steps_per_hour) == (full.step, full.steps_per_hour)
+    assert cuts or len(brief.steps) == RECENT
 
 
 @given(before=st.integers(0, len(EVENTS)), kept=st.integers(0, len(EVENTS)), after=st.integers(0, 5))

@@ -151,7 +151,8 @@ def decode_json(data: bytes) -> Any:
         ValueError: not JSON.
     """
     try:
-        return _revive(json.loads(data))
+        value = json.loads(data)
+        return _revive(value) if b'NaN"' in data or b'Infinity"' in data else value
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

@@ -50,6 +50,7 @@ E = TypeVar("E", bound=Event)
 UNFINISHED = "the last line of the journal is not whole: it is being written, or a crash tore it"
 NO_PENALTY = "the run pays no KL penalty"
 TAIL = 4096  # bytes before the place read up to; if they changed, the journal is another one
+_STEP = b'{"kind":"%s"' % Stepped.kind.encode()  # how the line of a step begins
 RECENT = 20  # steps over which the end of a run is averaged
 
 KINDS: Mapping[type[Event], str] = {
@@ -128,6 +129,10 @@ class _Lines:
             self.leave_out(record.get("kind"))
         return None
 
+    def skip(self, line: bytes) -> None:
+        """Pass over the next whole line, unread and unchecked."""
+        self._chain.skip(line)
+
     def leave_out(self, kind: object) -> None:
         """Note an event that is not understood."""
         self._newer[repr(kind)] += 1
@@ -146,14 +151,15 @@ class _Lines:
 class RunHistory:
     """Follows one run directory; `refresh` first, or get one from `read_history`."""
 
-    def __init__(self, folder: Path, *, up_to: float = math.inf) -> None:
-        """`up_to`: what came after this step is left out."""
+    def __init__(self, folder: Path, *, up_to: float = math.inf, brief: bool = False) -> None:
+        """`up_to`: what came after this step is left out. `brief`: of the steps only the last are looked at."""
         self.folder = folder
         self.name = folder.resolve().name
         self.config: Mapping[str, Any] = {}  # as stored, perhaps by another version
         self.health = "not begun"  # as `health` says it
         self.notes: tuple[str, ...] = ()  # what could not be read
         self._up_to = up_to
+        self._brief = brief
         self._forget()
 
     def refresh(self) -> bool:
@@ -263,18 +269,23 @@ class RunHistory:
                     self._forget()
                     file.seek(0)
                 self._inode, self.written, self._unfinished = found.st_ino, found.st_mtime, False
-                for line in file:
+                lines = file.readlines() if self._brief else []
+                passed = _early_steps(lines)
+                for number, line in enumerate(lines if self._brief else file):
                     if not line.endswith(b"\n"):
                         self._unfinished = True
                         break
-                    self._take(line)
+                    self._take(line, unread=number in passed)
         except OSError:
             self._forget()
         return restarted or self._end != start
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes, *, unread: bool) -> None:
         self._end += len(line)
         self._tail = (self._tail + line)[-TAIL:]
+        if unread:
+            self._lines.skip(line)
+            return
         event = self._lines.take(line)
         self.stopped = event.reason if isinstance(event, Stopped) else None
         if event is None:
@@ -314,6 +325,12 @@ def read_events(folder: Path) -> Iterator[Event]:
                     yield event
     except OSError as error:
         raise StorageError(f"{folder} holds no run that can be read ({error}): check the name") from error
+
+
+def _early_steps(lines: Sequence[bytes]) -> frozenset[int]:
+    """Which lines are steps, but for the last `RECENT` of these."""
+    steps = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
+    return frozenset(steps[:-RECENT])
 
 
 def _numbers(record: Any) -> dict[str, float]:

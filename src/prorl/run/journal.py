@@ -51,13 +51,16 @@ class Chain:
         """Take in the next line and return its record; the next one may be taken in after a DamagedLineError too."""
         body, start = line[:-_REST], self.size
         whole = line == self._line(body)
-        # What the line says of itself: where only its body is damaged, the next line still follows from it.
-        self.hash = line[-_DIGITS - 3 : -3].decode("latin-1")
-        self.lines, self.size = self.lines + 1, start + len(line)
+        self.skip(line)
         if not whole:
             raise DamagedLineError(f"{self._name} is damaged at line {self.lines} (byte {start})", start)
         record: dict[str, Any] = decode_json(body + b"}")
         return record
+
+    def skip(self, line: bytes) -> None:
+        """Go on behind the next line, unchecked: the one after it follows from the hash that this one says."""
+        self.hash = line[-_DIGITS - 3 : -3].decode("latin-1")
+        self.lines, self.size = self.lines + 1, self.size + len(line)
 
     def _line(self, body: bytes) -> bytes:
         digest = blake2b(self.hash.encode("latin-1") + body, digest_size=_DIGITS // 2).hexdigest()

@@ -119,6 +119,12 @@ def test_progress_on_a_terminal_shows_title_count_and_note(terminal):
     assert all(part in text for part in ("warming up", "3/7", "loss 1.0"))
 
 
+def test_progress_of_nothing_shows_nothing(terminal):
+    with terminal.progress("warming up"):
+        pass
+    assert "warming up" not in terminal.rich.export_text()
+
+
 SPIKE = "the KL to the reference is 9 times what is usual (threshold 8, 2 of 3)"
 
 

@@ -218,7 +218,7 @@ class RunsPage:
         before, row = self._rows.get(name, (None, None))
         if row is not None and before == seen:
             return replace(row, health=health(folder, begun=seen.bytes > 0, stopped=row.stopped, now=now))
-        run = self._readers.setdefault(name, RunHistory(folder))
+        run = self._readers.setdefault(name, RunHistory(folder, brief=True))
         try:
             run.refresh()
             return glance(run)

@@ -60,8 +60,10 @@ class Console:
             return
         note = TextColumn("{task.fields[note]}")
         with Progress(TextColumn("{task.description}"), *_bar(), note, console=self.rich) as bar:
-            task = bar.add_task(title, total=None, note="")
-            yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
+            task = bar.add_task(title, total=None, note="", visible=False)  # until there is something to do
+            yield lambda done, total, note: bar.update(
+                task, completed=done, total=total, note=note, visible=True
+            )
 
     @contextmanager
     def counting(self, title: str) -> Iterator[Callable[[str, int], None]]:
