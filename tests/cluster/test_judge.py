@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from prorl.envs.datasets.catalogue import SourceRequest
+from prorl.envs.datasets.prepare import DatasetTask, prepare
+from prorl.envs.extensions import find, load_task
 from prorl.envs.extract import respond
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.link import SandboxError
@@ -16,6 +19,7 @@ from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge
 from prorl.rollout.pipeline import collect_verdicts, heal, judge_all
 from support.cluster import actors
+from support.data_rows import write_jsonl
 from support.mishaps import AMISS, CURSED, make_mishap
 
 ray = pytest.importorskip("ray")
@@ -243,6 +247,64 @@ def test_close_leaves_no_process(verifiers):
     assert eventually(lambda: not any(process.is_running() for process in (*hosts, *workers)))
     with pytest.raises(RuntimeError, match="closed"):
         judge.submit(1, problem(), "1")
+
+
+OWN_TASK = """
+import time
+from dataclasses import dataclass
+from prorl.envs import ProceduralTask, draft
+
+@dataclass(frozen=True)
+class Number:
+    value: int
+
+class Sums(ProceduralTask):
+    domain, levels = "math", (1, 2)
+
+    def generate(self, rng, level):
+        number = rng.randrange(10 ** (3 * level))
+        return draft(f"Add one to {number}.", Number(number), steps="", answer=str(number + 1))
+
+    def score(self, payload, answer):
+        if answer == "hang":
+            time.sleep(3600)
+        return float(int(answer) == payload.value + 1)
+"""
+OWN_REWARD = """
+import time
+
+def score(response, row, gold):
+    if response == "hang":
+        time.sleep(3600)
+    return float(response) / row["of"]
+"""
+
+
+@pytest.mark.parametrize("judges", [1, 2])
+def test_code_of_the_user_s_own_judges_from_its_text_alone(tmp_path, judges):
+    """Its file is gone before the judges start, as on a machine that has no copy; what fails costs one item."""
+    codes = {"sums": (OWN_TASK, "Sums"), "halves": (OWN_REWARD, "score")}
+    own = {}
+    for name, (text, entry) in codes.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        own[name] = find(f"{tmp_path / name}.py:{entry}")
+        (tmp_path / f"{name}.py").unlink()
+    rows = write_jsonl(tmp_path / "rows.jsonl", [{"prompt": f"Say {n}.", "of": n} for n in (2, 4)])
+    prepare([SourceRequest(name="halves", graded=True, path=str(rows))], tmp_path, lambda *_: None)
+    spec = VerifierSpec(tasks=("sums",), datasets=("halves",), own=own, data=tmp_path)
+    asked, halves = load_task(own["sums"], "sums").problem(0, "train"), DatasetTask("halves", tmp_path)
+    row = halves.problem(0, min(halves.splits))
+    answers = (asked.solution.answer, "0", "no number", "hang")
+    texts = [(asked, respond("so", answer)) for answer in answers]
+    texts += [(row, text) for text in ("1", "2", "no number", "hang", "9")]
+    queued = dict(enumerate(texts * 2))
+    make = partial(LocalJudge, partial(make_verifier, spec), deadline=DEADLINE, workers=2)
+    with closing(make()) as local:
+        wanted = said(judge_all(local, queued))
+    with hosted(make, judges) as judge:
+        assert said(judge_all(judge, queued)) == wanted
+        assert len(judge.incidents()) == 1  # a sentence for all workers
+    assert [status for _, status, *_ in wanted.values()].count("error") == 2 * 5
 
 
 class Silent:

@@ -7,10 +7,11 @@ an item is owed until its verdict is here; every wait has a deadline.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -37,9 +38,19 @@ ANSWER_SECONDS = 30.0  # beyond an item's deadline until an actor counts as sile
 START_SECONDS = 120.0  # for a new actor to come up, on a busy node or on one that comes back
 CLOSE_SECONDS = 5.0
 
-_Item = tuple[int, Problem, str]  # number or ticket, what was asked, what was answered
+_Item = tuple[int, Problem, str]  # number or ticket, what was asked, what was answered; payloads travel pickled
 # verdicts, workers replaced by reason, and why no worker can be started now
 _Answer = tuple[list[tuple[int, Verdict]], Counter[str], JudgeOutError | None]
+
+
+class _Sealed:
+    """A pickled payload, which opens on its way to a worker: only that may know the class, of the user's own."""
+
+    def __init__(self, pickled: bytes) -> None:
+        self._pickled = pickled
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (self._pickled,)
 
 
 class JudgeActor:
@@ -65,8 +76,8 @@ class JudgeActor:
         """Queue items; verdicts of these and earlier ones that are ready within a tenth of a second."""
         end = time.monotonic() + LINGER_SECONDS
         self._judge.proven = True  # this node can judge: `start` was asked of this actor or of one before it
-        for item in items:
-            self._judge.submit(*item)
+        for number, problem, text in items:
+            self._judge.submit(number, replace(problem, payload=_Sealed(problem.payload)), text)
         self._owed += len(items)
         judged: list[tuple[int, Verdict]] = []
         out = None
@@ -163,7 +174,10 @@ class RayJudge(Pool[_Slot]):
         """Send what is queued to every judge that has no call pending; it goes on with what it has."""
         for slot in self._slots:
             if slot.owed and slot.pending is None:
-                items = [(number, *slot.owed[number][1:]) for number in slot.unsent]
+                items = []
+                for number in slot.unsent:
+                    _, problem, text = slot.owed[number]
+                    items.append((number, replace(problem, payload=pickle.dumps(problem.payload)), text))
                 slot.unsent.clear()
                 slot.pending = slot.actor.exchange.remote(items)
                 start = 0.0 if slot.started else START_SECONDS
