@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from prorl.envs.adapters import task_rows, trl_reward, verl_score
     from prorl.envs.base import Draft, ProceduralTask, draft
+    from prorl.envs.environments import verifiers_task
     from prorl.envs.errors import ProrlError
     from prorl.envs.grading import grade
     from prorl.envs.registry import make_task as task
@@ -39,12 +40,14 @@ __all__ = [
     "task_rows",
     "tasks",
     "trl_reward",
+    "verifiers_task",
     "verl_score",
 ]
 
 _PLACES = {
     "grade": ("grading", "grade"),
     **{name: ("adapters", name) for name in ("task_rows", "trl_reward", "verl_score")},
+    "verifiers_task": ("environments", "verifiers_task"),
     "task": ("registry", "make_task"),
     "tasks": ("registry", "task_names"),
     "ProrlError": ("errors", "ProrlError"),

@@ -1,4 +1,4 @@
-"""Tasks and reward functions of the user's own: `FILE.py:NAME`, or `package.module:NAME`.
+"""Tasks and reward functions of the user's own: `FILE.py:NAME`, `package.module:NAME`, `verifiers:ENVIRONMENT_ID`.
 
 A file is read once, where a run starts, and its text travels to every process that judges, on any machine. What the
 file says later holds from the next start on; `fingerprint` tells that it changed. Modules that it imports must be
@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -27,6 +27,7 @@ from prorl.envs.errors import UsageError
 from prorl.envs.types import Task, Verdict
 
 ENTRY_POINTS = "prorl.tasks"
+ENVIRONMENTS = "verifiers"  # the package whose environments are tasks, too
 MODULE = "prorl_extension_"  # prefix of the module that a file becomes
 TASK_MEMBERS = ("domain", "splits", "all_levels", "pass_threshold", "problem", "problem_at", "verify")
 
@@ -64,11 +65,11 @@ def find(use: str) -> Extension:
         UsageError: it is not of the form, there is no such file or module, or the file is no Python.
     """
     place, colon, name = use.rpartition(":")
-    if not colon or not place or not name.isidentifier():
+    if not colon or not place or not (name.isidentifier() or place == ENVIRONMENTS):
         raise UsageError(f"{use!r}: say FILE.py:NAME or package.module:NAME")
     if not place.endswith(".py"):
         if _spec(use) is None:
-            raise UsageError(f"{use}: there is no module {place}: install it, or give a file, FILE.py:{name}")
+            raise UsageError(f"{use}: there is no module {_module(use)}: install it, or give FILE.py:NAME")
         return Extension(use=use)
     try:
         source = Path(place).read_text("utf-8")
@@ -87,6 +88,10 @@ def load(extension: Extension) -> Any:
         UsageError: the module fails, or has no such name.
     """
     place, _, name = extension.use.rpartition(":")
+    if place == ENVIRONMENTS:
+        from prorl.envs.environments import verifiers_task
+
+        return partial(verifiers_task, name)
     try:
         source = extension.source
         module = importlib.import_module(place) if source is None else _run(place, source)
@@ -118,6 +123,8 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
         else:
             task = make()
         missing = [member for member in TASK_MEMBERS if not hasattr(task, member)]
+    except UsageError as error:
+        raise UsageError(f"{extension.use}: {error}") from error
     except Exception as error:
         raise UsageError(
             f"{extension.use}: no task can be made of it: {_told(error, extension.use)}"
@@ -219,9 +226,14 @@ def _run(place: str, source: str) -> ModuleType:
     return module
 
 
+def _module(use: str) -> str:
+    place, _, name = use.rpartition(":")
+    return name.replace("-", "_").lower() if place == ENVIRONMENTS else place
+
+
 def _spec(use: str) -> Any:
     try:
-        return importlib.util.find_spec(use.rpartition(":")[0])
+        return importlib.util.find_spec(_module(use))
     except (ImportError, AttributeError, ValueError):
         return None
 

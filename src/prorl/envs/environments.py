@@ -1,0 +1,150 @@
+"""Environments of the package `verifiers` as tasks: a single turn of text.
+
+An environment's own code judges, as a reward function of the user's own does, in the judge's worker processes. What
+needs one of that package's runtimes is refused: a program of the model could run there without our sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from prorl.envs.base import NO_ANSWER, belongs
+from prorl.envs.errors import UsageError
+from prorl.envs.extensions import verdict_of
+from prorl.envs.extract import after_thinking
+from prorl.envs.types import Problem, Split, Turn, Verdict
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+def verifiers_task(environment: Any) -> EnvironmentTask:
+    """An environment of `verifiers` as a task: the id of an installed one with its defaults, or a `Taskset`.
+
+    Raises:
+        UsageError: there is more to the environment than one turn of text.
+    """
+    import verifiers.v1 as vf
+
+    taskset = environment
+    if isinstance(environment, str):
+        taskset = vf.load_taskset(vf.taskset_config_type(environment)(id=environment))
+    name = taskset.config.id or type(taskset).__name__
+    if not taskset.bounded:
+        raise UsageError(f"environment {name} never ends: take a part, verifiers_task(taskset.take(1000))")
+    tasks = list(taskset)
+    if obstacle := _obstacle(taskset, tasks):
+        raise UsageError(f"environment {name} {obstacle}; what can be trained on is a single turn of text")
+    return EnvironmentTask(name, tasks)
+
+
+class EnvironmentTask:
+    """The rows of an environment. A problem carries number and hash of its row, which must be the judge's too.
+
+    A hash of what is asked says in which split a row is. The domain is the name of the environment; set another one.
+    """
+
+    pass_threshold = 1.0
+    all_levels: tuple[int, ...] = ()
+
+    def __init__(self, name: str, tasks: Sequence[Any]) -> None:
+        """`tasks` are `verifiers.v1.Task`s of one class, each of them one turn of text."""
+        self.name, self.domain, self._tasks = name, name, tasks
+        self._weight = sum(weight for _, weight in _judges(tasks[0]))
+        turns = [[said for role, said in _turns(task.data) if role != "system"] for task in tasks]
+        asked = ["\n".join(said) for said in turns]
+        rows = {split: [row for row, text in enumerate(asked) if belongs(text, split)] for split in SPLITS}
+        self._rows = {split: found for split, found in rows.items() if found}
+        self.splits = frozenset(self._rows)
+
+    def row_count(self, split: Split) -> int:
+        """How many problems a split has."""
+        return len(self._rows.get(split, ()))
+
+    def problem(self, index: int, split: Split) -> Problem:
+        """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
+        if split not in self._rows:
+            raise ValueError(f"task {self.name} has no {split} problems")
+        row = self._rows[split][index % len(self._rows[split])]
+        task = self._tasks[row]
+        *before, (_, prompt) = _turns(task.data)
+        named: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
+        return Problem(**named, level=0, prompt=prompt, payload=(row, task.hash), history=tuple(before))
+
+    def problem_at(self, index: int, level: int) -> Problem:
+        """Rows have no levels: always a `ValueError`."""
+        raise ValueError(f"task {self.name} has no level {level}: an environment has no levels")
+
+    def verify(self, problem: Problem, text: str) -> Verdict:
+        """The sum of the environment's rewards for what follows the thinking, over the sum of their weights."""
+        row, asked = problem.payload
+        task, reply = self._tasks[row % len(self._tasks)], after_thinking(text)
+        if task.hash != asked:
+            return Verdict(score=0.0, status="error", note="its rows are not those of the run: start anew")
+        if reply is None:
+            return NO_ANSWER
+        try:
+            trace = _trace(task, reply)
+            asyncio.run(task.score(trace))
+            return verdict_of(round(trace.reward / self._weight, 9) if trace.rewards else None)
+        except Exception as error:
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+
+
+def _obstacle(taskset: Any, tasks: Sequence[Any]) -> str | None:
+    """What keeps an environment from being one turn of text that is judged by its text."""
+    import verifiers.v1 as vf
+    from verifiers.v1.utils.decorators import discover_decorated
+
+    if not tasks:
+        return "has no rows"
+    task, ident = tasks[0], taskset.config.id  # the others are of the same class and have the same config
+    needed = [inspect.signature(judge).parameters.get("runtime") for judge, _ in _judges(task)]
+    steps = [getattr(type(task), name) is not getattr(vf.Task, name) for name in ("setup", "finalize")]
+    weights = [weight for _, weight in _judges(task)]
+    odd = [row for row, task in enumerate(tasks) if [role for role, _ in _turns(task.data)][-1:] != ["user"]]
+    found = {
+        "has an Env of its own": vf.environment_class(ident) is not vf.SingleAgentEnv,
+        "has a Harness of its own": ident and vf.default_harness_id(ident) == ident,
+        "has tools": taskset.toolsets(taskset.config) or task.toolsets(task.config),
+        "needs a runtime": any(steps) or any(given and given.default is given.empty for given in needed),
+        "changes what is said": discover_decorated(task, "intercept"),
+        "has no reward, or one of negative weight": not sum(weights) or min(weights) < 0,
+        f"has rows that do not end in a user's text ({odd[:3]})": odd,
+    }
+    return next((words for words, holds in found.items() if holds), None)
+
+
+def _judges(task: Any) -> list[tuple[Callable[..., Any], float]]:
+    """What rewards a response, and its weight."""
+    hooks = [(hook, getattr(hook, "_vf_weight", 1.0)) for hook in task.hooks("reward")]
+    return hooks + [(judge.score, judge.config.weight) for judge in task.plugged_judges()]
+
+
+def _turns(data: Any) -> list[Turn]:
+    """What is said before the response, the system prompt first; nothing where a part of it is no plain text."""
+    system = [("system", data.system_prompt)] if data.system_prompt else []
+    if isinstance(data.prompt, str):
+        return [*system, ("user", data.prompt)]
+    said = [(message.role, message.content) for message in data.prompt or ()]
+    return system + said if all(role != "tool" and isinstance(text, str) for role, text in said) else []
+
+
+def _trace(task: Any, reply: str) -> Any:
+    """A finished rollout as `verifiers` records it for rewards."""
+    import verifiers.v1 as vf
+    from verifiers.v1.state import state_cls
+
+    turns = [*_turns(task.data), ("assistant", reply)]
+    nodes = [vf.MessageNode(message={"role": role, "content": said}) for role, said in turns]
+    for place, node in enumerate(nodes[1:]):
+        node.parent = place
+    nodes[-1].sampled = True
+    about = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+    who, state = vf.AgentInfo(config=vf.AgentConfig()), state_cls(type(task))()
+    calls = [vf.ModelCall(node=len(nodes) - 1, finish_reason="stop")]
+    return vf.Trace(
+        task=about, agent=who, state=state, nodes=nodes, calls=calls, stop_condition="agent_completed"
+    )
