@@ -15,7 +15,7 @@ from pydantic import Field
 import prorl.envs
 from prorl.envs.types import Split
 
-__all__ = ["ProrlTaskset"]
+__all__ = ["ProrlConfig", "ProrlTaskset"]
 
 SYSTEM_PROMPT = "Give only the final answer between <answer> and </answer>."
 _LIMIT = vf.TaskTimeout(scoring=60.0)  # seconds
@@ -37,9 +37,9 @@ class ProrlTask(vf.Task[ProrlData]):  # type: ignore[misc]
     @vf.reward  # type: ignore[untyped-decorator]
     async def verdict(self, trace: Any) -> float:
         """The score in [0, 1]; raises `RuntimeError` where the verifier cannot tell."""
-        task, judged = _task(self.data.family, tuple(self.data.levels.items())), asyncio.get_running_loop()
+        task, loop = _task(self.data.family, tuple(self.data.levels.items())), asyncio.get_running_loop()
         problem = task.problem(self.data.index, self.data.split)
-        verdict = await judged.run_in_executor(_JUDGE, task.verify, problem, trace.last_reply)
+        verdict = await loop.run_in_executor(_JUDGE, task.verify, problem, trace.last_reply)
         if verdict.status == "error":
             raise RuntimeError(f"the verifier of {self.data.family} could not tell: {verdict.note}")
         return verdict.score

@@ -2,6 +2,7 @@
 
 import doctest
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,17 @@ from support.own_tasks import REVERSE_WORDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = DOCS.parent / "README.md"
+VERIFIERS = "## Environments of `verifiers`\n"  # the last of a page; its examples need that extra
 
 
 @pytest.mark.parametrize("page", ["architecture.md", "envs.md"])
 def test_the_examples_of_a_page_run(page):
-    failed, tried = doctest.testfile(
-        str(DOCS / page),
-        module_relative=False,
-        optionflags=doctest.ELLIPSIS,
-        extraglobs={"event": stepped(1)},
-    )
+    text = (DOCS / page).read_text()
+    if find_spec("verifiers") is None:
+        text, _, _ = text.partition(VERIFIERS)
+    names = {"__name__": "__main__", "event": stepped(1)}
+    found = doctest.DocTestParser().get_doctest(text, names, page, str(DOCS / page), 0)
+    failed, tried = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(found)
     assert failed == 0
     assert tried >= 5
 

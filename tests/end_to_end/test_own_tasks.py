@@ -12,7 +12,7 @@ from prorl.control.events import Stepped, Warned
 from prorl.run.layout import read_config
 from support.commands import done, refused
 from support.data_rows import write_jsonl
-from support.own_tasks import LENGTH_REWARD, REVERSE_WORDS
+from support.own_tasks import ADDING, LENGTH_REWARD, REVERSE_WORDS
 from support.runs import of_kind
 
 CHAT = [
@@ -125,6 +125,15 @@ def test_what_cannot_be_used_is_one_sentence_before_anything_is_trained(
 ):
     assert sentence in refused("train", recipe, override)
     assert not (workplace / "runs" / "tiny").exists()
+
+
+def test_an_environment_of_verifiers_is_trained_on(workplace, write_recipe, monkeypatch):
+    pytest.importorskip("verifiers.v1", reason="needs the extra `verifiers`")
+    (workplace / "adding_env.py").write_text(ADDING)
+    monkeypatch.syspath_prepend(workplace)
+    done("train", write_recipe(workplace, tasks={"mine": {"use": "verifiers:adding-env"}}, steps=2))
+    steps = of_kind(workplace / "runs" / "tiny", Stepped)
+    assert [step.rollout_stats.errors for step in steps] == [0, 0]
 
 
 def test_a_function_that_fails_costs_its_responses_and_says_so(recipe, workplace):

@@ -14,39 +14,10 @@ from prorl.envs.errors import UsageError
 from prorl.envs.extensions import find
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.local.judge import LocalJudge
+from support.own_tasks import ADDING
 
 vf = pytest.importorskip("verifiers.v1", reason="needs the extra `verifiers`")
 import prorl_tasks  # noqa: E402
-
-ADDING = """\
-import os
-import verifiers.v1 as vf
-from prorl.envs.extract import extract_answer
-__all__ = ["AddingTaskset"]
-
-class Data(vf.TaskData):
-    answer: int
-
-class Adding(vf.Task[Data]):
-    @vf.reward(weight=2.0)
-    async def right(self, trace) -> float:
-        if trace.last_reply == "raise":
-            raise KeyError("no")
-        return float(extract_answer(trace.last_reply) == str(self.data.answer))
-
-    @vf.reward(weight=0.5)
-    async def brief(self, task, trace) -> float:
-        assert trace.num_turns == 1 and task.answer == self.data.answer
-        return {"more": 9.0, "less": -9.0}.get(trace.last_reply, float(len(trace.last_reply) < 30))
-
-class AddingTaskset(vf.Taskset[Adding, vf.TasksetConfig]):
-    def load(self):
-        shots = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "<answer>2</answer>"}]
-        shift = int(os.environ.get("SHIFT", 0))
-        for n in range(200):
-            prompt = [*shots, {"role": "user", "content": f"{n}+3?"}] if n % 2 else f"{n}+3?"
-            yield Adding(Data(prompt=prompt, system_prompt="Add.", answer=n + 3 + shift), self.config.task)
-"""
 
 
 @pytest.fixture
@@ -102,45 +73,43 @@ def test_other_rows_at_the_judge_are_an_error(adding, monkeypatch):
     assert "not those of the run" in make_task("mine", own=adding).verify(problem, "").note
 
 
-HEAD = "import verifiers.v1 as vf\n__all__ = ['Own']\n"
-ROWS = "class Own(vf.Taskset[T, vf.TasksetConfig]):\n def load(self): return [T(vf.TaskData({}), self.config.task)]\n"
-PAID = "class T(vf.Task):\n @vf.reward{}\n async def paid(self, trace{}): return 1.0\n"
+OWN = """
+import verifiers.v1 as vf
+class T(vf.Task):
+    {setup}
+    @vf.reward({weight})
+    async def paid(self, trace{more}): return 1.0
+class Own(vf.Taskset[T, vf.TasksetConfig]):
+    INFINITE = {infinite}
+    def load(self): return [T(vf.TaskData(prompt={prompt}), self.config.task)]
+    @classmethod
+    def toolsets(cls, config): return {tools}
+class E(vf.Env[vf.SingleAgentEnvConfig]):
+    async def run(self, task, agents): pass
+__all__ = ["Own", *{env}]
+"""
+PLAIN = {"setup": "", "weight": "", "more": "", "infinite": False, "prompt": "'?'", "tools": [], "env": []}
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("change", "sentence"),
     [
-        (PAID.format("", "") + ROWS.format("prompt='?'") + " INFINITE = True", "never ends: take a part"),
-        (PAID.format("", ", runtime") + ROWS.format("prompt='?'"), "needs a runtime; what can be trained on"),
-        (
-            PAID.format("", "")
-            + " async def setup(self, trace, runtime): pass\n"
-            + ROWS.format("prompt='?'"),
-            "needs a runtime",
-        ),
-        (PAID.format("(weight=-1)", "") + ROWS.format("prompt='?'"), "one of negative weight"),
-        ("T = vf.Task\n" + ROWS.format("prompt='?'"), "has no reward"),
-        (PAID.format("", "") + ROWS.format(""), r"rows that do not end in a user's text \(\[0\]\)"),
-        (
-            PAID.format("", "")
-            + ROWS.format("prompt='?'")
-            + " @classmethod\n def toolsets(cls, config): return [1]",
-            "tools",
-        ),
-        (
-            PAID.format("", "")
-            + ROWS.format("prompt='?'")
-            + "class E(vf.Env[vf.SingleAgentEnvConfig]):\n async def run(self, task, agents): pass\n__all__ += ['E']",
-            "an Env of its own",
-        ),
-        ("class T: pass", "no task can be made of it: TypeError: taskset module"),
+        ({"infinite": True}, r"never ends, unlike taskset.take\(1000\); a task is"),
+        ({"more": ", runtime"}, "needs a runtime; a task is"),
+        ({"setup": "async def setup(self, trace, runtime): pass"}, "needs a runtime"),
+        ({"weight": "weight=-1"}, "one of negative weight"),
+        ({"weight": "weight=0"}, "has no reward"),
+        ({"prompt": None}, r"rows that do not end in a user's text \(\[0\]\)"),
+        ({"tools": [1]}, "has tools"),
+        ({"env": ["E"]}, "has an Env of its own"),
+        ({"tools": "nonsense"}, "no task can be made of it: NameError"),
     ],
 )
-def test_what_is_more_than_a_turn_of_text_is_refused_in_a_sentence(
-    tmp_path, monkeypatch, request, text, sentence
+def test_what_is_more_than_turns_of_text_is_refused_in_a_sentence(
+    tmp_path, monkeypatch, request, change, sentence
 ):
-    name = f"own_env_{request.node.callspec.indices['text']}"
-    (tmp_path / f"{name}.py").write_text(HEAD + text)
+    name = f"own_env_{request.node.callspec.indices['change']}"
+    (tmp_path / f"{name}.py").write_text(OWN.format(**PLAIN | change))
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=f"^verifiers:{name}: .*{sentence}"):
         make_task("mine", own=f"verifiers:{name}")

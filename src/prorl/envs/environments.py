@@ -31,17 +31,14 @@ def verifiers_task(environment: Any) -> EnvironmentTask:
     taskset = environment
     if isinstance(environment, str):
         taskset = vf.load_taskset(vf.taskset_config_type(environment)(id=environment))
-    name = taskset.config.id or type(taskset).__name__
-    if not taskset.bounded:
-        raise UsageError(f"environment {name} never ends: take a part, verifiers_task(taskset.take(1000))")
-    tasks = list(taskset)
+    name, tasks = taskset.config.id or type(taskset).__name__, list(taskset) if taskset.bounded else []
     if obstacle := _obstacle(taskset, tasks):
-        raise UsageError(f"environment {name} {obstacle}; what can be trained on is a single turn of text")
+        raise UsageError(f"environment {name} {obstacle}; a task is finitely many single turns of text")
     return EnvironmentTask(name, tasks)
 
 
 class EnvironmentTask:
-    """The rows of an environment. A problem carries number and hash of its row, which must be the judge's too.
+    """The rows of an environment. A problem carries the hash of its row, which whoever judges must have too.
 
     A hash of what is asked says in which split a row is. The domain is the name of the environment; set another one.
     """
@@ -51,13 +48,14 @@ class EnvironmentTask:
 
     def __init__(self, name: str, tasks: Sequence[Any]) -> None:
         """`tasks` are `verifiers.v1.Task`s of one class, each of them one turn of text."""
-        self.name, self.domain, self._tasks = name, name, tasks
+        self.name, self.domain = name, name
+        self._tasks = {task.hash: task for task in tasks}
         self._weight = sum(weight for _, weight in _judges(tasks[0]))
-        turns = [[said for role, said in _turns(task.data) if role != "system"] for task in tasks]
-        asked = ["\n".join(said) for said in turns]
-        rows = {split: [row for row, text in enumerate(asked) if belongs(text, split)] for split in SPLITS}
-        self._rows = {split: found for split, found in rows.items() if found}
-        self.splits = frozenset(self._rows)
+        self._rows: dict[Split, list[str]] = {split: [] for split in SPLITS}
+        for key, task in self._tasks.items():
+            asked = "\n".join(said for role, said in _turns(task.data) if role != "system")
+            self._rows[next(split for split in SPLITS if belongs(asked, split))].append(key)
+        self.splits = frozenset(split for split, rows in self._rows.items() if rows)
 
     def row_count(self, split: Split) -> int:
         """How many problems a split has."""
@@ -65,13 +63,12 @@ class EnvironmentTask:
 
     def problem(self, index: int, split: Split) -> Problem:
         """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
-        if split not in self._rows:
+        if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
-        row = self._rows[split][index % len(self._rows[split])]
-        task = self._tasks[row]
-        *before, (_, prompt) = _turns(task.data)
+        key = self._rows[split][index % len(self._rows[split])]
+        *before, (_, prompt) = _turns(self._tasks[key].data)
         named: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
-        return Problem(**named, level=0, prompt=prompt, payload=(row, task.hash), history=tuple(before))
+        return Problem(**named, level=0, prompt=prompt, payload=key, history=tuple(before))
 
     def problem_at(self, index: int, level: int) -> Problem:
         """Rows have no levels: always a `ValueError`."""
@@ -79,9 +76,8 @@ class EnvironmentTask:
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """The sum of the environment's rewards for what follows the thinking, over the sum of their weights."""
-        row, asked = problem.payload
-        task, reply = self._tasks[row % len(self._tasks)], after_thinking(text)
-        if task.hash != asked:
+        task, reply = self._tasks.get(problem.payload), after_thinking(text)
+        if task is None:
             return Verdict(score=0.0, status="error", note="its rows are not those of the run: start anew")
         if reply is None:
             return NO_ANSWER
@@ -99,7 +95,7 @@ def _obstacle(taskset: Any, tasks: Sequence[Any]) -> str | None:
     from verifiers.v1.utils.decorators import discover_decorated
 
     if not tasks:
-        return "has no rows"
+        return "has no rows" if taskset.bounded else "never ends, unlike taskset.take(1000)"
     task, ident = tasks[0], taskset.config.id  # the others are of the same class and have the same config
     needed = [inspect.signature(judge).parameters.get("runtime") for judge, _ in _judges(task)]
     steps = [getattr(type(task), name) is not getattr(vf.Task, name) for name in ("setup", "finalize")]
