@@ -90,11 +90,7 @@ class RunView:
 
 
 def open_run(run: str | Path) -> RunView:
-    """A run by its directory, or its name below runs/.
-
-    Raises:
-        StorageError: there is no run.
-    """
+    """A run by its directory, or its name below runs/. Raises StorageError: there is no run."""
     folder = run_folder(Path(run))
     read_history(folder)
     return RunView(folder)
@@ -136,10 +132,7 @@ def evaluate(
     """Evaluate RUN, RUN@STEP or a model, as `prorl eval` does: the tables that it prints, `prorl.lab.tables.to_json`.
 
     Overrides are of the recipe (`"evaluation.per_domain=50"`); the results of each problem are in
-    `open_run(run).evaluations` afterwards.
-
-    Raises:
-        ProrlError: in one sentence that says what to do.
+    `open_run(run).evaluations` afterwards. Raises ProrlError: in one sentence that says what to do.
     """
     from prorl.lab.measurement import evaluate as measure
     from prorl.lab.watch.console import Console

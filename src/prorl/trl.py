@@ -44,10 +44,8 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         """The rules are those of `algo.reference_reset.due`; what is left out is off.
 
         `kl_ceiling` is in nats per token, against TRL's logged `kl`, one value per log. `metric` is that of an
-        evaluation whose best value counts. ProRL v2 keeps the optimizer's state at a reset, v1 cleared it.
-
-        Raises:
-            ProrlError: the trainer holds no reference (`beta` 0, adapters), or shards it.
+        evaluation whose best value counts. ProRL v2 keeps the optimizer's state at a reset, v1 cleared it. Raises
+        ProrlError: the trainer holds no reference (`beta` 0, adapters), or shards it.
         """
         if trainer.ref_model is None:
             raise ProrlError(

@@ -44,8 +44,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place, on disk, once the block has written it without an error.
 
-    Raises:
-        StorageError: no room; the old content is untouched and no temporary file stays behind.
+    Raises StorageError: no room; the old content is untouched and no temporary file stays behind.
     """
     temporary = temporary_name(path)
     try:
@@ -130,11 +129,9 @@ def _no_room(error: BaseException | None) -> str | None:
 def encode_json(value: Any, *, indent: int | None = None) -> bytes:
     """Strict JSON in UTF-8 with a final newline.
 
-    JSON has no non-finite numbers, so they become the strings "NaN", "Infinity" and "-Infinity", which
-    `decode_json`, Python's `float()`, pydantic and JavaScript's `Number()` all turn back.
-
-    Raises:
-        TypeError: a value that JSON cannot hold, or a key that is no string (it would come back as one).
+    JSON has no non-finite numbers, so they become the strings "NaN", "Infinity" and "-Infinity", which `decode_json`,
+    Python's `float()`, pydantic and JavaScript's `Number()` all turn back. Raises TypeError: a value that JSON cannot
+    hold, or a key that is no string (it would come back as one).
     """
     separators = (",", ":") if indent is None else (",", ": ")
     text = json.dumps(
@@ -147,8 +144,7 @@ def encode_json(value: Any, *, indent: int | None = None) -> bytes:
 def decode_json(data: bytes) -> Any:
     """What `encode_json` wrote, as dicts and lists; not for texts, for one that is just "NaN" becomes a number.
 
-    Raises:
-        ValueError: not JSON.
+    Raises ValueError: not JSON.
     """
     try:
         return _revive(json.loads(data))

@@ -137,10 +137,7 @@ def check_gold(payload: Payload, prompt: str) -> None:
     """Check that the known answer of a row would be accepted, or that its instructions can be graded.
 
     Programs come without a solution to try; that there are tests is checked as they are read. What a reward function
-    of the user's own judges is not tried.
-
-    Raises:
-        Drop: it would not.
+    of the user's own judges is not tried. Raises Drop: it would not.
     """
     if payload["kind"] == "instructions":
         try:

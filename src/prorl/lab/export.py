@@ -70,11 +70,8 @@ def export(
     """Export the checkpoint of `step`, by default the newest whole one, into the new folder `target`.
 
     `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over.
-    Returns the step that was exported.
-
-    Raises:
-        StorageError: no such run or checkpoint, it is damaged, or `target` is not empty; then nothing was written.
-        RecipeError, ModelError: the recipe or the model cannot be read.
+    Returns the step that was exported. Raises StorageError: no such run or checkpoint, it is damaged, or `target` is
+    not empty; then nothing was written; RecipeError or ModelError: the recipe or the model cannot be read.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -113,8 +110,7 @@ def export(
 def push(folder: Path, repository: str, *, public: bool = False) -> str:
     """Upload an exported folder to the hub, which makes the repository if there is none; returns its address.
 
-    Raises:
-        ProrlError: no login, no network, no such organisation; the folder stays.
+    Raises ProrlError: no login, no network, no such organisation; the folder stays.
     """
     from huggingface_hub import HfApi
 

@@ -64,10 +64,8 @@ def log_run(
     """Send what a tracker has not been sent yet; with `follow`, until the run ends. Returns how many steps it was.
 
     A roll back writes steps anew that were logged before: the first telling stays, as trackers take no step back.
-
-    Raises:
-        ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered.
-        StorageError: there is no run.
+    Raises ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered; StorageError:
+    there is no run.
     """
     history, sent = read_history(folder), 0
     log: Log | None = None

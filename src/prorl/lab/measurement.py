@@ -72,8 +72,7 @@ class Source(Subject):
 def checked_tasks(config: RunConfig, console: Console) -> Mixture:
     """The recipe's tasks, once it is known that their programs can be run here; judges on a cluster check it there.
 
-    Raises:
-        RecipeError, DataError, SandboxError: with one sentence that says what to do.
+    Raises RecipeError, DataError or SandboxError: with one sentence that says what to do.
     """
     build.require_processors(config)
     tasks = build.build_tasks(config)
@@ -150,10 +149,7 @@ def evaluate(
     """Measure `model` and what it is compared with as far as that is not stored yet; returns what it says.
 
     `settings` are changes to the recipe, which is the run's own unless one is named. A model from elsewhere has no
-    base unless `against` names one.
-
-    Raises:
-        ProrlError: with one sentence that says what to do.
+    base unless `against` names one. Raises ProrlError: with one sentence that says what to do.
     """
     if slug(name) != name:
         raise StorageError(f"an evaluation cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
@@ -291,11 +287,8 @@ def ask(
     """Ask the policy that the engine serves now all questions of the evaluation in `folder`, and store how it went.
 
     The caller holds the evaluation (`evaluation_store.held`). Chunks that an earlier try stored are not asked again.
-    Problems of which no response could be judged are left out; a chunk of nothing else is not stored.
-
-    Raises:
-        VerifierError: not one response to any problem could be judged.
-        StorageError: no room, or a damaged chunk.
+    Problems of which no response could be judged are left out; a chunk of nothing else is not stored. Raises
+    VerifierError: not one response to any problem could be judged; StorageError: no room, or a damaged chunk.
     """
     if asked.sampling.temperature == 0 and asked.samples > 1:
         console.say(

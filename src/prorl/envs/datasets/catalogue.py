@@ -133,8 +133,7 @@ SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE[
 def resolve(request: SourceRequest) -> Source:
     """The source that a request means: of the catalogue by name, or the recipe's own.
 
-    Raises:
-        DataError: an unknown name of which nothing is told, an own one without a path, or of a known name.
+    Raises DataError: an unknown name of which nothing is told, an own one without a path, or of a known name.
     """
     name, where = request.name, f"tasks.{request.name}"
     if name in SOURCES:
@@ -170,11 +169,9 @@ def resolve(request: SourceRequest) -> Source:
 def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
     """The rows of a source as field → value with their numbers from 1, at most as many as the request's limit.
 
-    A row that cannot be read is a `Drop`. A field without its column in a row is missing there. Rows of the same
-    file that belong to something else, which the source's `where` tells by their values, are passed over.
-
-    Raises:
-        DataError: the data is out of reach or unreadable, or lacks a column.
+    A row that cannot be read is a `Drop`. A field without its column in a row is missing there. Rows of the same file
+    that belong to something else, which the source's `where` tells by their values, are passed over. Raises
+    DataError: the data is out of reach or unreadable, or lacks a column.
     """
     local = request.local
     raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
@@ -205,8 +202,7 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
 def match_columns(source: Source, request: SourceRequest, found: Collection[str]) -> dict[str, str]:
     """Field → column: what the request says, else the first pattern of the catalogue that a column found matches.
 
-    Raises:
-        DataError: a column that is not there, or an override for a field that the source does not have.
+    Raises DataError: a column that is not there, or an override for a field that the source does not have.
     """
     known = {**source.columns, **source.optional}
     where = f"tasks.{source.name}.columns"
@@ -245,11 +241,7 @@ def _names(row: Row) -> Iterator[str]:
 
 
 def local_files(path: Path) -> tuple[Path, ...]:
-    """The files that a local path means, in a fixed order.
-
-    Raises:
-        DataError: there are none.
-    """
+    """The files that a local path means, in a fixed order. Raises DataError: there are none."""
     files = (path,) if path.is_file() else tuple(sorted(file for file in path.rglob("*") if file.is_file()))
     if not files:
         raise DataError(

@@ -86,10 +86,8 @@ def prepare(
     """Prepare every requested source into `folder`, evaluation sets first; what was kept and dropped, as requested.
 
     `progress` is told the name of a source and how many of its rows have been read. `run` is a sandbox for rows that
-    must be opened in one; by default one is opened when the first needs it.
-
-    Raises:
-        DataError: a source cannot be had or gives not one row; those before it stay prepared.
+    must be opened in one; by default one is opened when the first needs it. Raises DataError: a source cannot be had
+    or gives not one row; those before it stay prepared.
     """
     folder.mkdir(parents=True, exist_ok=True)
     run = run or OwnSandbox()
@@ -120,8 +118,7 @@ def prepare(
 def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]:
     """One line per source: what it is, where it would come from, its size and licence, and whether it is prepared.
 
-    Raises:
-        DataError: a request that means no source.
+    Raises DataError: a request that means no source.
     """
     lines = []
     for request in requests:
@@ -142,11 +139,8 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
 def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: str = "RECIPE") -> None:
     """See that every requested source is prepared as it is asked for now; the original data need not be there.
 
-    `recipe` is how the user says it, for the sentence about what is missing.
-
-    Raises:
-        DataError: one is not, or was prepared with other settings.
-        MissingCheckersError: one is graded by checkers that are not installed.
+    `recipe` is how the user says it, for the sentence about what is missing. Raises DataError: one is not, or was
+    prepared with other settings; MissingCheckersError: one is graded by checkers that are not installed.
     """
     for request in requests:
         if (layout := resolve(request).layout) in ("ifeval", "ifbench"):
@@ -265,11 +259,7 @@ def _hash(facts: Any) -> str:
 
 
 def _key(prepared: Prepared) -> str:
-    """The hash of all that a row says.
-
-    Raises:
-        Drop: a text that UTF-8 cannot write, and so no file either.
-    """
+    """The hash of all that a row says. Raises Drop: a text that UTF-8 cannot write, and so no file either."""
     content = json.dumps(asdict(prepared), sort_keys=True, ensure_ascii=False)
     try:
         return blake2b(content.encode(), digest_size=8).hexdigest()
@@ -340,8 +330,7 @@ class DatasetTask:
     def __init__(self, name: str, folder: Path, own: Extension | None = None) -> None:
         """The source called `name` among those prepared into `folder`; `own` is the function that judges its rows.
 
-        Raises:
-            DataError: it has not been prepared.
+        Raises DataError: it has not been prepared.
         """
         self.name = name
         self._path = file_of(folder, name)

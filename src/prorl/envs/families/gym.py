@@ -105,8 +105,7 @@ class ReasoningGym(ProceduralTask):
     def generate(self, rng: Random, level: int) -> Draft:
         """One entry of the level's dataset, at a random item number.
 
-        Raises:
-            ValueError: the dataset yields no usable entry.
+        Raises ValueError: the dataset yields no usable entry.
         """
         dataset = self._dataset(level)
         for _ in range(MAX_UNUSABLE):

@@ -97,8 +97,7 @@ def parse_answer(text: str) -> Answer | None:
 def holds(constraint: Constraint, answer: Answer) -> bool:
     """Whether a well-formed answer satisfies one constraint; the case of letters matters to `caps` only.
 
-    Raises:
-        KeyError: a kind of constraint that does not exist.
+    Raises KeyError: a kind of constraint that does not exist.
     """
     kind, argument = constraint
     words = [word.lower() for word in answer.words]

@@ -70,9 +70,8 @@ class Reader(ABC):
     def value(self) -> Any:
         """The value of the whole text.
 
-        Raises:
-            UnreadableError: it is no expression, or (OutOfRangeError) needs more digits.
-            ArithmeticError, ValueError: it is not defined, as 1/0.
+        Raises UnreadableError: it is no expression, or (OutOfRangeError) needs more digits; ArithmeticError or
+        ValueError: it is not defined, as 1/0.
         """
         value = self._infix(1)
         if self._peek():

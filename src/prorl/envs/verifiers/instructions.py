@@ -289,8 +289,7 @@ def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = 
 def validate(instruction: Instruction) -> tuple[Rule, dict[str, Any]]:
     """The rule and the clean arguments of an instruction that some responses meet and others do not.
 
-    Raises:
-        UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
+    Raises UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
     """
     name, rule = instruction.id, RULES.get(instruction.id)
     if rule is None:

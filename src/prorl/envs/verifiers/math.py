@@ -62,9 +62,7 @@ def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> boo
     """Whether the answer, the text inside the last box or answer tag, equals the gold answer.
 
     `allow_unevaluated=False` is for problems in which computing is the task. Never raises for what the texts say.
-
-    Raises:
-        ImportError: math-verify is not installed, which is no fault of the answer.
+    Raises ImportError: math-verify is not installed, which is no fault of the answer.
 
     >>> math_equal(r"\\frac{1}{2}", "0.5"), math_equal("3.14", r"\\pi"), math_equal("2, 1", r"\\{1, 2\\}")
     (True, False, True)

@@ -47,11 +47,7 @@ class OwnSandbox:
         self._run: Runner | None = None
 
     def __call__(self, job: Job) -> tuple[CaseResult, ...]:
-        """Run a job.
-
-        Raises:
-            SandboxError: this machine has no sandbox that the policy allows.
-        """
+        """Run a job. Raises SandboxError: this machine has no sandbox that the policy allows."""
         if self._run is None:
             sandbox = Sandbox.open(self._policy)
             weakref.finalize(self, sandbox.close)

@@ -228,11 +228,7 @@ class RunsPage:
 
 
 def overlaid(folders: Sequence[Path]) -> str:
-    """The page that compares these runs, as their files are now.
-
-    Raises:
-        ProrlError: a run cannot be read.
-    """
+    """The page that compares these runs, as their files are now. Raises ProrlError: a run cannot be read."""
     runs = [read_history(folder) for folder in folders]
     back = Section(key="health", title="Runs", html='<p><a href="/">all runs</a></p>')
     parts = [back, summary_section(runs), *curve_sections(runs), recipe_section(runs)]

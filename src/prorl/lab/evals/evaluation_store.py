@@ -118,8 +118,7 @@ def write_evaluation(path: Path, evaluation: Evaluation) -> None:
 def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
     """The results that `write_evaluation` stored; only counts, no answers and responses, without `texts`.
 
-    Raises:
-        StorageError: the file is missing, damaged or something else.
+    Raises StorageError: the file is missing, damaged or something else.
     """
     import pyarrow
     from pyarrow import parquet
@@ -140,9 +139,7 @@ def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
     """Begin or continue the evaluation in a folder, which no other process may do meanwhile.
 
     A failure before anything was measured removes the folders made here. What a kill left before that binds nobody.
-
-    Raises:
-        StorageError: another process does, or other rules were asked there; the message says which.
+    Raises StorageError: another process does, or other rules were asked there; the message says which.
     """
     made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)

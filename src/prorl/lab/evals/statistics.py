@@ -51,8 +51,7 @@ def powers_up_to(largest: int) -> tuple[int, ...]:
 def read_ks(text: str) -> tuple[int, ...]:
     """`1,4,16` as it stands, or `16` as the powers of two up to it.
 
-    Raises:
-        ProrlError: not numbers from 1 up to MOST, in ascending order.
+    Raises ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
     parts = [part.strip() for part in text.split(",")]
     ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)
