@@ -53,9 +53,8 @@ def tail(n: int, c: int, rate: float) -> float:
     """Chance of c or more successes among n tries of chance `rate`, above zero: the upper tail of the binomial."""
     if c == 0 or rate >= 1:
         return 1.0
-    if (
-        c <= n * rate
-    ):  # one minus the lower tail, whose first term is its largest: the other way it could underflow
+    if c <= n * rate:
+        # One minus the lower tail, whose first term is its largest: the other way it could underflow.
         return 1 - tail(n, n - c + 1, 1 - rate)
     ways = math.lgamma(n + 1) - math.lgamma(c + 1) - math.lgamma(n - c + 1)
     term = total = math.exp(ways + c * math.log(rate) + (n - c) * math.log1p(-rate))

@@ -197,14 +197,11 @@ def _place(recipe: DictConfig, folder: Path) -> None:
     """Make paths of the user's own code absolute, and those of data where they lie beside the recipe."""
     for name, task in _plain_tasks(recipe).items():
         for key, said in task.items() if isinstance(task, dict) else ():
-            if key in ("use", "grade") and isinstance(said, str):
+            if not isinstance(said, str):
+                continue
+            if key in ("use", "grade"):
                 recipe.tasks[name][key] = absolute(said, folder)
-            elif (
-                key == "path"
-                and isinstance(said, str)
-                and not Path(said).exists()
-                and (folder / said).exists()
-            ):
+            elif key == "path" and not Path(said).exists() and (folder / said).exists():
                 recipe.tasks[name][key] = str((folder / said).resolve())
 
 

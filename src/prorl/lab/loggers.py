@@ -20,7 +20,7 @@ from typing import Any, Literal
 from prorl.config.recipe import flat
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import encode_json, write_atomic
-from prorl.run.history import Columns, RunHistory, read_history
+from prorl.run.history import RunHistory, read_history
 
 Tracker = Literal["wandb", "trackio", "mlflow"]
 
@@ -121,23 +121,16 @@ def rows(history: RunHistory, *, after: int) -> Iterator[tuple[int, dict[str, fl
     """The numbers of every step and validation after a step, as `update/kl`, in order."""
     merged: dict[int, dict[str, float]] = {}
     for prefix, columns in (("", history.steps), ("validation/", history.validations)):
-        for step, numbers in _rows(columns):
-            if step > after:
-                merged.setdefault(step, {}).update(
-                    {prefix + name.replace(".", "/"): value for name, value in numbers.items()}
-                )
+        for place, step in enumerate(columns.steps):
+            for name, values in columns.values.items() if step > after else ():
+                if name != "step" and math.isfinite(values[place]):
+                    merged.setdefault(step, {})[prefix + name.replace(".", "/")] = values[place]
     yield from sorted(merged.items())
 
 
 def run_id(history: RunHistory) -> str:
     """The same for a run directory whenever it is logged, and another for every other one."""
     return blake2b(str(history.folder.resolve()).encode(), digest_size=6).hexdigest()
-
-
-def _rows(columns: Columns) -> Iterator[tuple[int, dict[str, float]]]:
-    for place, step in enumerate(columns.steps):
-        found = {name: values[place] for name, values in columns.values.items() if name != "step"}
-        yield step, {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def _logged(folder: Path) -> dict[str, int]:

@@ -43,11 +43,11 @@ from prorl.lab.evals.evaluation_store import (
     step_of,
     write_evaluation,
 )
-from prorl.lab.evals.problems import Part, ProblemResult, ask_problems, with_guesses
+from prorl.lab.evals.problems import Part, ProblemResult, problem_result, with_guesses
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, level_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.pipeline import VerifierError
+from prorl.rollout.pipeline import VerifierError, sample_problems
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder
@@ -307,7 +307,7 @@ def ask(
     evaluation = partial(
         Evaluation, model=subject.model, step=subject.step, weights=subject.weights, samples=asked.samples
     )
-    clock = Stopwatch(pulse, within="measure")
+    clock, threshold = Stopwatch(pulse, within="measure"), session.tasks.pass_threshold
     total, done = sum(map(len, asked.questions.values())), 0
     results: list[ProblemResult] = []
     seconds, failure = 0.0, None
@@ -320,20 +320,19 @@ def ask(
             if chunk is None or not subject.is_same(chunk):
                 began = time.perf_counter()
                 try:
-                    found = ask_problems(
+                    groups = sample_problems(
                         session.sampler(wait),
                         problems,
-                        part=part,
                         samples=asked.samples,
                         sampling=asked.sampling,
                         seed=derive(asked.seed, "measure", purpose(part), start),
-                        pass_threshold=session.tasks.pass_threshold,
                         clock=clock,
                     )
                 except VerifierError as error:
                     failure = failure or error
                     continue
-                chunk = evaluation(problems=found, seconds=time.perf_counter() - began)
+                found = (problem_result(group, part, threshold(group.problem.task)) for group in groups)
+                chunk = evaluation(problems=tuple(found), seconds=time.perf_counter() - began)
                 write_evaluation(stored, chunk)
             results += chunk.problems
             seconds += chunk.seconds
@@ -349,7 +348,7 @@ def ask(
             results,
             asked_for,
             seed=asked.seed,
-            pass_threshold=session.tasks.pass_threshold,
+            pass_threshold=threshold,
             clock=clock,
             progress=progress,
         )

@@ -62,14 +62,12 @@ class SourceRequest:
     name: str  # the task's name
     kind: Kind | None = None  # of a data set that is not in the catalogue
     graded: bool = False  # likewise, judged by a reward function of the user's own
-    path: str | None = (
-        None  # a file (Parquet, JSON, JSONL, CSV), a folder laid out as on the hub, or a hub id
-    )
+    # A file (Parquet, JSON, JSONL, CSV), a folder laid out as on the hub, or a hub id.
+    path: str | None = None
     domain: str | None = None  # default: that of the kind
     columns: Mapping[str, str] = field(default_factory=dict)  # field → column, or column.key for a nested one
-    answer_pattern: str | None = (
-        None  # its last match in the answer's column is the answer, or its first group
-    )
+    # Its last match in the answer's column is the answer, or its first group.
+    answer_pattern: str | None = None
     limit: int | None = None  # rows to read at most
     subset: str | None = None  # of the hub's data set; default: as the catalogue says, or its only one
     split: str | None = None  # default: as the catalogue says, or train

@@ -86,9 +86,8 @@ class _Formula(Reader):
         while self._take("!"):
             if abs(base) > MAX_FACTORIAL:
                 raise UnreadableError
-            base = self._checked(
-                self._math.factorial(base)
-            )  # the gamma function: (n+1)! = (n+1) n! for all n
+            # The gamma function: (n+1)! = (n+1) n! for all n.
+            base = self._checked(self._math.factorial(base))
         if not self._take("^"):
             return base
         if self._take(r"\circ"):

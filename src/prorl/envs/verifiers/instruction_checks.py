@@ -298,9 +298,7 @@ def json_format(response: str) -> bool:
     body = response.strip()
     fenced = _FENCE.fullmatch(body)
     try:
-        value = json.loads(
-            fenced[1] if fenced else body, parse_constant=int
-        )  # which refuses NaN and Infinity
+        value = json.loads(fenced[1] if fenced else body, parse_constant=int)  # refuses NaN and Infinity
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict | list) and bool(value)

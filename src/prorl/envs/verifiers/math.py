@@ -38,12 +38,8 @@ from prorl.envs.verifiers.quantity import read_amount, same_amount
 MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer would be another answer
 MAX_DEPTH = 4  # of parts inside parts, and of brackets for math-verify
 MAX_PROSE_WORDS = 6  # of a gold answer in words; a longer one is an explanation
-MAX_TOKENS, MAX_EXPONENT, MAX_LITERAL, MAX_WORD = (
-    60,
-    20,
-    15,
-    3,
-)  # for math-verify; digits and letters in a row
+MAX_TOKENS, MAX_EXPONENT = 60, 20  # for math-verify
+MAX_LITERAL, MAX_WORD = 15, 3  # likewise: digits and letters in a row
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"

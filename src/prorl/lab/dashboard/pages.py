@@ -38,14 +38,8 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("running", "done"), "good"),
     **dict.fromkeys(("degraded", "crashed", "hung?", "unreadable"), "bad"),
 }
-GOING = (
-    "running",
-    "degraded",
-    "waiting",
-    "paused",
-    "hung?",
-    "elsewhere",
-)  # of health: what may still take steps
+# Of health: what may still take steps.
+GOING = ("running", "degraded", "waiting", "paused", "hung?", "elsewhere")
 
 log = logging.getLogger("prorl.lab.dashboard")
 

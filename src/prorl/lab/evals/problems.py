@@ -11,9 +11,9 @@ from typing import Literal
 from prorl.envs.extract import extract_answer, respond
 from prorl.envs.seeds import generator
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import ProblemScore, Sampler, judge_all, sample_problems, score
+from prorl.rollout.pipeline import ProblemScore, Sampler, judge_all, score
 from prorl.stopwatch import Stopwatch
-from prorl.types import Group, Rollout, Sampling
+from prorl.types import Group, Rollout
 
 LEAST_GUESSES = 64  # at a problem
 JUDGED_AT_A_TIME = 4096
@@ -73,22 +73,6 @@ class ProblemResult(ProblemScore):
         return self.task, self.part, self.level, self.index
 
 
-def ask_problems(
-    sampler: Sampler,
-    problems: Sequence[Problem],
-    *,
-    part: Part,
-    samples: int,
-    sampling: Sampling,
-    seed: int,
-    pass_threshold: Callable[[str], float],
-    clock: Stopwatch,
-) -> tuple[ProblemResult, ...]:
-    """As `sample_problems`, with what an evaluation keeps of every problem, in problem order."""
-    groups = sample_problems(sampler, problems, samples=samples, sampling=sampling, seed=seed, clock=clock)
-    return tuple(_result(group, part, pass_threshold(group.problem.task)) for group in groups)
-
-
 def with_guesses(
     sampler: Sampler,
     results: Sequence[ProblemResult],
@@ -140,7 +124,8 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
     return drawn
 
 
-def _result(group: Group, part: Part, threshold: float) -> ProblemResult:
+def problem_result(group: Group, part: Part, threshold: float) -> ProblemResult:
+    """What an evaluation keeps of a problem; a response with a score of `threshold` passed."""
     problem = group.problem
     judged = [rollout for rollout in group.rollouts if rollout.verdict.status != "error"]
     passed = [rollout for rollout in judged if rollout.verdict.score >= threshold]
