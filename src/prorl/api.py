@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,12 +78,12 @@ class RunView:
         """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `text`, `score`, …"""
         import pyarrow
 
-        return pyarrow.Table.from_pylist(list(self._rollouts()))
-
-    def _rollouts(self) -> Iterator[Mapping[str, Any]]:
-        for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
-            for line in path.read_text("utf-8").splitlines():
-                yield {"step": int(path.stem.removeprefix("step_"))} | json.loads(line)
+        rows = [
+            {"step": int(path.stem.removeprefix("step_"))} | json.loads(line)
+            for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl"))
+            for line in path.read_text("utf-8").splitlines()
+        ]
+        return pyarrow.Table.from_pylist(rows)
 
     def _history(self) -> RunHistory:
         return read_history(self.folder)

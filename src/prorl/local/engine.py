@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, product
 from typing import Literal, NamedTuple
 
@@ -98,11 +98,7 @@ class Wave:
     def _completion(self, slot: int, stopped: bool) -> Completion:
         request, sample = self._rows[self._slot_rows[slot]]
         logps = self._logps_TS[: self._length, slot].tolist()
-        if not math.isfinite(sum(logps)):
-            raise DivergedError(
-                "the model's logits are not finite: go back to a checkpoint from before training diverged, "
-                "and lower optimizer.lr"
-            )
+        require_finite(logps)
         return Completion(
             draw=request.draw,
             sample=sample,
@@ -327,6 +323,15 @@ def _engine(held: Held, settings: DecodingSettings, version: int) -> LocalEngine
     if engine.version != version:
         engine.publish(version)
     return engine
+
+
+def require_finite(logps: Iterable[float]) -> None:
+    """Raise DivergedError where log-probs of a response are no numbers."""
+    if not math.isfinite(sum(logps)):
+        raise DivergedError(
+            "the model's logits are not finite: go back to a checkpoint from before training diverged, "
+            "and lower optimizer.lr"
+        )
 
 
 def require_room(prompt: int, limit: int, positions: int | None) -> None:
