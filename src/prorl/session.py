@@ -5,8 +5,8 @@ What cannot be done raises RecipeError, ModelError or StorageError, with one sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +56,13 @@ def start_run(
     with console.progress("warming up the base") as progress:
         base = build.base_model(config, progress)
     session = build.build_session(config, base, tasks=tasks)
-    with closing(session.backend), _created(folder, config, console) as store:
+    unborn = removed_on_failure(folder, partial(is_born, folder))
+    with (
+        closing(session.backend),
+        unborn,
+        RunStore.create(folder, to_json(config), report=console.say) as store,
+    ):
+        console.say(f"run directory: {folder}")
         return _run(session, store, None, console, interrupt)
 
 
@@ -174,15 +180,6 @@ def _run(
         else:
             console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
         return state
-
-
-@contextmanager
-def _created(folder: Path, config: RunConfig, console: Console) -> Iterator[RunStore]:
-    """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
-    unborn = removed_on_failure(folder, partial(is_born, folder))
-    with unborn, RunStore.create(folder, to_json(config), report=console.say) as store:
-        console.say(f"run directory: {folder}")
-        yield store
 
 
 def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[str]) -> RunConfig:

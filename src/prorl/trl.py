@@ -70,16 +70,12 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         self._best: float | None = None
         self._since_best = 0  # evaluations, and since the last reset
 
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
-    ) -> None:
+    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
         """Take in what TRL logs."""
         if logs and "kl" in logs:
             self._kls = [*self._kls, float(logs["kl"])][-self._rules["kl_window"] :]
 
-    def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: dict[str, Any] | None = None, **_: Any
-    ) -> None:
+    def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:
         """Take in an evaluation."""
         if metrics and self._metric in metrics:
             value = float(metrics[self._metric])

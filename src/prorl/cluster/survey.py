@@ -85,7 +85,6 @@ class NodeProbe:
 
     def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Hosts to whose port no connection can be opened."""
-
         missed = []
         for address in others:
             try:

@@ -146,14 +146,6 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
 
 
 def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
-    config = check(_overridden(recipe, overrides, source), source)
-    idle = next((change for change in overrides if change.startswith(("cluster.", "cluster="))), None)
-    if idle is not None and config.backend == "local":
-        raise RecipeError(f"{idle} has no effect in one process: add --backend ray")
-    return config
-
-
-def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> dict[Any, Any]:
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
@@ -170,7 +162,11 @@ def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> di
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise RecipeError(f"{source}: {_first_line(error)}") from None
     assert isinstance(data, dict)
-    return data
+    config = check(data, source)
+    idle = next((change for change in overrides if change.startswith(("cluster.", "cluster="))), None)
+    if idle is not None and config.backend == "local":
+        raise RecipeError(f"{idle} has no effect in one process: add --backend ray")
+    return config
 
 
 def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:

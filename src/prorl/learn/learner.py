@@ -110,10 +110,6 @@ class TorchLearner:
         """As `begin` with what `deal` gives this rank: an update on the whole batch."""
         return self.begin(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
 
-    def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
-        """One step on the whole batch."""
-        return self.begin_update(batch, hparams)()
-
     def begin(self, shares: Sequence[Share], hparams: HParams) -> Callable[[], UpdateStats]:
         """One step on this rank's share of every mini-batch: an optimizer update for each of them.
 

@@ -196,7 +196,6 @@ def _cheapest_share(
     prompt: tuple[int, ...], actions: tuple[Action, ...], budget: int, pair_cost: float
 ) -> int:
     """Actions per row of least estimated cost; a shared row pays all S² pairs, a causal row half of them."""
-
     fed = [len(action.tokens) - 1 for action in actions]
 
     def cost(per_row: int) -> float:

@@ -98,7 +98,10 @@ def prepare(
     for request in sorted(requests, key=lambda request: sources[request.name].use != "evaluation"):
         source, path = sources[request.name], file_of(folder, request.name)
         training = source.use == "train"
-        fingerprint = _fingerprint(source, request, [str(OVERLAP_WORDS), *beside] if training else [])
+        # Whatever the rows depend on; of local files the content, not the name.
+        content = [sha256(file) for file in local_files(request.local)] if request.local is not None else []
+        others = [str(OVERLAP_WORDS), *beside] if training else []
+        fingerprint = _hash([_asked(source, request), content, others])
         report = _up_to_date(path, source, fingerprint)
         if report is None:
             path.unlink(missing_ok=True)  # what cannot be redone is gone, rather than stale
@@ -240,12 +243,6 @@ def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | 
         dropped=dropped,
         examples=about["examples"],
     )
-
-
-def _fingerprint(source: Source, request: SourceRequest, beside: Sequence[str]) -> str:
-    """Identity of everything that a source's rows depend on; of local files the content, not the name."""
-    content = [sha256(file) for file in local_files(request.local)] if request.local is not None else []
-    return _hash([_asked(source, request), content, list(beside)])
 
 
 def _asked(source: Source, request: SourceRequest) -> str:
