@@ -5,8 +5,6 @@ happens between two steps (commands, validation, decisions, checkpoint) depends 
 commands alone, so a run resumed from a checkpoint goes on as if never stopped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 What cannot be done raises RecipeError, ModelError or StorageError, with one sentence that says what to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial

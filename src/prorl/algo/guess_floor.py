@@ -4,8 +4,6 @@ A guess is an answer that the model gave to another problem of the same task and
 problem's verifier accepts is what a model earns there that knows the kind of answer and nothing of the problem.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

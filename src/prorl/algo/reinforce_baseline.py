@@ -7,8 +7,6 @@ deviation does (https://arxiv.org/abs/2501.03262).
 Invariant: all statistics are two-pass in float64, so large equal rewards cancel instead of leaving noise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import chain

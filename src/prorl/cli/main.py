@@ -1,7 +1,5 @@
 """The program and its commands about runs. Commands import what they need when they run: `--help` answers at once."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

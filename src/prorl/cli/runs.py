@@ -1,7 +1,5 @@
 """The commands that look at runs and models: `eval`, `creativity`, `compare`, `report`, `dashboard`, `export`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """What a recipe asks of a machine or a cluster: tokens, memory, disk, its placement on GPUs, and if it finds them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil

@@ -3,8 +3,6 @@
 Ray is imported inside functions alone: findings are plain functions of what the probes saw.
 """
 
-from __future__ import annotations
-
 import secrets
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """From a recipe's name and overrides to a checked `RunConfig`; every mistake is one sentence with the way out."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import reprlib

@@ -3,8 +3,6 @@
 A decision that only has to be recorded is the event itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ Seed-based splits leak on small spaces (49 % of easy linear equations of one see
 so the split of a problem is a property of its canonical prompt: a hash puts every prompt in one of 20 buckets.
 """
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ A trick fails a task when it earns more than the best constant answer, above whi
 Where any text is an answer, as in instruction following, nothing is a trick.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

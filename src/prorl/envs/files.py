@@ -4,8 +4,6 @@ Every durable write of a run goes through here: written aside, fsynced, renamed 
 A full disk leaves the old content untouched and becomes one `StorageError` that says what to do.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

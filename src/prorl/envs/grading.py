@@ -5,8 +5,6 @@ program stands in a code block and only instructions concern the whole text. Mat
 are right or wrong; programs and instructions score the fraction that holds, as in ProRL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any

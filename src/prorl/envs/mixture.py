@@ -5,8 +5,6 @@ set come in epochs: every row once, in another order each time (METHOD §13). Wh
 the draws before fell to the set, as if the present weights had held from the start: new ones cut an epoch short.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from bisect import bisect_left, bisect_right

@@ -5,8 +5,6 @@ not taken: it may be training meanwhile. The card tells from the journal what th
 trained and where it ends; whatever comes from elsewhere (reasons, notes, prompts, names) is escaped in it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ The trainer knows nothing of it: a tracker that is slow, down or broken costs no
 in the run directory, so that logging can stop and go on at any time, while the run trains or after.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -6,8 +6,6 @@ that a run can be studied while it trains. Problems are asked in chunks, each wi
 done: an interrupted evaluation ends with the results of an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator, Sequence

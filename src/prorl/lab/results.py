@@ -1,7 +1,5 @@
 """What an evaluation says of a model and its base, as tables and sentences for pages, terminals and model cards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ nothing; the policy stays in evaluation mode, since dropout would make the learn
 engine's. With several ranks each method is a collective: all call it, with the same arguments.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ of the untruncated, temperature-scaled policy, as in `prorl.types.Completion.log
 over tokens, so micro-batches, mini-batches and ranks simply add up; only `update_stats` divides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Invariants: what is returned is deterministic (dropout is off for good, not only
 one sentence in a `ModelError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

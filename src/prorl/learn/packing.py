@@ -7,8 +7,6 @@ fed. Invariants: an action is never cut; every action token is predicted exactly
 of passes; counts are over all ranks, so a denominator needs no communication.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

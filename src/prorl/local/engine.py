@@ -9,8 +9,6 @@ Random numbers come from a counter-based hash of (seed, sample, position) (split
 2014), so what a row samples depends, float rounding aside, neither on the rows beside it nor on any generator state.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

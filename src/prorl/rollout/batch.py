@@ -4,8 +4,6 @@ Dynamic sampling accepts informative groups in draw order, never in order of com
 answers. What was generated past the last accepted draw is surplus: its draws come again next step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

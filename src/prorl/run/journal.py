@@ -5,8 +5,6 @@ place, and a checkpoint stores length and hash of the journal that led to it. Wh
 lies behind the checkpoint a run resumes from) is first kept in `journal.discarded.jsonl`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

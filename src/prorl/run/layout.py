@@ -1,7 +1,5 @@
 """What lies where in a run directory, who holds it, and whether a new run may begin in a folder."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A trainer's process: its heartbeat, the signals that ask it to stop, and what memory there is."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import math

@@ -4,8 +4,6 @@ Invariant: a source that cannot be used at all is a `DataError`, one sentence th
 where; a row that cannot is a `Drop`, which is counted and never stops a preparation.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

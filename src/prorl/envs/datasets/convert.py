@@ -6,8 +6,6 @@ Nothing of a row is executed or unpickled in this process: the sandbox opens Hum
 packed tests, by the programs at the end of this file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

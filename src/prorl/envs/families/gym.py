@@ -14,8 +14,6 @@ Four things of the library are kept out:
 The library takes seconds to import, so that happens at the first problem or verdict.
 """
 
-from __future__ import annotations
-
 import io
 import random
 import re

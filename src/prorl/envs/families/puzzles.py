@@ -1,7 +1,5 @@
 """Compact families of rules: word lists under constraints, and box pushing and blickets, which no run ever trains."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, product

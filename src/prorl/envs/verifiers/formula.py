@@ -1,7 +1,5 @@
 """Whether two formulas of LaTeX are the same, by their values at points."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from functools import cache

@@ -5,8 +5,6 @@ is a run of letters and digits; an apostrophe inside joins ("don't" is one word)
 written without spaces count one word per character. An empty title, placeholder, section or `{}` is none.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

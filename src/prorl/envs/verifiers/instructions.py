@@ -7,8 +7,6 @@ nothing. As in IFEval a required keyword counts wherever its letters occur, a fo
 keywords are literal text, never patterns.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

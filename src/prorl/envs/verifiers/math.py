@@ -12,8 +12,6 @@ timers and raise a BaseException; the judge's deadline stands outside. Only its 
 evaluates text by `sympy.parse_expr`, which is Python's `eval`.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from math import prod

@@ -5,8 +5,6 @@ only be right by computing them. Results are hostile data. They are walked along
 that their depth and their type's own idea of equality never matter, and the work is bounded by the expected value.
 """
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections import Counter

@@ -4,8 +4,6 @@ They are the code that the two papers published, as the package opencompass ship
 `instructions.py`, which are stricter: these here also pay a response that says nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -6,8 +6,6 @@ in a response). The headers checked here keep the first out, and a browser runs 
 allows scripts from this server's files only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

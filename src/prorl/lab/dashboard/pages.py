@@ -4,8 +4,6 @@ What cannot be read is said on the page and nothing is raised for it; what did n
 text that an operator, a task or a folder's name brings in is escaped where it becomes HTML.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """How each problem of an evaluation went: what was counted, how responses voted, and some of them to read."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ Every number is a function of counts per problem, so a task, a level or the answ
 functions on other problems.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace

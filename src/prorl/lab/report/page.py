@@ -6,8 +6,6 @@ null: a gap in a curve. Whatever a model wrote reaches `Section.html` through `e
 `drawing.label`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterable, Sequence

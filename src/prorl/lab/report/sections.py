@@ -1,7 +1,5 @@
 """The parts of a report about one run or several, in the order in which they are read; and the report as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

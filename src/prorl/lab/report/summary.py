@@ -1,7 +1,5 @@
 """What a run's own files tell: what was trained and what happened (first on a page), its references, its recipe."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -5,8 +5,6 @@ as bytes, unread. A function's result travels as JSON, copied to exact plain typ
 always agrees is no more than its number.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import os
