@@ -13,6 +13,7 @@ from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import EVALS, RUNS, SAMPLES, read_config, run_folder
+from prorl.run.process import Interrupt
 
 if TYPE_CHECKING:
     import pyarrow
@@ -153,7 +154,6 @@ def evaluate(
 
 def _around() -> tuple[Any, Any]:
     from prorl.lab.watch.console import Console
-    from prorl.run.process import Interrupt
 
     console = Console()
     return console, Interrupt(console.say)

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from prorl.algo.reference_reset import due
@@ -99,8 +100,6 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         """Write the reference and what the rules remember into the checkpoint that TRL has just written."""
         if not state.is_world_process_zero:
             return
-        from safetensors.torch import save_file
-
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         held = {name: weight.contiguous().clone() for name, weight in self._reference().named_parameters()}
         with replacing(folder / WEIGHTS) as aside:
@@ -110,8 +109,6 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
 
     def restore(self, checkpoint: str | Path) -> None:
         """Take reference and memory from a checkpoint; `ProrlError` where it has none."""
-        from safetensors.torch import load_file
-
         folder = Path(checkpoint)
         try:
             found, held = json.loads((folder / STATE).read_bytes()), load_file(folder / WEIGHTS)

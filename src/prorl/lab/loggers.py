@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,8 +140,6 @@ def _logged(folder: Path) -> dict[str, int]:
 
 
 def _module(tracker: Tracker) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(tracker)
     except ImportError:
