@@ -91,11 +91,16 @@ def config_hash(config: RunConfig) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys on which two resolved recipes, or other settings, differ: `key: theirs → mine`."""
-    ours, others = dict(flat(mine)), dict(flat(theirs))
-    pairs = ((key, others.get(key), ours.get(key)) for key in sorted(ours.keys() | others.keys()))
-    return [f"{key}: {before!r} → {now!r}" for key, before, now in pairs if before != now]
+    found: list[str] = []
+    for key in sorted(mine.keys() | theirs.keys()):
+        left, right = mine.get(key), theirs.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            found += differences(left, right, f"{prefix}{key}.")
+        elif left != right:
+            found.append(f"{prefix}{key}: {right!r} → {left!r}")
+    return found
 
 
 def flat(settings: Mapping[str, Any], depth: int = DEEP, prefix: str = "") -> Iterator[tuple[str, Any]]:
