@@ -1,25 +1,22 @@
 """prorl from Python: load a recipe, train it, evaluate it, read runs as Arrow tables. What `import prorl` offers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
 
 from prorl.config.recipe import check, load_recipe
 from prorl.config.schema import RunConfig
+from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
+from prorl.lab.tables import Table
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import EVALS, RUNS, SAMPLES, read_config, run_folder
 from prorl.run.process import Interrupt
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from prorl.control.state import RunState
-    from prorl.lab.tables import Table
 
 __all__ = ["ProrlError", "RunView", "evaluate", "load_recipe", "open_run", "resume", "train"]
 
@@ -43,16 +40,12 @@ class RunView:
     @property
     def steps(self) -> pyarrow.Table:
         """A row per step: `step` and a column per number, as `rollout_stats.score`, `update.kl`, `seconds.total`."""
-        import pyarrow
-
         found = self._history().steps
         return pyarrow.table({"step": list(found.steps), **dict(sorted(found.values.items()))})
 
     @property
     def events(self) -> pyarrow.Table:
         """A row per event of the journal that is no step: `step`, `kind`, and all it says as JSON."""
-        import pyarrow
-
         rows = [
             {"step": getattr(event, "step", 0), "kind": str(event.kind), "event": json.dumps(asdict(event))}
             for event in read_events(self.folder)
@@ -63,9 +56,6 @@ class RunView:
     @property
     def evaluations(self) -> pyarrow.Table:
         """A row per problem, model and evaluation: `evaluation`, `model`, `task`, `level`, `samples`, `solved`, …"""
-        import pyarrow
-        from pyarrow import parquet
-
         tables = []
         for path in sorted((self.folder / EVALS).glob("*/*.parquet")):
             table = parquet.read_table(path).replace_schema_metadata()
@@ -77,8 +67,6 @@ class RunView:
     @property
     def rollouts(self) -> pyarrow.Table:
         """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `text`, `score`, …"""
-        import pyarrow
-
         rows = [
             {"step": int(path.stem.removeprefix("step_"))} | json.loads(line)
             for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl"))

@@ -34,11 +34,6 @@ def recipe_folders() -> tuple[Path, ...]:
     return Path("recipes"), package.parent.parent / "recipes", package / "recipes"
 
 
-def recipe_names() -> list[str]:
-    """Names of all recipes at hand."""
-    return sorted({path.stem for folder in recipe_folders() for path in folder.glob("*.yaml")})
-
-
 def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a recipe by path or name, follow `extends`, apply `section.key=value` overrides, and check it all.
 
@@ -124,7 +119,7 @@ def _find(recipe: str, beside: Path) -> Path:
     for path in (*direct, *named):
         if path.is_file():
             return path
-    names = recipe_names()
+    names = sorted({path.stem for folder in recipe_folders() for path in folder.glob("*.yaml")})
     hint = nearest(recipe, names, "check the name;", cutoff=0.4)
     raise RecipeError(f"no recipe {recipe!r}: {hint} known recipes are {', '.join(names)}")
 

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
+
 from prorl.envs.errors import ProrlError
 
 TEMPORARY = ".tmp-"  # part of the name of everything unfinished; such names also begin with a dot
@@ -91,13 +93,6 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def readable(size: int) -> str:
-    """A number of bytes for people: `readable(3_200_000) == "3.2 MB"`."""
-    if size >= 10**6:
-        return f"{size / 10**9:.1f} GB" if size >= 10**9 else f"{size / 10**6:.1f} MB"
-    return f"{size} bytes"
-
-
 @contextmanager
 def explain_no_room(target: Path) -> Iterator[None]:
     """Turn "no room" inside the block, however the writer says it, into a `NoRoomError` about `target`."""
@@ -108,7 +103,7 @@ def explain_no_room(target: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise NoRoomError(
-            f"cannot write {target}: {reason} ({readable(free_bytes(target))} free); "
+            f"cannot write {target}: {reason} ({decimal(free_bytes(target))} free); "
             "free some space or move the run to a larger disk, then resume"
         ) from error
 

@@ -12,10 +12,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich import table as rich
+from rich.console import Console
+from rich.text import Text
 
 NONE = "–"
 """Shown where there is no number."""
@@ -169,9 +170,6 @@ def _json(cell: Cell) -> Any:
 
 def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = False) -> None:
     """Print tables at a terminal; `aligned` ones have the same columns and are set as one, below their titles."""
-    from rich import table as rich
-    from rich.text import Text
-
     for several in [tables] if aligned and tables else [[table] for table in tables]:
         columns = several[0].columns
         if several[0].title and not aligned:

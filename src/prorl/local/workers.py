@@ -27,10 +27,10 @@ from traceback import format_exception
 from typing import Any
 
 import torch
+from rich.filesize import decimal
 from torch import Tensor, nn
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.files import readable
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
 from prorl.local.judge import without_main
@@ -61,7 +61,7 @@ class SharedMemory:
         available = machine_memory()[1]
         if size > available:
             raise WorkersError(
-                f"weights and gradients of the workers need {readable(size)} of memory, and {readable(available)} "
+                f"weights and gradients of the workers need {decimal(size)} of memory, and {decimal(available)} "
                 "are free: set fewer workers, or workers=1"
             )
         size = max(1, size)
