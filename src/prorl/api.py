@@ -11,10 +11,12 @@ from pyarrow import parquet
 
 from prorl.config.recipe import check, load_recipe
 from prorl.config.schema import RunConfig
+from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
 from prorl.lab.tables import Table
-from prorl.run.history import RunHistory, read_events, read_history
+from prorl.lab.watch.console import Console
+from prorl.run.history import read_events, read_history
 from prorl.run.layout import EVALS, RUNS, SAMPLES, read_config, run_folder
 from prorl.run.process import Interrupt
 
@@ -35,12 +37,12 @@ class RunView:
     @property
     def health(self) -> str:
         """How it is doing, in words: running, stopped, done, crashed …"""
-        return self._history().health
+        return read_history(self.folder).health
 
     @property
     def steps(self) -> pyarrow.Table:
         """A row per step: `step` and a column per number, as `rollout_stats.score`, `update.kl`, `seconds.total`."""
-        found = self._history().steps
+        found = read_history(self.folder).steps
         return pyarrow.table({"step": list(found.steps), **dict(sorted(found.values.items()))})
 
     @property
@@ -73,9 +75,6 @@ class RunView:
             for line in path.read_text("utf-8").splitlines()
         ]
         return pyarrow.Table.from_pylist(rows)
-
-    def _history(self) -> RunHistory:
-        return read_history(self.folder)
 
 
 def open_run(run: str | Path) -> RunView:
@@ -124,7 +123,6 @@ def evaluate(
     `open_run(run).evaluations` afterwards. Raises ProrlError: in one sentence that says what to do.
     """
     from prorl.lab.measurement import evaluate as measure
-    from prorl.lab.watch.console import Console
 
     ks = sorted(set(k))
     settings = [f"evaluation.samples={ks[-1]}", *overrides]
@@ -141,15 +139,11 @@ def evaluate(
 
 
 def _around() -> tuple[Any, Any]:
-    from prorl.lab.watch.console import Console
-
     console = Console()
     return console, Interrupt(console.say)
 
 
 def _ended(folder: Path, state: RunState) -> RunView:
-    from prorl.control.decide import TOLD_TO_STOP
-
     if state.stopped not in ("done", "interrupted", TOLD_TO_STOP):
         raise ProrlError(f"the run stopped: {state.stopped}")
     return RunView(folder)

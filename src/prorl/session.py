@@ -54,10 +54,9 @@ def start_run(
     with console.progress("warming up the base") as progress:
         base = build.base_model(config, progress)
     session = build.build_session(config, base, tasks=tasks)
-    unborn = removed_on_failure(folder, partial(is_born, folder))
     with (
         closing(session.backend),
-        unborn,
+        removed_on_failure(folder, partial(is_born, folder)),
         RunStore.create(folder, to_json(config), report=console.say) as store,
     ):
         console.say(f"run directory: {folder}")

@@ -28,7 +28,6 @@ POLL_SECONDS = 5.0
 OVER = ("done", "stopped", "crashed")  # first words of the health of a run that adds nothing
 LAST_SECONDS = 20.0  # that a logger has at the end of the trainer that started it
 
-
 Log = Callable[..., object]
 """Takes the numbers of a step, as `log(numbers, step=…)`; steps never fall."""
 

@@ -352,14 +352,13 @@ class Workers:
 
     def _started(self, index: int) -> _Worker:
         """A new worker; where the fork server is killed meanwhile, by another one."""
-        for attempt in range(1, MOST_DEATHS + 1):
+        for _ in range(MOST_DEATHS):
             try:
                 return _Worker(index, self._shared, self._threads)
             except (EOFError, OSError) as error:
-                if attempt == MOST_DEATHS:
-                    raise WorkersError(f"no worker process can be started ({error}): set workers=1") from None
+                failure = error
                 time.sleep(LOOK)  # it is not gone yet
-        raise AssertionError("unreachable")
+        raise WorkersError(f"no worker process can be started ({failure}): set workers=1")
 
     def _add_gradient(self, index: int, slot: int) -> None:
         for weight, gradient in zip(self._parameters, self._left[index][slot], strict=True):

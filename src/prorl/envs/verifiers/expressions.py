@@ -33,7 +33,6 @@ class OutOfRangeError(UnreadableError):
 # what a reader raises, also where nothing is defined
 UNDEFINED = (ArithmeticError, ValueError)
 
-
 _Operator = tuple[int, Callable[[Any, Any], Any]]  # of an infix operator: its rank and its meaning
 
 
@@ -240,7 +239,6 @@ _FUNCTIONS: Mapping[str, tuple[_Map, _Map]] = {  # function and derivative
     "sinh": (cmath.sinh, cmath.cosh),
     "cosh": (cmath.cosh, cmath.sinh),
 }
-
 
 _CONSTANTS = {"E": Dual(cmath.e), "pi": Dual(cmath.pi)}
 

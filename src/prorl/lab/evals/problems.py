@@ -21,7 +21,6 @@ ANSWER_CHARS = 200
 Part = Literal["validation", "test", "ood", "levels"]
 """Why a problem is asked: in a run's validations, held out of the run, out of domain, or at one level of a task."""
 
-
 Key = tuple[str, Part, int, int]
 """Task, part, level and index of a problem of an evaluation."""
 
