@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 from pyarrow import parquet
@@ -138,7 +137,7 @@ def evaluate(
     )
 
 
-def _around() -> tuple[Any, Any]:
+def _around() -> tuple[Console, Interrupt]:
     console = Console()
     return console, Interrupt(console.say)
 

@@ -371,10 +371,8 @@ def creativity_tables(found: Creativity) -> list[Table]:
             cells: list[Cell] = []
             for model in names:
                 row = of_part.get((domain, model))
-                cells += (
-                    _interval(row.index if row else None, ".2f"),
-                    _interval(row.gain if row else None, "+.2f"),
-                )
+                index, gain = (row.index, row.gain) if row else (None, None)
+                cells += (_interval(index, ".2f"), _interval(gain, "+.2f"))
             rows.append((domain, cells[0], *cells[2:]))
         if rows:
             name = f"Creativity index ({lengths}): {title} problems"

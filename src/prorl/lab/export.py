@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -27,14 +27,13 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
+from prorl.local.backend import Dtype
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
 from prorl.run.resume import hash_files
 from prorl.run.store import RunStore
 from prorl.types import HParams
-
-Dtype = Literal["float32", "bfloat16"]
 
 RECIPE, CARD, MODEL_CONFIG = "prorl_config.json", "README.md", "config.json"
 MODEL_FILES = (MODEL_CONFIG, "*.safetensors", "*.safetensors.index.json")
