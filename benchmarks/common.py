@@ -15,14 +15,15 @@ from typing import Any
 import torch
 
 from prorl import build
+from prorl.algo.dynamic_sampling import wave_size
 from prorl.config.recipe import load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
 from prorl.control.state import RunState, evolve
-from prorl.envs.mixture import Mixture
+from prorl.envs.mixture import KEPT, Mixture
 from prorl.envs.seeds import derive
 from prorl.lab.watch.console import Console
-from prorl.rollout.batch import collect, make_batch, make_problems
+from prorl.rollout.batch import collect, make_batch
 from prorl.rollout.pipeline import wait_silently
 from prorl.stopwatch import Stopwatch
 from prorl.types import HParams
@@ -58,7 +59,9 @@ class Stepper:
         following = rollout_batch.cursor
         with clock.phase("learn"):
             finish_update = backend.learner.begin_update(batch, hparams)
-            make_problems(self._parts.renderer, problem_at, hparams, cursor=following, expected_share=share)
+            wave = wave_size(hparams.prompts_per_step, share, hparams.wave_margin)
+            for problem in map(problem_at, range(following, following + min(wave, KEPT))):
+                self._parts.renderer.encode(problem.prompt, problem.history)
             update = finish_update()
         with clock.phase("sync"):
             backend.sync(state.version + 1)

@@ -106,9 +106,9 @@ def _learn_row(load: Load, packed: int, device: torch.device) -> dict[str, Any]:
     length, sequences = packed // 4, 4 * MICRO_BATCHES
     batch = _batch(load, sequences, length)
     hparams = replace(hparams_at(make_plan(config), 0), learning_rate=1e-6, updates_per_step=1)
-    learner.update(batch, hparams)
+    learner.begin_update(batch, hparams)()
     _reset_peak(device)
-    seconds = min(_timed(lambda: learner.update(batch, hparams)) for _ in range(load.repeats))
+    seconds = min(_timed(lambda: learner.begin_update(batch, hparams)()) for _ in range(load.repeats))
     size, peak = size_of(model, load.shape), _peak_flops(device)
     positions = sequences * (length - 1)
     forward = positions * 2 * (size.parameters + size.layers * size.hidden_size * length)  # causal attention

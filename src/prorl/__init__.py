@@ -8,8 +8,6 @@
 `prorl.api` documents each name; what is heavy is imported by the first call that needs it.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,24 +1,23 @@
 """prorl from Python: load a recipe, train it, evaluate it, read runs as Arrow tables. What `import prorl` offers."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import pyarrow
+from pyarrow import parquet
 
 from prorl.config.recipe import check, load_recipe
 from prorl.config.schema import RunConfig
+from prorl.control.decide import TOLD_TO_STOP
+from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
-from prorl.run.history import RunHistory, read_events, read_history
+from prorl.lab.tables import Table
+from prorl.lab.watch.console import Console
+from prorl.run.history import read_events, read_history
 from prorl.run.layout import EVALS, RUNS, SAMPLES, read_config, run_folder
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from prorl.control.state import RunState
-    from prorl.lab.tables import Table
+from prorl.run.process import Interrupt
 
 __all__ = ["ProrlError", "RunView", "evaluate", "load_recipe", "open_run", "resume", "train"]
 
@@ -37,21 +36,17 @@ class RunView:
     @property
     def health(self) -> str:
         """How it is doing, in words: running, stopped, done, crashed …"""
-        return self._history().health
+        return read_history(self.folder).health
 
     @property
     def steps(self) -> pyarrow.Table:
         """A row per step: `step` and a column per number, as `rollout_stats.score`, `update.kl`, `seconds.total`."""
-        import pyarrow
-
-        found = self._history().steps
+        found = read_history(self.folder).steps
         return pyarrow.table({"step": list(found.steps), **dict(sorted(found.values.items()))})
 
     @property
     def events(self) -> pyarrow.Table:
         """A row per event of the journal that is no step: `step`, `kind`, and all it says as JSON."""
-        import pyarrow
-
         rows = [
             {"step": getattr(event, "step", 0), "kind": str(event.kind), "event": json.dumps(asdict(event))}
             for event in read_events(self.folder)
@@ -62,9 +57,6 @@ class RunView:
     @property
     def evaluations(self) -> pyarrow.Table:
         """A row per problem, model and evaluation: `evaluation`, `model`, `task`, `level`, `samples`, `solved`, …"""
-        import pyarrow
-        from pyarrow import parquet
-
         tables = []
         for path in sorted((self.folder / EVALS).glob("*/*.parquet")):
             table = parquet.read_table(path).replace_schema_metadata()
@@ -76,25 +68,16 @@ class RunView:
     @property
     def rollouts(self) -> pyarrow.Table:
         """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `text`, `score`, …"""
-        import pyarrow
-
-        return pyarrow.Table.from_pylist(list(self._rollouts()))
-
-    def _rollouts(self) -> Iterator[Mapping[str, Any]]:
-        for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
-            for line in path.read_text("utf-8").splitlines():
-                yield {"step": int(path.stem.removeprefix("step_"))} | json.loads(line)
-
-    def _history(self) -> RunHistory:
-        return read_history(self.folder)
+        rows = [
+            {"step": int(path.stem.removeprefix("step_"))} | json.loads(line)
+            for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl"))
+            for line in path.read_text("utf-8").splitlines()
+        ]
+        return pyarrow.Table.from_pylist(rows)
 
 
 def open_run(run: str | Path) -> RunView:
-    """A run by its directory, or its name below runs/.
-
-    Raises:
-        StorageError: there is no run.
-    """
+    """A run by its directory, or its name below runs/. Raises StorageError: there is no run."""
     folder = run_folder(Path(run))
     read_history(folder)
     return RunView(folder)
@@ -136,13 +119,9 @@ def evaluate(
     """Evaluate RUN, RUN@STEP or a model, as `prorl eval` does: the tables that it prints, `prorl.lab.tables.to_json`.
 
     Overrides are of the recipe (`"evaluation.per_domain=50"`); the results of each problem are in
-    `open_run(run).evaluations` afterwards.
-
-    Raises:
-        ProrlError: in one sentence that says what to do.
+    `open_run(run).evaluations` afterwards. Raises ProrlError: in one sentence that says what to do.
     """
     from prorl.lab.measurement import evaluate as measure
-    from prorl.lab.watch.console import Console
 
     ks = sorted(set(k))
     settings = [f"evaluation.samples={ks[-1]}", *overrides]
@@ -158,17 +137,12 @@ def evaluate(
     )
 
 
-def _around() -> tuple[Any, Any]:
-    from prorl.lab.watch.console import Console
-    from prorl.run.process import Interrupt
-
+def _around() -> tuple[Console, Interrupt]:
     console = Console()
     return console, Interrupt(console.say)
 
 
 def _ended(folder: Path, state: RunState) -> RunView:
-    from prorl.control.decide import TOLD_TO_STOP
-
     if state.stopped not in ("done", "interrupted", TOLD_TO_STOP):
         raise ProrlError(f"the run stopped: {state.stopped}")
     return RunView(folder)

@@ -196,11 +196,9 @@ def build_tasks(config: RunConfig) -> Mixture:
     """
     require_prepared(data_requests(config), data_folder(config))
     tasks = _mixture(config, derive(config.seed, "data"), {}, config.instruction)
+    validated = config.validation.per_domain if config.validation.every else 0
     sizes: dict[Split, tuple[str, int]] = {
-        "validation": (
-            "validation.per_domain",
-            config.validation.per_domain if config.validation.every else 0,
-        ),
+        "validation": ("validation.per_domain", validated),
         "test": ("evaluation.per_domain", config.evaluation.per_domain),
         "ood": ("evaluation.ood_per_domain", config.evaluation.ood_per_domain),
     }
@@ -229,11 +227,8 @@ def task_makers(
     config: RunConfig, levels: Mapping[str, Mapping[int, float]] = MappingProxyType({})
 ) -> dict[str, Callable[[], Task]]:
     """The recipe's tasks by name, some on other levels, not yet built: some take a second."""
-    datasets, folder, own = (
-        {request.name for request in data_requests(config)},
-        data_folder(config),
-        own_code(config),
-    )
+    datasets = {request.name for request in data_requests(config)}
+    folder, own = data_folder(config), own_code(config)
     return {
         name: partial(DatasetTask, name, folder)
         if name in datasets

@@ -8,8 +8,6 @@ A command that sets hyperparameters is checked like a stage of the recipe: toget
 with the stages still to come. Judging is pure and never raises for what a command says: nonsense is refused.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -5,14 +5,13 @@ happens between two steps (commands, validation, decisions, checkpoint) depends 
 commands alone, so a run resumed from a checkpoint goes on as if never stopped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
+from prorl.algo.dynamic_sampling import wave_size
 from prorl.build import Session
 from prorl.commands import INBOX, take_in_next
 from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
@@ -20,9 +19,10 @@ from prorl.control.detectors import Intervene, good_step, intervened
 from prorl.control.events import Event, ReferenceReset, Stepped, Validated, Warned
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
+from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive, purpose
 from prorl.envs.types import Problem
-from prorl.rollout.batch import RolloutBatch, collect, make_batch, make_problems, sample_records
+from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
 from prorl.rollout.pipeline import Wait, WaitEnded, domain_rates, sample_problems, score, unanswered_share
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
@@ -84,7 +84,7 @@ def train(run: Run) -> RunState:
         batch = make_batch(rollouts.groups, hparams)  # rewards, then advantages
         with clock.phase("learn"):
             finish_update = run.backend.learner.begin_update(batch, hparams)
-            prepare(run, state, rollouts.cursor)
+            prepare(run, state, rollouts.cursor)  # while it computes
         ahead = None if run.interrupted() else sample_ahead(run, state, rollouts.cursor, clock)
         with clock.phase("learn"):
             update = finish_update()
@@ -123,15 +123,11 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
 
 
 def prepare(run: Run, state: RunState, cursor: int) -> None:
-    """Make the problems that the next step begins with, which are kept until then, while the learner computes."""
+    """Make the problems and prompts that the next step begins with; tasks and renderer keep the last ones made."""
     hparams = hparams_now(run.plan, replace(state, step=state.step + 1, asked=()))
-    make_problems(
-        run.session.renderer,
-        problem_at(run, hparams),
-        hparams,
-        cursor=cursor,
-        expected_share=state.informative_share,
-    )
+    wave = wave_size(hparams.prompts_per_step, state.informative_share, hparams.wave_margin)
+    for problem in map(problem_at(run, hparams), range(cursor, cursor + min(wave, KEPT))):
+        run.session.renderer.encode(problem.prompt, problem.history)
 
 
 def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:

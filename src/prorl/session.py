@@ -3,11 +3,8 @@
 What cannot be done raises RecipeError, ModelError or StorageError, with one sentence that says what to do.
 """
 
-from __future__ import annotations
-
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +32,7 @@ from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
-from prorl.run.layout import CONFIG, TOKENIZER, is_born, require_new
+from prorl.run.layout import CONFIG, TOKENIZER, is_born, removed_on_failure, require_new
 from prorl.run.process import Interrupt, alive
 from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
@@ -57,7 +54,12 @@ def start_run(
     with console.progress("warming up the base") as progress:
         base = build.base_model(config, progress)
     session = build.build_session(config, base, tasks=tasks)
-    with closing(session.backend), _created(folder, config, console) as store:
+    with (
+        closing(session.backend),
+        removed_on_failure(folder, partial(is_born, folder)),
+        RunStore.create(folder, to_json(config), report=console.say) as store,
+    ):
+        console.say(f"run directory: {folder}")
         return _run(session, store, None, console, interrupt)
 
 
@@ -175,23 +177,6 @@ def _run(
         else:
             console.say(f"saved at step {state.step}; go on with: prorl resume {store.folder}")
         return state
-
-
-@contextmanager
-def _created(folder: Path, config: RunConfig, console: Console) -> Iterator[RunStore]:
-    """A new run directory, locked; one that was made here goes again if there is a failure before a checkpoint."""
-    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
-    try:
-        with RunStore.create(folder, to_json(config), report=console.say) as store:
-            console.say(f"run directory: {folder}")
-            yield store
-    except BaseException:
-        if made and not is_born(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            for place in made[1:]:
-                with suppress(OSError):  # somebody else put something there meanwhile
-                    place.rmdir()
-        raise
 
 
 def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[str]) -> RunConfig:

@@ -1,7 +1,5 @@
 """Where the seconds of a step go, by named phase. Times are reported and never decide anything."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from prorl.algo.reference_reset import due
@@ -44,10 +45,8 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         """The rules are those of `algo.reference_reset.due`; what is left out is off.
 
         `kl_ceiling` is in nats per token, against TRL's logged `kl`, one value per log. `metric` is that of an
-        evaluation whose best value counts. ProRL v2 keeps the optimizer's state at a reset, v1 cleared it.
-
-        Raises:
-            ProrlError: the trainer holds no reference (`beta` 0, adapters), or shards it.
+        evaluation whose best value counts. ProRL v2 keeps the optimizer's state at a reset, v1 cleared it. Raises
+        ProrlError: the trainer holds no reference (`beta` 0, adapters), or shards it.
         """
         if trainer.ref_model is None:
             raise ProrlError(
@@ -72,16 +71,12 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         self._best: float | None = None
         self._since_best = 0  # evaluations, and since the last reset
 
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
-    ) -> None:
+    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
         """Take in what TRL logs."""
         if logs and "kl" in logs:
             self._kls = [*self._kls, float(logs["kl"])][-self._rules["kl_window"] :]
 
-    def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: dict[str, Any] | None = None, **_: Any
-    ) -> None:
+    def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:
         """Take in an evaluation."""
         if metrics and self._metric in metrics:
             value = float(metrics[self._metric])
@@ -105,8 +100,6 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         """Write the reference and what the rules remember into the checkpoint that TRL has just written."""
         if not state.is_world_process_zero:
             return
-        from safetensors.torch import save_file
-
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         held = {name: weight.contiguous().clone() for name, weight in self._reference().named_parameters()}
         with replacing(folder / WEIGHTS) as aside:
@@ -116,8 +109,6 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
 
     def restore(self, checkpoint: str | Path) -> None:
         """Take reference and memory from a checkpoint; `ProrlError` where it has none."""
-        from safetensors.torch import load_file
-
         folder = Path(checkpoint)
         try:
             found, held = json.loads((folder / STATE).read_bytes()), load_file(folder / WEIGHTS)

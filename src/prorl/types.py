@@ -166,9 +166,8 @@ class HParams:
     grad_clip: float
     updates_per_step: int
     mixture: Mapping[str, float]  # task → weight, relative; empty means equal weights
-    levels: Mapping[
-        str, tuple[tuple[int, float], ...]
-    ]  # of tasks with adaptive levels: those in play, weights
+    # Of tasks with adaptive levels: those in play, weights.
+    levels: Mapping[str, tuple[tuple[int, float], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def arm(dice: random.Random, log: Log) -> None:
 
     where = dice.choice([*points(), "torn line"])
     if where == "torn line":
-        owner, name, often, after = journal, "_write", 8, False
+        owner, name, often, after = journal, "write_all", 8, False
     else:
         owner, name, often = points()[where]
         after = dice.random() < 0.5

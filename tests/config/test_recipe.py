@@ -10,7 +10,7 @@ from prorl.config.recipe import (
     check,
     differences,
     load_recipe,
-    recipe_names,
+    recipe_folders,
     to_json,
 )
 from prorl.config.schema import TaskConfig
@@ -102,7 +102,8 @@ def test_a_missing_recipe_is_told_the_nearest_and_all(name, told):
     with pytest.raises(RecipeError) as error:
         load_recipe(name)
     assert told in str(error.value)
-    assert ", ".join(recipe_names()) in str(error.value)
+    names = sorted({path.stem for folder in recipe_folders() for path in folder.glob("*.yaml")})
+    assert ", ".join(names) in str(error.value)
 
 
 def test_a_recipe_takes_up_another_one_and_says_what_differs(write):

@@ -105,21 +105,21 @@ def test_the_first_reference_is_the_base_where_its_checkpoint_is_gone(run, studi
 
 
 def test_an_interrupted_evaluation_goes_on_and_ends_with_the_same_results(run, studied, monkeypatch):
-    sit, calls = measurement.ask_problems, []
+    sit, calls = measurement.sample_problems, []
 
-    def interrupted(*arguments, **named):
-        calls.append(named["part"])
+    def interrupted(sampler, problems, **named):
+        calls.append(problems)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return sit(*arguments, **named)
+        return sit(sampler, problems, **named)
 
-    monkeypatch.setattr(measurement, "ask_problems", interrupted)
+    monkeypatch.setattr(measurement, "sample_problems", interrupted)
     stopped = prorl("eval", run, *FEW)
     assert stopped.exit_code == 130
     assert "give the same command again to go on" in stopped.stderr
     assert models_of(run / "evals" / "evaluation") == ()
     done("eval", run, *FEW)
-    assert calls.count("test") == 2, "one for each model: what was measured is not again"
+    assert calls.count(calls[0]) == 2, "one for each model: what was measured is not again"
     for ours, theirs in zip(
         models_of(run / "evals" / "evaluation"), models_of(studied / "evals" / "evaluation"), strict=True
     ):
@@ -269,7 +269,7 @@ def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run
 
 @pytest.mark.parametrize("early", [False, True])
 def test_a_checkpoint_may_be_deleted_by_its_trainer_once_it_is_measured(run, monkeypatch, early):
-    module, name = (measurement.build, "build_tasks") if early else (measurement, "ask_problems")
+    module, name = (measurement.build, "build_tasks") if early else (measurement, "sample_problems")
     act = getattr(module, name)
 
     def deleting(*arguments, **named):

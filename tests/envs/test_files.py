@@ -17,7 +17,6 @@ from prorl.envs.files import (
     explain_no_room,
     free_bytes,
     fsync_tree,
-    readable,
     sha256,
     write_atomic,
 )
@@ -79,13 +78,6 @@ def test_a_tree_is_synced_hashed_and_measured(tmp_path):
     published = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256(tmp_path / "a" / "b" / "abc") == published
     assert free_bytes(tmp_path / "not" / "there") > 0
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 bytes"), (999_999, "999999 bytes"), (3_200_000, "3.2 MB"), (10**10, "10.0 GB")]
-)
-def test_readable(size, text):
-    assert readable(size) == text
 
 
 TEXT = st.text().filter(lambda text: text not in {"NaN", "Infinity", "-Infinity"})

@@ -19,6 +19,7 @@ from support.learners import (
     learner,
     numbers,
     qwen2,
+    updated,
     weights,
     with_advantage,
 )
@@ -41,7 +42,7 @@ def test_result_does_not_depend_on_how_the_batch_is_computed(changes, old_logpro
     hparams = dataclasses.replace(HPARAMS, mismatch="sequence_mask", updates_per_step=2)
     whole, cut = (learner(old_logprobs=old_logprobs, **PLAIN, **more) for more in ({}, changes))
     for seed in range(2):  # the second step sees a KL that is not zero
-        expected, found = (one.update(batch(seed=seed), hparams) for one in (whole, cut))
+        expected, found = (updated(one, batch(seed=seed), hparams) for one in (whole, cut))
         assert numbers(found) == pytest.approx(numbers(expected), rel=1e-4, abs=1e-6)
     assert expected.kl > 0
     assert_same(cut.policy.parameters(), whole.policy.parameters(), atol=1e-6, rtol=0)
@@ -62,7 +63,7 @@ def test_one_update_is_the_gradient_of_the_written_loss():
             loss = loss - ((logps - logps.detach()).exp() * action.advantage).sum() / data.action_tokens
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     expected = [w - 0.1 * g / (g.abs() + 1) for w, g in zip(weights(model), gradients, strict=True)]
-    stats = one.update(data, dataclasses.replace(HPARAMS, kl_coef=0.0, learning_rate=0.1, grad_clip=1e9))
+    stats = updated(one, data, dataclasses.replace(HPARAMS, kl_coef=0.0, learning_rate=0.1, grad_clip=1e9))
     assert_same(weights(one.policy), expected, atol=1e-6, rtol=0)
     assert stats.loss == pytest.approx(loss.item(), abs=1e-6)
     assert stats.grad_norm == pytest.approx(
@@ -78,7 +79,7 @@ def test_one_update_is_the_gradient_of_the_written_loss():
 def test_good_actions_become_likelier(seed):
     one, data = learner(), batch(seed=seed)
     good = dataclasses.replace(data, groups=tuple(with_advantage(group, 1.0) for group in data.groups))
-    losses = [one.update(good, dataclasses.replace(HPARAMS, clip_high=100.0)).loss for _ in range(5)]
+    losses = [updated(one, good, dataclasses.replace(HPARAMS, clip_high=100.0)).loss for _ in range(5)]
     assert losses == sorted(losses, reverse=True)
 
 
@@ -86,7 +87,7 @@ def test_gradient_norm_is_clipped():
     hparams = dataclasses.replace(HPARAMS, kl_coef=0.0, learning_rate=1.0, grad_clip=1e-3)
     one = learner(betas=(0.0, 0.0), eps=1e6)  # the step is then the clipped gradient / eps
     before = weights(one.policy)
-    stats = one.update(batch(), hparams)
+    stats = updated(one, batch(), hparams)
     moved = math.sqrt(
         sum((a - b).double().square().sum().item() for a, b in zip(weights(one.policy), before, strict=True))
     )
@@ -96,7 +97,7 @@ def test_gradient_norm_is_clipped():
 
 @pytest.mark.parametrize(("groups", "wanted", "applied"), [(5, 2, 2), (5, 5, 5), (3, 8, 3), (1, 1, 1)])
 def test_a_step_makes_no_more_updates_than_groups(groups, wanted, applied):
-    stats = learner().update(batch(groups=groups), dataclasses.replace(HPARAMS, updates_per_step=wanted))
+    stats = updated(learner(), batch(groups=groups), dataclasses.replace(HPARAMS, updates_per_step=wanted))
     assert stats.updates == applied
     assert stats.action_tokens == batch(groups=groups).action_tokens
 
@@ -104,9 +105,9 @@ def test_a_step_makes_no_more_updates_than_groups(groups, wanted, applied):
 def test_mini_batches_are_consecutive_updates_against_the_same_old_policy():
     data = batch(groups=4)
     together, apart = learner(), learner()
-    together.update(data, dataclasses.replace(HPARAMS, updates_per_step=2))
+    updated(together, data, dataclasses.replace(HPARAMS, updates_per_step=2))
     for half in (data.groups[:2], data.groups[2:]):
-        apart.update(Batch(groups=half), HPARAMS)
+        updated(apart, Batch(groups=half), HPARAMS)
     assert bits_equal(weights(together.policy), weights(apart.policy))
 
 
@@ -115,7 +116,7 @@ def test_a_batch_without_action_tokens_touches_nothing():
     before = weights(one.policy)
     silent = PromptActions(prompt=(1, 2), actions=(action_of([]),))
     for empty in (Batch(groups=()), Batch(groups=(silent,))):
-        stats = one.update(empty, HPARAMS)
+        stats = updated(one, empty, HPARAMS)
         assert stats.mismatch_factors == {}
         assert set(flat(stats).values()) == {0, None}
         assert stats.loss is stats.kl is stats.entropy is stats.grad_norm is stats.mismatch is None
@@ -125,14 +126,14 @@ def test_a_batch_without_action_tokens_touches_nothing():
 def test_an_update_that_is_not_finite_is_counted_and_changes_nothing():
     one, twin = learner(), learner()
     for each in (one, twin):
-        each.update(batch(seed=1), HPARAMS)
+        updated(each, batch(seed=1), HPARAMS)
     before = weights(one.policy)
     broken = Batch(groups=(with_advantage(batch().groups[0], math.nan), *batch(seed=3).groups[:1]))
-    stats = one.update(broken, HPARAMS)
+    stats = updated(one, broken, HPARAMS)
     assert (stats.updates, stats.skipped, stats.skipped_last, stats.loss) == (0, 1, 1, None)
     assert bits_equal(weights(one.policy), before)
     for each in (one, twin):  # the moments are untouched as well
-        each.update(batch(seed=2), HPARAMS)
+        updated(each, batch(seed=2), HPARAMS)
     assert bits_equal(weights(one.policy), weights(twin.policy))
 
 
@@ -140,14 +141,14 @@ def test_an_update_that_is_not_finite_is_counted_and_changes_nothing():
 def test_the_other_mini_batches_of_a_broken_one_still_count(last):
     groups = (with_advantage(batch().groups[0], math.inf), *batch(seed=3).groups[:1])
     broken = Batch(groups=groups[::-1] if last else groups)
-    stats = learner().update(broken, dataclasses.replace(HPARAMS, updates_per_step=2))
+    stats = updated(learner(), broken, dataclasses.replace(HPARAMS, updates_per_step=2))
     assert (stats.updates, stats.skipped, stats.skipped_last) == (1, 1, int(last))
     assert all(math.isfinite(value) for value in flat(stats).values())
 
 
 def test_kl_starts_at_zero_and_grows():
     one = learner()
-    first, second = one.update(batch(), HPARAMS), one.update(batch(), HPARAMS)
+    first, second = updated(one, batch(), HPARAMS), updated(one, batch(), HPARAMS)
     assert first.kl == pytest.approx(0.0, abs=1e-10)
     assert second.kl > 1e-6
 
@@ -157,7 +158,7 @@ def test_the_measured_kl_does_not_depend_on_the_estimator_in_the_loss():
     stats = {}
     for estimator in ("k2", "k3"):
         one, hparams = learner(), dataclasses.replace(HPARAMS, kl_estimator=estimator, kl_coef=10.0)
-        stats[estimator] = [one.update(batch(), hparams) for _ in range(2)]
+        stats[estimator] = [updated(one, batch(), hparams) for _ in range(2)]
     (_, k2), (_, k3) = stats.values()
     assert k2.kl == k3.kl > 1e-6
     assert k2.loss != k3.loss
@@ -165,9 +166,9 @@ def test_the_measured_kl_does_not_depend_on_the_estimator_in_the_loss():
 
 def test_without_kl_the_reference_is_not_needed():
     one = learner(with_reference=False)
-    assert one.update(batch(), dataclasses.replace(HPARAMS, kl_coef=0.0)).kl is None
+    assert updated(one, batch(), dataclasses.replace(HPARAMS, kl_coef=0.0)).kl is None
     with pytest.raises(ValueError, match="holds no reference"):
-        one.update(batch(), HPARAMS)
+        updated(one, batch(), HPARAMS)
     with pytest.raises(ValueError, match="holds no reference"):
         one.reset_reference(None, clear_optimizer=False)
 
@@ -176,8 +177,8 @@ def test_without_kl_the_reference_is_not_needed():
 def test_mismatch_is_measured_against_the_policy_of_the_steps_start(old_logprobs):
     one = learner(old_logprobs=old_logprobs)
     hparams = dataclasses.replace(HPARAMS, updates_per_step=4, learning_rate=0.5, kl_coef=0.0)
-    far = one.update(batch(groups=40, engine_logp=-8.0), dataclasses.replace(hparams, learning_rate=0.0))
-    near = one.update(batch(groups=40), hparams)
+    far = updated(one, batch(groups=40, engine_logp=-8.0), dataclasses.replace(hparams, learning_rate=0.0))
+    near = updated(one, batch(groups=40), hparams)
     assert far.mismatch == pytest.approx(8.0 + UNIFORM, abs=0.3)
     assert far.mismatch_out_share == 1.0
     assert far.mismatch_factors["0"] > 50 > 1.5 > near.mismatch_factors["0"]
@@ -187,37 +188,37 @@ def test_mismatch_is_measured_against_the_policy_of_the_steps_start(old_logprobs
 
 def test_save_and_restore_continue_to_the_last_bit(tmp_path):
     one = learner()
-    one.update(batch(seed=1), HPARAMS)
+    updated(one, batch(seed=1), HPARAMS)
     (tmp_path / "reference").mkdir()
     one.snapshot()(tmp_path)
     one.save_reference(tmp_path / "reference")
     other = learner(qwen2(initializer_range=0.1))
     other.restore(tmp_path)
     other.reset_reference(tmp_path / "reference", clear_optimizer=False)
-    stats = [each.update(batch(seed=2), HPARAMS) for each in (one, other)]
+    stats = [updated(each, batch(seed=2), HPARAMS) for each in (one, other)]
     assert stats[0] == stats[1]
     assert bits_equal(weights(one.policy), weights(other.policy))
 
 
 def test_a_snapshot_is_of_its_moment_however_late_it_is_written(tmp_path):
     one = learner()
-    one.update(batch(seed=1), HPARAMS)
+    updated(one, batch(seed=1), HPARAMS)
     write = one.snapshot()
     before = weights(one.policy)
     twin = learner()
-    twin.update(batch(seed=1), HPARAMS)
-    one.update(batch(seed=2), HPARAMS)
+    updated(twin, batch(seed=1), HPARAMS)
+    updated(one, batch(seed=2), HPARAMS)
     write(tmp_path)
     restored = learner()
     restored.restore(tmp_path)
     assert bits_equal(weights(restored.policy), before)
-    stats = [each.update(batch(seed=3), HPARAMS) for each in (restored, twin)]
+    stats = [updated(each, batch(seed=3), HPARAMS) for each in (restored, twin)]
     assert stats[0] == stats[1]  # the moments too
 
 
 def test_restoring_and_saving_again_writes_the_same_bytes(tmp_path):
     one, other = learner(), learner()
-    one.update(batch(seed=1), HPARAMS)
+    updated(one, batch(seed=1), HPARAMS)
     for name, each in (("one", one), ("other", other)):
         (tmp_path / name).mkdir()
         if each is other:
@@ -230,7 +231,7 @@ def test_restoring_and_saving_again_writes_the_same_bytes(tmp_path):
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_is_saved_loads_with_transformers(tmp_path, tied):
     one = learner(qwen2(tie_word_embeddings=tied))
-    one.update(batch(), HPARAMS)
+    updated(one, batch(), HPARAMS)
     one.snapshot()(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert bits_equal(weights(loaded), weights(one.policy))
@@ -239,9 +240,11 @@ def test_what_is_saved_loads_with_transformers(tmp_path, tied):
 def test_reset_to_the_policy_puts_kl_back_to_zero_and_keeps_the_moments():
     one, twin = learner(), learner()
     for each in (one, twin):
-        each.update(batch(), HPARAMS)
+        updated(each, batch(), HPARAMS)
     one.reset_reference(None, clear_optimizer=False)
-    stats = [each.update(batch(seed=1), dataclasses.replace(HPARAMS, kl_coef=1e-30)) for each in (one, twin)]
+    stats = [
+        updated(each, batch(seed=1), dataclasses.replace(HPARAMS, kl_coef=1e-30)) for each in (one, twin)
+    ]
     assert stats[0].kl == pytest.approx(0.0, abs=1e-10)
     assert stats[1].kl > 1e-6
     assert_same(weights(one.policy), weights(twin.policy), atol=1e-7, rtol=0)
@@ -249,24 +252,24 @@ def test_reset_to_the_policy_puts_kl_back_to_zero_and_keeps_the_moments():
 
 def test_reset_to_a_checkpoint_takes_its_weights(tmp_path):
     one = learner()
-    one.update(batch(), HPARAMS)
+    updated(one, batch(), HPARAMS)
     one.snapshot()(tmp_path)
-    one.update(batch(seed=1), HPARAMS)
+    updated(one, batch(seed=1), HPARAMS)
     one.reset_reference(tmp_path, clear_optimizer=False)
     now = weights(one.policy)
     one.restore(tmp_path)
     assert not bits_equal(weights(one.policy), now)
-    assert one.update(batch(), HPARAMS).kl == pytest.approx(0.0, abs=1e-10)
+    assert updated(one, batch(), HPARAMS).kl == pytest.approx(0.0, abs=1e-10)
 
 
 def test_clearing_the_optimizer_makes_the_next_step_a_first_step():
     old, hparams = learner(), dataclasses.replace(HPARAMS, kl_coef=0.0)
-    old.update(batch(), hparams)
+    updated(old, batch(), hparams)
     old.reset_reference(None, clear_optimizer=True)
     fresh = learner()
     fresh.policy.load_state_dict(old.policy.state_dict())
     for each in (old, fresh):
-        each.update(batch(seed=1), hparams)
+        updated(each, batch(seed=1), hparams)
     assert bits_equal(weights(old.policy), weights(fresh.policy))
 
 
@@ -276,12 +279,12 @@ def test_dropout_stays_off():
     )
     torch.manual_seed(0)
     one = learner(GPT2LMHeadModel(config), activation_checkpointing=True)
-    first, second = (one.update(batch(), dataclasses.replace(HPARAMS, learning_rate=0.0)) for _ in range(2))
+    first, second = (updated(one, batch(), dataclasses.replace(HPARAMS, learning_rate=0.0)) for _ in range(2))
     assert first == second
 
 
 def test_bfloat16_products_stay_close():
-    low, high = (learner(dtype=dtype).update(batch(), HPARAMS) for dtype in ("bfloat16", "float32"))
+    low, high = (updated(learner(dtype=dtype), batch(), HPARAMS) for dtype in ("bfloat16", "float32"))
     assert low.loss == pytest.approx(high.loss, abs=0.01)
     assert low.entropy == pytest.approx(high.entropy, abs=0.01)
 
@@ -304,7 +307,7 @@ def held(one):
 def test_everything_that_is_held_moves():
     """To no memory at all, as there is one kind here; a GPU is below."""
     one = learner()
-    one.update(batch(), HPARAMS)
+    updated(one, batch(), HPARAMS)
     one._move(torch.device("meta"))
     assert len(held(one)) > 50
     assert {tensor.device.type for tensor in held(one)} == {"meta"}
@@ -314,7 +317,7 @@ def test_everything_that_is_held_moves():
 def test_a_gpu_is_left_and_taken_up_again():
     one, undisturbed = (learner(qwen2().cuda()) for _ in range(2))
     for seed in range(2):
-        assert one.update(batch(seed=seed), HPARAMS) == undisturbed.update(batch(seed=seed), HPARAMS)
+        assert updated(one, batch(seed=seed), HPARAMS) == updated(undisturbed, batch(seed=seed), HPARAMS)
         one.stow()
         assert {tensor.device.type for tensor in held(one)} == {"cpu"}
         one.fetch()

@@ -48,7 +48,7 @@ def train(one, engine, steps=2):
     sampled, stats = [], []
     for step in range(steps):
         sampled.append(finished(engine, step + 1))
-        stats.append(one.update(batch(groups=6, seed=step), UPDATES))
+        stats.append(one.begin_update(batch(groups=6, seed=step), UPDATES)())
     return sampled, stats, weights(one.policy)
 
 
@@ -92,7 +92,7 @@ def test_sampling_between_the_begin_of_an_update_and_its_end_changes_neither(alo
         assert finished(engine, 1) == sampled[0]
         stats = [finish()]
         sampled.append(finished(engine, 2))
-        stats.append(one.update(batch(groups=6, seed=1), UPDATES))
+        stats.append(one.begin_update(batch(groups=6, seed=1), UPDATES)())
     assert (sampled, stats) == alone[:2]
     assert bits_equal(weights(one.policy), alone[2])
 

@@ -37,6 +37,11 @@ def settings_of(**changes):
     return dataclasses.replace(learner_settings(recipe()), **changes)
 
 
+def updated(one, data, hparams):
+    """One step of a learner."""
+    return one.begin_update(data, hparams)()
+
+
 def learner(model=None, *, with_reference=True, ranks=None, **settings):
     return TorchLearner(
         model or qwen2(), settings_of(**settings), with_reference=with_reference, pad_id=0, ranks=ranks

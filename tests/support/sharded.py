@@ -51,7 +51,7 @@ def train(
         if turns:
             one.stow()
             one.fetch()
-        stats.append(flat(one.update(batch, hparams)))
+        stats.append(flat(one.begin_update(batch, hparams)()))
     if save is not None:
         (save / "reference").mkdir(parents=True, exist_ok=True)
         write = one.snapshot()

@@ -1,7 +1,5 @@
 """Which difficulty levels of a task are drawn, as the policy grows (RLVE, https://arxiv.org/abs/2511.07317)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

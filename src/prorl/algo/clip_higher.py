@@ -6,8 +6,6 @@ Invariant: loss and clip count are sums over tokens (the loss over a denominator
 does not depend on how an optimizer update is cut into micro-batches or ranks.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

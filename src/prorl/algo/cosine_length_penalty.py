@@ -4,8 +4,6 @@ From ProRL v2; the shape is that of https://arxiv.org/abs/2502.03373. It is swit
 so that a run is not stuck at short answers.
 """
 
-from __future__ import annotations
-
 import math
 
 

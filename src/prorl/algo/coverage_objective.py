@@ -4,8 +4,6 @@ The mean score rewards the problem that is nearly always solved as much as the o
 what is rarely solved: MaxRL (https://arxiv.org/abs/2602.02710) and pass@k (PKPO, https://arxiv.org/abs/2505.15201).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate

@@ -5,8 +5,6 @@ drops groups of identical fractional scores, and groups that differ only by the 
 give to an answer that is wrong but readable.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

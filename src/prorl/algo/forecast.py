@@ -1,7 +1,5 @@
 """Where a validation score is heading: a saturating curve over the steps, with an interval (METHOD §18)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

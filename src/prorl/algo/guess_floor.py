@@ -4,8 +4,6 @@ A guess is an answer that the model gave to another problem of the same task and
 problem's verifier accepts is what a model earns there that knows the kind of answer and nothing of the problem.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -53,9 +51,8 @@ def tail(n: int, c: int, rate: float) -> float:
     """Chance of c or more successes among n tries of chance `rate`, above zero: the upper tail of the binomial."""
     if c == 0 or rate >= 1:
         return 1.0
-    if (
-        c <= n * rate
-    ):  # one minus the lower tail, whose first term is its largest: the other way it could underflow
+    if c <= n * rate:
+        # One minus the lower tail, whose first term is its largest: the other way it could underflow.
         return 1 - tail(n, n - c + 1, 1 - rate)
     ways = math.lgamma(n + 1) - math.lgamma(c + 1) - math.lgamma(n - c + 1)
     term = total = math.exp(ways + c * math.log(rate) + (n - c) * math.log1p(-rate))

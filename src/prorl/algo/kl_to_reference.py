@@ -13,8 +13,6 @@ Invariant: a plain loss. None of these may be multiplied by a weight through whi
 adds d²/2 to the factor, which is then no divergence's gradient.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

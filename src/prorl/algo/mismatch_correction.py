@@ -5,8 +5,6 @@ With w = exp(learner_logp - engine_logp), both taken at the start of the step, t
 multiplied by a weight made from w.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

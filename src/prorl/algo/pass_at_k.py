@@ -1,7 +1,5 @@
 """Unbiased pass@k (https://arxiv.org/abs/2107.03374), also of many problems at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

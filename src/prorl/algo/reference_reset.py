@@ -3,8 +3,6 @@
 As the policy moves away, the KL term grows until it holds learning back; a reset lets it move on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

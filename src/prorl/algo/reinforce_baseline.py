@@ -7,8 +7,6 @@ deviation does (https://arxiv.org/abs/2501.03262).
 Invariant: all statistics are two-pass in float64, so large equal rewards cancel instead of leaving noise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import chain
@@ -33,8 +31,7 @@ def advantages(
     - `group`: each group by itself, every rollout alike: GRPO, the off value;
     - `none`: nothing at all, A = r: with scores of 0 and 1, fine-tuning on what was accepted.
 
-    Raises:
-        ValueError: a reward is not finite.
+    Raises ValueError: a reward is not finite.
     """
     if not all(math.isfinite(reward) for group in rewards for reward in group):
         raise ValueError("a reward is not finite: drop groups with verifier errors before training")

@@ -1,20 +1,15 @@
 """`prorl doctor`: what this machine or a Ray cluster can do for a run, and where a recipe would go on GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Exit, Option, echo
 
 from prorl.cli.outcome import FAILED, AsJson, fail, show
-from prorl.cluster.capacity import GIB, GPU_MEMORY
+from prorl.cluster.capacity import GIB, GPU_MEMORY, Placement
+from prorl.envs.sandbox.sandbox import Finding, probe
+from prorl.lab.tables import Number, Table
 from prorl.run.layout import RUNS
-
-if TYPE_CHECKING:
-    from prorl.cluster.capacity import Placement
-    from prorl.envs.sandbox.sandbox import Finding
-    from prorl.lab.tables import Table
 
 PLACED = tuple(f"cluster.{key}=" for key in ("learners", "engines", "colocate", "tensor_parallel"))
 
@@ -77,9 +72,6 @@ def doctor(
 
 
 def _sandbox(as_json: bool) -> None:
-    from prorl.envs.sandbox.sandbox import probe
-    from prorl.lab.tables import Table
-
     report = probe()
     rows = tuple(
         (one.name, "ok" if one.works else "missing", one.detail, one.cost) for one in report.findings
@@ -92,8 +84,6 @@ def _sandbox(as_json: bool) -> None:
 
 
 def _tables(found: list[Finding], planned: Placement | None) -> list[Table]:
-    from prorl.lab.tables import Number, Table
-
     tables = []
     if found:
         rows = tuple((one.name, "ok" if one.works else "does not fit", one.detail) for one in found)

@@ -1,7 +1,5 @@
 """The program and its commands about runs. Commands import what they need when they run: `--help` answers at once."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -33,7 +31,7 @@ from prorl.cli.outcome import (
 )
 from prorl.cli.runs import report_at_the_end
 from prorl.envs.errors import ProrlError
-from prorl.run.layout import RUNS, is_born, run_folder
+from prorl.run.layout import RUNS, is_born, run_folder, runs_below
 
 if TYPE_CHECKING:
     from prorl.control.state import RunState
@@ -137,7 +135,6 @@ def status(
     """
     from prorl.lab.watch.console import overview
     from prorl.run.history import RunHistory, read_history
-    from prorl.run.layout import runs_below
 
     found = [read_history(run_folder(run))] if run else [RunHistory(path) for path in runs_below(RUNS)]
     for one in found:

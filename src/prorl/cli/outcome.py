@@ -19,10 +19,10 @@ from typer import Argument, Exit, Option, echo
 from typer.core import TyperGroup
 
 from prorl.envs.errors import ProrlError
+from prorl.lab.tables import Table, print_tables, to_json
 from prorl.run.layout import run_folder
 
 if TYPE_CHECKING:
-    from prorl.lab.tables import Table
     from prorl.lab.watch.console import Console
 
 FAILED = 1
@@ -72,8 +72,6 @@ def run_at(origin: str) -> tuple[Path, int | None]:
 
 def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> None:
     """Print tables on standard output, for people or as JSON."""
-    from prorl.lab.tables import print_tables, to_json
-
     if as_json:
         echo(to_json(tables))
     else:

@@ -1,7 +1,5 @@
 """The commands that look at runs and models: `eval`, `creativity`, `compare`, `report`, `dashboard`, `export`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,6 +21,7 @@ from prorl.cli.outcome import (
     show,
 )
 from prorl.envs.errors import ProrlError
+from prorl.local.backend import Dtype
 from prorl.run.layout import RUNS, run_folder
 
 Runs = Annotated[list[Path], Argument(help="Run directories, or names below runs/.")]
@@ -190,9 +189,7 @@ def dashboard(
 def export(
     run: Annotated[str, Argument(metavar="RUN[@STEP]", help="Without @STEP: its newest whole checkpoint.")],
     target: Annotated[Path, Argument(metavar="DIR", help="The new folder.")],
-    dtype: Annotated[
-        Literal["float32", "bfloat16"] | None, Option(help="Of the weights; default: as stored.")
-    ] = None,
+    dtype: Annotated[Dtype | None, Option(help="Of the weights; default: as stored.")] = None,
     to_hub: Annotated[str | None, Option("--push", metavar="ORG/NAME", help="Upload it to the hub.")] = None,
     public: Annotated[bool, Option("--public", help="With --push: for everybody to see.")] = False,
 ) -> None:

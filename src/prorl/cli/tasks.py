@@ -1,25 +1,23 @@
 """`prorl tasks`: the tasks, one problem in full, and checks of tasks; `prorl data`: the data sets of a recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option, echo
 
 from prorl.cli.outcome import AsJson, Overrides, progress_console, show
 from prorl.envs.check import SPLIT_ORDER, check_task
+from prorl.envs.datasets.prepare import SourceReport
+from prorl.envs.datasets.prepare import prepare as prepare_data
 from prorl.envs.errors import ProrlError
 from prorl.envs.extensions import absolute
 from prorl.envs.registry import make_task, task_names
 from prorl.envs.types import Split, Task
-
-if TYPE_CHECKING:
-    from prorl.envs.datasets.prepare import SourceReport
-    from prorl.lab.tables import Cell, Table
+from prorl.envs.verifiers.programs import OwnSandbox
+from prorl.lab.tables import Cell, Number, Table
 
 LOOK: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": "markdown"}
 data = typer.Typer(help="Prepare the data sets that a recipe names.", **LOOK)
@@ -34,8 +32,6 @@ def list_tasks(recipe: Recipe = None, as_json: AsJson = False) -> None:
 
     Examples: `prorl tasks list` · `prorl tasks list --recipe prorl_v2 --json`
     """
-    from prorl.lab.tables import Table
-
     rows = []
     for name, make in _makers(recipe).items():
         task = make()
@@ -80,8 +76,6 @@ def check(
     Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json` ·
     `prorl tasks check my_tasks.py:ReverseSentence`
     """
-    from prorl.lab.tables import Number, Table
-
     makers = _makers(recipe)
     chosen = {name: _one(makers, name) for name in names} if names else makers
     rows: list[tuple[Cell, ...]] = []
@@ -142,8 +136,6 @@ def prepare(
     """
     from prorl.build import data_folder, data_requests, verifier_spec
     from prorl.config.recipe import load_recipe
-    from prorl.envs.datasets.prepare import prepare as prepare_data
-    from prorl.envs.verifiers.programs import OwnSandbox
 
     config = load_recipe(recipe, overrides or ())
     requests, folder = data_requests(config), data_folder(config)
@@ -160,8 +152,6 @@ def prepare(
 
 def _prepared(reports: Iterable[SourceReport], notes: tuple[str, ...]) -> list[Table]:
     """What became of every data set, and why rows of it were dropped, with the first of them."""
-    from prorl.lab.tables import Table
-
     kept: list[tuple[Cell, ...]] = []
     dropped: list[tuple[Cell, ...]] = []
     splits: tuple[Split, ...] = ("train", "validation", "test")

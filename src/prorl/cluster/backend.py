@@ -86,8 +86,7 @@ def start_backend(
 ) -> tuple[RayBackend, int]:
     """Start the processes of a recipe around a model; returns the backend and the model's context in tokens.
 
-    Raises:
-        RecipeError: the response limit or the engines' GPUs do not suit the model.
+    Raises RecipeError: the response limit or the engines' GPUs do not suit the model.
     """
     asked, device = config.cluster, device_kind(config)
     cluster = Cluster(config)

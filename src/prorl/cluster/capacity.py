@@ -5,8 +5,6 @@ and reference evenly (FSDP2). Colocated, every GPU does both in turn: the engine
 rank's state lies in host memory while the engine samples. All sizes are in bytes unless a name says GiB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil

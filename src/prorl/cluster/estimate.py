@@ -1,7 +1,5 @@
 """What a recipe asks of a machine or a cluster: tokens, memory, disk, its placement on GPUs, and if it finds them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
@@ -10,24 +8,8 @@ from pathlib import Path
 import yaml
 
 from prorl.build import data_folder, data_requests, device_of, settled
-from prorl.cluster.capacity import (
-    FLOAT32,
-    GIB,
-    GPU_MEMORY,
-    GPUS_PER_NODE,
-    SAMPLED,
-    Demand,
-    Hardware,
-    Placement,
-    Size,
-    activations,
-    arrange,
-    checkpoint_copies,
-    computed_weights,
-    kv_cache,
-    learner_state,
-    place,
-)
+from prorl.cluster import capacity
+from prorl.cluster.capacity import GIB, GPU_MEMORY, GPUS_PER_NODE, Demand, Hardware, Placement, Size
 from prorl.cluster.settings import device_kind, places, require_packages
 from prorl.cluster.survey import findings, host_memory, installed, room, survey
 from prorl.config.checks import shape_of
@@ -92,29 +74,29 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
     demand = _demand(config, plan)
-    held = sum(learner_state(size, reference=demand.reference).values())
-    held += FLOAT32 * size.parameters  # the engine's fused copy
-    held += computed_weights(size, half=demand.half)
-    kept = activations(
+    held = sum(capacity.learner_state(size, reference=demand.reference).values())
+    held += capacity.FLOAT32 * size.parameters  # the engine's fused copy
+    held += capacity.computed_weights(size, half=demand.half)
+    kept = capacity.activations(
         size, demand.micro_batch_tokens, half=demand.half, checkpointed=demand.activation_checkpointing
     )
-    cache = kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
+    cache = capacity.kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
     return (
         f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
         f"activations of a micro-batch about {_gib(kept)}, "
         f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
-        f"host memory while a checkpoint is written {_gib(checkpoint_copies(size, share=1))} "
-        f"and for a step's responses at most {_gib(SAMPLED * demand.sampled_tokens)}"
+        f"host memory while a checkpoint is written {_gib(capacity.checkpoint_copies(size, share=1))} "
+        f"and for a step's responses at most {_gib(capacity.SAMPLED * demand.sampled_tokens)}"
     )
 
 
 def _disk(config: RunConfig, plan: Plan, size: Size) -> str:
-    checkpoint = checkpoint_copies(size, share=1)
+    checkpoint = capacity.checkpoint_copies(size, share=1)
     kept = config.save.keep_last + 4  # and the base, the best, the last good, and the one being written
     kept += config.steps // config.save.keep_every if config.save.keep_every else 0
     resets = sum(stage.reset_reference for stage in config.stages)
     resets += config.steps // config.reset.every if config.reset.every else 0
-    references = (1 + resets) * size.parameters * FLOAT32 if plan.needs_reference else 0
+    references = (1 + resets) * size.parameters * capacity.FLOAT32 if plan.needs_reference else 0
     return (
         f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "
         f"{_gib(references)} for {1 + resets if references else 0} references"
@@ -149,11 +131,11 @@ def plan_gpus(
     hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus)
     said = node_gpus is not None or max(asked.learners, asked.engines, asked.tensor_parallel) > 1
     if gpus is not None or not said:
-        return place(size, demand, hardware, separate=separate or config.sampling.max_staleness > 0)
+        return capacity.place(size, demand, hardware, separate=separate or config.sampling.max_staleness > 0)
     wanted = asked.learners + (0 if asked.colocate else asked.engines * asked.tensor_parallel)
     learners = None if asked.colocate else asked.learners
     hardware = replace(hardware, gpus=wanted)
-    return arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)
+    return capacity.arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)
 
 
 def examine(
@@ -202,7 +184,7 @@ def require_memory(config: RunConfig) -> None:
     size = model_size(config) if config.backend == "local" else None
     if size is None:
         return
-    needed = sum(learner_state(size, reference=make_plan(config).needs_reference).values())
+    needed = sum(capacity.learner_state(size, reference=make_plan(config).needs_reference).values())
     device = device_of(config)
     cuda = device.type == "cuda"
     there = torch.cuda.get_device_properties(device).total_memory if cuda else machine_memory()[0]

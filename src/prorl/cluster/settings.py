@@ -1,7 +1,5 @@
 """Plain settings that driver and actors share; imports neither Ray nor vLLM nor torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal

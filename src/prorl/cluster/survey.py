@@ -3,8 +3,6 @@
 Ray is imported inside functions alone: findings are plain functions of what the probes saw.
 """
 
-from __future__ import annotations
-
 import secrets
 import socket
 import subprocess
@@ -85,7 +83,6 @@ class NodeProbe:
 
     def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Hosts to whose port no connection can be opened."""
-
         missed = []
         for address in others:
             try:

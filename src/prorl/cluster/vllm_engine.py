@@ -8,7 +8,6 @@ ask for; nothing is served before the first weights were installed, nor while ot
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -29,7 +28,7 @@ from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, unpack, word_sum
 from prorl.envs.files import write_atomic
 from prorl.envs.seeds import derive
-from prorl.local.engine import DivergedError
+from prorl.local.engine import require_finite
 from prorl.types import Completion, Request, log_probs, token_ids
 
 PROBE = "probe"
@@ -176,11 +175,7 @@ class VLLMEngine:
         if response.finish_reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM ended a response for a reason of its own: {response.finish_reason}")
         logps = log_probs(response.logprobs.logprobs)
-        if not math.isfinite(sum(logps)):
-            raise DivergedError(
-                "the model's logits are not finite: go back to a checkpoint from before training diverged, "
-                "and lower optimizer.lr"
-            )
+        require_finite(logps)
         return Completion(
             draw=draw,
             sample=sample,

@@ -6,8 +6,6 @@ of vLLM's weight-transfer API. Both ways list every name of a weight, also of on
 vLLM renews the output head only where it is named.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 import zlib

@@ -1,7 +1,5 @@
 """Cross-field checks: settings of a recipe that are each fine and mean nothing together."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """From a recipe's name and overrides to a checked `RunConfig`; every mistake is one sentence with the way out."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import reprlib
@@ -34,11 +32,6 @@ def recipe_folders() -> tuple[Path, ...]:
     """Where recipes are looked for by name: the working directory's, the source tree's, the installed ones."""
     package = Path(__file__).parent.parent
     return Path("recipes"), package.parent.parent / "recipes", package / "recipes"
-
-
-def recipe_names() -> list[str]:
-    """Names of all recipes at hand."""
-    return sorted({path.stem for folder in recipe_folders() for path in folder.glob("*.yaml")})
 
 
 def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
@@ -126,7 +119,7 @@ def _find(recipe: str, beside: Path) -> Path:
     for path in (*direct, *named):
         if path.is_file():
             return path
-    names = recipe_names()
+    names = sorted({path.stem for folder in recipe_folders() for path in folder.glob("*.yaml")})
     hint = nearest(recipe, names, "check the name;", cutoff=0.4)
     raise RecipeError(f"no recipe {recipe!r}: {hint} known recipes are {', '.join(names)}")
 
@@ -151,14 +144,6 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
 
 
 def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
-    config = check(_overridden(recipe, overrides, source), source)
-    idle = next((change for change in overrides if change.startswith(("cluster.", "cluster="))), None)
-    if idle is not None and config.backend == "local":
-        raise RecipeError(f"{idle} has no effect in one process: add --backend ray")
-    return config
-
-
-def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> dict[Any, Any]:
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
@@ -175,7 +160,11 @@ def _overridden(recipe: DictConfig, overrides: Sequence[str], source: str) -> di
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise RecipeError(f"{source}: {_first_line(error)}") from None
     assert isinstance(data, dict)
-    return data
+    config = check(data, source)
+    idle = next((change for change in overrides if change.startswith(("cluster.", "cluster="))), None)
+    if idle is not None and config.backend == "local":
+        raise RecipeError(f"{idle} has no effect in one process: add --backend ray")
+    return config
 
 
 def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
@@ -197,14 +186,11 @@ def _place(recipe: DictConfig, folder: Path) -> None:
     """Make paths of the user's own code absolute, and those of data where they lie beside the recipe."""
     for name, task in _plain_tasks(recipe).items():
         for key, said in task.items() if isinstance(task, dict) else ():
-            if key in ("use", "grade") and isinstance(said, str):
+            if not isinstance(said, str):
+                continue
+            if key in ("use", "grade"):
                 recipe.tasks[name][key] = absolute(said, folder)
-            elif (
-                key == "path"
-                and isinstance(said, str)
-                and not Path(said).exists()
-                and (folder / said).exists()
-            ):
+            elif key == "path" and not Path(said).exists() and (folder / said).exists():
                 recipe.tasks[name][key] = str((folder / said).resolve())
 
 

@@ -3,8 +3,6 @@
 A decision that only has to be recorded is the event itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -56,7 +54,8 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
     if told is not None:
         return (told,)
     decisions: list[Decision] = []
-    stage = _next_stage(plan, state)
+    stages, following = plan.config.stages, state.stage + 1
+    stage = following if following < len(stages) and stages[following].at <= state.step else None
     if stage is not None:
         decisions.append(StageEntered(step=state.step, index=stage))
     decisions += _raised(plan, state)
@@ -82,12 +81,6 @@ def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[D
 def is_quiet(plan: Plan, state: RunState) -> bool:
     """Whether nothing is to be done between two steps with this state: no validation, checkpoint or decision."""
     return not (validation_due(plan, state) or save_due(plan, state) or decide(plan, state))
-
-
-def _next_stage(plan: Plan, state: RunState) -> int | None:
-    stages, following = plan.config.stages, state.stage + 1
-    due_now = following < len(stages) and stages[following].at <= state.step
-    return following if due_now else None
 
 
 def _raised(plan: Plan, state: RunState) -> Iterator[LevelRaised]:

@@ -4,8 +4,6 @@ Wall-clock seconds are reported in events for people; `evolve` never reads them,
 speed have the same state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar, get_args

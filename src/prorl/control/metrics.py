@@ -5,8 +5,6 @@ detectors read this table. A metric is added by computing it where its record is
 `Stepped`, `Validated`), or from such a record here, and by one row in the table.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass

@@ -80,7 +80,10 @@ def hparams_at(plan: Plan, step: int) -> HParams:
 def hparams_now(plan: Plan, state: RunState) -> HParams:
     """Every hyperparameter of the step that begins: the plan, what the operator holds instead, and a lowered rate."""
     hparams = replace(hparams_at(plan, state.step), **state.overrides)
-    levels = {name: _in_play(plan, state, name) for name in plan.levels}
+    levels = {}
+    for name, rules in plan.adaptive.items():
+        highest = highest_level(plan, state, name)
+        levels[name] = level_weights(plan.levels[name], highest, window=rules.window, replay=rules.replay)
     return replace(hparams, levels=levels, learning_rate=hparams.learning_rate * state.lr_scale)
 
 
@@ -106,11 +109,6 @@ def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> Run
         for task, weight in stage.mixture.items():
             data["tasks"][task]["weight"] = weight
     return check(data, source)
-
-
-def _in_play(plan: Plan, state: RunState, task: str) -> tuple[tuple[int, float], ...]:
-    rules, highest = plan.adaptive[task], highest_level(plan, state, task)
-    return level_weights(plan.levels[task], highest, window=rules.window, replay=rules.replay)
 
 
 def _levels_of(name: str, task: TaskConfig) -> tuple[int, ...]:

@@ -3,8 +3,6 @@
 `RunState` is small and JSON; it is a cache that folding the journal from its first event must reproduce.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce

@@ -11,8 +11,6 @@ Imports neither torch nor the rest of prorl; what is heavy is imported by the fi
 has an example of each kind.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -4,8 +4,6 @@ Seed-based splits leak on small spaces (49 % of easy linear equations of one see
 so the split of a problem is a property of its canonical prompt: a hash puts every prompt in one of 20 buckets.
 """
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -76,8 +74,7 @@ class ProceduralTask(ABC):
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         """`weights` says how often each level is drawn; default: all of `levels` equally often.
 
-        Raises:
-            ValueError: a level that the family does not train.
+        Raises ValueError: a level that the family does not train.
         """
         unknown = set(weights or {}) - set(self.levels)
         if unknown:
@@ -109,10 +106,8 @@ class ProceduralTask(ABC):
     def problem(self, index: int, split: Split, weights: LevelWeights | None = None) -> Problem:
         """The problem at `index` of `split`: redraws until the prompt's hash says that it belongs there.
 
-        `weights` says how often each level is drawn, instead of the task's own.
-
-        Raises:
-            ValueError: the task has nothing in this split, or its space is too small to fill it.
+        `weights` says how often each level is drawn, instead of the task's own. Raises ValueError: the task has
+        nothing in this split, or its space is too small to fill it.
         """
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
@@ -125,8 +120,7 @@ class ProceduralTask(ABC):
     def problem_at(self, index: int, level: int) -> Problem:
         """The problem at `index` of one level; held out like the `test` split, whatever is trained.
 
-        Raises:
-            ValueError: the task has no such level, or its space is too small.
+        Raises ValueError: the task has no such level, or its space is too small.
         """
         if level not in self.all_levels:
             raise ValueError(f"task {self.name} has no level {level}; its levels are {list(self.all_levels)}")

@@ -4,8 +4,6 @@ A trick fails a task when it earns more than the best constant answer, above whi
 Where any text is an answer, as in instruction following, nothing is a trick.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,10 +46,8 @@ class TaskCheck:
 def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
     """What the best answer that ignores the question earns on the first `n` problems of a split.
 
-    Tried are the known solutions' answers and a few stock ones. It errs on the high side by about 1/n.
-
-    Raises:
-        ValueError: `n` below one, or the task has nothing in this split.
+    Tried are the known solutions' answers and a few stock ones. It errs on the high side by about 1/n. Raises
+    ValueError: `n` below one, or the task has nothing in this split.
     """
     if n < 1:
         raise ValueError(f"a baseline needs at least one problem, not {n}")
@@ -66,11 +62,7 @@ def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
 
 
 def check_task(task: Task, problems: int = 20) -> TaskCheck:
-    """Try a task on the first problems of the first split that it has.
-
-    Raises:
-        ValueError: fewer than one problem.
-    """
+    """Try a task on the first problems of the first split that it has. Raises ValueError: fewer than one problem."""
     split = next(split for split in SPLIT_ORDER if split in task.splits)
     begin = time.perf_counter()
     asked = [task.problem(index, split) for index in range(problems)]

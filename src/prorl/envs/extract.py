@@ -5,8 +5,6 @@ never called incapable because of its format (METHOD §9): thinking may be missi
 the last answer wins. What stands inside the thinking never counts.
 """
 
-from __future__ import annotations
-
 import re
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"

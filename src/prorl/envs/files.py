@@ -4,8 +4,6 @@ Every durable write of a run goes through here: written aside, fsynced, renamed 
 A full disk leaves the old content untouched and becomes one `StorageError` that says what to do.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -17,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from rich.filesize import decimal
 
 from prorl.envs.errors import ProrlError
 
@@ -44,8 +44,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place, on disk, once the block has written it without an error.
 
-    Raises:
-        StorageError: no room; the old content is untouched and no temporary file stays behind.
+    Raises StorageError: no room; the old content is untouched and no temporary file stays behind.
     """
     temporary = temporary_name(path)
     try:
@@ -94,13 +93,6 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def readable(size: int) -> str:
-    """A number of bytes for people: `readable(3_200_000) == "3.2 MB"`."""
-    if size >= 10**6:
-        return f"{size / 10**9:.1f} GB" if size >= 10**9 else f"{size / 10**6:.1f} MB"
-    return f"{size} bytes"
-
-
 @contextmanager
 def explain_no_room(target: Path) -> Iterator[None]:
     """Turn "no room" inside the block, however the writer says it, into a `NoRoomError` about `target`."""
@@ -111,7 +103,7 @@ def explain_no_room(target: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise NoRoomError(
-            f"cannot write {target}: {reason} ({readable(free_bytes(target))} free); "
+            f"cannot write {target}: {reason} ({decimal(free_bytes(target))} free); "
             "free some space or move the run to a larger disk, then resume"
         ) from error
 
@@ -130,11 +122,9 @@ def _no_room(error: BaseException | None) -> str | None:
 def encode_json(value: Any, *, indent: int | None = None) -> bytes:
     """Strict JSON in UTF-8 with a final newline.
 
-    JSON has no non-finite numbers, so they become the strings "NaN", "Infinity" and "-Infinity", which
-    `decode_json`, Python's `float()`, pydantic and JavaScript's `Number()` all turn back.
-
-    Raises:
-        TypeError: a value that JSON cannot hold, or a key that is no string (it would come back as one).
+    JSON has no non-finite numbers, so they become the strings "NaN", "Infinity" and "-Infinity", which `decode_json`,
+    Python's `float()`, pydantic and JavaScript's `Number()` all turn back. Raises TypeError: a value that JSON cannot
+    hold, or a key that is no string (it would come back as one).
     """
     separators = (",", ":") if indent is None else (",", ": ")
     text = json.dumps(
@@ -147,8 +137,7 @@ def encode_json(value: Any, *, indent: int | None = None) -> bytes:
 def decode_json(data: bytes) -> Any:
     """What `encode_json` wrote, as dicts and lists; not for texts, for one that is just "NaN" becomes a number.
 
-    Raises:
-        ValueError: not JSON.
+    Raises ValueError: not JSON.
     """
     try:
         value = json.loads(data)

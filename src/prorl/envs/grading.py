@@ -5,11 +5,8 @@ program stands in a code block and only instructions concern the whole text. Mat
 are right or wrong; programs and instructions score the fraction that holds, as in ProRL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from prorl.envs.base import NO_ANSWER
@@ -37,6 +34,7 @@ PROGRAM_SECONDS = 5.0  # over all tests, as in ProRL; the judge's own limit is l
 
 Payload = Mapping[str, Any]
 
+_OWN_SANDBOX: Runner = OwnSandbox()  # opened by the first program
 _ONLY_FOR = {"options": ("choice",), "tolerance": ("math", "code"), "checkers": ("instructions",)}
 
 
@@ -100,13 +98,13 @@ def grade(
             if kind == "instructions":
                 row["ids"] = [asked["id"] for asked in gold]
                 row["arguments"] = [asked.get("kwargs") for asked in gold]
-            payload = convert(checkers or layout, row, _own_sandbox()).payload
+            payload = convert(checkers or layout, row, _OWN_SANDBOX).payload
         check_gold(payload, prompt)
     except Drop as why:
         raise UsageError(f"this gold cannot be graded as {kind} ({why}); it must be {wanted}") from None
     except (TypeError, ValueError, AttributeError, KeyError):
         raise UsageError(f"a gold of kind {kind} must be {wanted}, not {repr(gold)[:80]}") from None
-    return judge(payload, prompt, response, run or _own_sandbox())
+    return judge(payload, prompt, response, run or _OWN_SANDBOX)
 
 
 def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
@@ -137,10 +135,7 @@ def check_gold(payload: Payload, prompt: str) -> None:
     """Check that the known answer of a row would be accepted, or that its instructions can be graded.
 
     Programs come without a solution to try; that there are tests is checked as they are read. What a reward function
-    of the user's own judges is not tried.
-
-    Raises:
-        Drop: it would not.
+    of the user's own judges is not tried. Raises Drop: it would not.
     """
     if payload["kind"] == "instructions":
         try:
@@ -180,8 +175,3 @@ def _is_right(payload: Payload, answer: str) -> bool:
         return tolerance is not None and abs(float(answer.strip("$ ")) - float(gold)) <= tolerance
     except ValueError:
         return False
-
-
-@cache
-def _own_sandbox() -> Runner:
-    return OwnSandbox()

@@ -5,8 +5,6 @@ set come in epochs: every row once, in another order each time (METHOD §13). Wh
 the draws before fell to the set, as if the present weights had held from the start: new ones cut an epoch short.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from bisect import bisect_left, bisect_right
@@ -36,8 +34,7 @@ class Mixture:
     def __init__(self, entries: Sequence[tuple[Task, float]], seed: int) -> None:
         """`entries` are tasks and how often each is drawn relative to the others; the order matters.
 
-        Raises:
-            ValueError: no entry, a name twice, or weights that are negative, not finite or all zero.
+        Raises ValueError: no entry, a name twice, or weights that are negative, not finite or all zero.
         """
         if not entries:
             raise ValueError("a mixture needs at least one task")
@@ -61,11 +58,9 @@ class Mixture:
         """The problem at `draw`: a hash chooses a task that has this split, and another one its 31-bit index.
 
         Of a data set the index is the row that the permutation of this epoch puts there. `weights` replaces the
-        mixture's own for the tasks it names, and `levels` says of procedural tasks how often each level is drawn.
-        The last `KEPT` problems are kept.
-
-        Raises:
-            ValueError: a weight for an unknown task, weights that are no weights, or no task to draw from.
+        mixture's own for the tasks it names, and `levels` says of procedural tasks how often each level is drawn. The
+        last `KEPT` problems are kept. Raises ValueError: a weight for an unknown task, weights that are no weights,
+        or no task to draw from.
         """
         chosen = {**self.weights, **(weights or {})}
         for name in chosen.keys() - self._tasks:
@@ -115,10 +110,8 @@ class Mixture:
         """`per_domain` problems with distinct prompts of every domain that has the split, the same at every call.
 
         Inside a domain the tasks share the problems in proportion to their weights; what a task with few distinct
-        prompts cannot give is left to the others. The seed plays no part, so that runs are comparable.
-
-        Raises:
-            ValueError: `per_domain` below one, or a domain with fewer distinct prompts.
+        prompts cannot give is left to the others. The seed plays no part, so that runs are comparable. Raises
+        ValueError: `per_domain` below one, or a domain with fewer distinct prompts.
         """
         if per_domain < 1:
             raise ValueError(f"a validation needs at least one problem per domain, not {per_domain}")

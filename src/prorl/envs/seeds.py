@@ -4,8 +4,6 @@ Nothing is ever added to a seed: neighbouring seeds of the usual generators over
 makes item i + 1 of one set item i of the next). No random-number object is ever part of saved state.
 """
 
-from __future__ import annotations
-
 import hashlib
 from random import Random
 

@@ -1,7 +1,5 @@
 """Problems, verdicts, and what a task is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 

@@ -273,8 +273,7 @@ def creativity_index(matches: Ids, lengths: Lengths) -> float:
 def compare_creativity(evaluations: Sequence[Evaluation], corpus: Corpus, *, lengths: Lengths) -> Creativity:
     """The creativity index of every model, and the gains of the others over the first.
 
-    Raises:
-        ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
+    Raises ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
     name, times = Counter(one.model for one in evaluations).most_common(1)[0]
     if times > 1:
@@ -326,11 +325,7 @@ def write_creativity(path: Path, creativity: Creativity) -> None:
 
 
 def read_creativity(path: Path) -> Creativity:
-    """What `write_creativity` stored.
-
-    Raises:
-        StorageError: the file is missing, damaged or something else.
-    """
+    """What `write_creativity` stored. Raises StorageError: the file is missing, damaged or something else."""
     try:
         return TypeAdapter(Creativity).validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -376,10 +371,8 @@ def creativity_tables(found: Creativity) -> list[Table]:
             cells: list[Cell] = []
             for model in names:
                 row = of_part.get((domain, model))
-                cells += (
-                    _interval(row.index if row else None, ".2f"),
-                    _interval(row.gain if row else None, "+.2f"),
-                )
+                index, gain = (row.index, row.gain) if row else (None, None)
+                cells += (_interval(index, ".2f"), _interval(gain, "+.2f"))
             rows.append((domain, cells[0], *cells[2:]))
         if rows:
             name = f"Creativity index ({lengths}): {title} problems"
@@ -411,8 +404,7 @@ def measure_creativity(
 ) -> list[Table]:
     """Compare the kept responses of a run's evaluation, or of evaluation files, with a corpus, and store the result.
 
-    Raises:
-        ProrlError: with one sentence that says what to do.
+    Raises ProrlError: with one sentence that says what to do.
     """
     paths = _evaluation_files(given, name)
     read = sorted(  # the base first, then checkpoints by step, then models from elsewhere
@@ -458,10 +450,8 @@ def _warmup_corpus(evaluation: Path) -> Corpus:
 def warmup_texts(config: RunConfig) -> list[str]:
     """Everything that the recipe's tiny base has read: prompts and shown responses, each a document of its own.
 
-    As the warm-up saw it, but for examples that did not fit the model's context, which it left out.
-
-    Raises:
-        RecipeError: the run began with a model whose training text is not known here.
+    As the warm-up saw it, but for examples that did not fit the model's context, which it left out. Raises
+    RecipeError: the run began with a model whose training text is not known here.
     """
     warmup = config.model.warmup
     if warmup is None:

@@ -5,8 +5,6 @@ not taken: it may be training meanwhile. The card tells from the journal what th
 trained and where it ends; whatever comes from elsewhere (reasons, notes, prompts, names) is escaped in it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -15,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -29,14 +27,13 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
+from prorl.local.backend import Dtype
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
 from prorl.run.resume import hash_files
 from prorl.run.store import RunStore
 from prorl.types import HParams
-
-Dtype = Literal["float32", "bfloat16"]
 
 RECIPE, CARD, MODEL_CONFIG = "prorl_config.json", "README.md", "config.json"
 MODEL_FILES = (MODEL_CONFIG, "*.safetensors", "*.safetensors.index.json")
@@ -70,11 +67,8 @@ def export(
     """Export the checkpoint of `step`, by default the newest whole one, into the new folder `target`.
 
     `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over.
-    Returns the step that was exported.
-
-    Raises:
-        StorageError: no such run or checkpoint, it is damaged, or `target` is not empty; then nothing was written.
-        RecipeError, ModelError: the recipe or the model cannot be read.
+    Returns the step that was exported. Raises StorageError: no such run or checkpoint, it is damaged, or `target` is
+    not empty; then nothing was written; RecipeError or ModelError: the recipe or the model cannot be read.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -113,8 +107,7 @@ def export(
 def push(folder: Path, repository: str, *, public: bool = False) -> str:
     """Upload an exported folder to the hub, which makes the repository if there is none; returns its address.
 
-    Raises:
-        ProrlError: no login, no network, no such organisation; the folder stays.
+    Raises ProrlError: no login, no network, no such organisation; the folder stays.
     """
     from huggingface_hub import HfApi
 

@@ -4,8 +4,6 @@ The trainer knows nothing of it: a tracker that is slow, down or broken costs no
 in the run directory, so that logging can stop and go on at any time, while the run trains or after.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -14,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from prorl.config.recipe import flat
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import encode_json, write_atomic
-from prorl.run.history import Columns, RunHistory, read_history
+from prorl.run.history import RunHistory, read_history
 
 Tracker = Literal["wandb", "trackio", "mlflow"]
 
@@ -28,7 +27,6 @@ LOGGED, SAID = "logged.json", "log.txt"  # of a run directory: tracker → last 
 POLL_SECONDS = 5.0
 OVER = ("done", "stopped", "crashed")  # first words of the health of a run that adds nothing
 LAST_SECONDS = 20.0  # that a logger has at the end of the trainer that started it
-
 
 Log = Callable[..., object]
 """Takes the numbers of a step, as `log(numbers, step=…)`; steps never fall."""
@@ -64,10 +62,8 @@ def log_run(
     """Send what a tracker has not been sent yet; with `follow`, until the run ends. Returns how many steps it was.
 
     A roll back writes steps anew that were logged before: the first telling stays, as trackers take no step back.
-
-    Raises:
-        ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered.
-        StorageError: there is no run.
+    Raises ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered; StorageError:
+    there is no run.
     """
     history, sent = read_history(folder), 0
     log: Log | None = None
@@ -123,23 +119,16 @@ def rows(history: RunHistory, *, after: int) -> Iterator[tuple[int, dict[str, fl
     """The numbers of every step and validation after a step, as `update/kl`, in order."""
     merged: dict[int, dict[str, float]] = {}
     for prefix, columns in (("", history.steps), ("validation/", history.validations)):
-        for step, numbers in _rows(columns):
-            if step > after:
-                merged.setdefault(step, {}).update(
-                    {prefix + name.replace(".", "/"): value for name, value in numbers.items()}
-                )
+        for place, step in enumerate(columns.steps):
+            for name, values in columns.values.items() if step > after else ():
+                if name != "step" and math.isfinite(values[place]):
+                    merged.setdefault(step, {})[prefix + name.replace(".", "/")] = values[place]
     yield from sorted(merged.items())
 
 
 def run_id(history: RunHistory) -> str:
     """The same for a run directory whenever it is logged, and another for every other one."""
     return blake2b(str(history.folder.resolve()).encode(), digest_size=6).hexdigest()
-
-
-def _rows(columns: Columns) -> Iterator[tuple[int, dict[str, float]]]:
-    for place, step in enumerate(columns.steps):
-        found = {name: values[place] for name, values in columns.values.items() if name != "step"}
-        yield step, {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def _logged(folder: Path) -> dict[str, int]:
@@ -150,8 +139,6 @@ def _logged(folder: Path) -> dict[str, int]:
 
 
 def _module(tracker: Tracker) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(tracker)
     except ImportError:

@@ -6,8 +6,6 @@ that a run can be studied while it trains. Problems are asked in chunks, each wi
 done: an interrupted evaluation ends with the results of an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -43,11 +41,11 @@ from prorl.lab.evals.evaluation_store import (
     step_of,
     write_evaluation,
 )
-from prorl.lab.evals.problems import Part, ProblemResult, ask_problems, with_guesses
+from prorl.lab.evals.problems import Part, ProblemResult, problem_result, with_guesses
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, level_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.pipeline import VerifierError
+from prorl.rollout.pipeline import VerifierError, sample_problems
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder
@@ -72,8 +70,7 @@ class Source(Subject):
 def checked_tasks(config: RunConfig, console: Console) -> Mixture:
     """The recipe's tasks, once it is known that their programs can be run here; judges on a cluster check it there.
 
-    Raises:
-        RecipeError, DataError, SandboxError: with one sentence that says what to do.
+    Raises RecipeError, DataError or SandboxError: with one sentence that says what to do.
     """
     build.require_processors(config)
     tasks = build.build_tasks(config)
@@ -150,10 +147,7 @@ def evaluate(
     """Measure `model` and what it is compared with as far as that is not stored yet; returns what it says.
 
     `settings` are changes to the recipe, which is the run's own unless one is named. A model from elsewhere has no
-    base unless `against` names one.
-
-    Raises:
-        ProrlError: with one sentence that says what to do.
+    base unless `against` names one. Raises ProrlError: with one sentence that says what to do.
     """
     if slug(name) != name:
         raise StorageError(f"an evaluation cannot be called {name!r}: use letters, digits, '_', '-' and '.'")
@@ -291,11 +285,8 @@ def ask(
     """Ask the policy that the engine serves now all questions of the evaluation in `folder`, and store how it went.
 
     The caller holds the evaluation (`evaluation_store.held`). Chunks that an earlier try stored are not asked again.
-    Problems of which no response could be judged are left out; a chunk of nothing else is not stored.
-
-    Raises:
-        VerifierError: not one response to any problem could be judged.
-        StorageError: no room, or a damaged chunk.
+    Problems of which no response could be judged are left out; a chunk of nothing else is not stored. Raises
+    VerifierError: not one response to any problem could be judged; StorageError: no room, or a damaged chunk.
     """
     if asked.sampling.temperature == 0 and asked.samples > 1:
         console.say(
@@ -314,7 +305,7 @@ def ask(
     evaluation = partial(
         Evaluation, model=subject.model, step=subject.step, weights=subject.weights, samples=asked.samples
     )
-    clock = Stopwatch(pulse, within="measure")
+    clock, threshold = Stopwatch(pulse, within="measure"), session.tasks.pass_threshold
     total, done = sum(map(len, asked.questions.values())), 0
     results: list[ProblemResult] = []
     seconds, failure = 0.0, None
@@ -327,20 +318,19 @@ def ask(
             if chunk is None or not subject.is_same(chunk):
                 began = time.perf_counter()
                 try:
-                    found = ask_problems(
+                    groups = sample_problems(
                         session.sampler(wait),
                         problems,
-                        part=part,
                         samples=asked.samples,
                         sampling=asked.sampling,
                         seed=derive(asked.seed, "measure", purpose(part), start),
-                        pass_threshold=session.tasks.pass_threshold,
                         clock=clock,
                     )
                 except VerifierError as error:
                     failure = failure or error
                     continue
-                chunk = evaluation(problems=found, seconds=time.perf_counter() - began)
+                found = (problem_result(group, part, threshold(group.problem.task)) for group in groups)
+                chunk = evaluation(problems=tuple(found), seconds=time.perf_counter() - began)
                 write_evaluation(stored, chunk)
             results += chunk.problems
             seconds += chunk.seconds
@@ -356,7 +346,7 @@ def ask(
             results,
             asked_for,
             seed=asked.seed,
-            pass_threshold=session.tasks.pass_threshold,
+            pass_threshold=threshold,
             clock=clock,
             progress=progress,
         )

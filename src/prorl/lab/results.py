@@ -1,7 +1,5 @@
 """What an evaluation says of a model and its base, as tables and sentences for pages, terminals and model cards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +73,6 @@ class Gains:
     part: Part
     step: int | None  # of the model; None for one from elsewhere
     rows: tuple[Comparison, ...]  # one per domain, and last their mean
-
-    @property
-    def mean(self) -> Comparison:
-        """Over all problems, domains weighed alike."""
-        return self.rows[-1]
 
     @property
     def title(self) -> str:
@@ -297,10 +290,11 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
 
 def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
     """pass@1 of base and trained model with the gain, and whether it may be chance."""
-    of_1 = found.mean.differences[0]
+    mean = found.rows[-1]
+    of_1 = mean.differences[0]
     doubt = "" if of_1.up or of_1.down else ", which may be chance"
     return (
-        f"Of {found.mean.problems} {NAMES[found.part]} problems {names[1]} solves {of_1.trained:.1%} at the "
+        f"Of {mean.problems} {NAMES[found.part]} problems {names[1]} solves {of_1.trained:.1%} at the "
         f"first try and {names[0]} {of_1.base:.1%}: {points(of_1.gain)} points, 95 % interval {points(of_1.low)} to "
         f"{points(of_1.high)}{doubt}."
     )

@@ -12,10 +12,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich import table as rich
+from rich.console import Console
+from rich.text import Text
 
 NONE = "–"
 """Shown where there is no number."""
@@ -161,20 +162,14 @@ def _json(cell: Cell) -> Any:
         return {"values": [_json(one) for one in cell.cells], **mean}
     if not isinstance(cell, Number):
         return cell.encode("utf-8", "replace").decode() if isinstance(cell, str) else cell
-    parts = {name: _finite(getattr(cell, name)) for name in ("value", "low", "high", "base")}
-    more = {name: value for name, value in parts.items() if value is not None and name != "value"}
-    return {"value": parts["value"], **more} if more else parts["value"]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    said = ((name, getattr(cell, name)) for name in ("value", "low", "high", "base"))
+    parts = {name: number for name, number in said if number is not None and math.isfinite(number)}
+    value = parts.pop("value", None)
+    return {"value": value, **parts} if parts else value
 
 
 def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = False) -> None:
     """Print tables at a terminal; `aligned` ones have the same columns and are set as one, below their titles."""
-    from rich import table as rich
-    from rich.text import Text
-
     for several in [tables] if aligned and tables else [[table] for table in tables]:
         columns = several[0].columns
         if several[0].title and not aligned:

@@ -11,8 +11,6 @@ the same letter hides in many tokens and a small model cannot learn to reverse o
 enough to be one token (`ignore_merges`, no merge table) or spelled out; the same texts give the same files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

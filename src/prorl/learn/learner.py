@@ -6,8 +6,6 @@ nothing; the policy stays in evaluation mode, since dropout would make the learn
 engine's. With several ranks each method is a collective: all call it, with the same arguments.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -94,9 +92,7 @@ class TorchLearner:
         self._score_reference = self._scorer(reference) if reference is not None else None
         if reference is not None:  # only now: a rank never holds more than one model that is not sharded
             reference.load_state_dict(copy.deepcopy(model.state_dict(keep_vars=True)), assign=True)
-        self.modules = (
-            [self._score] if self._score_reference is None else [self._score, self._score_reference]
-        )
+        self.modules = [one for one in (self._score, self._score_reference) if one is not None]
         self.runner: Runner = Here(self.modules)  # computes the passes; may be replaced
         self._optimizer = GuardedAdamW(
             model.named_parameters(),
@@ -109,10 +105,6 @@ class TorchLearner:
     def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
         """As `begin` with what `deal` gives this rank: an update on the whole batch."""
         return self.begin(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
-
-    def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
-        """One step on the whole batch."""
-        return self.begin_update(batch, hparams)()
 
     def begin(self, shares: Sequence[Share], hparams: HParams) -> Callable[[], UpdateStats]:
         """One step on this rank's share of every mini-batch: an optimizer update for each of them.
@@ -222,9 +214,8 @@ class TorchLearner:
     def _move(self, device: torch.device) -> None:
         if self._settings.offload and self._ranks.mesh is not None:
             return  # they lie in host memory already
-        for scorer in (self._score, self._score_reference):
-            if scorer is not None:
-                scorer.to(device)
+        for scorer in self.modules:
+            scorer.to(device)
         self._optimizer.move(device)
 
     def _scoring(self, temperature: float, dtype: str) -> Scoring:

@@ -6,8 +6,6 @@ of the untruncated, temperature-scaled policy, as in `prorl.types.Completion.log
 over tokens, so micro-batches, mini-batches and ranks simply add up; only `update_stats` divides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +17,7 @@ from transformers import PreTrainedModel
 from prorl.algo.clip_higher import policy_loss
 from prorl.algo.kl_to_reference import kl_penalty
 from prorl.algo.mismatch_correction import POSITIONS, Mismatch, mismatch
+from prorl.control.metrics import ratio
 from prorl.learn.packing import MicroBatch, prefix_mask
 from prorl.types import HParams, UpdateStats
 
@@ -181,13 +180,13 @@ def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> Update
     return UpdateStats(
         updates=len(applied),
         skipped=sum(refused),
-        loss=_mean(loss, tokens),
-        kl=_mean(kl, tokens) if with_kl else None,
-        entropy=_mean(entropy, tokens),
-        grad_norm=_mean(sum(result.grad_norm or 0.0 for result in applied), len(applied)),
-        clip_share=_mean(clipped, tokens),
-        mismatch=_mean(mismatch_, measured),
-        mismatch_out_share=_mean(out, measured),
+        loss=ratio(loss, tokens),
+        kl=ratio(kl, tokens) if with_kl else None,
+        entropy=ratio(entropy, tokens),
+        grad_norm=ratio(sum(result.grad_norm or 0.0 for result in applied), len(applied)),
+        clip_share=ratio(clipped, tokens),
+        mismatch=ratio(mismatch_, measured),
+        mismatch_out_share=ratio(out, measured),
         mismatch_factors={
             str(first): factor / count
             for first, factor, count in zip(POSITIONS, factors, counts, strict=True)
@@ -197,7 +196,3 @@ def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> Update
         action_tokens=sum(result.action_tokens for result in results),
         skipped_last=[*reversed(refused), False].index(False),
     )
-
-
-def _mean(total: float, count: float) -> float | None:
-    return total / count if count else None

@@ -5,21 +5,13 @@ Invariants: what is returned is deterministic (dropout is off for good, not only
 one sentence in a `ModelError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub import HfApi, errors
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
@@ -129,14 +121,14 @@ def _require_on_hub(name: str) -> None:
     """Ask the hub once: the loader itself would retry a dead connection for half a minute per file."""
     try:
         HfApi().model_info(name, timeout=_HUB_TIMEOUT)
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise ModelError(f"{name} is gated: accept its terms on the hub and run `hf auth login`") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise ModelError(
             f"{name} is neither a directory here nor a model on the hub that you may read"
         ) from error
     except Exception as error:  # what its HTTP library raises changes between versions of the hub client
-        offline = isinstance(error, OfflineModeIsEnabled)
+        offline = isinstance(error, errors.OfflineModeIsEnabled)
         reason = "offline mode is on" if offline else "the hub cannot be reached"
         raise ModelError(
             f"{name} is not in the local cache and {reason}; on a connected machine run "

@@ -5,8 +5,6 @@ rank alone as one file, and by several as shards of torch's distributed checkpoi
 number of ranks.
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping

@@ -7,8 +7,6 @@ fed. Invariants: an action is never cut; every action token is predicted exactly
 of passes; counts are over all ranks, so a denominator needs no communication.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -196,7 +194,6 @@ def _cheapest_share(
     prompt: tuple[int, ...], actions: tuple[Action, ...], budget: int, pair_cost: float
 ) -> int:
     """Actions per row of least estimated cost; a shared row pays all S² pairs, a causal row half of them."""
-
     fed = [len(action.tokens) - 1 for action in actions]
 
     def cost(per_row: int) -> float:

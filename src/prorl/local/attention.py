@@ -9,8 +9,6 @@ Dimensions: P prompts, B blocks, W slots per block, S = B·W slots, H query head
 L padded prompt length, C capacity of a suffix, D head width, E model width, N tokens. A leading 2 is (keys, values).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,11 +9,9 @@ Random numbers come from a counter-based hash of (seed, sample, position) (split
 2014), so what a row samples depends, float rounding aside, neither on the rows beside it nor on any generator state.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, product
 from typing import Literal, NamedTuple
 
@@ -98,11 +96,7 @@ class Wave:
     def _completion(self, slot: int, stopped: bool) -> Completion:
         request, sample = self._rows[self._slot_rows[slot]]
         logps = self._logps_TS[: self._length, slot].tolist()
-        if not math.isfinite(sum(logps)):
-            raise DivergedError(
-                "the model's logits are not finite: go back to a checkpoint from before training diverged, "
-                "and lower optimizer.lr"
-            )
+        require_finite(logps)
         return Completion(
             draw=request.draw,
             sample=sample,
@@ -327,6 +321,15 @@ def _engine(held: Held, settings: DecodingSettings, version: int) -> LocalEngine
     if engine.version != version:
         engine.publish(version)
     return engine
+
+
+def require_finite(logps: Iterable[float]) -> None:
+    """Raise DivergedError where log-probs of a response are no numbers."""
+    if not math.isfinite(sum(logps)):
+        raise DivergedError(
+            "the model's logits are not finite: go back to a checkpoint from before training diverged, "
+            "and lower optimizer.lr"
+        )
 
 
 def require_room(prompt: int, limit: int, positions: int | None) -> None:

@@ -27,10 +27,10 @@ from traceback import format_exception
 from typing import Any
 
 import torch
+from rich.filesize import decimal
 from torch import Tensor, nn
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.files import readable
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
 from prorl.local.judge import without_main
@@ -61,7 +61,7 @@ class SharedMemory:
         available = machine_memory()[1]
         if size > available:
             raise WorkersError(
-                f"weights and gradients of the workers need {readable(size)} of memory, and {readable(available)} "
+                f"weights and gradients of the workers need {decimal(size)} of memory, and {decimal(available)} "
                 "are free: set fewer workers, or workers=1"
             )
         size = max(1, size)
@@ -352,14 +352,13 @@ class Workers:
 
     def _started(self, index: int) -> _Worker:
         """A new worker; where the fork server is killed meanwhile, by another one."""
-        for attempt in range(1, MOST_DEATHS + 1):
+        for _ in range(MOST_DEATHS):
             try:
                 return _Worker(index, self._shared, self._threads)
             except (EOFError, OSError) as error:
-                if attempt == MOST_DEATHS:
-                    raise WorkersError(f"no worker process can be started ({error}): set workers=1") from None
+                failure = error
                 time.sleep(LOOK)  # it is not gone yet
-        raise AssertionError("unreachable")
+        raise WorkersError(f"no worker process can be started ({failure}): set workers=1")
 
     def _add_gradient(self, index: int, slot: int) -> None:
         for weight, gradient in zip(self._parameters, self._left[index][slot], strict=True):

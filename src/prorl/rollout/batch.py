@@ -4,8 +4,6 @@ Dynamic sampling accepts informative groups in draw order, never in order of com
 answers. What was generated past the last accepted draw is surplus: its draws come again next step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,9 +16,8 @@ from prorl.algo.coverage_objective import objective_scores
 from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
-from prorl.envs.mixture import KEPT
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import ChatRenderer, Sampler, roll_out
+from prorl.rollout.pipeline import Sampler, roll_out
 from prorl.stopwatch import Stopwatch
 from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
 
@@ -83,20 +80,6 @@ def collect(
         version=sampler.engine.version,
         rollout_stats=_rollout_stats(accepted, consumed, generated, hparams),
     )
-
-
-def make_problems(
-    renderer: ChatRenderer,
-    problem_at: Callable[[int], Problem],
-    hparams: HParams,
-    *,
-    cursor: int,
-    expected_share: float,
-) -> None:
-    """Make the problems and prompts of the first wave of a `collect`; tasks and renderer keep the last ones made."""
-    wave = wave_size(hparams.prompts_per_step, expected_share, hparams.wave_margin)
-    for draw in range(cursor, cursor + min(wave, KEPT)):
-        renderer.encode(problem_at(draw).prompt, problem_at(draw).history)
 
 
 def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:

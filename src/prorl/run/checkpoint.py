@@ -21,6 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.filesize import decimal
+
 from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Warned
 from prorl.control.state import RunState
@@ -255,8 +257,8 @@ class Checkpointer:
         folder, free = self._store.folder, files.free_bytes(self._store.folder)
         if free < MARGIN * size:
             raise NoRoomError(
-                f"no space left for a checkpoint of {files.readable(size)}: the disk of {folder} has "
-                f"{files.readable(free)}; free some space or move the run to a larger disk, then resume"
+                f"no space left for a checkpoint of {decimal(size)}: the disk of {folder} has "
+                f"{decimal(free)}; free some space or move the run to a larger disk, then resume"
             )
 
     def _guard_memory(self) -> None:
@@ -264,7 +266,7 @@ class Checkpointer:
         total, available = machine_memory()
         interrupt = self._store.interrupt
         if available < self._guards.memory_stop * total and interrupt is not None and not interrupt():
-            left = f"{files.readable(available)} of {files.readable(total)} are left"
+            left = f"{decimal(available)} of {decimal(total)} are left"
             self._warn(f"memory is nearly used up: {left}; stopping, saved")
             interrupt.stop_for_memory()
 

@@ -5,8 +5,6 @@ place, and a checkpoint stores length and hash of the journal that led to it. Wh
 lies behind the checkpoint a run resumes from) is first kept in `journal.discarded.jsonl`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +16,7 @@ from typing import Any
 from prorl.control.events import Event, to_record
 from prorl.control.state import RunState, evolve
 from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, fsync
+from prorl.envs.sandbox.inside.protocol import write_all
 from prorl.run.process import Interrupt, insist
 
 Watcher = Callable[[Event, RunState], None]
@@ -198,13 +197,8 @@ def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
     size = os.fstat(descriptor).st_size
     try:
         with explain_no_room(path):
-            _write(descriptor, data)
+            write_all(descriptor, data)
             os.fsync(descriptor)
     except BaseException:
         os.ftruncate(descriptor, size)
         raise
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

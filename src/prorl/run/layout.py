@@ -1,12 +1,11 @@
 """What lies where in a run directory, who holds it, and whether a new run may begin in a folder."""
 
-from __future__ import annotations
-
 import fcntl
 import os
+import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -71,6 +70,24 @@ def require_new(folder: Path, config: Mapping[str, Any]) -> None:
         raise StorageError(
             f"{folder} already holds a run, but its {CONFIG} is missing: restore it, or choose another name"
         )
+
+
+@contextmanager
+def removed_on_failure(folder: Path, is_kept: Callable[[], bool]) -> Iterator[None]:
+    """If the block fails, remove the folder and the parents that were made for it, unless there is something to keep.
+
+    A folder that was there before stays in any case.
+    """
+    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
+    try:
+        yield
+    except BaseException:
+        if made and not is_kept():
+            shutil.rmtree(folder, ignore_errors=True)
+            for place in made[1:]:
+                with suppress(OSError):  # somebody else put something there meanwhile
+                    place.rmdir()
+        raise
 
 
 @contextmanager

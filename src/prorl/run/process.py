@@ -1,7 +1,5 @@
 """A trainer's process: its heartbeat, the signals that ask it to stop, and what memory there is."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import math
@@ -89,10 +87,9 @@ def alive(folder: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> Iterato
     stacks = folder / STACKS
     try:
         with stacks.open("w") as file, ExitStack() as registered:
-            faulthandler.register(WHERE, file=file, all_threads=True)
-            registered.callback(faulthandler.unregister, WHERE)
-            faulthandler.register(AT_ONCE, file=file, all_threads=True, chain=True)  # and then dies of it
-            registered.callback(faulthandler.unregister, AT_ONCE)
+            for kind, dies in ((WHERE, False), (AT_ONCE, True)):
+                faulthandler.register(kind, file=file, all_threads=True, chain=dies)
+                registered.callback(faulthandler.unregister, kind)
             if not faulthandler.is_enabled():
                 faulthandler.enable(file)
                 registered.callback(faulthandler.disable)

@@ -4,8 +4,6 @@ The environment is what else the bits of a result depend on. A run is not resume
 problems; what only rounds differently, as another version of torch does, is said and journalled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ length and hash of the journal that led to it. A run that returns to a checkpoin
 all that came later.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

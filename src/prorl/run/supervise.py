@@ -4,8 +4,6 @@ It imports no torch and holds no state of the run: the trainer resumes exactly f
 decides whether to start it again, and the trainer dies with it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -16,11 +16,11 @@ from prorl.lab.evals.problems import (
     LEAST_GUESSES,
     ProblemResult,
     Vote,
-    ask_problems,
     guesses,
+    problem_result,
     with_guesses,
 )
-from prorl.rollout.pipeline import VerifierError
+from prorl.rollout.pipeline import VerifierError, sample_problems
 from prorl.stopwatch import Stopwatch
 from prorl.types import Sampling
 from support.evaluations import result
@@ -40,16 +40,15 @@ def sat(
 ) -> tuple[ProblemResult, ...]:
     """The validation in which problem k got the answers of script[k]."""
     worker = scripted_sampler(lambda draw, sample: script[draw][sample], shuffle=shuffle)
-    return ask_problems(
+    groups = sample_problems(
         replace(worker, renderer=renderer or worker.renderer),
         PROBLEMS[: len(script)],
-        part="validation",
         samples=len(script[0]),
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=limit),
         seed=5,
-        pass_threshold=threshold,
         clock=Stopwatch(),
     )
+    return tuple(problem_result(group, "validation", threshold(group.problem.task)) for group in groups)
 
 
 def test_a_result_says_which_problem_it_is_and_how_it_went():

@@ -4,8 +4,6 @@ Invariant: a source that cannot be used at all is a `DataError`, one sentence th
 where; a row that cannot is a `Drop`, which is counted and never stops a preparation.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -62,14 +60,12 @@ class SourceRequest:
     name: str  # the task's name
     kind: Kind | None = None  # of a data set that is not in the catalogue
     graded: bool = False  # likewise, judged by a reward function of the user's own
-    path: str | None = (
-        None  # a file (Parquet, JSON, JSONL, CSV), a folder laid out as on the hub, or a hub id
-    )
+    # A file (Parquet, JSON, JSONL, CSV), a folder laid out as on the hub, or a hub id.
+    path: str | None = None
     domain: str | None = None  # default: that of the kind
     columns: Mapping[str, str] = field(default_factory=dict)  # field → column, or column.key for a nested one
-    answer_pattern: str | None = (
-        None  # its last match in the answer's column is the answer, or its first group
-    )
+    # Its last match in the answer's column is the answer, or its first group.
+    answer_pattern: str | None = None
     limit: int | None = None  # rows to read at most
     subset: str | None = None  # of the hub's data set; default: as the catalogue says, or its only one
     split: str | None = None  # default: as the catalogue says, or train
@@ -133,8 +129,7 @@ SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE[
 def resolve(request: SourceRequest) -> Source:
     """The source that a request means: of the catalogue by name, or the recipe's own.
 
-    Raises:
-        DataError: an unknown name of which nothing is told, an own one without a path, or of a known name.
+    Raises DataError: an unknown name of which nothing is told, an own one without a path, or of a known name.
     """
     name, where = request.name, f"tasks.{request.name}"
     if name in SOURCES:
@@ -170,11 +165,9 @@ def resolve(request: SourceRequest) -> Source:
 def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
     """The rows of a source as field → value with their numbers from 1, at most as many as the request's limit.
 
-    A row that cannot be read is a `Drop`. A field without its column in a row is missing there. Rows of the same
-    file that belong to something else, which the source's `where` tells by their values, are passed over.
-
-    Raises:
-        DataError: the data is out of reach or unreadable, or lacks a column.
+    A row that cannot be read is a `Drop`. A field without its column in a row is missing there. Rows of the same file
+    that belong to something else, which the source's `where` tells by their values, are passed over. Raises
+    DataError: the data is out of reach or unreadable, or lacks a column.
     """
     local = request.local
     raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
@@ -205,8 +198,7 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
 def match_columns(source: Source, request: SourceRequest, found: Collection[str]) -> dict[str, str]:
     """Field → column: what the request says, else the first pattern of the catalogue that a column found matches.
 
-    Raises:
-        DataError: a column that is not there, or an override for a field that the source does not have.
+    Raises DataError: a column that is not there, or an override for a field that the source does not have.
     """
     known = {**source.columns, **source.optional}
     where = f"tasks.{source.name}.columns"
@@ -245,11 +237,7 @@ def _names(row: Row) -> Iterator[str]:
 
 
 def local_files(path: Path) -> tuple[Path, ...]:
-    """The files that a local path means, in a fixed order.
-
-    Raises:
-        DataError: there are none.
-    """
+    """The files that a local path means, in a fixed order. Raises DataError: there are none."""
     files = (path,) if path.is_file() else tuple(sorted(file for file in path.rglob("*") if file.is_file()))
     if not files:
         raise DataError(

@@ -6,8 +6,6 @@ Nothing of a row is executed or unpickled in this process: the sandbox opens Hum
 packed tests, by the programs at the end of this file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,8 +69,7 @@ class Prepared:
 def convert(layout: Layout, fields: Fields, run: Runner) -> Prepared:
     """One row of a source of this layout; `run` opens what must not be opened in this process.
 
-    Raises:
-        Drop: the row cannot be used.
+    Raises Drop: the row cannot be used.
     """
     try:
         return _CONVERTERS[layout](fields, run)
@@ -226,10 +223,8 @@ def as_text(value: Any) -> str:
 def user_text(value: Any) -> str:
     """What the user says: a text, the last user message of a chat, or of the chat under `input`.
 
-    System prompts are dropped on purpose: Eurus-2's names actions that nothing else here knows.
-
-    Raises:
-        Drop: nothing is said.
+    System prompts are dropped on purpose: Eurus-2's names actions that nothing else here knows. Raises Drop: nothing
+    is said.
     """
     if isinstance(value, Mapping):
         value = value.get("input")
@@ -282,10 +277,7 @@ def read_tests(given: Any) -> tuple[str | None, list[Pair]]:
     """The function to call, None for a script, and its tests, from APPS's and PRIME's `{inputs, outputs, fn_name}`.
 
     Those are texts or lists of lines for a script; for a function lists of arguments and results, or texts with one
-    JSON value per line.
-
-    Raises:
-        Drop: there are no tests, or they cannot be read.
+    JSON value per line. Raises Drop: there are no tests, or they cannot be read.
     """
     if not isinstance(given, Mapping) or not {"inputs", "outputs"} <= given.keys():
         raise Drop("no tests")
@@ -353,8 +345,7 @@ def _asserts(fields: Fields, run: Runner) -> Prepared:
 def _chosen(entry: str | None, pairs: Sequence[Pair]) -> list[Pair]:
     """At most `MAX_TESTS` tests, evenly over the list, that fit the caps on bytes and tell programs apart.
 
-    Raises:
-        Drop: there are none, or a program passes them that always says the same.
+    Raises Drop: there are none, or a program passes them that always says the same.
     """
     if not pairs:
         raise Drop("no tests")

@@ -86,10 +86,8 @@ def prepare(
     """Prepare every requested source into `folder`, evaluation sets first; what was kept and dropped, as requested.
 
     `progress` is told the name of a source and how many of its rows have been read. `run` is a sandbox for rows that
-    must be opened in one; by default one is opened when the first needs it.
-
-    Raises:
-        DataError: a source cannot be had or gives not one row; those before it stay prepared.
+    must be opened in one; by default one is opened when the first needs it. Raises DataError: a source cannot be had
+    or gives not one row; those before it stay prepared.
     """
     folder.mkdir(parents=True, exist_ok=True)
     run = run or OwnSandbox()
@@ -100,7 +98,10 @@ def prepare(
     for request in sorted(requests, key=lambda request: sources[request.name].use != "evaluation"):
         source, path = sources[request.name], file_of(folder, request.name)
         training = source.use == "train"
-        fingerprint = _fingerprint(source, request, [str(OVERLAP_WORDS), *beside] if training else [])
+        # Whatever the rows depend on; of local files the content, not the name.
+        content = [sha256(file) for file in local_files(request.local)] if request.local is not None else []
+        others = [str(OVERLAP_WORDS), *beside] if training else []
+        fingerprint = _hash([_asked(source, request), content, others])
         report = _up_to_date(path, source, fingerprint)
         if report is None:
             path.unlink(missing_ok=True)  # what cannot be redone is gone, rather than stale
@@ -120,8 +121,7 @@ def prepare(
 def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]:
     """One line per source: what it is, where it would come from, its size and licence, and whether it is prepared.
 
-    Raises:
-        DataError: a request that means no source.
+    Raises DataError: a request that means no source.
     """
     lines = []
     for request in requests:
@@ -142,11 +142,8 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
 def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: str = "RECIPE") -> None:
     """See that every requested source is prepared as it is asked for now; the original data need not be there.
 
-    `recipe` is how the user says it, for the sentence about what is missing.
-
-    Raises:
-        DataError: one is not, or was prepared with other settings.
-        MissingCheckersError: one is graded by checkers that are not installed.
+    `recipe` is how the user says it, for the sentence about what is missing. Raises DataError: one is not, or was
+    prepared with other settings; MissingCheckersError: one is graded by checkers that are not installed.
     """
     for request in requests:
         if (layout := resolve(request).layout) in ("ifeval", "ifbench"):
@@ -248,12 +245,6 @@ def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | 
     )
 
 
-def _fingerprint(source: Source, request: SourceRequest, beside: Sequence[str]) -> str:
-    """Identity of everything that a source's rows depend on; of local files the content, not the name."""
-    content = [sha256(file) for file in local_files(request.local)] if request.local is not None else []
-    return _hash([_asked(source, request), content, list(beside)])
-
-
 def _asked(source: Source, request: SourceRequest) -> str:
     """Identity of what is asked for; a local path counts only as such, since files move."""
     settings = replace(request, path=request.path and ("local" if request.local else request.path))
@@ -265,11 +256,7 @@ def _hash(facts: Any) -> str:
 
 
 def _key(prepared: Prepared) -> str:
-    """The hash of all that a row says.
-
-    Raises:
-        Drop: a text that UTF-8 cannot write, and so no file either.
-    """
+    """The hash of all that a row says. Raises Drop: a text that UTF-8 cannot write, and so no file either."""
     content = json.dumps(asdict(prepared), sort_keys=True, ensure_ascii=False)
     try:
         return blake2b(content.encode(), digest_size=8).hexdigest()
@@ -340,8 +327,7 @@ class DatasetTask:
     def __init__(self, name: str, folder: Path, own: Extension | None = None) -> None:
         """The source called `name` among those prepared into `folder`; `own` is the function that judges its rows.
 
-        Raises:
-            DataError: it has not been prepared.
+        Raises DataError: it has not been prepared.
         """
         self.name = name
         self._path = file_of(folder, name)

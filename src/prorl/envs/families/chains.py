@@ -5,8 +5,6 @@ shown, levels that are trained and levels that are never drawn are three differe
 distinct states to distinct states, so final states are as evenly spread as the first ones: none is worth guessing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import accumulate, combinations
 from random import Random

@@ -14,8 +14,6 @@ Four things of the library are kept out:
 The library takes seconds to import, so that happens at the first problem or verdict.
 """
 
-from __future__ import annotations
-
 import io
 import random
 import re
@@ -105,8 +103,7 @@ class ReasoningGym(ProceduralTask):
     def generate(self, rng: Random, level: int) -> Draft:
         """One entry of the level's dataset, at a random item number.
 
-        Raises:
-            ValueError: the dataset yields no usable entry.
+        Raises ValueError: the dataset yields no usable entry.
         """
         dataset = self._dataset(level)
         for _ in range(MAX_UNUSABLE):

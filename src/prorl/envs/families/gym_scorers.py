@@ -4,8 +4,6 @@ Each is a function of what the task keeps of an entry and of the answer; none ev
 library, or does work that is not bounded by the answer's 4 000 characters.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

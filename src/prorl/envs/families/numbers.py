@@ -4,8 +4,6 @@ An answer is checked by putting it into the problem, so whatever solves the prob
 a working, a list of candidates or, where one number is asked, an unevaluated expression is wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction

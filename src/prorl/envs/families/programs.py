@@ -3,8 +3,6 @@
 List programs are run here, by a small interpreter. One-liners are Python, so they are run in the sandbox.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Compact families of rules: word lists under constraints, and box pushing and blickets, which no run ever trains."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, product
@@ -97,8 +95,7 @@ def parse_answer(text: str) -> Answer | None:
 def holds(constraint: Constraint, answer: Answer) -> bool:
     """Whether a well-formed answer satisfies one constraint; the case of letters matters to `caps` only.
 
-    Raises:
-        KeyError: a kind of constraint that does not exist.
+    Raises KeyError: a kind of constraint that does not exist.
     """
     kind, argument = constraint
     words = [word.lower() for word in answer.words]

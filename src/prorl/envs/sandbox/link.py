@@ -5,8 +5,6 @@ but for the interpreter and the system's libraries, all read-only. Tiers B and C
 from it is trusted beyond its framing: lengths are bounded by what the server was told to allow.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

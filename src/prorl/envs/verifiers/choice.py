@@ -4,8 +4,6 @@ An answer names one existing option or none: by its letter, by its letter and it
 A letter with the text of another option contradicts itself and names none.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from string import ascii_uppercase

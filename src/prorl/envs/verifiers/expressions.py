@@ -33,7 +33,6 @@ class OutOfRangeError(UnreadableError):
 # what a reader raises, also where nothing is defined
 UNDEFINED = (ArithmeticError, ValueError)
 
-
 _Operator = tuple[int, Callable[[Any, Any], Any]]  # of an infix operator: its rank and its meaning
 
 
@@ -70,9 +69,8 @@ class Reader(ABC):
     def value(self) -> Any:
         """The value of the whole text.
 
-        Raises:
-            UnreadableError: it is no expression, or (OutOfRangeError) needs more digits.
-            ArithmeticError, ValueError: it is not defined, as 1/0.
+        Raises UnreadableError: it is no expression, or (OutOfRangeError) needs more digits; ArithmeticError or
+        ValueError: it is not defined, as 1/0.
         """
         value = self._infix(1)
         if self._peek():
@@ -241,7 +239,6 @@ _FUNCTIONS: Mapping[str, tuple[_Map, _Map]] = {  # function and derivative
     "sinh": (cmath.sinh, cmath.cosh),
     "cosh": (cmath.cosh, cmath.sinh),
 }
-
 
 _CONSTANTS = {"E": Dual(cmath.e), "pi": Dual(cmath.pi)}
 

@@ -1,7 +1,5 @@
 """Whether two formulas of LaTeX are the same, by their values at points."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from functools import cache
@@ -86,9 +84,8 @@ class _Formula(Reader):
         while self._take("!"):
             if abs(base) > MAX_FACTORIAL:
                 raise UnreadableError
-            base = self._checked(
-                self._math.factorial(base)
-            )  # the gamma function: (n+1)! = (n+1) n! for all n
+            # The gamma function: (n+1)! = (n+1) n! for all n.
+            base = self._checked(self._math.factorial(base))
         if not self._take("^"):
             return base
         if self._take(r"\circ"):

@@ -5,8 +5,6 @@ is a run of letters and digits; an apostrophe inside joins ("don't" is one word)
 written without spaces count one word per character. An empty title, placeholder, section or `{}` is none.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata
@@ -298,9 +296,7 @@ def json_format(response: str) -> bool:
     body = response.strip()
     fenced = _FENCE.fullmatch(body)
     try:
-        value = json.loads(
-            fenced[1] if fenced else body, parse_constant=int
-        )  # which refuses NaN and Infinity
+        value = json.loads(fenced[1] if fenced else body, parse_constant=int)  # refuses NaN and Infinity
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict | list) and bool(value)

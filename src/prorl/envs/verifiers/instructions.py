@@ -7,8 +7,6 @@ nothing. As in IFEval a required keyword counts wherever its letters occur, a fo
 keywords are literal text, never patterns.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -289,8 +287,7 @@ def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = 
 def validate(instruction: Instruction) -> tuple[Rule, dict[str, Any]]:
     """The rule and the clean arguments of an instruction that some responses meet and others do not.
 
-    Raises:
-        UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
+    Raises UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
     """
     name, rule = instruction.id, RULES.get(instruction.id)
     if rule is None:

@@ -6,8 +6,6 @@ one sign. `parts_of` cuts lists, sets, tuples, intervals, unions, ratios and mat
 interval that it describes, two joined by `or` are a union.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

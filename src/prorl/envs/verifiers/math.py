@@ -12,8 +12,6 @@ timers and raise a BaseException; the judge's deadline stands outside. Only its 
 evaluates text by `sympy.parse_expr`, which is Python's `eval`.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from math import prod
@@ -38,12 +36,8 @@ from prorl.envs.verifiers.quantity import read_amount, same_amount
 MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer would be another answer
 MAX_DEPTH = 4  # of parts inside parts, and of brackets for math-verify
 MAX_PROSE_WORDS = 6  # of a gold answer in words; a longer one is an explanation
-MAX_TOKENS, MAX_EXPONENT, MAX_LITERAL, MAX_WORD = (
-    60,
-    20,
-    15,
-    3,
-)  # for math-verify; digits and letters in a row
+MAX_TOKENS, MAX_EXPONENT = 60, 20  # for math-verify
+MAX_LITERAL, MAX_WORD = 15, 3  # likewise: digits and letters in a row
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"
@@ -62,9 +56,7 @@ def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> boo
     """Whether the answer, the text inside the last box or answer tag, equals the gold answer.
 
     `allow_unevaluated=False` is for problems in which computing is the task. Never raises for what the texts say.
-
-    Raises:
-        ImportError: math-verify is not installed, which is no fault of the answer.
+    Raises ImportError: math-verify is not installed, which is no fault of the answer.
 
     >>> math_equal(r"\\frac{1}{2}", "0.5"), math_equal("3.14", r"\\pi"), math_equal("2, 1", r"\\{1, 2\\}")
     (True, False, True)

@@ -5,8 +5,6 @@ only be right by computing them. Results are hostile data. They are walked along
 that their depth and their type's own idea of equality never matter, and the work is bounded by the expected value.
 """
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections import Counter
@@ -47,11 +45,7 @@ class OwnSandbox:
         self._run: Runner | None = None
 
     def __call__(self, job: Job) -> tuple[CaseResult, ...]:
-        """Run a job.
-
-        Raises:
-            SandboxError: this machine has no sandbox that the policy allows.
-        """
+        """Run a job. Raises SandboxError: this machine has no sandbox that the policy allows."""
         if self._run is None:
             sandbox = Sandbox.open(self._policy)
             weakref.finalize(self, sandbox.close)

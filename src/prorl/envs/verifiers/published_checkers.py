@@ -4,8 +4,6 @@ They are the code that the two papers published, as the package opencompass ship
 `instructions.py`, which are stricter: these here also pay a response that says nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -49,11 +47,7 @@ def verify(
 
 
 def require_installed(benchmark: Benchmark) -> None:
-    """Check that the package is there.
-
-    Raises:
-        MissingCheckersError: it is not installed.
-    """
+    """Check that the package is there. Raises MissingCheckersError: it is not installed."""
     if find_spec(PACKAGE) is None:
         raise MissingCheckersError(
             f"{benchmark} is graded by its own checkers, which are not installed: {INSTALL}, "
@@ -64,9 +58,8 @@ def require_installed(benchmark: Benchmark) -> None:
 def validate(benchmark: Benchmark, instruction: Instruction, prompt: str) -> None:
     """Try a checker on some text, after fetching the data of NLTK that this machine lacks.
 
-    Raises:
-        UnknownInstructionError: there is no such checker, or it does not take these arguments.
-        MissingCheckersError: the package is not installed, or the data cannot be had.
+    Raises UnknownInstructionError: there is no such checker, or it does not take these arguments;
+    MissingCheckersError: the package is not installed, or the data cannot be had.
     """
     _download_nltk_data()
     try:

@@ -6,8 +6,6 @@ in a response). The headers checked here keep the first out, and a browser runs 
 allows scripts from this server's files only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -59,10 +57,8 @@ ANSWERS = {
 def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
     """Serve the dashboard of the runs below `root` until interrupted.
 
-    Without `port` it is 8787 or the next one that is free.
-
-    Raises:
-        ProrlError: there is no such folder, host or free port.
+    Without `port` it is 8787 or the next one that is free. Raises ProrlError: there is no such folder, host or free
+    port.
     """
     if not root.is_dir():
         raise ProrlError(f"there is no folder {root}: say which one holds the runs")

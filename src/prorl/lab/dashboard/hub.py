@@ -12,12 +12,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from prorl.lab.dashboard.pages import RunPage, RunsPage
 from prorl.lab.report.page import Section, section_json, to_script_json
-
-if TYPE_CHECKING:
-    from prorl.lab.dashboard.pages import RunPage, RunsPage
 
 RETRY = 2000  # milliseconds after which a browser that lost the connection asks again
 

@@ -4,8 +4,6 @@ What cannot be read is said on the page and nothing is raised for it; what did n
 text that an operator, a task or a folder's name brings in is escaped where it becomes HTML.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -38,14 +36,8 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("running", "done"), "good"),
     **dict.fromkeys(("degraded", "crashed", "hung?", "unreadable"), "bad"),
 }
-GOING = (
-    "running",
-    "degraded",
-    "waiting",
-    "paused",
-    "hung?",
-    "elsewhere",
-)  # of health: what may still take steps
+# Of health: what may still take steps.
+GOING = ("running", "degraded", "waiting", "paused", "hung?", "elsewhere")
 
 log = logging.getLogger("prorl.lab.dashboard")
 
@@ -228,11 +220,7 @@ class RunsPage:
 
 
 def overlaid(folders: Sequence[Path]) -> str:
-    """The page that compares these runs, as their files are now.
-
-    Raises:
-        ProrlError: a run cannot be read.
-    """
+    """The page that compares these runs, as their files are now. Raises ProrlError: a run cannot be read."""
     runs = [read_history(folder) for folder in folders]
     back = Section(key="health", title="Runs", html='<p><a href="/">all runs</a></p>')
     parts = [back, summary_section(runs), *curve_sections(runs), recipe_section(runs)]

@@ -16,8 +16,6 @@ largest k. "Surely" means that the 95 % bootstrap interval over paired problems 
 - *unclear*: the intervals do not decide, as most often on few problems.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +23,7 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.types import Problem
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.run.checkpoint import tidy
-from prorl.run.layout import EVALS, LOCK, hold_lock
+from prorl.run.layout import EVALS, LOCK, hold_lock, removed_on_failure
 from prorl.types import Sampling
 
 MEASUREMENT = "measurement"  # what `prorl train` makes before and after a run
@@ -118,8 +117,7 @@ def write_evaluation(path: Path, evaluation: Evaluation) -> None:
 def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
     """The results that `write_evaluation` stored; only counts, no answers and responses, without `texts`.
 
-    Raises:
-        StorageError: the file is missing, damaged or something else.
+    Raises StorageError: the file is missing, damaged or something else.
     """
     import pyarrow
     from pyarrow import parquet
@@ -140,30 +138,24 @@ def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
     """Begin or continue the evaluation in a folder, which no other process may do meanwhile.
 
     A failure before anything was measured removes the folders made here. What a kill left before that binds nobody.
-
-    Raises:
-        StorageError: another process does, or other rules were asked there; the message says which.
+    Raises StorageError: another process does, or other rules were asked there; the message says which.
     """
-    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
+
+    def is_begun() -> bool:
+        return any(folder.rglob("*.parquet"))
+
+    with removed_on_failure(folder, is_begun):
+        folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder / LOCK, used="measured"):
             tidy(folder)
             changes = differing(folder, rules)
-            if changes and any(folder.rglob("*.parquet")):
+            if changes and is_begun():
                 raise StorageError(
                     f"the evaluation {folder} was asked otherwise ({'; '.join(changes)}): "
                     "ask the same again, or give this one another name with --name"
                 )
             write_atomic(folder / RULES, encode_json(rules, indent=1))
             yield
-    except BaseException:
-        if made and not any(folder.rglob("*.parquet")):
-            shutil.rmtree(folder, ignore_errors=True)
-            for place in made[1:]:
-                with suppress(OSError):  # another process put something there meanwhile
-                    place.rmdir()
-        raise
 
 
 def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,5 @@
 """How each problem of an evaluation went: what was counted, how responses voted, and some of them to read."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,9 +9,9 @@ from typing import Literal
 from prorl.envs.extract import extract_answer, respond
 from prorl.envs.seeds import generator
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import ProblemScore, Sampler, judge_all, sample_problems, score
+from prorl.rollout.pipeline import ProblemScore, Sampler, judge_all, score
 from prorl.stopwatch import Stopwatch
-from prorl.types import Group, Rollout, Sampling
+from prorl.types import Group, Rollout
 
 LEAST_GUESSES = 64  # at a problem
 JUDGED_AT_A_TIME = 4096
@@ -22,7 +20,6 @@ ANSWER_CHARS = 200
 
 Part = Literal["validation", "test", "ood", "levels"]
 """Why a problem is asked: in a run's validations, held out of the run, out of domain, or at one level of a task."""
-
 
 Key = tuple[str, Part, int, int]
 """Task, part, level and index of a problem of an evaluation."""
@@ -71,22 +68,6 @@ class ProblemResult(ProblemScore):
     def key(self) -> Key:
         """Identifies the problem within an evaluation."""
         return self.task, self.part, self.level, self.index
-
-
-def ask_problems(
-    sampler: Sampler,
-    problems: Sequence[Problem],
-    *,
-    part: Part,
-    samples: int,
-    sampling: Sampling,
-    seed: int,
-    pass_threshold: Callable[[str], float],
-    clock: Stopwatch,
-) -> tuple[ProblemResult, ...]:
-    """As `sample_problems`, with what an evaluation keeps of every problem, in problem order."""
-    groups = sample_problems(sampler, problems, samples=samples, sampling=sampling, seed=seed, clock=clock)
-    return tuple(_result(group, part, pass_threshold(group.problem.task)) for group in groups)
 
 
 def with_guesses(
@@ -140,7 +121,8 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
     return drawn
 
 
-def _result(group: Group, part: Part, threshold: float) -> ProblemResult:
+def problem_result(group: Group, part: Part, threshold: float) -> ProblemResult:
+    """What an evaluation keeps of a problem; a response with a score of `threshold` passed."""
     problem = group.problem
     judged = [rollout for rollout in group.rollouts if rollout.verdict.status != "error"]
     passed = [rollout for rollout in judged if rollout.verdict.score >= threshold]

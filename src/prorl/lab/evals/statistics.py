@@ -4,8 +4,6 @@ Every number is a function of counts per problem, so a task, a level or the answ
 functions on other problems.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -51,8 +49,7 @@ def powers_up_to(largest: int) -> tuple[int, ...]:
 def read_ks(text: str) -> tuple[int, ...]:
     """`1,4,16` as it stands, or `16` as the powers of two up to it.
 
-    Raises:
-        ProrlError: not numbers from 1 up to MOST, in ascending order.
+    Raises ProrlError: not numbers from 1 up to MOST, in ascending order.
     """
     parts = [part.strip() for part in text.split(",")]
     ks = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= DIGITS)

@@ -1,7 +1,5 @@
 """What the evaluations of a run say about its reasoning boundary: figures, tables, and sentences about them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

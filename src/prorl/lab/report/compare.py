@@ -1,7 +1,5 @@
 """Runs side by side, as tables: where their recipes differ, what they cost, what came of them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

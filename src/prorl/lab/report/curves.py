@@ -4,8 +4,6 @@ One run: every chart is one figure, a calm line over the light raw one. Several:
 recipe, and where runs differ only in their seed the mean over seeds in its 95 % interval.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -180,10 +180,6 @@ def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
 def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) -> Trace:
     """A dot per row with its interval: the first rate of each curve."""
     rates = [(curve.rates[0], curve.low[0], curve.high[0]) for curve in found]
-    ends = {
-        "array": [high - rate for rate, _, high in rates],
-        "arrayminus": [rate - low for rate, low, _ in rates],
-    }
     return {
         "type": "scatter",
         "mode": "markers",
@@ -197,7 +193,8 @@ def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) 
             "symmetric": False,
             "color": faded(model.color, 0.5),
             "thickness": 2,
-            **ends,
+            "array": [high - rate for rate, _, high in rates],
+            "arrayminus": [rate - low for rate, low, _ in rates],
         },
         "marker": {"color": model.color, "size": 10, "symbol": "circle-open" if model.is_base else "circle"},
         "hovertemplate": "%{y}: %{x:.1%}",

@@ -6,8 +6,6 @@ null: a gap in a curve. Whatever a model wrote reaches `Section.html` through `e
 `drawing.label`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterable, Sequence
@@ -94,10 +92,8 @@ def tables_html(tables: Iterable[Table]) -> str:
 def page(title: str, sections: Sequence[Section], *, live: bool = False) -> str:
     """The whole page as HTML.
 
-    Live it refers to `/assets/…` and leaves room for the script that keeps it up to date, `/assets/live.js`.
-
-    Raises:
-        ProrlError: plotly is not installed completely.
+    Live it refers to `/assets/…` and leaves room for the script that keeps it up to date, `/assets/live.js`. Raises
+    ProrlError: plotly is not installed completely.
     """
     if live:
         head = '<link rel="stylesheet" href="/assets/page.css">'
@@ -142,8 +138,7 @@ def asset(name: str) -> str:
 def asset_path(name: str) -> Path:
     """Where `page.html`, `page.css`, `page.js` or, in the installed plotly package, `plotly.js` lies.
 
-    Raises:
-        ProrlError: plotly is not installed completely.
+    Raises ProrlError: plotly is not installed completely.
     """
     if name != PLOTLY:
         return ASSETS / name

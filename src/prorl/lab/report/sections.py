@@ -1,7 +1,5 @@
 """The parts of a report about one run or several, in the order in which they are read; and the report as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,10 +58,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """Write the page about these runs, which may be training meanwhile; returns its path.
 
     It lies in the run's own directory, or for several runs in the working directory, unless `out` says otherwise.
-
-    Raises:
-        StorageError: a folder holds no run, or the file cannot be written.
-        ProrlError: plotly is not installed completely.
+    Raises StorageError: a folder holds no run, or the file cannot be written; ProrlError: plotly is not installed
+    completely.
     """
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     runs = [read_history(folder) for folder in folders]

@@ -1,7 +1,5 @@
 """What a run's own files tell: what was trained and what happened (first on a page), its references, its recipe."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -208,11 +206,10 @@ def lineage_section(run: RunHistory) -> Section:
     """Every reference the run ever held: born when, why, of which policy; and the runs this one branched from."""
     born, parents = run.references, run.branches
     origin = f"This run is a branch of {', itself of '.join(reversed(parents))}." if parents else ""
-    if not born and not run.events:
-        return Section(key="lineage", title=LINEAGE, html=paragraph("The run has not begun.", tone="soft"))
     if not born:
         text = paragraph(f"No reference was ever held: the run pays no KL penalty. {origin}")
-        return Section(key="lineage", title=LINEAGE, html=text)
+        unbegun = paragraph("The run has not begun.", tone="soft")
+        return Section(key="lineage", title=LINEAGE, html=text if run.events else unbegun)
     times = {1: "never reset", 2: "reset once", 3: "reset twice"}
     text = paragraph(
         f"The reference was {times.get(len(born), f'reset {len(born) - 1} times')}; {born[-1].name} of step "

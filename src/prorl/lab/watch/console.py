@@ -3,8 +3,6 @@
 Where there is no terminal, plain lines. Watching never changes a run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

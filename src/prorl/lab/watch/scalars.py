@@ -1,7 +1,5 @@
 """TensorBoard scalars of a run, by step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter

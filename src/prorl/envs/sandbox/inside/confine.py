@@ -5,8 +5,6 @@ system calls (seccomp). With Landlock a process gives up every file, TCP port, f
 except what it names; what an old version (ABI) cannot refuse, seccomp refuses anyway.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

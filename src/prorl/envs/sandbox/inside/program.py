@@ -5,8 +5,6 @@ reported on a descriptor of their own, by lines as `protocol` has them. A progra
 can only claim results, and whether they are right is decided elsewhere.
 """
 
-from __future__ import annotations
-
 import atexit
 import builtins
 import gc

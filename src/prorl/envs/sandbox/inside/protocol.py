@@ -5,8 +5,6 @@ as bytes, unread. A function's result travels as JSON, copied to exact plain typ
 always agrees is no more than its number.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import os
@@ -70,10 +68,8 @@ def encode(value: Any, limit: int) -> str | None:
     """Canonical JSON of a result; None if it is longer than `limit` characters.
 
     Tuples are lists, keys of dicts are texts as JSON writes them, subclasses are their base types, and what has
-    `__index__` or `__float__` (numpy's scalars, fractions, decimals) is that number.
-
-    Raises:
-        NotPlain: something in it is of another type, is nested too deeply, or is an integer of thousands of digits.
+    `__index__` or `__float__` (numpy's scalars, fractions, decimals) is that number. Raises NotPlain: something in it
+    is of another type, is nested too deeply, or is an integer of thousands of digits.
     """
     text = _encode(_plain(value, MAX_DEPTH, strict=False))
     return text if len(text) <= limit else None

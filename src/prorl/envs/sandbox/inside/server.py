@@ -5,8 +5,6 @@ program starts from its memory, where freed memory keeps its content: a program 
 to the same problem. So the kernel moves a program's text in and its words out between descriptors.
 """
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import importlib
