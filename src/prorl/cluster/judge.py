@@ -38,7 +38,8 @@ ANSWER_SECONDS = 30.0  # beyond an item's deadline until an actor counts as sile
 START_SECONDS = 120.0  # for a new actor to come up, on a busy node or on one that comes back
 CLOSE_SECONDS = 5.0
 
-_Item = tuple[int, Problem, str]  # number or ticket, what was asked, what was answered; payloads travel pickled
+# number or ticket, what was asked (its payload pickled while it travels), what was answered
+_Item = tuple[int, Problem, str]
 # verdicts, workers replaced by reason, and why no worker can be started now
 _Answer = tuple[list[tuple[int, Verdict]], Counter[str], JudgeOutError | None]
 
