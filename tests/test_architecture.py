@@ -115,7 +115,8 @@ def test_the_house_does_not_grow():
     """Whoever adds lines removes others, or raises a ceiling with a line in docs/architecture.md that says why."""
     apart = [SOURCE / name for name in ("cluster", "envs", "lab", *APART)]
     path = [file for file in SOURCE.rglob("*.py") if not {file, *file.parents} & set(apart)]
-    found = {"src": size(SOURCE.rglob("*.py")), "tests": size(Path(__file__).parent.rglob("*.py"))}
+    source = [*SOURCE.rglob("*.py"), SOURCE.parent / "prorl_tasks.py"]
+    found = {"src": size(source), "tests": size(Path(__file__).parent.rglob("*.py"))}
     print(f"lines and files: {found}, reading path {size(path)}")
     assert size(path)[0] <= READING_PATH
     for place, (lines, files) in found.items():

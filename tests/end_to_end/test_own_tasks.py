@@ -127,6 +127,7 @@ def test_what_cannot_be_used_is_one_sentence_before_anything_is_trained(
     assert not (workplace / "runs" / "tiny").exists()
 
 
+@pytest.mark.slow
 def test_an_environment_of_verifiers_is_trained_on(workplace, write_recipe, monkeypatch):
     pytest.importorskip("verifiers.v1", reason="needs the extra `verifiers`")
     (workplace / "adding_env.py").write_text(ADDING)

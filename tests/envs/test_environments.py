@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import pytest
 
@@ -13,7 +12,6 @@ from prorl.envs.environments import _trace
 from prorl.envs.errors import UsageError
 from prorl.envs.extensions import find
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
-from prorl.local.judge import LocalJudge
 from support.own_tasks import ADDING
 
 vf = pytest.importorskip("verifiers.v1", reason="needs the extra `verifiers`")
@@ -30,20 +28,18 @@ def adding(tmp_path, monkeypatch):
 
 def test_the_rows_of_an_environment_are_problems_of_which_none_is_in_two_splits(adding):
     made = make_task("mine", own=adding)
-    asked = {
-        split: {made.problem(n, split).prompt for n in range(made.row_count(split))} for split in made.splits
-    }
-    assert {split: len(prompts) for split, prompts in asked.items()}.keys() == {"train", "validation", "test"}
-    assert set.union(*asked.values()) == {f"{n}+3?" for n in range(200)}
-    assert sum(map(len, asked.values())) == 200
+    asked = [made.problem(n, split).prompt for split in made.splits for n in range(made.row_count(split))]
+    assert made.splits == {"train", "validation", "test"}
+    assert sorted(asked) == sorted(f"{n}+3?" for n in range(200))
     problem = next(p for n in range(9) if len((p := made.problem(n, "train")).history) > 1)
     assert (problem.task, problem.domain) == ("mine", "adding-env")
     assert problem.history == (("system", "Add."), ("user", "1+1?"), ("assistant", "<answer>2</answer>"))
     assert "an empty response scores" in check_task(made).faults  # as it is brief
 
 
-def test_weighted_rewards_judge_in_the_judge_s_process(adding):
+def test_weighted_rewards_are_a_verdict(adding):
     problem = make_task("mine", own=adding).problem(0, "test")
+    verify = make_verifier(VerifierSpec(tasks=("mine",), own={"mine": find(adding)}))
     right = f"<answer>{int(problem.prompt.partition('+')[0]) + 3}</answer>"
     expected = {
         f"<think>x</think>{right}": (1.0, "ok"),
@@ -54,17 +50,8 @@ def test_weighted_rewards_judge_in_the_judge_s_process(adding):
         "more": (0.0, "error"),
         "less": (0.0, "error"),
     }
-    spec = VerifierSpec(tasks=("mine",), own={"mine": find(adding)})
-    judge, verdicts = LocalJudge(partial(make_verifier, spec), deadline=60), {}
-    try:
-        for ticket, response in enumerate(expected):
-            judge.submit(ticket, problem, response)
-        while len(verdicts) < len(expected):
-            verdicts |= judge.poll(wait=True)
-    finally:
-        judge.close()
-    found = {text: (verdicts[n].score, verdicts[n].status) for n, text in enumerate(expected)}
-    assert found == expected
+    found = {text: verify(problem, text) for text in expected}
+    assert {text: (verdict.score, verdict.status) for text, verdict in found.items()} == expected
 
 
 def test_other_rows_at_the_judge_are_an_error(adding, monkeypatch):

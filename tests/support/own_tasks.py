@@ -44,7 +44,7 @@ class Adding(vf.Task[Data]):
     @vf.reward(weight=0.5)
     async def brief(self, task, trace) -> float:
         assert trace.num_turns == 1 and task.answer == self.data.answer
-        return {"more": 9.0, "less": -9.0}.get(trace.last_reply, float(len(trace.last_reply) < 30))
+        return {"more": 9.0, "less": -9.0}.get(trace.last_reply, len(trace.last_reply) < 30)
 
 class AddingTaskset(vf.Taskset[Adding, vf.TasksetConfig]):
     def load(self):

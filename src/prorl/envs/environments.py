@@ -24,10 +24,12 @@ def verifiers_task(environment: Any) -> EnvironmentTask:
     """An environment of `verifiers` as a task: the id of an installed one with its defaults, or a `Taskset`.
 
     Raises:
-        UsageError: there is more to the environment than one turn of text.
+        UsageError: `verifiers` is not installed, or there is more to the environment than one turn of text.
     """
-    import verifiers.v1 as vf
-
+    try:
+        import verifiers.v1 as vf
+    except ImportError as error:
+        raise UsageError(f"environments need `pip install 'prorl[verifiers]'` ({error})") from None
     taskset = environment
     if isinstance(environment, str):
         taskset = vf.load_taskset(vf.taskset_config_type(environment)(id=environment))
