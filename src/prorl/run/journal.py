@@ -16,7 +16,6 @@ from typing import Any
 from prorl.control.events import Event, to_record
 from prorl.control.state import RunState, evolve
 from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, fsync
-from prorl.envs.sandbox.inside.protocol import write_all
 from prorl.run.process import Interrupt, insist
 
 Watcher = Callable[[Event, RunState], None]
@@ -197,8 +196,13 @@ def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
     size = os.fstat(descriptor).st_size
     try:
         with explain_no_room(path):
-            write_all(descriptor, data)
+            _write(descriptor, data)
             os.fsync(descriptor)
     except BaseException:
         os.ftruncate(descriptor, size)
         raise
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
