@@ -65,7 +65,7 @@ def step(
         Action(tokens=done.tokens, engine_logps=done.logps, advantage=(-1.0) ** done.sample)
         for done in completions
     )
-    learner.update(Batch(groups=(PromptActions(prompt=prompt, actions=actions),)), hparams)
+    learner.begin_update(Batch(groups=(PromptActions(prompt=prompt, actions=actions),)), hparams)()
     return generated - begin, time.perf_counter() - begin
 
 
