@@ -29,7 +29,7 @@ from prorl.run.history import RunHistory, health, read_history
 from prorl.run.layout import CONFIG, EVALS, JOURNAL, SAMPLES, runs_below
 
 GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
-AT_A_TIME = 1.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
+AT_A_TIME = 2.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
 LATELY = 5  # marks
 NICENESS = 10  # of the process that reads evaluations: training comes first
 TONES: Mapping[str, str] = {
