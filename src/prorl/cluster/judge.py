@@ -44,7 +44,7 @@ _Item = tuple[int, Problem, str]
 _Answer = tuple[list[tuple[int, Verdict]], Counter[str], JudgeOutError | None]
 
 
-class _Sealed:
+class _Pickled:
     """A pickled payload, which opens on its way to a worker: only that may know the class, of the user's own."""
 
     def __init__(self, pickled: bytes) -> None:
@@ -78,7 +78,7 @@ class JudgeActor:
         end = time.monotonic() + LINGER_SECONDS
         self._judge.proven = True  # this node can judge: `start` was asked of this actor or of one before it
         for number, problem, text in items:
-            self._judge.submit(number, replace(problem, payload=_Sealed(problem.payload)), text)
+            self._judge.submit(number, replace(problem, payload=_Pickled(problem.payload)), text)
         self._owed += len(items)
         judged: list[tuple[int, Verdict]] = []
         out = None
