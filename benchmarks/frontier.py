@@ -47,8 +47,13 @@ ARMS: dict[str, list[str]] = {
         *("advantage.level=group", "dynamic_sampling.min_spread=0", "clip.high=0.2", "kl.coef=0"),
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null", "truncation.scale=1"),
     ],
-    "few_rollouts": ["sampling.samples_per_prompt=8", "sampling.prompts_per_step=32"],
-    "many_rollouts": ["sampling.samples_per_prompt=64", "sampling.prompts_per_step=4"],
+    "without_reinforce_baseline": ["advantage.level=group"],
+    "with_length_penalty": [
+        *("length_penalty.weight=0.1", "length_penalty.on_steps=20", "length_penalty.off_steps=80"),
+        "length_penalty.start_step=40",
+    ],
+    "few_rollouts": ["sampling.samples_per_prompt=8", "sampling.prompts_per_step=16"],
+    "many_rollouts": ["sampling.samples_per_prompt=64", "sampling.prompts_per_step=2"],
     "rejection_fine_tuning": [
         *("advantage.level=none", "dynamic_sampling.min_spread=0", "kl.coef=0"),
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"),
