@@ -49,6 +49,7 @@ bench: .venv/bench .venv-cluster/ready  ## ratios to other software and to itsel
 	$(BIN)/python benchmarks/cores.py
 	$(BIN)/python benchmarks/bound.py
 	$(BIN)/python benchmarks/refill.py
+	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/laptop.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/sandbox.py

@@ -176,6 +176,11 @@ def test_refilling_is_calculated_from_the_steps_of_a_recipe(benchmark, recipe, t
     assert 0 < seconds["as it is, were both parts equal"] <= seconds["as it is"]
 
 
+def test_one_pass_for_policy_and_reference_computes_what_two_do(benchmark, capsys):
+    benchmark("one_pass").main(["--rounds", "1"])  # it compares the numbers of both ways
+    assert "512 tokens" in capsys.readouterr().out
+
+
 def test_a_refilling_worker_ends_when_its_responses_do(benchmark):
     costs = benchmark("refill").Costs(token=np.array([1.0, 0, 0]), start=np.zeros(2))
     assert costs.of_wave([[3, 5]]) == 5
