@@ -68,7 +68,7 @@ def alone():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 16])
 def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
     one = one_learner()
     held, engine = with_workers(one, count)
