@@ -70,6 +70,7 @@ build.base_model(build.settled(load_recipe(sys.argv[1], sys.argv[2:])), lambda *
 """
 LEVELS = "levels"  # name of the evaluation
 MASTERED = 0.5  # pass@1
+COMPARED = ("mastered now", "sum of pass@1", "new", "lost", "new per CPU-hour", "rollouts, thousands")
 THINNED = 10  # one step in so many is kept of a journal
 
 
@@ -177,22 +178,38 @@ def result(folder: Path, arm: str, seed: int) -> dict[str, Any]:
 
 def summary(found: dict[str, Any]) -> dict[str, float]:
     """The figures of a run that are compared."""
-    mastered, lost, new, problems = {"base": 0, "trained": 0}, 0, 0, 0
+    mastered, climbed, lost, new, problems = {"base": 0, "trained": 0}, 0.0, 0, 0, 0
     for level in found["levels"]:
         for side in mastered:
             rate = statistics.fmean(level[side]) / found["samples"]
             mastered[side] += rate >= MASTERED
+            climbed += rate * (side == "trained")
         lost += level["outcomes"].get("lost", 0)
         new += level["outcomes"].get("new", 0)
         problems += len(level["base"])
     return {
         "levels mastered by the base": mastered["base"],
         "mastered now": mastered["trained"],
+        "sum of pass@1": climbed,  # over levels: as the count, but not by a threshold
         "new": new,
         "lost": lost,
         "problems": problems,
         "new per CPU-hour": new / found["cpu_hours"],
+        "rollouts, thousands": found["rollouts"] / 1000,
     }
+
+
+def against(results: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    """A row per other arm: its mean difference to the whole recipe over their common seeds, as in `table`."""
+    whole = {found["seed"]: summary(found) for found in results if found["arm"] == "whole"}
+    others = [found for found in results if found["arm"] != "whole" and found["seed"] in whole]
+    for arm in dict.fromkeys(found["arm"] for found in others):
+        pairs = [(summary(found), whole[found["seed"]]) for found in others if found["arm"] == arm]
+        cells = [arm, str(len(pairs))]
+        for name in COMPARED:
+            differences = [mine[name] - its[name] for mine, its in pairs]
+            cells.append(f"{statistics.fmean(differences):+.1f}{spread(differences)}")
+        yield cells
 
 
 def table(results: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
@@ -328,6 +345,9 @@ def main(argv: Sequence[str]) -> None:
     elif results:
         columns = ["arm", "seeds", *summary(results[0])]
         print(markdown(columns, list(table(results))))
+        print(
+            f"\nless those of the whole recipe\n\n{markdown(['arm', 'seeds', *COMPARED], list(against(results)))}"
+        )
 
 
 if __name__ == "__main__":

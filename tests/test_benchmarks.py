@@ -311,16 +311,21 @@ def test_the_frontier_study_keeps_what_is_finished_and_does_only_the_rest(benchm
 def test_the_table_of_the_study_says_what_is_mastered_new_and_lost(benchmark):
     study = benchmark("frontier")
 
-    def run(seed, *trained):
+    def run(seed, *trained, arm="whole"):
         levels = [
             {"level": at, "base": [0, 0], "trained": list(solved), "outcomes": {"new": 1, "lost": at}}
             for at, solved in enumerate(trained)
         ]
-        return {"arm": "whole", "seed": seed, "samples": 4, "cpu_hours": 0.5, "levels": levels}
+        about = {"samples": 4, "cpu_hours": 0.5, "rollouts": 2000}
+        return {"arm": arm, "seed": seed, "levels": levels} | about
 
-    (row,) = study.table([run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))])
-    assert row[:4] == ["whole", "2", "0.0 ± 0.0", "1.5 ± 6.4"]
-    assert row[4:] == ["2.0 ± 0.0", "1.0 ± 0.0", "4.0 ± 0.0", "4.0 ± 0.0"]
+    whole = [run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))]
+    (row,) = study.table(whole)
+    assert row[:5] == ["whole", "2", "0.0 ± 0.0", "1.5 ± 6.4", "1.1 ± 0.8"]
+    assert row[5:] == ["2.0 ± 0.0", "1.0 ± 0.0", "4.0 ± 0.0", "4.0 ± 0.0", "2.0 ± 0.0"]
+    arm = [run(seed, (0, 4), (0, 0), arm="plain") for seed in (0, 1, 2)]
+    (row,) = study.against([*whole, *arm])  # of the seeds that both have
+    assert row[:4] == ["plain", "2", "-0.5 ± 6.4", "-0.6 ± 0.8"]
     easy, hard = study.by_level([run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))])
     assert easy == ["0", "0% (0% 0%)", "0%", "75% (100% 50%)", "75%", "2", "0", "4"]
     assert hard == ["1", "0% (0% 0%)", "0%", "31% (12% 50%)", "75%", "2", "2", "4"]
