@@ -22,10 +22,13 @@ from prorl.learn.base_model import (
     SMALLEST,
     SPECIAL,
     USER,
+    WEIGHT_DECAY,
     Example,
+    Muon,
     build_base,
     build_model,
     jumped,
+    orthogonalised,
     rate_factor,
     response_loss,
     train_tokenizer,
@@ -170,9 +173,11 @@ def one_thread():
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_path):
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_thirty_steps_teach_a_trivial_task_and_the_checkpoint_is_ordinary(tmp_path, optimizer):
     told = []
-    folder = build(SETTINGS, tmp_path, progress=lambda *report: told.append(report))
+    settings = SETTINGS.model_copy(update={"optimizer": optimizer})
+    folder = build(settings, tmp_path, progress=lambda *report: told.append(report))
     losses = [loss for _, _, loss in told]
     assert [report[:2] for report in told] == [(step, 30) for step in range(1, 31)]
     assert losses[0] == pytest.approx(math.log(300), rel=0.1)  # a random model is uniform
@@ -197,13 +202,34 @@ def test_a_warm_up_ends_once_twenty_steps_reach_the_loss_asked_for(tmp_path):
     assert losses(sum(whole[4:24]) / 20 + 1e-3) == whole[:24]
 
 
-def test_the_same_settings_give_the_same_files_on_any_number_of_workers_once_per_cache(tmp_path):
+@pytest.mark.parametrize("shape", [(24, 10), (10, 24), (16, 16)])
+def test_muon_steps_as_torch_s_does_but_for_its_rounding(shape):
+    torch.manual_seed(0)
+    start, gradients = torch.randn(shape), torch.randn(3, *shape)
+    ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    optimizers = [
+        Muon([ours], {"lr": 0.1}),
+        torch.optim.Muon([theirs], lr=0.1, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"),
+    ]
+    for gradient in gradients:
+        for weight, optimizer in zip((ours, theirs), optimizers, strict=True):
+            weight.grad = gradient.clone()
+            optimizer.step()
+    assert (ours - theirs).norm() < 0.02 * (ours - start).norm()
+    strengths = torch.linalg.svdvals(orthogonalised(gradients[0]))
+    assert strengths.min() > 0.4
+    assert strengths.max() < 1.3
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_same_settings_give_the_same_files_on_any_number_of_workers_once_per_cache(tmp_path, optimizer):
     calls = []
+    settings = SHORT.model_copy(update={"optimizer": optimizer})
     one, again = (
-        build(SHORT, tmp_path / "one", progress=lambda step, *_: calls.append(step)) for _ in range(2)
+        build(settings, tmp_path / "one", progress=lambda step, *_: calls.append(step)) for _ in range(2)
     )
     two = build(
-        SHORT,
+        settings,
         tmp_path / "two",
         progress=lambda step, *_: calls.append(step),
         computing=on_two_workers,

@@ -145,6 +145,7 @@ class WarmupConfig(Model):
     position_jumps: int = Field(0, ge=0, le=100)  # in a prompt, at most: short examples teach long distances
     batch_size: Count = 64
     lr: Positive = 2e-3
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon needs half as many steps
     corpus_problems: Steps = 20_000
     levels: dict[str, dict[Level, Amount]] = Field(default_factory=dict)  # by task; default: as trained
 
