@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CLUSTER := .venv-cluster/bin
 EVALUATIONS := .venv-evaluations/bin
-VERL := verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0  # its reward managers alone, on a CPU
+VERL := verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0 orjson==3.13.0  # its reward managers alone, on a CPU
 
 .PHONY: demo frontier test test-slow test-evaluations test-cluster cluster-env chaos lint bench clean
 
