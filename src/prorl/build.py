@@ -220,7 +220,12 @@ def build_tasks(config: RunConfig) -> Mixture:
 
 def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
     """What the recipe's tiny base is warmed up on, without instructions."""
-    return _mixture(config, derive(config.seed, "warm-up"), warmup.levels, "")
+    tasks = {
+        name: task.model_copy(update={"weight": warmup.weights.get(name, task.weight)})
+        for name, task in config.tasks.items()
+    }
+    shown = config.model_copy(update={"tasks": tasks})
+    return _mixture(shown, derive(config.seed, "warm-up"), warmup.levels, "")
 
 
 def task_makers(

@@ -11,6 +11,7 @@ from support.recipes import recipe
 
 SHAPE = {"context": 8192}
 UNSEEN = {"validation": {"every": 0}}
+SHORT = {"sampling": {"response_limit": 100}}
 WARMED = {"model": {"warmup": {"shape": {"layers": 7, "context": 9000}}}}
 STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"}}
 
@@ -35,6 +36,8 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
             r"response_limit \(8192\) leaves no room .* of 8192 tokens",
         ),
         ({"model": {"warmup": {"shape": {"context": 100}}}}, "leaves no room for a prompt"),
+        (SHORT | {"model": {"warmup": {"weights": {"sort": 2}}}}, "the recipe has no task 'sort'"),
+        (SHORT | {"model": {"warmup": {"levels": {"sort": {1: 1}}}}}, "the recipe has no task 'sort'"),
         ({"backend": "ray", "sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
         ({"backend": "ray", "deadlines": {"validation": 500.0}}, r"engine_deadline \(600 s\) is not below"),
         ({"device": "cpu", "cluster": {"transfer": "nccl"}}, "transfer=nccl moves weights between GPUs"),

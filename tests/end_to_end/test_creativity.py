@@ -113,6 +113,9 @@ def test_the_warm_up_corpus_is_what_the_warm_up_draws():
     problems = warmup_mixture(config, config.model.warmup)
     drawn = [problems.problem(draw, "train") for draw in range(12)]
     assert {problem.level for problem in drawn if problem.task == "arithmetic"} == {2}
+    settings = config.model.warmup.model_copy(update={"weights": {"arithmetic": 0.0}})
+    others = warmup_mixture(config, settings)
+    assert {others.problem(draw, "train").task for draw in range(12)} == set(config.tasks) - {"arithmetic"}
     texts = warmup_texts(config)
     assert texts[0::2] == [problem.prompt for problem in drawn]
     assert texts[1::2] == [respond(problem.solution.steps, problem.solution.answer) for problem in drawn]

@@ -84,7 +84,11 @@ def contradictions(config: RunConfig) -> Iterator[str]:
         )
     if (reset.stalled_validations or reset.target == "best") and not config.validation.every:
         yield "reset.stalled_validations and reset.target=best need validations: set validation.every above 0"
-    levels = {"model.warmup.levels": config.model.warmup.levels} if config.model.warmup else {}
+    warmup = config.model.warmup
+    levels = {"model.warmup.levels": warmup.levels} if warmup else {}
+    named = {*warmup.levels, *warmup.weights} if warmup else set()
+    for name in sorted(named - config.tasks.keys()):
+        yield f"model.warmup: the recipe has no task '{name}', for which levels or weights are given"
     levels["tasks"] = {name: task.levels for name, task in config.tasks.items()}
     for place, tasks in levels.items():
         for name, weights in tasks.items():

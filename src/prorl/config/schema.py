@@ -147,6 +147,7 @@ class WarmupConfig(Model):
     lr: Positive = 2e-3
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon needs half as many steps
     corpus_problems: Steps = 20_000
+    weights: dict[str, Amount] = Field(default_factory=dict)  # by task; default: as trained
     levels: dict[str, dict[Level, Amount]] = Field(default_factory=dict)  # by task; default: as trained
 
 
