@@ -195,7 +195,7 @@ def build_tasks(config: RunConfig) -> Mixture:
     for, DataError for a data set that is not prepared.
     """
     require_prepared(data_requests(config), data_folder(config))
-    tasks = _mixture(config, derive(config.seed, "data"), {}, config.instruction)
+    tasks = _mixture(config, derive(config.seed, "data"), {}, {}, config.instruction)
     validated = config.validation.per_domain if config.validation.every else 0
     sizes: dict[Split, tuple[str, int]] = {
         "validation": ("validation.per_domain", validated),
@@ -220,12 +220,7 @@ def build_tasks(config: RunConfig) -> Mixture:
 
 def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
     """What the recipe's tiny base is warmed up on, without instructions."""
-    tasks = {
-        name: task.model_copy(update={"weight": warmup.weights.get(name, task.weight)})
-        for name, task in config.tasks.items()
-    }
-    shown = config.model_copy(update={"tasks": tasks})
-    return _mixture(shown, derive(config.seed, "warm-up"), warmup.levels, "")
+    return _mixture(config, derive(config.seed, "warm-up"), warmup.levels, warmup.weights, "")
 
 
 def task_makers(
@@ -243,7 +238,11 @@ def task_makers(
 
 
 def _mixture(
-    config: RunConfig, seed: int, levels: Mapping[str, Mapping[int, float]], instruction: str
+    config: RunConfig,
+    seed: int,
+    levels: Mapping[str, Mapping[int, float]],
+    weights: Mapping[str, float],
+    instruction: str,
 ) -> Mixture:
     tasks: list[tuple[Task, float]] = []
     for name, make in task_makers(config, levels).items():
@@ -253,7 +252,7 @@ def _mixture(
             raise RecipeError(str(error)) from None
         if isinstance(task, ProceduralTask):  # rows of data sets already say how to answer
             task.instruction = instruction
-        tasks.append((task, config.tasks[name].weight))
+        tasks.append((task, weights.get(name, config.tasks[name].weight)))
     return Mixture(tasks, seed=seed)
 
 

@@ -86,8 +86,7 @@ def contradictions(config: RunConfig) -> Iterator[str]:
         yield "reset.stalled_validations and reset.target=best need validations: set validation.every above 0"
     warmup = config.model.warmup
     levels = {"model.warmup.levels": warmup.levels} if warmup else {}
-    named = {*warmup.levels, *warmup.weights} if warmup else set()
-    for name in sorted(named - config.tasks.keys()):
+    for name in sorted({*warmup.levels, *warmup.weights} - config.tasks.keys()) if warmup else ():
         yield f"model.warmup: the recipe has no task '{name}', for which levels or weights are given"
     levels["tasks"] = {name: task.levels for name, task in config.tasks.items()}
     for place, tasks in levels.items():

@@ -165,8 +165,7 @@ class AdaptiveConfig(Model):
 
     start: int = Field(ge=-MOST, le=MOST)  # the highest level in play at first
     window: Count = 4  # so many of the highest levels in play are drawn equally
-    # Mean score on the highest one at which the next comes into play; 0.9 was published.
-    raise_at: Share = 0.6
+    raise_at: Share = 0.6  # mean score on the highest at which the next comes into play; 0.9 was published
     rollouts: Count = 256  # newest ones of the highest level over which that mean is taken
     replay: Share = 0.1  # of the draws, over all levels in play
 
