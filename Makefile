@@ -8,7 +8,7 @@ VERL := verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0 orjson==3
 .PHONY: demo frontier test test-slow test-evaluations test-cluster cluster-env chaos lint bench clean
 
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
-	$(BIN)/prorl train nano --run runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/prorl train demo --run runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 frontier: .venv/base  ## a quarter of an hour on two cores: how far up a ladder of levels does training get beyond its base?
 	$(BIN)/prorl train frontier --run runs/frontier-$$(date +%Y%m%d-%H%M%S)
