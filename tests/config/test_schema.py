@@ -37,6 +37,10 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
         ),
         ({"model": {"warmup": {"shape": {"context": 100}}}}, "leaves no room for a prompt"),
         (SHORT | {"model": {"warmup": {"weights": {"sort": 2}}}}, "the recipe has no task 'sort'"),
+        (
+            SHORT | {"tasks": {"arithmetic": {}}, "model": {"warmup": {"weights": {"arithmetic": 0}}}},
+            "every task has weight 0",
+        ),
         (SHORT | {"model": {"warmup": {"levels": {"sort": {1: 1}}}}}, "the recipe has no task 'sort'"),
         ({"backend": "ray", "sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
         ({"backend": "ray", "deadlines": {"validation": 500.0}}, r"engine_deadline \(600 s\) is not below"),

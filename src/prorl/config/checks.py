@@ -108,8 +108,9 @@ def contradictions(config: RunConfig) -> Iterator[str]:
                 re.compile(task.answer_pattern)
             except re.error as error:
                 yield f"tasks.{name}.answer_pattern is no regular expression: {error}"
-    if not any(task.weight for task in config.tasks.values()):
-        yield "every task has weight 0: give at least one a positive weight"
+    drawn = {name: task.weight for name, task in config.tasks.items()}
+    if not any(drawn.values()) or (warmup and not any((drawn | warmup.weights).values())):
+        yield "every task has weight 0, in training or in the warm-up: give at least one a positive weight"
     starts = [stage.at for stage in config.stages]
     if starts != sorted(set(starts)):
         yield f"stages must begin at ascending steps, not {starts}"
