@@ -195,7 +195,7 @@ def build_tasks(config: RunConfig) -> Mixture:
     for, DataError for a data set that is not prepared.
     """
     require_prepared(data_requests(config), data_folder(config))
-    tasks = _mixture(config, derive(config.seed, "data"), {}, {}, config.instruction)
+    tasks = _mixture(config, derive(config.seed, "data"), config.instruction)
     validated = config.validation.per_domain if config.validation.every else 0
     sizes: dict[Split, tuple[str, int]] = {
         "validation": ("validation.per_domain", validated),
@@ -220,7 +220,7 @@ def build_tasks(config: RunConfig) -> Mixture:
 
 def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
     """What the recipe's tiny base is warmed up on, without instructions."""
-    return _mixture(config, derive(config.seed, "warm-up"), warmup.levels, warmup.weights, "")
+    return _mixture(config, derive(config.seed, "warm-up"), "", warmup)
 
 
 def task_makers(
@@ -237,13 +237,8 @@ def task_makers(
     }
 
 
-def _mixture(
-    config: RunConfig,
-    seed: int,
-    levels: Mapping[str, Mapping[int, float]],
-    weights: Mapping[str, float],
-    instruction: str,
-) -> Mixture:
+def _mixture(config: RunConfig, seed: int, instruction: str, warmup: WarmupConfig | None = None) -> Mixture:
+    levels, weights = (warmup.levels, warmup.weights) if warmup else ({}, {})
     tasks: list[tuple[Task, float]] = []
     for name, make in task_makers(config, levels).items():
         try:

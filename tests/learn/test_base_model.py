@@ -208,7 +208,7 @@ def test_muon_steps_as_torch_s_does_but_for_its_rounding(shape):
     start, gradients = torch.randn(shape), torch.randn(3, *shape)
     ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
     optimizers = [
-        Muon([ours], {"lr": 0.1}),
+        Muon([ours], lr=0.1),
         torch.optim.Muon([theirs], lr=0.1, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"),
     ]
     for gradient in gradients:

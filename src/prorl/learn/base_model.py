@@ -259,7 +259,7 @@ def train(
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = warmup.lr * rate_factor(step, warmup.steps)
-            optimizer.zero_grad()
+        model.zero_grad()
         computing = runner.run(gradient, parts, gradients=True)
         if step + 1 < warmup.steps:  # while workers compute
             parts = _parts(examples, warmup.batch_size)
@@ -275,32 +275,26 @@ def train(
     return losses
 
 
-def _optimizers(model: PreTrainedModel, warmup: WarmupConfig) -> Iterator[torch.optim.Optimizer]:
-    """AdamW, and Muon for the matrices of the layers where it is chosen."""
-    matrices = [weight for weight in model.base_model.layers.parameters() if weight.dim() == 2]
-    chosen = matrices if warmup.optimizer == "muon" else []
-    if chosen:
-        yield Muon(chosen, {})
-    others = [weight for weight in model.parameters() if all(weight is not one for one in chosen)]
-    yield torch.optim.AdamW(others, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True)
-
-
-class Muon(torch.optim.Optimizer):
+class Muon:
     """Momentum orthogonalised (Jordan et al. 2024), for matrices, at AdamW's rates (Liu et al., arXiv:2502.16982).
 
     As `torch.optim.Muon`, but in float32: bfloat16 takes half a second a step on a processor without it.
     """
 
+    def __init__(self, weights: list[nn.Parameter], lr: float) -> None:
+        self.param_groups = [{"lr": lr}]
+        self._momenta = [(weight, torch.zeros_like(weight)) for weight in weights]
+
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """Apply the gradients."""
-        for group in self.param_groups:
-            for weight in group["params"]:
-                momentum = self.state[weight].setdefault("momentum", torch.zeros_like(weight))
-                momentum.lerp_(weight.grad, 1 - MOMENTUM)
-                update = orthogonalised(weight.grad.lerp(momentum, MOMENTUM))
-                weight.mul_(1 - group["lr"] * WEIGHT_DECAY)
-                weight.sub_(update, alpha=group["lr"] * 0.2 * max(weight.shape) ** 0.5)
+        rate = self.param_groups[0]["lr"]
+        for weight, momentum in self._momenta:
+            assert weight.grad is not None, "every matrix of a layer is used"
+            momentum.lerp_(weight.grad, 1 - MOMENTUM)
+            update = orthogonalised(weight.grad.lerp(momentum, MOMENTUM))
+            weight.mul_(1 - rate * WEIGHT_DECAY)
+            weight.sub_(update, alpha=rate * 0.2 * max(weight.shape) ** 0.5)
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
@@ -312,6 +306,16 @@ def orthogonalised(matrix: Tensor) -> Tensor:
         gram = x @ x.mT
         x = first * x + (second * gram + third * gram @ gram) @ x
     return x.mT if matrix.shape[0] > matrix.shape[1] else x
+
+
+def _optimizers(model: PreTrainedModel, warmup: WarmupConfig) -> Iterator[torch.optim.AdamW | Muon]:
+    """AdamW, and Muon for the matrices of the layers where it is chosen."""
+    matrices = [weight for weight in model.base_model.layers.parameters() if weight.dim() == 2]
+    chosen = matrices if warmup.optimizer == "muon" else []
+    if chosen:
+        yield Muon(chosen, lr=warmup.lr)
+    others = [weight for weight in model.parameters() if all(weight is not one for one in chosen)]
+    yield torch.optim.AdamW(others, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True)
 
 
 def _parts(examples: Iterator[Example], count: int) -> list[tuple[list[Example], int]]:
