@@ -60,6 +60,8 @@ ARMS: dict[str, list[str]] = {
     ],
     "with_maxrl": ["advantage.objective=maxrl"],
     "with_pass_at_k": ["advantage.objective=pass_at_k"],
+    "four_updates": ["optimizer.updates_per_step=4"],
+    "four_updates_without_clip_higher": ["optimizer.updates_per_step=4", "clip.high=0.2"],
 }
 """Changes to the recipe; those of rollouts keep their number in a step."""
 MAKE_BASE = """
@@ -88,6 +90,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=build.cores(), help="runs at a time (default: cores)")
     parser.add_argument("--list", action="store_true", help="say what is to be done and do nothing")
     parser.add_argument("--table", action="store_true", help="only print the table of what is finished")
+    parser.add_argument(
+        "--against", choices=ARMS, default="whole", help="the arm that others are compared with"
+    )
     parser.add_argument(
         "--by-level", choices=ARMS, help="only print what an arm's finished runs did, by level"
     )
@@ -199,10 +204,10 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def against(results: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
-    """A row per other arm: its mean difference to the whole recipe over their common seeds, as in `table`."""
-    whole = {found["seed"]: summary(found) for found in results if found["arm"] == "whole"}
-    others = [found for found in results if found["arm"] != "whole" and found["seed"] in whole]
+def against(results: Sequence[dict[str, Any]], reference: str) -> Iterator[list[str]]:
+    """A row per other arm: its mean difference to the reference over their common seeds, as in `table`."""
+    whole = {found["seed"]: summary(found) for found in results if found["arm"] == reference}
+    others = [found for found in results if found["arm"] != reference and found["seed"] in whole]
     for arm in dict.fromkeys(found["arm"] for found in others):
         pairs = [(summary(found), whole[found["seed"]]) for found in others if found["arm"] == arm]
         cells = [arm, str(len(pairs))]
@@ -345,9 +350,8 @@ def main(argv: Sequence[str]) -> None:
     elif results:
         columns = ["arm", "seeds", *summary(results[0])]
         print(markdown(columns, list(table(results))))
-        print(
-            f"\nless those of the whole recipe\n\n{markdown(['arm', 'seeds', *COMPARED], list(against(results)))}"
-        )
+        differences = list(against(results, arguments.against))
+        print(f"\nless those of {arguments.against}\n\n{markdown(['arm', 'seeds', *COMPARED], differences)}")
 
 
 if __name__ == "__main__":

@@ -324,7 +324,7 @@ def test_the_table_of_the_study_says_what_is_mastered_new_and_lost(benchmark):
     assert row[:5] == ["whole", "2", "0.0 ± 0.0", "1.5 ± 6.4", "1.1 ± 0.8"]
     assert row[5:] == ["2.0 ± 0.0", "1.0 ± 0.0", "4.0 ± 0.0", "4.0 ± 0.0", "2.0 ± 0.0"]
     arm = [run(seed, (0, 4), (0, 0), arm="plain") for seed in (0, 1, 2)]
-    (row,) = study.against([*whole, *arm])  # of the seeds that both have
+    (row,) = study.against([*whole, *arm], "whole")  # of the seeds that both have
     assert row[:4] == ["plain", "2", "-0.5 ± 6.4", "-0.6 ± 0.8"]
     easy, hard = study.by_level([run(0, (4, 4), (0, 1)), run(1, (4, 0), (2, 2))])
     assert easy == ["0", "0% (0% 0%)", "0%", "75% (100% 50%)", "75%", "2", "0", "4"]
