@@ -18,12 +18,14 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,7 @@ LEVELS = "levels"  # name of the evaluation
 MASTERED = 0.5  # pass@1
 COMPARED = ("mastered now", "sum of pass@1", "new", "lost", "new per CPU-hour", "rollouts, thousands")
 THINNED = 10  # one step in so many is kept of a journal
+RUNNING: set[int] = set()  # processes that train or measure
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -110,7 +113,9 @@ def python(*words: object, spent: Path | None = None) -> None:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env=os.environ | {"OMP_NUM_THREADS": "1"}
         )
+        RUNNING.add(process.pid)
         _, status, used = os.wait4(process.pid, 0)
+        RUNNING.discard(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         if spent and spent.parent.is_dir():  # else nothing was begun
             with spent.open("a") as seconds:
@@ -118,6 +123,19 @@ def python(*words: object, spent: Path | None = None) -> None:
         if process.returncode:
             output.seek(0)
             raise RuntimeError(f"{' '.join(command)}\n{output.read()[-3000:].decode(errors='replace')}")
+
+
+def deal(jobs: Sequence[Callable[[], None]], at_once: int) -> None:
+    """Do the jobs; an interrupt begins no other, and lets those that run save and tell their CPU time."""
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            for future in [pool.submit(job) for job in jobs]:
+                future.result()
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(RUNNING):
+                os.kill(process, signal.SIGTERM)
+            raise
 
 
 def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
@@ -326,9 +344,7 @@ def main(argv: Sequence[str]) -> None:
         return
     if not (arguments.table or arguments.by_level):
         arguments.out.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(arguments.at_once) as pool:
-            for future in [pool.submit(study, arguments, arm, seed) for arm, seed in planned]:
-                future.result()
+        deal([partial(study, arguments, arm, seed) for arm, seed in planned], arguments.at_once)
     paths = sorted(arguments.out.glob(f"{name}-*.json"))
     results = [json.loads(path.read_bytes()) for path in paths]
     if arguments.by_level:
@@ -355,4 +371,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     main(sys.argv[1:])

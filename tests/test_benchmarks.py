@@ -7,11 +7,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -276,6 +278,25 @@ def test_the_dashboard_sends_the_steps_that_arrive(benchmark, capsys):
     assert re.search(r"at most +\d+\.\d MB", told)
     assert int(re.search(r"(\d+) further messages", told)[1]) > 0
     assert "3 streams open" in told
+
+
+def test_a_study_that_is_interrupted_ends_what_runs_and_keeps_its_cpu_time(benchmark, tmp_path):
+    study = benchmark("frontier")
+    spent, begun = tmp_path / "cpu_seconds", tmp_path / "begun"
+    sleeps = f"import pathlib, time; sum(range(10**7)); pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+
+    def interrupt() -> None:
+        while not begun.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    jobs = [lambda: study.python("-c", sleeps, spent=spent), begun.unlink]
+    Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        study.deal(jobs, 1)
+    assert float(spent.read_text()) > 0
+    assert begun.exists()  # the second job was never begun
+    assert not study.RUNNING
 
 
 @pytest.mark.slow
