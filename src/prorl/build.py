@@ -245,6 +245,10 @@ def _mixture(config: RunConfig, seed: int, instruction: str, warmup: WarmupConfi
             task = make()
         except ValueError as error:
             raise RecipeError(str(error)) from None
+        if (longest := getattr(task, "verdict_seconds", 0.0)) > config.judge.deadline:
+            raise RecipeError(
+                f"a verdict of task {name} may take {longest:g} s: set judge.deadline={longest:g}"
+            )
         if isinstance(task, ProceduralTask):  # rows of data sets already say how to answer
             task.instruction = instruction
         tasks.append((task, weights.get(name, config.tasks[name].weight)))

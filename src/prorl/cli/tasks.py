@@ -74,7 +74,7 @@ def check(
     """Check that known solutions pass and tricks do not; report the constant-answer baseline and the speed.
 
     Examples: `prorl tasks check` · `prorl tasks check one_liner countdown --json` ·
-    `prorl tasks check my_tasks.py:ReverseSentence`
+    `prorl tasks check my_tasks.py:ReverseSentence harbor:my-tasks`
     """
     makers = _makers(recipe)
     chosen = {name: _one(makers, name) for name in names} if names else makers

@@ -6,7 +6,7 @@ so the split of a problem is a property of its canonical prompt: a hash puts eve
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -15,7 +15,7 @@ from typing import Any
 from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer
 from prorl.envs.seeds import generator, purpose
-from prorl.envs.types import Problem, Solution, Split, Verdict
+from prorl.envs.types import Problem, Solution, Split, Turn, Verdict
 
 BUCKETS = 20
 VALIDATION_BUCKETS = frozenset({0, 1})  # 10 %: validations during the run, by which the run is steered
@@ -26,6 +26,7 @@ LevelWeights = tuple[tuple[int, float], ...]
 """Levels and how often each is drawn, relative to the others."""
 
 NO_ANSWER = Verdict(score=0.0, status="wrong", note="no answer", answered=False)
+OTHER_ROWS = Verdict(score=0.0, status="error", note="its rows are not those of the run: start anew")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +170,43 @@ class ProceduralTask(ABC):
         if not 0.0 <= score <= 1.0:
             return Verdict(score=0.0, status="error", note=f"score {score:g} is outside [0, 1]")
         return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")
+
+
+class FixedTask(ABC):
+    """Finitely many problems that somebody wrote, by a key that whoever judges must have, too.
+
+    A hash of what is asked says in which split a problem is.
+    """
+
+    pass_threshold = 1.0
+    all_levels: tuple[int, ...] = ()
+
+    def __init__(self, name: str, domain: str, asked: Iterable[tuple[str, str]]) -> None:
+        """`asked` are keys and prompts."""
+        self.name, self.domain = name, domain
+        self._keys: dict[Split, list[str]] = {"train": [], "validation": [], "test": []}
+        for key, prompt in asked:
+            next(keys for split, keys in self._keys.items() if belongs(prompt, split)).append(key)
+        self.splits = frozenset(split for split, keys in self._keys.items() if keys)
+
+    @abstractmethod
+    def ask(self, key: str) -> tuple[str, tuple[Turn, ...], Solution | None]:
+        """The prompt of a problem, what is said before it, and a known solution."""
+
+    def row_count(self, split: Split) -> int:
+        """How many problems a split has."""
+        return len(self._keys.get(split, ()))
+
+    def problem(self, index: int, split: Split) -> Problem:
+        """The problem at `index` modulo their number; `ValueError` where the split has none."""
+        if split not in self.splits:
+            raise ValueError(f"task {self.name} has no {split} problems")
+        key = self._keys[split][index % len(self._keys[split])]
+        prompt, history, solution = self.ask(key)
+        named: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
+        shown: dict[str, Any] = {"prompt": prompt, "history": history, "solution": solution}
+        return Problem(**named, **shown, level=0, payload=key)
+
+    def problem_at(self, index: int, level: int) -> Problem:
+        """There are no levels: always a `ValueError`."""
+        raise ValueError(f"task {self.name} has no level {level}: its problems have no levels")

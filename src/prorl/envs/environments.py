@@ -11,13 +11,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from prorl.envs.base import NO_ANSWER, belongs
+from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask
 from prorl.envs.errors import UsageError
 from prorl.envs.extensions import verdict_of
 from prorl.envs.extract import after_thinking
-from prorl.envs.types import Problem, Split, Turn, Verdict
-
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+from prorl.envs.types import Problem, Turn, Verdict
 
 
 def verifiers_task(environment: Any) -> EnvironmentTask:
@@ -39,48 +37,25 @@ def verifiers_task(environment: Any) -> EnvironmentTask:
     return EnvironmentTask(name, tasks)
 
 
-class EnvironmentTask:
-    """The rows of an environment. A problem carries the hash of its row, which whoever judges must have too.
-
-    A hash of what is asked says in which split a row is. The domain is the name of the environment; set another one.
-    """
-
-    pass_threshold = 1.0
-    all_levels: tuple[int, ...] = ()
+class EnvironmentTask(FixedTask):
+    """The rows of an environment, by their hashes. The domain is the name of the environment; set another one."""
 
     def __init__(self, name: str, tasks: Sequence[Any]) -> None:
         """`tasks` are `verifiers.v1.Task`s of one class, each of them one turn of text."""
-        self.name, self.domain = name, name
         self._tasks = {task.hash: task for task in tasks}
         self._weight = sum(weight for _, weight in _judges(tasks[0]))
-        self._rows: dict[Split, list[str]] = {split: [] for split in SPLITS}
-        for key, task in self._tasks.items():
-            asked = "\n".join(said for role, said in _turns(task.data) if role != "system")
-            self._rows[next(split for split in SPLITS if belongs(asked, split))].append(key)
-        self.splits = frozenset(split for split, rows in self._rows.items() if rows)
+        super().__init__(name, name, ((key, _asked(task.data)) for key, task in self._tasks.items()))
 
-    def row_count(self, split: Split) -> int:
-        """How many problems a split has."""
-        return len(self._rows.get(split, ()))
-
-    def problem(self, index: int, split: Split) -> Problem:
-        """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
-        if split not in self.splits:
-            raise ValueError(f"task {self.name} has no {split} problems")
-        key = self._rows[split][index % len(self._rows[split])]
+    def ask(self, key: str) -> tuple[str, tuple[Turn, ...], None]:
+        """The last turn, and those before it."""
         *before, (_, prompt) = _turns(self._tasks[key].data)
-        named: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
-        return Problem(**named, level=0, prompt=prompt, payload=key, history=tuple(before))
-
-    def problem_at(self, index: int, level: int) -> Problem:
-        """Rows have no levels: always a `ValueError`."""
-        raise ValueError(f"task {self.name} has no level {level}: an environment has no levels")
+        return prompt, tuple(before), None
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """The sum of the environment's rewards for what follows the thinking, over the sum of their weights."""
         task, reply = self._tasks.get(problem.payload), after_thinking(text)
         if task is None:
-            return Verdict(score=0.0, status="error", note="its rows are not those of the run: start anew")
+            return OTHER_ROWS
         if reply is None:
             return NO_ANSWER
         try:
@@ -128,6 +103,11 @@ def _turns(data: Any) -> list[Turn]:
         return [*system, ("user", data.prompt)]
     said = [(message.role, message.content) for message in data.prompt or ()]
     return system + said if all(role != "tool" and isinstance(text, str) for role, text in said) else []
+
+
+def _asked(data: Any) -> str:
+    """All turns but the system prompt, as one text."""
+    return "\n".join(said for role, said in _turns(data) if role != "system")
 
 
 def _trace(task: Any, reply: str) -> Any:

@@ -1,4 +1,6 @@
-"""Tasks and reward functions of the user's own: `FILE.py:NAME`, `package.module:NAME`, `verifiers:ENVIRONMENT_ID`.
+"""Tasks and reward functions of the user's own: `FILE.py:NAME`, `package.module:NAME`, and tasks in others' formats.
+
+`verifiers:ENVIRONMENT` is an environment of that package, `harbor:FOLDER` a folder of tasks.
 
 A file is read once, where a run starts, and its text travels to every process that judges, on any machine. What the
 file says later holds from the next start on; `fingerprint` tells that it changed. Modules that it imports must be
@@ -24,10 +26,12 @@ from typing import Any
 
 from prorl.envs.base import ProceduralTask
 from prorl.envs.errors import UsageError
+from prorl.envs.files import hash_folder
 from prorl.envs.types import Task, Verdict
 
 ENTRY_POINTS = "prorl.tasks"
-ENVIRONMENTS = "verifiers"  # the package whose environments are tasks, too
+ENVIRONMENTS, FOLDERS = "verifiers", "harbor"
+FORMS = "FILE.py:NAME, package.module:NAME, verifiers:ENVIRONMENT or harbor:FOLDER"
 MODULE = "prorl_extension_"  # prefix of the module that a file becomes
 TASK_MEMBERS = ("domain", "splits", "all_levels", "pass_threshold", "problem", "problem_at", "verify")
 
@@ -44,8 +48,11 @@ class Extension:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the code: of the file, or of the module's file if it can be found without importing it."""
+        """Hash of the file or folder, or of the module's file if that can be found without importing it."""
         text = self.source
+        place, name = _parts(self.use)
+        if place == FOLDERS:
+            return hash_folder(Path(name))
         if text is None:
             spec = _spec(self.use)
             text = Path(spec.origin).read_text("utf-8") if spec and spec.origin else ""
@@ -53,9 +60,11 @@ class Extension:
 
 
 def absolute(use: str, folder: Path) -> str:
-    """The same with the path of a file made absolute; it may have been relative to a folder."""
-    place, colon, name = use.rpartition(":")
-    return f"{(folder / place).resolve()}:{name}" if colon and place.endswith(".py") else use
+    """The same with the path of a file or folder made absolute; it may have been relative to another folder."""
+    place, name = _parts(use)
+    if place == FOLDERS:
+        return f"{place}:{(folder / name).resolve()}"
+    return f"{(folder / place).resolve()}:{name}" if place.endswith(".py") else use
 
 
 def find(use: str) -> Extension:
@@ -64,9 +73,13 @@ def find(use: str) -> Extension:
     Raises:
         UsageError: it is not of the form, there is no such file or module, or the file is no Python.
     """
-    place, colon, name = use.rpartition(":")
-    if not colon or not place or not (name.isidentifier() or place == ENVIRONMENTS):
-        raise UsageError(f"{use!r}: say FILE.py:NAME or package.module:NAME")
+    place, name = _parts(use)
+    if not place or not (name.isidentifier() or place in (ENVIRONMENTS, FOLDERS)):
+        raise UsageError(f"{use!r}: say {FORMS}")
+    if place == FOLDERS:
+        if not Path(name).is_dir():
+            raise UsageError(f"{use}: there is no such folder")
+        return Extension(use=use)
     if not place.endswith(".py"):
         if _spec(use) is None:
             raise UsageError(f"{use}: there is no module {_module(use)}: install it, or give FILE.py:NAME")
@@ -87,7 +100,11 @@ def load(extension: Extension) -> Any:
     Raises:
         UsageError: the module fails, or has no such name.
     """
-    place, _, name = extension.use.rpartition(":")
+    place, name = _parts(extension.use)
+    if place == FOLDERS:
+        from prorl.envs.harbor import HarborTask
+
+        return partial(HarborTask, Path(name))
     if place == ENVIRONMENTS:
         from prorl.envs.environments import verifiers_task
 
@@ -226,8 +243,17 @@ def _run(place: str, source: str) -> ModuleType:
     return module
 
 
-def _module(use: str) -> str:
+def _parts(use: str) -> tuple[str, str]:
+    """What is before the colon, empty where there is none, and what is after it."""
+    form, _, rest = use.partition(":")
+    if form in (ENVIRONMENTS, FOLDERS):
+        return form, rest
     place, _, name = use.rpartition(":")
+    return place, name
+
+
+def _module(use: str) -> str:
+    place, name = _parts(use)
     return name.replace("-", "_").lower() if place == ENVIRONMENTS else place
 
 
@@ -241,5 +267,5 @@ def _spec(use: str) -> Any:
 def _told(error: BaseException, use: str) -> str:
     """Type and message of an error, and the line of the user's file that it came through last."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == use.rpartition(":")[0]]
+    lines = [frame.lineno for frame in frames if frame.filename == _parts(use)[0]]
     return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")

@@ -15,6 +15,7 @@ MAX_CODE_CHARS = 64_000
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
 _BOX = re.compile(r"\\boxed\s*\{")
 _FENCED = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_SHELL = re.compile(r"\s*(?:bash|sh|shell)\b", re.IGNORECASE)
 _PYTHON = re.compile(r"\s*(?:python|py|pypy)[\d.]*\b", re.IGNORECASE)
 # a statement, an assignment or a call: what the output of a program seldom has
 _STATEMENT = re.compile(
@@ -49,11 +50,18 @@ def extract_code(text: str) -> str | None:
     >>> extract_code("<think>easy</think>```python\\nprint(1)\\n``` prints ```\\n1\\n```")
     'print(1)'
     """
-    tail = after_thinking(text)
-    blocks: list[tuple[str, str]] = _FENCED.findall(tail) if tail is not None else []
+    blocks = _blocks(text)
     marked = [body for mark, body in blocks if _PYTHON.match(mark)]
     programs = [body for mark, body in blocks if not mark.strip() and _STATEMENT.search(body)]
     chosen = marked or programs or [body for _, body in blocks]
+    return _usable(chosen[-1] if chosen else None, MAX_CODE_CHARS)
+
+
+def extract_script(text: str) -> str | None:
+    """The last block after the thinking that is marked as a shell's, or else the last without a mark; or None."""
+    blocks = _blocks(text)
+    marked = [body for mark, body in blocks if _SHELL.match(mark)]
+    chosen = marked or [body for mark, body in blocks if not mark.strip()]
     return _usable(chosen[-1] if chosen else None, MAX_CODE_CHARS)
 
 
@@ -77,6 +85,12 @@ def last_box(text: str) -> str | None:
         if depth == 0:
             return text[begin:position]
     return None
+
+
+def _blocks(text: str) -> list[tuple[str, str]]:
+    """Mark and body of each block in triple backticks after the thinking."""
+    tail = after_thinking(text)
+    return [] if tail is None else _FENCED.findall(tail)
 
 
 def _usable(answer: str | None, limit: int) -> str | None:

@@ -87,6 +87,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def hash_folder(folder: Path) -> str:
+    """Hexadecimal hash of the names, relative to it, and contents of all files in a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    told = [f"{path.relative_to(folder)} {sha256(path)}" for path in files]
+    return hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest()
+
+
 def free_bytes(path: Path) -> int:
     """Bytes that this user may still write to the disk that holds `path` (or its nearest existing parent)."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())

@@ -59,7 +59,7 @@ def make_task(
     if own is None and name in TASKS:
         return TASKS[name](levels)
     if own is None and ":" in name:
-        own, name = name, name.rpartition(":")[2]
+        own, name = name, Path(name.rpartition(":")[2]).name
     if own is None:
         offered = installed_tasks()
         if name not in offered:
