@@ -81,7 +81,7 @@ def test_an_installed_package_offers_tasks(own, monkeypatch):
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("mine.py", "say FILE.py:NAME or package.module:NAME"),
+        ("mine.py", "say FILE.py:NAME, package.module:NAME, verifiers:"),
         (":Name", "say FILE.py:NAME"),
         ("mine.py:not a name", "say FILE.py:NAME"),
         ("nowhere.py:Name", "the file cannot be read"),

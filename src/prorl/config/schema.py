@@ -178,8 +178,7 @@ class TaskConfig(Model):
     # Level → weight; default: all trained levels equally. With `adaptive`, validations alone draw by these weights.
     levels: dict[Level, Amount] = Field(default_factory=dict)
     adaptive: AdaptiveConfig | None = None
-    # A task of your own: FILE.py:NAME (relative to the recipe), package.module:NAME, verifiers:ENVIRONMENT,
-    # or harbor:FOLDER.
+    # A task of your own: FILE.py:NAME (relative to the recipe), package.module:NAME, verifiers:ID or harbor:FOLDER.
     use: Text | None = None
     # How answers to rows of data are judged.
     kind: Literal["math", "choice", "quantity", "code", "instructions"] | None = None
