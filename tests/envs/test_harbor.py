@@ -147,6 +147,7 @@ def test_a_recipe_names_a_folder_of_tasks(engine, tmp_path):
     for number in range(3):
         tests = TESTS.replace("cat /app/score.txt", f"grep -cx {number} /app/score.txt")
         write_task(place / f"task{number}", f"Write {number} to score.txt.", tests=tests)
+    (place / "task1" / "tests" / "task.toml").write_text("not a task")  # what a task brings is none
     use = absolute("harbor:tasks", tmp_path)
     made = make_task(use)
     asked = [made.problem(n, split) for split in made.splits for n in range(made.row_count(split))]
@@ -206,7 +207,7 @@ def test_a_judge_that_would_not_wait_for_the_tests_is_refused(engine, tmp_path):
 def test_an_image_that_cannot_be_built_is_said(engine, tmp_path):
     folder = write_task(tmp_path / "one")
     (folder / "environment" / "Dockerfile").write_text("FROM scratch\nCOPY nothing /\n")
-    with pytest.raises(UsageError, match=f"{engine} build failed: .*nothing"):
+    with pytest.raises(UsageError, match=f"^harbor:.*one: {engine} build failed: .*nothing"):
         make_task(f"harbor:{folder}")
 
 

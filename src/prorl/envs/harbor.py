@@ -21,7 +21,7 @@ from secrets import token_hex
 from pydantic import BaseModel, PositiveFloat, PositiveInt, ValidationError
 
 from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask
-from prorl.envs.errors import ProrlError, UsageError
+from prorl.envs.errors import UsageError
 from prorl.envs.extensions import verdict_of
 from prorl.envs.extract import extract_script
 from prorl.envs.files import hash_folder
@@ -41,7 +41,7 @@ TESTS = "chmod +x /tests/test.sh; exec /tests/test.sh > /logs/verifier/test-stdo
 REWARD = f"cd /logs/verifier; head -c {MAX_REWARD_BYTES} reward.txt || head -c {MAX_REWARD_BYTES} reward.json"
 
 
-class EngineError(ProrlError):
+class EngineError(UsageError):
     """The container engine did not do what no response can keep it from."""
 
 
@@ -114,16 +114,15 @@ class HarborTask(FixedTask):
             UsageError: there is none, one is more than a single turn in one container, or no engine is installed.
             EngineError: an image can be neither pulled nor built.
         """
-        found = [_read(file.parent) for file in sorted(place.rglob("task.toml"))]
-        if not found:
-            raise UsageError(f"there is no task.toml in {place} or below it")
-        self._folders = {folder.key: folder for folder in found}
-        self.verdict_seconds = max(folder.seconds for folder in found) + OVERHEAD_SECONDS
+        self._folders = {folder.key: folder for folder in map(_read, _places(place))}
+        self.verdict_seconds = max(folder.seconds for folder in self._folders.values()) + OVERHEAD_SECONDS
         self._engine = next(filter(shutil.which, ENGINES), "")
         if not self._engine:
             raise UsageError(f"tasks of Harbor need {' or '.join(ENGINES)}: apt-get install podman")
         self._make_images()
-        super().__init__(place.name, "code", ((folder.key, folder.instruction) for folder in found))
+        super().__init__(
+            place.name, "code", ((key, folder.instruction) for key, folder in self._folders.items())
+        )
 
     def ask(self, key: str) -> tuple[str, tuple[Turn, ...], Solution | None]:
         """The instruction, and the folder's own solution."""
@@ -208,6 +207,17 @@ class HarborTask(FixedTask):
         call, given_bytes = [self._engine, *command], given.encode("utf-8", "replace")
         done = subprocess.run(call, input=given_bytes, capture_output=True, timeout=within, check=False)
         return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+
+def _places(place: Path) -> list[Path]:
+    """The folders with a task.toml that are in no other one, sorted. Raises UsageError: there is none."""
+    found: list[Path] = []
+    for file in sorted(place.rglob("task.toml"), key=lambda file: (len(file.parts), file)):
+        if not {*file.parents} & {*found}:
+            found.append(file.parent)
+    if not found:
+        raise UsageError(f"there is no task.toml in {place} or below it")
+    return sorted(found)
 
 
 def _read(path: Path) -> Folder:
