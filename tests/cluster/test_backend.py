@@ -22,7 +22,7 @@ from prorl.types import Batch, PromptActions
 from support.cluster import actors, answers, ask
 from support.commands import done
 from support.defaults import some_hparams
-from support.learners import action_of
+from support.learners import action_of, batch, settings_of, updated
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -191,3 +191,25 @@ def test_a_learner_rank_that_is_killed_ends_the_run_at_once(backend):
     with pytest.raises(RayActorError):
         backend.learner.score((1, 2), (3, 4))
     assert time.monotonic() - begun < 60
+
+
+def test_one_rank_rounds_as_two_do(model):
+    """In bfloat16 as well: what ranks compute must not depend on how many they are."""
+    import ray
+
+    from prorl.cluster.learner import LearnerRank, RayLearner
+
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+    try:
+        scores, losses = [], []
+        for ranks in (1, 2):
+            started = [ray.remote(LearnerRank).remote(rank, ranks) for rank in range(ranks)]
+            settings = settings_of(dtype="bfloat16")
+            one = RayLearner(started, str(model), str(model), settings, with_reference=False, device="cpu")
+            scores.append(one.score((5, 6, 7), (8, 9, 10, 11)))
+            stats = updated(one, batch(), some_hparams(kl_coef=0.0))
+            losses.append((stats.loss, stats.grad_norm))
+        assert scores[0] == scores[1]
+        assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+    finally:
+        ray.shutdown()

@@ -139,12 +139,12 @@ def test_worked_numbers_of_a_1_5b_model():
 
 
 def test_the_weights_as_computed_with():
-    assert computed_weights(QWEN_1_5B, half=True) == 3.08e9
-    assert computed_weights(QWEN_1_5B, half=False) == 0
+    assert computed_weights(QWEN_1_5B, half=True, sharded=False) == 3.08e9
+    assert computed_weights(QWEN_1_5B, half=False, sharded=False) == 0
     # 1,536 x (2 x 14 heads x 128 + 3 x 8,960); what is left is 151,936 tokens of 1,536, norms and biases
     assert QWEN_1_5B.layer_parameters == 46_792_704
     assert QWEN_1_5B.end_parameters == pytest.approx(151_936 * 1536, rel=0.02)
-    half, whole = (computed_weights(QWEN_1_5B, half=half, ranks=2) for half in (True, False))
+    half, whole = (computed_weights(QWEN_1_5B, half=half, sharded=True) for half in (True, False))
     assert whole == 2 * half == 2 * 2 * 2 * (1.54e9 - 26 * 46_792_704)
 
 

@@ -65,7 +65,12 @@ def test_learner_and_engines_never_compute_at_the_same_time(shared):
     for kind, made in turns[:-1]:
         last = {call.process: call.what for call in made}
         assert list(last.values()) == ["sleep" if kind == "engine" else "stow"] * 2
-    for kind, made in turns[2:]:  # an engine sleeps and a rank is built before anything else
+    built, started = turns[
+        :2
+    ]  # what a rank was built with leaves the GPU before an engine looks how much is free
+    assert [call.what for call in built[1]] == ["stow"] * 2
+    assert {call.what for call in started[1]} == {"start", "sleep"}
+    for kind, made in turns[2:]:
         first = {call.process: call.what for call in reversed(made)}
         assert list(first.values()) == ["install" if kind == "engine" else "fetch"] * 2
     made = {call.what for call in log}

@@ -24,6 +24,7 @@ from prorl.lab.watch.console import Console
 from prorl.local.backend import SyncError
 from prorl.run.journal import read_journal
 from prorl.session import start_run
+from prorl.types import Completion
 from support.cluster import CONTEXT, actors, ask, engine_settings
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
@@ -114,6 +115,27 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
         assert len(incidents) == MOST_RESTARTS
         assert all(("illegal memory access" if fault else "was silent") in incident for incident in incidents)
         assert len(started) == 1 + MOST_RESTARTS
+
+
+def test_an_engine_that_shows_progress_is_waited_for():
+    class Slow:
+        """An engine whose one response takes longer than its deadline, and that says so."""
+
+        def __init__(self, completion):
+            self._answers = [[completion], [], [], []]
+
+        def call(self, method, *arguments):
+            if method == "poll":
+                time.sleep(2.0)
+                return self._answers.pop()
+            return [0.0] if method == "score" else None
+
+    shown = Completion(draw=0, sample=0, tokens=(1,), logps=(0.0,), finish="stop", policy_version=0)
+    with one_engine(lambda number: ray.remote(Slow).remote(shown), deadline=6.0) as (engine, _):
+        publish(engine)
+        engine.submit(ask(samples=1))
+        assert engine.poll() == [shown]
+        assert engine.incidents() == []
 
 
 def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_ends_the_run():

@@ -69,6 +69,7 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
         ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
         ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
         ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
+        ({"alone": "no route"}, "network", "10.0.0.1: an all-reduce over all nodes failed: no route"),
         ({"trouble": "prorl does not run there"}, "node 10.0.0.1", "prorl does not run there"),
     ],
 )

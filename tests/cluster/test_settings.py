@@ -1,8 +1,10 @@
 """Settings of a cluster's processes, and how they share GPUs."""
 
+import os
+
 import pytest
 
-from prorl.cluster.settings import ClusterError, GpuSharing, chosen_transfer
+from prorl.cluster.settings import ClusterError, GpuSharing, chosen_transfer, use_interface_of
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,19 @@ def test_a_user_at_work_keeps_the_gpus(users):
     engines.busy = False
     sharing.acquire(learner)
     assert left == ["engines"]
+
+
+def test_processes_talk_over_the_interface_of_the_node_s_address(monkeypatch):
+    psutil = pytest.importorskip("psutil")
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    with monkeypatch.context() as patch:
+        for name in names:
+            patch.delenv(name, raising=False)
+        use_interface_of("203.0.113.1")  # of nobody
+        assert not any(name in os.environ for name in names)
+    for interface, addresses in psutil.net_if_addrs().items():
+        with monkeypatch.context() as patch:
+            patch.setenv(names[0], "chosen")
+            patch.delenv(names[1], raising=False)
+            use_interface_of(addresses[0].address)
+            assert [os.environ[name] for name in names] == ["chosen", interface]

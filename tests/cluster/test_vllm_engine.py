@@ -176,6 +176,52 @@ def test_weights_do_not_change_under_a_request(engine, policy):
     engine.install(collect(policy.policy, 1, torch.float32))
 
 
+def test_a_long_response_shows_progress(engine, policy, monkeypatch):
+    from prorl.cluster import vllm_engine
+
+    engine.install(collect(policy.policy, 0, torch.float32))
+    monkeypatch.setattr(vllm_engine, "PROGRESS_SECONDS", 0.0)
+    engine.add([(ask(), 0)])
+    assert engine.poll() == []
+    monkeypatch.undo()
+    assert [completion.draw for completion in engine.poll()] == [0]
+
+
+def test_weights_are_loaded_under_the_engine_s_own_settings(engine, policy, monkeypatch):
+    """As vLLM's own reload does; what a layer chooses by them would be chosen by defaults."""
+    from vllm.config import get_current_vllm_config_or_none
+
+    seen = []
+    runner = engine._engine.model_executor.driver_worker.worker.model_runner
+    load = runner.reload_weights
+
+    def watched(*arguments, **options):
+        seen.append(get_current_vllm_config_or_none())
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(runner, "reload_weights", watched)
+    engine.install(collect(policy.policy, 0, torch.float32))
+    assert seen == [engine._engine.vllm_config]
+
+
+@pytest.mark.parametrize(
+    ("asked", "eager", "own_rotation"), [("safe", True, True), ("full", False, False), ("off", True, True)]
+)
+def test_compilation_is_the_safe_one_unless_asked(model, asked, eager, own_rotation):
+    from prorl.cluster.vllm_engine import _arguments
+
+    given = _arguments(engine_settings(config=config_of(model), compilation=asked))
+    assert (given.compilation_config.backend == "eager") == eager
+    assert ("-rotary_embedding" in given.compilation_config.custom_ops) == own_rotation
+    assert given.enforce_eager  # on a CPU, always
+
+
+def test_positions_are_turned_by_torch(engine):
+    model = engine._engine.model_executor.driver_worker.worker.model_runner.model
+    turned = {layer.self_attn.rotary_emb._forward_method.__name__ for layer in model.model.layers}
+    assert turned == {"forward_native"}
+
+
 def test_evaluations_may_be_greedy_and_may_cut_the_tail(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
     prompt = (5, 6, 7)

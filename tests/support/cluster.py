@@ -61,6 +61,7 @@ def engine_settings(**changes: Any) -> EngineSettings:
         "transfer": "host",
         "tensor_parallel": 1,
         "colocated": False,
+        "compilation": "safe",
     }
     return EngineSettings(**(small | changes))
 

@@ -17,6 +17,7 @@ import pytest
 from prorl.cluster import backend
 from prorl.cluster.engine import EngineActor
 from prorl.cluster.learner import LearnerRank
+from prorl.cluster.settings import EngineSettings
 
 LOG = "PRORL_TEST_CALLS"
 
@@ -48,6 +49,10 @@ def calls(log: Path) -> list[Call]:
 
 class WatchedEngine(EngineActor):
     """An engine."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        with _noted("engine", "start"):
+            super().__init__(settings)
 
     def call(self, method: str, *arguments: Any) -> Any:
         with _noted("engine", method):

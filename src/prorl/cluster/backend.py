@@ -129,6 +129,7 @@ def start_backend(
             transfer=chosen_transfer(asked.transfer, device, colocate=asked.colocate),
             tensor_parallel=asked.tensor_parallel,
             colocated=asked.colocate,
+            compilation=asked.compilation,
         )
         engine = RayEngine(
             lambda index: cluster.start("engine", index, EngineActor, engines),

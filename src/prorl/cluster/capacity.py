@@ -109,12 +109,12 @@ def learner_state(size: Size, *, reference: bool, shards: int = 1) -> dict[str, 
     return {"weights": copy, "gradients": copy, "moments": moments, "reference": copy if reference else 0.0}
 
 
-def computed_weights(size: Size, *, half: bool, ranks: int = 1) -> float:
+def computed_weights(size: Size, *, half: bool, sharded: bool) -> float:
     """The weights in the type of matrix products, beside the master copy.
 
-    A process alone keeps what autocast casts, an FSDP rank the ends and two layers at a time, with gradients.
+    A process without FSDP keeps what autocast casts, a rank the ends and two layers at a time, with gradients.
     """
-    if ranks == 1:
+    if not sharded:
         return HALF * size.parameters if half else 0.0
     return 2 * (HALF if half else FLOAT32) * (size.end_parameters + 2 * size.layer_parameters)
 
@@ -278,7 +278,7 @@ def arrange(
     state = learner_state(size, reference=demand.reference, shards=ranks)
     micro_batch = max(demand.micro_batch_tokens, demand.context)  # a sequence is never cut
     learning = ({} if offloads else state) | {
-        "weights as computed with": computed_weights(size, half=demand.half, ranks=ranks),
+        "weights as computed with": computed_weights(size, half=demand.half, sharded=True),
         "activations": activations(
             size, micro_batch, half=demand.half, checkpointed=demand.activation_checkpointing
         ),

@@ -60,8 +60,8 @@ class RayEngine(Pool[_Slot]):
     ) -> None:
         """`start(index)` gives a handle of a new `EngineActor`; `sharing` where the learner uses the same GPUs.
 
-        `deadline` is in seconds: an engine that takes longer to start, to take new weights or to finish another
-        response is replaced as if it had died.
+        `deadline` is in seconds: an engine that takes longer to start, to take new weights or to decode another
+        token is replaced as if it had died.
         """
         self._settings, self._deadline, self._sharing = settings, deadline, sharing
         if sharing is not None:

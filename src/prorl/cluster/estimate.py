@@ -76,7 +76,7 @@ def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
     demand = _demand(config, plan)
     held = sum(capacity.learner_state(size, reference=demand.reference).values())
     held += capacity.FLOAT32 * size.parameters  # the engine's fused copy
-    held += capacity.computed_weights(size, half=demand.half)
+    held += capacity.computed_weights(size, half=demand.half, sharded=False)
     kept = capacity.activations(
         size, demand.micro_batch_tokens, half=demand.half, checkpointed=demand.activation_checkpointing
     )

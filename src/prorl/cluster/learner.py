@@ -10,7 +10,6 @@ the first heartbeat: torch's process group gives up after half an hour where ran
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -22,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from prorl.cluster.cluster import OverdueError, result, results
-from prorl.cluster.settings import Device, GpuSharing
+from prorl.cluster.settings import Device, GpuSharing, free_address, use_interface_of
 from prorl.cluster.weights import Receivers, Sender, collect
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
@@ -49,23 +48,26 @@ class LearnerRank:
         self._index, self._count = index, size
         self._snapshot: tuple[int, Callable[[Path], None]] | None = None
         self._sender: Sender | None = None
-        self._group = Ranks()
+        self._group: Ranks
         self._learner: TorchLearner
         self._device: Device
         self._dtype: torch.dtype  # of the weights that engines are given
 
     def meeting(self) -> str:
         """An address of this machine at which the ranks can form their process group."""
-        host, port = _free_address()
+        host, port = free_address()
         return f"tcp://{host}:{port}"
 
     def join(self, device: Device, meeting: str) -> str:
-        """Join the process group of the ranks, a collective; not where one is alone. Returns the id of this node."""
+        """Join the process group of the ranks, a collective. Returns the id of this node.
+
+        One that is alone forms a group, too: with FSDP it rounds as many do.
+        """
         self._device = device
-        if self._count > 1:
-            backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
-            dist.init_process_group(backend, init_method=meeting, rank=self._index, world_size=self._count)
-            self._group = Ranks.joined(device)
+        use_interface_of(free_address()[0])
+        backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+        dist.init_process_group(backend, init_method=meeting, rank=self._index, world_size=self._count)
+        self._group = Ranks.joined(device)
         return str(ray.get_runtime_context().get_node_id())
 
     def build(self, model: str, tokenizer: str, settings: LearnerSettings, *, with_reference: bool) -> Facts:
@@ -75,9 +77,8 @@ class LearnerRank:
         """
         self._dtype = getattr(torch, settings.dtype)
         tokens = load_tokenizer(tokenizer)
-        # With several ranks a GPU never holds the whole model: it is sharded on its way there.
-        place = self._device if self._group.mesh is None else "cpu"
-        whole = load_model(model, dtype=torch.float32, device=place)
+        # A GPU never holds the whole model: it is sharded on its way there.
+        whole = load_model(model, dtype=torch.float32, device="cpu")
         self._learner = TorchLearner(
             whole, settings, with_reference=with_reference, pad_id=pad_id(tokens), ranks=self._group
         )
@@ -115,7 +116,7 @@ class LearnerRank:
             self._device,
             rank=self._index,
             receivers=receivers,
-            address=_free_address(),
+            address=free_address(),
         )
         return self._sender.failure
 
@@ -168,6 +169,8 @@ class RayLearner:
 
         built = [results([build(at) for at in wave]) for wave in one_per_node(nodes)]
         self.facts: Facts = built[0][0]
+        if sharing is not None:
+            sharing.acquire(self)  # as built it holds the GPUs, which engines need free to start
 
     def leave(self) -> None:
         """Keep all tensors in host memory until the learner uses the GPUs again."""
@@ -256,10 +259,3 @@ def one_per_node(nodes: Sequence[str]) -> list[list[int]]:
     """Ranks, given the node of each, in waves that build at once: a rank holds a whole model meanwhile."""
     earlier = [nodes[:at].count(node) for at, node in enumerate(nodes)]
     return [[at for at, wave in enumerate(earlier) if wave == now] for now in sorted(set(earlier))]
-
-
-def _free_address() -> tuple[str, int]:
-    """An address of this process's machine, and a port that is free."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return str(ray.util.get_node_ip_address()), int(free.getsockname()[1])

@@ -1,5 +1,7 @@
-"""Plain settings that driver and actors share; imports neither Ray nor vLLM nor torch."""
+"""Plain settings that driver and actors share, and addresses; Ray, vLLM and torch are not needed to import it."""
 
+import os
+import socket
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -40,6 +42,7 @@ class EngineSettings:
     transfer: Transfer
     tensor_parallel: int  # processes that share every weight, on a GPU each
     colocated: bool  # a learner rank is on the same GPU
+    compilation: Literal["safe", "full", "off"]
 
 
 def require_packages() -> None:
@@ -84,6 +87,29 @@ def engine_environment(threads: int, device: Device) -> dict[str, str]:
         # Without it the first log-probs wait half a minute for the compilation of one comparison.
         "TORCHDYNAMO_DISABLE": "1",
     }
+
+
+def free_address() -> tuple[str, int]:
+    """The address at which Ray's other nodes reach this process's machine, and a port that is free."""
+    import ray
+
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return str(ray.util.get_node_ip_address()), int(free.getsockname()[1])
+
+
+def use_interface_of(address: str) -> None:
+    """Have gloo and NCCL in this process talk over the network interface that has this address.
+
+    By default gloo takes what the host's name resolves to, which other machines often cannot reach. What the
+    environment says already stays.
+    """
+    import psutil  # comes with Ray and vLLM
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if address in {each.address for each in addresses}:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
 
 
 class GpuSharing:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from prorl.cluster.capacity import PLANNED
-from prorl.cluster.settings import ClusterError, device_kind, places
+from prorl.cluster.settings import ClusterError, device_kind, free_address, places, use_interface_of
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import write_atomic
@@ -35,6 +36,7 @@ OLDEST_DRIVER = 580
 """Of NVIDIA's drivers, the first that serves CUDA 13, for which these versions are built."""
 
 CONNECT_SECONDS = 5.0
+MEETING_SECONDS = 30.0  # for all nodes to form a process group
 ANSWER_SECONDS = 120.0  # for a process to start on a node and answer
 DRIVER = "driver"  # the file that the driver has written
 
@@ -54,6 +56,7 @@ class Node:
     port: int = 0  # at which its probe listens
     files: str = ""  # what went wrong with files between it and the driver
     unreachable: Sequence[str] = ()  # nodes that it cannot open a connection to
+    alone: str = ""  # why it could not add up numbers with the others
     trouble: str = ""  # why it could not be asked at all
 
 
@@ -90,6 +93,25 @@ class NodeProbe:
             except OSError:
                 missed.append(address[0])
         return tuple(missed)
+
+    def meeting(self) -> str:
+        """An address of this node at which all probes can form a process group."""
+        return "tcp://{}:{}".format(*free_address())
+
+    def add_up(self, meeting: str, index: int, count: int) -> str:
+        """An all-reduce with the probes of all nodes, as learner ranks do; returns what went wrong."""
+        import torch
+        import torch.distributed as dist
+
+        use_interface_of(free_address()[0])
+        group: dict[str, Any] = {"init_method": meeting, "rank": index, "world_size": count}
+        total = torch.ones(1)
+        try:
+            dist.init_process_group("gloo", timeout=timedelta(seconds=MEETING_SECONDS), **group)
+            dist.all_reduce(total)
+            return "" if total.item() == count else f"the sum of {count} ones was {total.item():g}"
+        except (RuntimeError, ValueError) as error:
+            return str(error).partition("\n")[0]
 
     def exchange(self, folder: str, name: str) -> str:
         """Copy the driver's file to one of this name; returns what went wrong."""
@@ -158,6 +180,16 @@ def _survey(folder: Path) -> tuple[Node, ...]:
     for name, answer in asked.items():
         within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
         nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
+    if len(probes) > 1 and not any(node.unreachable for node in nodes.values()):
+        meeting = ray.get(next(iter(probes.values())).meeting.remote(), timeout=ANSWER_SECONDS)
+        adding = {
+            name: probe.add_up.remote(meeting, at, len(probes))
+            for at, (name, probe) in enumerate(probes.items())
+        }
+        for name, answer in adding.items():
+            nodes[name] = replace(
+                nodes[name], alone=ray.get(answer, timeout=ANSWER_SECONDS + 2 * MEETING_SECONDS)
+            )
     return tuple(nodes.values())
 
 
@@ -204,7 +236,10 @@ def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Findi
         for node in asked
         if node.unreachable
     ]
-    yield _finding("network", wrong, "every node opens connections to every other")
+    wrong += [
+        f"{node.name}: an all-reduce over all nodes failed: {node.alone}" for node in asked if node.alone
+    ]
+    yield _finding("network", wrong, "every node opens connections to every other, and all add up numbers")
 
 
 def room(nodes: Sequence[Node], config: RunConfig) -> Finding:

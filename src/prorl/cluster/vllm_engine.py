@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from multiprocessing.connection import wait
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPrompt
-from vllm.config import WeightTransferConfig
+from vllm.config import CompilationConfig, WeightTransferConfig
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
 from prorl.cluster.capacity import ALONE, SHARED
@@ -32,8 +33,12 @@ from prorl.local.engine import require_finite
 from prorl.types import Completion, Request, log_probs, token_ids
 
 PROBE = "probe"
+# CUDA graphs without inductor, and torch's own rotary embedding. With vLLM's defaults others found wrong log-probs
+# of Qwen2: by inductor now and then, by its embedding far from the start. Source: NeMo-RL issues 998, 1014, 2981.
+SAFE: Mapping[str, Any] = {"backend": "eager", "custom_ops": ["all", "-rotary_embedding"]}
 PASS_TOKENS = 8192  # of one forward pass on a CPU, at least
 LOST_WORKER = 70  # exit status
+PROGRESS_SECONDS = 5.0  # of decoding, after which a call returns though no response has finished
 
 
 class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM is not installed
@@ -55,13 +60,13 @@ class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM 
 class WeightsExtension:
     """How vLLM's workers take new weights; mixed into their class by the option `worker_extension_cls`."""
 
-    model_runner: Any
+    reload_weights: Any
     weight_transfer_engine: Any
     update_weights: Any
 
     def install_weights(self, named: Sequence[tuple[str, Tensor]]) -> None:
         """Serve these weights; `load_weights` of the model would not repack them for the kernels again."""
-        self.model_runner.reload_weights(weights_iterator=iter(named))
+        self.reload_weights(weights_iterator=iter(named))
 
     def receive_weights(self, update_info: Mapping[str, Any]) -> dict[str, int]:
         """vLLM's `update_weights`; returns the `word_sum` of every weight as the model was given it."""
@@ -149,12 +154,13 @@ class VLLMEngine:
             self._asked[name] = (request.draw, sample)
 
     def poll(self) -> list[Completion]:
-        """Decode until at least one response has finished; an empty list means that nothing is in flight.
+        """Decode until at least one response has finished, or for some seconds: that it returns shows progress.
 
         Raises DivergedError where the policy computes nothing that could be sampled from.
         """
         finished: list[RequestOutput] = []
-        while self._asked and not finished:
+        end = time.monotonic() + PROGRESS_SECONDS
+        while self._asked and not finished and time.monotonic() < end:
             finished = [output for output in self._engine.step() if output.finished]
         return [self._completion(output) for output in finished]
 
@@ -205,7 +211,9 @@ def _arguments(settings: EngineSettings) -> EngineArgs:
         weight_transfer_config=None
         if settings.transfer == "host"
         else WeightTransferConfig(backend=settings.transfer),
-        enforce_eager=not gpu,  # on a CPU graphs cost minutes and gain little
+        enforce_eager=settings.compilation == "off"
+        or not gpu,  # on a CPU graphs cost minutes and gain little
+        compilation_config=CompilationConfig(**({} if settings.compilation == "full" else SAFE)),
         # Where a prompt is cut in two, a seeded request takes back the first half's random number, which the
         # generators of a CPU cannot.
         enable_chunked_prefill=gpu,

@@ -401,8 +401,9 @@ class ClusterConfig(Model):
     tensor_parallel: Places = 1  # GPUs of one engine, all in one node
     colocate: bool = False  # engine i on the GPU of rank i, which take turns
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
-    engine_deadline: Seconds = 600.0  # to start, take weights or finish another response; then it is replaced
+    engine_deadline: Seconds = 600.0  # to start, take weights or decode a token; then it is replaced
     transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
+    compilation: Literal["safe", "full", "off"] = "safe"  # by vLLM: CUDA graphs alone, all, nothing
     max_rows: Count = 512  # responses that an engine decodes at a time, if its cache holds them
     offload: bool = False  # parameters and moments of several ranks in host memory between their uses
     cache_gib: Positive | None = None  # keys and values of an engine; default: 1 on a CPU, else all free
@@ -428,8 +429,7 @@ class DetectorConfig(Model):
     mode: Literal["off", "warn", "act"] = "warn"
     threshold: Signed  # of its reading, inclusive
     rearm: Signed  # having spoken, it sees nothing until a reading is better than this
-    hits: Count = 1  # so many ...
-    # ... of the last readings beyond the threshold, the newest among them.
+    hits: Count = 1  # so many of the last `of_last` readings beyond the threshold, the newest among them
     of_last: int = Field(1, ge=1, le=READINGS)
     cooldown: Steps = 50  # steps between two words of it
     max: Count = 3  # times it may act by itself; then it only warns, and one that rolls back stops the run
