@@ -95,8 +95,11 @@ def test_scores_agree_with_one_rollout_at_a_time(name, pair_cost):
     batch = micro_batch(
         plan_rows(groups, budget=500, pair_cost=pair_cost), pad_id=3, device=torch.device("cpu")
     )
+    logps_BT, entropy_N = (each.detach() for each in score(model, batch, SCORING))
     with torch.no_grad():
-        logps_BT, entropy_N = score(model, batch, SCORING)
+        alone_BT, nothing_N = score(model, batch, SCORING)
+        assert torch.equal(alone_BT, logps_BT)
+        assert not nothing_N.any()  # of a reference nobody wants it
         expected_N, expected_entropy_N = reference_scores(model, groups, temperature=0.7)
     torch.testing.assert_close(logps_BT[batch.mask_BT].double(), expected_N, atol=1e-5, rtol=0)
     torch.testing.assert_close(entropy_N.double(), expected_entropy_N, atol=1e-5, rtol=0)

@@ -63,7 +63,8 @@ def token_logprobs(
     """(logps_N, entropy_N), float32: log softmax(head(hidden) / temperature) at the targets, and entropy in nats.
 
     At most `logits_elements` logits exist at a time (at least one row); with more than one chunk they are computed
-    again in the backward pass instead of being kept. Entropy carries no gradient.
+    again in the backward pass instead of being kept. Entropy carries no gradient; where none is wanted of anything, as
+    of a reference, it is not computed and is zero.
     """
     rows = max(1, logits_elements // head.get_parameter("weight").shape[0])
     if len(targets_N) <= rows:
@@ -106,10 +107,13 @@ def _score_chunk(
     if temperature != 1.0:  # a pass over all logits that is worth sparing
         logits_nV = logits_nV / temperature
     table_nV = logits_nV.log_softmax(-1)
+    logps_n = table_nV.gather(1, targets_n[:, None])[:, 0]
+    if not torch.is_grad_enabled():
+        return logps_n, torch.zeros_like(logps_n)
     # Autocast would take this product, and so the entropy, to half precision.
     with torch.no_grad(), torch.autocast(table_nV.device.type, enabled=False):
         entropy_n = -torch.linalg.vecdot(table_nV.exp(), table_nV)
-    return table_nV.gather(1, targets_n[:, None])[:, 0], entropy_n
+    return logps_n, entropy_n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
