@@ -60,8 +60,7 @@ ARMS: dict[str, list[str]] = {
         *("advantage.level=none", "dynamic_sampling.min_spread=0", "kl.coef=0"),
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"),
     ],
-    "with_maxrl": ["advantage.objective=maxrl"],
-    "with_pass_at_k": ["advantage.objective=pass_at_k"],
+    "with_pass_at_k": ["advantage.pass_at_k=4"],
     "four_updates": ["optimizer.updates_per_step=4"],
     "four_updates_without_clip_higher": ["optimizer.updates_per_step=4", "clip.high=0.2"],
 }

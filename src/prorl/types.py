@@ -152,8 +152,7 @@ class HParams:
     length_applies_to: Literal["all", "correct"]
     truncated_scale: float
     advantage_level: Literal["token", "sequence", "group", "none"]
-    objective: Literal["mean", "maxrl", "pass_at_k"]
-    objective_k: int
+    pass_at_k: int
     clip_low: float
     clip_high: float
     dual_clip: float | None

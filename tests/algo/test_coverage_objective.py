@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.coverage_objective import best_of_k_parts, objective_scores
+from prorl.algo.coverage_objective import best_of_k_parts
 
 groups = st.lists(st.floats(0, 1), min_size=2, max_size=7)
 
@@ -61,17 +61,10 @@ def test_more_right_than_may_be_missed_carry_no_gradient():
     assert best_of_k_parts([1, 1, 1, 1, 1, 0, 0, 0], 4) == pytest.approx([1.0] * 8)  # 5 > 8 - 4
 
 
-def test_maxrl_pays_a_rare_success_more():
-    assert objective_scores([1, 0, 0, 0], "maxrl", 4) == pytest.approx([3, -1, -1, -1])
-    assert objective_scores([1, 1, 1, 0], "maxrl", 4) == pytest.approx([1 / 3, 1 / 3, 1 / 3, -1])
-    assert objective_scores([0, 0], "maxrl", 4) == [0, 0]
-
-
 @given(groups)
-def test_off_values(scores):
-    assert objective_scores(scores, "mean", 4) == scores
-    assert objective_scores(scores, "pass_at_k", 1) == pytest.approx(scores)
+def test_of_one_it_is_the_score_itself(scores):
+    assert best_of_k_parts(scores, 1) == scores
 
 
 def test_k_above_the_group_is_its_size():
-    assert objective_scores([0.2, 0.7], "pass_at_k", 9) == pytest.approx([0.7, 0.7])
+    assert best_of_k_parts([0.2, 0.7], 9) == pytest.approx([0.7, 0.7])

@@ -59,7 +59,7 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
             WARMED | {"backend": "ray", "cluster": {"tensor_parallel": 3}},
             r"tensor_parallel \(3\) does not divide the model's 4 attention heads",
         ),
-        ({"advantage": {"objective": "pass_at_k", "k": 17}}, r"advantage.k \(17\) is above sampling"),
+        ({"advantage": {"pass_at_k": 17}}, r"advantage.pass_at_k \(17\) is above sampling"),
         ({"clip": {"high": 0.1}}, r"clip.low \(0.2\) is above clip.high \(0.1\)"),
         ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
         ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),

@@ -225,23 +225,19 @@ def test_the_level_chooses_whose_deviation_scales():
     assert ratio == pytest.approx(4)
 
 
-def test_an_objective_counts_scores_and_not_the_length_term():
+def test_the_best_of_k_counts_scores_and_not_the_length_term():
     costs = {"length_weight": 0.1, "length_eta_min": -1.0, "length_eta_max": -1.0}
     of = group(["1", "0", "0", "0"])
-    assert shaped_rewards(of, some_hparams(**(OFF | costs), objective="maxrl")) == pytest.approx(
-        [3 - 0.1, -1.1, -1.1, -1.1]
+    assert shaped_rewards(of, some_hparams(**(OFF | costs), pass_at_k=2)) == pytest.approx(
+        [1 - 0.1, 1 / 3 - 0.1, 1 / 3 - 0.1, 1 / 3 - 0.1]
     )
-    assert shaped_rewards(
-        of, some_hparams(**(OFF | costs), objective="pass_at_k", objective_k=2)
-    ) == pytest.approx([1 - 0.1, 1 / 3 - 0.1, 1 / 3 - 0.1, 1 / 3 - 0.1])
 
 
 def test_pass_at_k_draws_past_problems_that_k_tries_nearly_always_solve():
     often, once = ("1", "1", "1", "0"), ("1", "0", "0", "0")
-    hparams = some_hparams(**OFF, samples_per_prompt=4, prompts_per_step=1, objective_k=3)
-    for objective, taken in (("mean", 0), ("maxrl", 0), ("pass_at_k", 1)):
-        result = rollout_batch([often, once], replace(hparams, objective=objective))
-        assert draws(result.groups) == [taken]
+    for k, taken in ((1, 0), (3, 1)):
+        hparams = some_hparams(**OFF, samples_per_prompt=4, prompts_per_step=1, pass_at_k=k)
+        assert draws(rollout_batch([often, once], hparams).groups) == [taken]
 
 
 def test_no_groups_make_an_empty_batch():

@@ -35,10 +35,10 @@ def contradictions(config: RunConfig) -> Iterator[str]:
         )
     if sampling.samples_per_prompt < 2:
         yield "sampling.samples_per_prompt must be at least 2: the baseline is the mean of a prompt's own group"
-    if config.advantage.objective == "pass_at_k" and config.advantage.k > sampling.samples_per_prompt:
+    if config.advantage.pass_at_k > sampling.samples_per_prompt:
         yield (
-            f"advantage.k ({config.advantage.k}) is above sampling.samples_per_prompt "
-            f"({sampling.samples_per_prompt}): the best of k is estimated within a prompt's own group"
+            f"advantage.pass_at_k ({config.advantage.pass_at_k}) is above sampling.samples_per_prompt "
+            f"({sampling.samples_per_prompt}): the best of so many is estimated within a prompt's own group"
         )
     if sampling.prompts_per_step % config.optimizer.updates_per_step:
         yield (

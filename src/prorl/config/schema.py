@@ -240,12 +240,10 @@ class TruncationConfig(Model):
 
 class AdvantageConfig(Model):
     """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO), or nothing
-    (rewards as they are); and what scores count for before: `maxrl` and `pass_at_k` pay for what is rarely solved.
-    Off: `level: group`, `objective: mean`."""
+    (rewards as they are); and before, of how many the best is rewarded. Off: `level: group`, `pass_at_k: 1`."""
 
     level: Annotated[Literal["token", "sequence", "group", "none"], Live("advantage_level")] = "token"
-    objective: Annotated[Literal["mean", "maxrl", "pass_at_k"], Live("objective")] = "mean"
-    k: Annotated[Count, Live("objective_k")] = 4  # of pass_at_k
+    pass_at_k: Annotated[Count, Live("pass_at_k")] = 1
 
 
 class ClipConfig(Model):

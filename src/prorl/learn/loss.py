@@ -63,7 +63,7 @@ def token_logprobs(
     """(logps_N, entropy_N), float32: log softmax(head(hidden) / temperature) at the targets, and entropy in nats.
 
     At most `logits_elements` logits exist at a time (at least one row); with more than one chunk they are computed
-    again in the backward pass instead of being kept. Entropy carries no gradient; where none is wanted of anything, as
+    again in the backward pass instead of being kept. Entropy carries no gradient. Where none is wanted at all, as
     of a reference, it is not computed and is zero.
     """
     rows = max(1, logits_elements // head.get_parameter("weight").shape[0])

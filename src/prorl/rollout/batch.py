@@ -12,7 +12,7 @@ from typing import Any
 
 from prorl.algo import reinforce_baseline
 from prorl.algo.cosine_length_penalty import cosine_length_reward
-from prorl.algo.coverage_objective import objective_scores
+from prorl.algo.coverage_objective import best_of_k_parts
 from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
@@ -110,7 +110,7 @@ def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
         truncated_score(rollout.verdict.score, rollout.completion.finish == "length", hparams.truncated_scale)
         for rollout in group.rollouts
     ]
-    counted = objective_scores(scores, hparams.objective, hparams.objective_k)
+    counted = best_of_k_parts(scores, hparams.pass_at_k)
     return [reward(rollout, score) for rollout, score in zip(group.rollouts, counted, strict=True)]
 
 
@@ -142,7 +142,7 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
 def _informative(group: Group, hparams: HParams) -> bool:
     if group.has_error:
         return False
-    scores = objective_scores(group.scores, hparams.objective, hparams.objective_k)
+    scores = best_of_k_parts(group.scores, hparams.pass_at_k)
     return is_informative(scores, hparams.min_spread)
 
 
