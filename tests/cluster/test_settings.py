@@ -20,13 +20,19 @@ from prorl.cluster.settings import ClusterError, GpuSharing, chosen_transfer, us
     ],
 )
 def test_weights_go_the_way_that_there_is(asked, device, colocate, chosen):
-    assert chosen_transfer(asked, device, colocate=colocate) == chosen
+    assert chosen_transfer(asked, device, colocate=colocate, vllm="0.32.0") == chosen
 
 
 @pytest.mark.parametrize(("device", "colocate"), [("cpu", False), ("cpu", True), ("cuda", True)])
 def test_a_way_that_is_not_there_is_refused(device, colocate):
     with pytest.raises(ClusterError, match=r"transfer=nccl needs GPUs .* do not share.*auto"):
-        chosen_transfer("nccl", device, colocate=colocate)
+        chosen_transfer("nccl", device, colocate=colocate, vllm="0.32.0")
+
+
+def test_an_older_vllm_takes_weights_from_host_memory():
+    assert chosen_transfer("auto", "cuda", colocate=False, vllm="0.25.1") == "host"
+    with pytest.raises(ClusterError, match=r"needs vLLM 0\.32 or newer, and this is 0\.25\.1: set"):
+        chosen_transfer("nccl", "cuda", colocate=False, vllm="0.25.1")
 
 
 class Named:

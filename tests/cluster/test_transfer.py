@@ -6,11 +6,15 @@ import sys
 import pytest
 import torch
 
+from prorl.cluster.settings import DIRECT_SINCE
+from prorl.cluster.survey import installed
 from support.cluster import actors, answers, ask, cluster_recipe, config_of, engine_settings
 from support.learners import settings_of
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
+if installed()["vllm"] < DIRECT_SINCE:
+    pytest.skip("this vLLM has no trainer's side of transfers", allow_module_level=True)
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 DEADLINE = 300.0  # seconds; never reached, as a death is seen at once

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from prorl.cluster.survey import installed
 from prorl.cluster.weights import collect, crc
 from prorl.local.backend import SyncError, halves, require_agreement
 from support.cluster import (
@@ -79,6 +80,8 @@ def test_a_skipped_sync_is_caught(engine, policy):
 
 
 def test_a_stale_head_is_caught(engine, policy):
+    if installed()["vllm"] < "0.32":
+        pytest.skip("a tied head is the embedding itself here")
     engine.install(without_head(collect(policy.policy, 0, torch.float32)))
     with pytest.raises(SyncError):
         probe(engine, policy)

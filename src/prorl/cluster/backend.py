@@ -14,6 +14,7 @@ from prorl.cluster.engine import EngineActor, RayEngine
 from prorl.cluster.judge import JudgeActor, RayJudge
 from prorl.cluster.learner import LearnerRank, RayLearner
 from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, device_kind
+from prorl.cluster.survey import installed
 from prorl.cluster.weights import Published
 from prorl.config.checks import heads_problem
 from prorl.config.recipe import RecipeError, require_room
@@ -126,7 +127,9 @@ def start_backend(
             dtype=learning.dtype,
             max_rows=asked.max_rows,
             cache_bytes=round(cache_gib * 2**30) if cache_gib else None,
-            transfer=chosen_transfer(asked.transfer, device, colocate=asked.colocate),
+            transfer=chosen_transfer(
+                asked.transfer, device, colocate=asked.colocate, vllm=installed()["vllm"]
+            ),
             tensor_parallel=asked.tensor_parallel,
             colocated=asked.colocate,
             compilation=asked.compilation,

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from packaging.version import Version
+
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 
 Device = Literal["cpu", "cuda"]
+DIRECT_SINCE = "0.32"  # the first version of vLLM, of those tested, with a trainer's side of weight transfers
 Transfer = Literal["host", "nccl"]  # how weights get to engines: through host memory, or from GPU to GPU
 
 
@@ -55,14 +58,20 @@ def require_packages() -> None:
         )
 
 
-def chosen_transfer(asked: Literal["auto"] | Transfer, device: Device, *, colocate: bool) -> Transfer:
-    """How weights get to the engines. Raises ClusterError where `asked` cannot be done.
+def chosen_transfer(
+    asked: Literal["auto"] | Transfer, device: Device, *, colocate: bool, vllm: str
+) -> Transfer:
+    """How weights get to the engines of this version of vLLM. Raises ClusterError where `asked` cannot be done.
 
     Colocated engines take them from host memory: they need weights whenever they wake, when the learner's lie there.
     """
-    own_gpus = device == "cuda" and not colocate
+    own_gpus, direct = device == "cuda" and not colocate, Version(vllm) >= Version(DIRECT_SINCE)
     if asked == "auto":
-        return "nccl" if own_gpus else "host"
+        return "nccl" if own_gpus and direct else "host"
+    if asked == "nccl" and not direct:
+        raise ClusterError(
+            f"cluster.transfer=nccl needs vLLM {DIRECT_SINCE} or newer, and this is {vllm}: set cluster.transfer=auto"
+        )
     if asked == "nccl" and not own_gpus:
         raise ClusterError(
             "cluster.transfer=nccl needs GPUs that engines and learners do not share: set cluster.transfer=auto, "

@@ -26,11 +26,11 @@ from prorl.run.process import machine_memory
 
 RANGES: Mapping[str, str] = {
     "ray": "==2.60.*",
-    "vllm": "==0.32.*",
-    "torch": "==2.13.*",
+    "vllm": ">=0.25.1,<0.33",
+    "torch": ">=2.11,<2.14",
     "transformers": ">=5.16.1,<5.20",
 }
-"""Versions that belong together; requirements/cluster.txt installs some of them."""
+"""What the tests of the cluster backend run on at both ends; a vLLM is built for one version of torch."""
 
 OLDEST_DRIVER = 580
 """Of NVIDIA's drivers, the first that serves CUDA 13, for which these versions are built."""

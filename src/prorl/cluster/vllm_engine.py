@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPrompt
-from vllm.config import CompilationConfig, WeightTransferConfig
+from vllm.config import CompilationConfig, WeightTransferConfig, set_current_vllm_config
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
 from prorl.cluster.capacity import ALONE, SHARED
@@ -60,13 +60,15 @@ class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM 
 class WeightsExtension:
     """How vLLM's workers take new weights; mixed into their class by the option `worker_extension_cls`."""
 
-    reload_weights: Any
+    vllm_config: Any
+    model_runner: Any
     weight_transfer_engine: Any
     update_weights: Any
 
     def install_weights(self, named: Sequence[tuple[str, Tensor]]) -> None:
         """Serve these weights; `load_weights` of the model would not repack them for the kernels again."""
-        self.reload_weights(weights_iterator=iter(named))
+        with set_current_vllm_config(self.vllm_config):  # as vLLM's own reload does since 0.32
+            self.model_runner.reload_weights(weights_iterator=iter(named))
 
     def receive_weights(self, update_info: Mapping[str, Any]) -> dict[str, int]:
         """vLLM's `update_weights`; returns the `word_sum` of every weight as the model was given it."""
