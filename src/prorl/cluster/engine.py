@@ -17,7 +17,7 @@ from typing import Any
 import ray
 
 from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Pool, Slot, answered, reason, result
-from prorl.cluster.settings import EngineSettings, GpuSharing
+from prorl.cluster.settings import EngineSettings, GpuSharing, free_address, use_interface_of
 from prorl.cluster.weights import Published, Receivers
 from prorl.local.backend import SyncError, require_agreement
 from prorl.local.engine import require_room
@@ -32,6 +32,7 @@ class EngineActor:
     def __init__(self, settings: EngineSettings) -> None:
         from prorl.cluster.vllm_engine import VLLMEngine
 
+        use_interface_of(free_address()[0])
         self._engine = VLLMEngine(settings)
 
     def call(self, method: str, *arguments: Any) -> Any:
