@@ -207,6 +207,20 @@ def test_a_judge_that_would_not_wait_for_the_tests_is_refused(engine, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_script_is_run_by_the_user_of_the_image_or_of_the_settings(engine, tmp_path):
+    tests = "#!/bin/sh\ntest $(id -u) = 0 -a $(stat -c %u /app/mine) = USER && echo 1 > /logs/verifier/reward.txt\n"
+    own = DOCKERFILE.replace("WORKDIR", "RUN mkdir -m 777 /app\nUSER 1234\nWORKDIR")
+    for user, settings in (("1234", ""), ("4321", "user = 4321\n")):
+        said = f"[agent]\n{settings}[verifier]\nuser = 'root'\n"
+        folder = write_task(tmp_path / user, settings=said, tests=tests.replace("USER", user))
+        (folder / "environment" / "passwd").write_text("root:x:0:0::/:/bin/sh\n")
+        (folder / "environment" / "Dockerfile").write_text(
+            own.replace("WORKDIR", "COPY passwd /etc/\nWORKDIR")
+        )
+        assert judge(HarborTask(folder), "touch mine").score == 1.0
+
+
+@pytest.mark.slow
 def test_an_image_that_cannot_be_built_is_said(engine, tmp_path):
     folder = write_task(tmp_path / "one")
     (folder / "environment" / "Dockerfile").write_text("FROM scratch\nCOPY nothing /\n")

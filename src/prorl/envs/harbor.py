@@ -49,13 +49,13 @@ class Phase(BaseModel):
     """`[agent]`, for us the response's script, or `[verifier]`, the tests."""
 
     timeout_sec: PositiveFloat = 600.0
-    user: str | int = 0
+    user: str | int | None = None  # that of the image
     env: Mapping[str, str] = {}
 
     @property
     def options(self) -> list[str]:
         """The same for the engine's `exec`."""
-        return ["--user", str(self.user), *_variables(self.env)]
+        return [*([] if self.user is None else ["--user", str(self.user)]), *_variables(self.env)]
 
 
 class Environment(BaseModel):
@@ -169,7 +169,7 @@ class HarborTask(FixedTask):
         """A container that ends with the block; by itself, when its time is over, should this process be killed."""
         name, bounds = f"prorl-{token_hex(8)}", folder.settings.environment.options
         most = folder.seconds + 4 * ENGINE_SECONDS
-        options = ("--detach", "--rm", "--name", name, "--user", "0", "--entrypoint", "/bin/sh")
+        options = ("--detach", "--rm", "--name", name, "--entrypoint", "/bin/sh")
         try:
             sleep = ("-c", f"exec sleep {most:.0f}")
             self._do("run", *options, *bounds, folder.image, *sleep)
