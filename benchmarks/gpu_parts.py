@@ -121,7 +121,7 @@ def _learn_row(load: Load, packed: int, device: torch.device) -> dict[str, Any]:
         # a forward and a backward pass; with recomputation and the reference, which are work too
         "model FLOPs utilisation": 3 * forward / seconds / peak if peak else None,
         "hardware FLOPs utilisation": 5 * forward / seconds / peak if peak else None,
-        **_memory(device, sum(state.values()) + computed_weights(size, half=True) + kept),
+        **_memory(device, sum(state.values()) + computed_weights(size, half=True, sharded=False) + kept),
     }
     _say(row)
     return row
