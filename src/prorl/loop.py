@@ -5,7 +5,7 @@ happens between two steps (commands, validation, decisions, checkpoint) depends 
 commands alone, so a run resumed from a checkpoint goes on as if never stopped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive, purpose
 from prorl.envs.types import Problem
 from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
+from prorl.rollout.partial import InHand, OpenGroup, problem_of
 from prorl.rollout.pipeline import Wait, WaitEnded, domain_rates, sample_problems, score, unanswered_share
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
@@ -42,6 +43,7 @@ class Run:
     store: RunStore
     event_log: EventLog
     checkpointer: Checkpointer
+    in_hand: InHand
     interrupted: Callable[[], bool]  # whether somebody asked to stop
     wait: Wait
     pulse: Pulse
@@ -78,20 +80,21 @@ def train(run: Run) -> RunState:
         hparams = hparams_now(run.plan, state)
         ahead = undisturbed(run, before, ahead)
         try:
-            rollouts = ahead or sample(run, state, clock)
+            rollouts = ahead or sample(run, state, clock, run.in_hand.groups)
         except WaitEnded:
             continue  # nothing was consumed; the wish to stop is granted above
         batch = make_batch(rollouts.groups, hparams)  # rewards, then advantages
         with clock.phase("learn"):
             finish_update = run.backend.learner.begin_update(batch, hparams)
             prepare(run, state, rollouts.cursor)  # while it computes
-        ahead = None if run.interrupted() else sample_ahead(run, state, rollouts.cursor, clock)
+        ahead = None if run.interrupted() else sample_ahead(run, state, rollouts, clock)
         with clock.phase("learn"):
             update = finish_update()
         with clock.phase("sync"):
             run.backend.sync(state.version + 1)
         if every and state.step % every == 0:
             run.store.write_samples(state.step, sample_records(state.step, rollouts))
+        run.in_hand.groups = rollouts.in_hand
         run.event_log.record(
             Stepped(
                 step=state.step + 1,
@@ -108,8 +111,11 @@ def train(run: Run) -> RunState:
         )
 
 
-def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
-    """Sample what the step that begins with this state learns from; WaitEnded if somebody asks to stop meanwhile."""
+def sample(run: Run, state: RunState, clock: Stopwatch, in_hand: Sequence[OpenGroup]) -> RolloutBatch:
+    """Sample what the step that begins with this state learns from, beginning with what is in hand.
+
+    WaitEnded if somebody asks to stop meanwhile.
+    """
     hparams = hparams_now(run.plan, state)
     return collect(
         run.session.sampler(run.wait),
@@ -119,6 +125,7 @@ def sample(run: Run, state: RunState, clock: Stopwatch) -> RolloutBatch:
         expected_share=state.informative_share,
         seed=derive(run.plan.config.seed, "rollout"),
         clock=clock,
+        in_hand=in_hand,
     )
 
 
@@ -132,17 +139,19 @@ def prepare(run: Run, state: RunState, cursor: int) -> None:
 
 def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:
     """The training problem of any draw."""
-    return partial(run.session.tasks.problem, split="train", weights=hparams.mixture, levels=hparams.levels)
+    return partial(problem_of, run.session.tasks, hparams)
 
 
-def sample_ahead(run: Run, state: RunState, cursor: int, clock: Stopwatch) -> RolloutBatch | None:
-    """The next step's rollouts by the policy that serves now; None where none may be stale or is kept."""
-    following = replace(state, step=state.step + 1, cursor=cursor, asked=())  # as far as it can be foreseen
+def sample_ahead(run: Run, state: RunState, now: RolloutBatch, clock: Stopwatch) -> RolloutBatch | None:
+    """The rollouts of the step after `now` by the policy that serves now; None where none may be stale or is kept."""
+    following = replace(
+        state, step=state.step + 1, cursor=now.cursor, asked=()
+    )  # as far as it can be foreseen
     stale = run.plan.config.sampling.max_staleness
     if not stale or not is_quiet(run.plan, following) or run.checkpointer.late:
         return None
     with suppress(WaitEnded):  # the wish to stop is granted between the steps
-        return sample(run, following, clock)
+        return sample(run, following, clock, now.in_hand)
     return None
 
 
@@ -227,7 +236,8 @@ def perform(decision: Decision, run: Run) -> Event:
             return _reset_reference(decision, run)
         case Intervene(action="roll_back"):
             before = run.state
-            roll_back(run.store, run.backend.learner, run.event_log, up_to=decision.good_step)
+            folder = roll_back(run.store, run.backend.learner, run.event_log, up_to=decision.good_step)
+            run.in_hand.restore(folder)
             run.backend.sync(run.state.version)
             return intervened(decision, before, landed=run.state)
         case Intervene():

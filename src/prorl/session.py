@@ -30,6 +30,7 @@ from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
+from prorl.rollout.partial import InHand
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
 from prorl.run.layout import CONFIG, TOKENIZER, is_born, removed_on_failure, require_new
@@ -159,12 +160,18 @@ def _run(
             if session.note:
                 event_log.record(Warned(step=event_log.state.step, text=session.note))
             store.interrupt, interrupt.heartbeat = interrupt, heart
-            checkpointer = Checkpointer(store, session.backend, event_log, config.save, config.guards, heart)
+            in_hand = InHand(session.tasks, session.renderer)
+            if checkpoint is not None:
+                in_hand.restore(checkpoint.path)
+            checkpointer = Checkpointer(
+                store, session.backend, event_log, config.save, config.guards, heart, in_hand.snapshot
+            )
             run = Run(
                 session=session,
                 store=store,
                 event_log=event_log,
                 checkpointer=checkpointer,
+                in_hand=in_hand,
                 interrupted=interrupt,
                 wait=interrupt.wait,
                 pulse=heart,

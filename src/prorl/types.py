@@ -44,13 +44,25 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Ask an engine for `samples` responses to one tokenised prompt."""
+    """Ask an engine for `samples` responses to one tokenised prompt, or to go on with one that was begun."""
 
     draw: int  # position in the data order; with `sample` it names a completion
     prompt: tuple[int, ...]
     samples: int
     seed: int  # every random number of this request derives from (seed, sample, position)
-    sampling: Sampling
+    sampling: Sampling  # its limit counts new tokens only, as do the completions
+    first: int = 0  # number of the first sample
+    begun: tuple[int, ...] = ()  # tokens of the response so far
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its samples."""
+        return range(self.first, self.first + self.samples)
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The tokens that new ones follow."""
+        return self.prompt + self.begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +77,7 @@ class Completion:
     tokens: array[int]  # the end-of-sequence token is included when finish == "stop"
     logps: array[float]
     finish: Finish
-    policy_version: int
+    policy_version: int  # where several have written it, of the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +97,7 @@ class Group:
     problem: Problem
     prompt: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
+    unfinished: tuple[Completion, ...] = ()  # those that a later step goes on with (METHOD §15)
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -143,6 +156,7 @@ class HParams:
     response_limit: int
     temperature: float
     top_p: float
+    partial: int
     min_spread: float
     max_draw_factor: float
     wave_margin: float

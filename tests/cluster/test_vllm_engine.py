@@ -59,7 +59,7 @@ def probe(engine, one):
 
 
 def answered(engine, *requests):
-    engine.add([(request, sample) for request in requests for sample in range(request.samples)])
+    engine.add([(request, sample) for request in requests for sample in request.numbers])
     return answers(engine, [])
 
 
@@ -116,6 +116,22 @@ def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, te
     assert len({tuple(completion.tokens) for completion in found.values()}) > 4
     assert {completion.policy_version for completion in found.values()} == {7}
     assert_log_probs(policy, ask(temperature=temperature), found.values())
+
+
+def test_a_response_goes_on_where_it_was_cut(engine, policy):
+    engine.install(collect(policy.policy, 0, torch.float32))
+    begun = answered(engine, ask(samples=16, limit=8))
+    cut = [one for one in begun.values() if one.finish == "length"]
+    more = [
+        dataclasses.replace(ask(samples=1, limit=5), first=one.sample, begun=tuple(one.tokens)) for one in cut
+    ]
+    found = answered(engine, *more)
+    assert found.keys() == {(one.draw, one.sample) for one in cut}
+    assert len({tuple(one.tokens) for one in found.values()}) > len(cut) // 2  # a seed of its own for each
+    for one in cut:
+        later = found[one.draw, one.sample]
+        whole = dataclasses.replace(one, tokens=one.tokens + later.tokens, logps=one.logps + later.logps)
+        assert_log_probs(policy, ask(), [whole])
 
 
 def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, policy):

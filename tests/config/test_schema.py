@@ -64,7 +64,14 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
         ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
         ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),
         ({"learner": {"dtype": "bfloat16"}}, "bfloat16 rounds otherwise than the engine"),
-        ({"sampling": {"max_staleness": 1}}, "correct for it with mismatch.kind=tis"),
+        (
+            {"sampling": {"max_staleness": 1}},
+            "max_staleness above 0 learn.* correct for it with mismatch.kind=tis",
+        ),
+        (
+            {"sampling": {"partial": 9}},
+            "sampling.partial above 0 learn.* correct for it with mismatch.kind=tis",
+        ),
         ({"mismatch": {"low": 3}}, r"mismatch.low \(3.0\) is above mismatch.high \(2.0\)"),
         (UNSEEN | {"reset": {"stalled_validations": 2}}, "need validations: set validation.every above 0"),
         (UNSEEN | {"reset": {"target": "best"}}, "need validations: set validation.every above 0"),

@@ -386,3 +386,32 @@ def test_a_run_of_samples_one_update_old_that_stops_at_a_checkpoint_goes_on_bit_
     assert start_run(stale, run, CtrlC(3)).step == 3
     assert resume_run(run, quiet()).stopped == "done"
     assert_same(run, finished)
+
+
+# -- partial rollouts: what is in hand belongs to the checkpoint
+
+PARTIAL = STALE | {"sampling": STALE["sampling"] | {"max_staleness": 0, "partial": 5}}
+
+
+@pytest.fixture(scope="module")
+def in_pieces(write_recipe, tmp_path_factory) -> Path:
+    recipe = load_recipe(str(write_recipe(tmp_path_factory.mktemp("recipe"), **PARTIAL)))
+    run = tmp_path_factory.mktemp("finished") / "run"
+    assert start_run(recipe, run, quiet()).stopped == "done"
+    return run
+
+
+def test_responses_of_several_policies_are_told_and_weighed(in_pieces):
+    steps = of_kind(in_pieces, Stepped)
+    assert max(step.staleness for step in steps) > 1
+    assert all(step.rollout_stats.in_hand for step in steps)
+    assert all(step.update.mismatch > 1e-4 for step in steps if step.staleness > 1)
+
+
+@pytest.mark.parametrize(("stop", "workers"), [(2, 1), (4, 2)])
+def test_a_run_of_partial_rollouts_goes_on_bit_for_bit(write_recipe, in_pieces, tmp_path, stop, workers):
+    recipe = load_recipe(str(write_recipe(tmp_path, **PARTIAL)), [f"workers={workers}"])
+    run = tmp_path / "run"
+    assert start_run(recipe, run, CtrlC(stop)).step == stop
+    assert resume_run(run, quiet()).stopped == "done"
+    assert_same(run, in_pieces)

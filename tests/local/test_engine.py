@@ -83,6 +83,31 @@ def test_a_text_does_not_depend_on_what_decodes_beside_it(build, top_p):
 
 
 @pytest.mark.parametrize("build", [qwen2, neox])
+@pytest.mark.parametrize("piece", [1, 7, 29])
+def test_a_text_written_in_pieces_is_the_one_written_at_once(build, piece):
+    model = build()
+    whole = {(one.draw, one.sample): one for one in run(model, *(request(draw) for draw in range(3)))}
+    found = dict.fromkeys(whole, ((), ()))
+    asked = [request(draw, limit=piece) for draw in range(3)]
+    while asked:
+        done = run(model, *asked)
+        for one in done:
+            tokens, logps = found[one.draw, one.sample]
+            found[one.draw, one.sample] = (*tokens, *one.tokens), (*logps, *one.logps)
+        asked = [
+            replace(
+                request(one.draw, samples=1, limit=min(piece, 30 - len(begun))), first=one.sample, begun=begun
+            )
+            for one in done
+            for begun in [found[one.draw, one.sample][0]]
+            if one.finish == "length" and len(begun) < 30
+        ]
+    assert {key: tokens for key, (tokens, _) in found.items()} == texts(whole.values())
+    for key, (_, logps) in found.items():
+        assert logps == pytest.approx(whole[key].logps, abs=1e-5)
+
+
+@pytest.mark.parametrize("build", [qwen2, neox])
 def test_temperature_zero_writes_what_transformers_writes_without_sampling(build):
     model = build().eval()
     completions = run(model, *(request(draw, samples=2, temperature=0.0) for draw in range(4)))

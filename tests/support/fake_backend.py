@@ -50,12 +50,16 @@ class FakeEngine:
         if not self._queue:
             return []
         request = self._queue.pop(0)
-        return [self._sample(request, sample) for sample in range(request.samples)]
+        return [self._sample(request, sample) for sample in request.numbers]
 
     def _sample(self, request: Request, sample: int) -> Completion:
         right = generator(request.seed, sample).random() < self._skill
         text = self._answers[request.prompt] if right else respond("", WRONG)
-        tokens = (*map(ord, text), END)[: request.sampling.limit]
+        whole = (*map(ord, text), END)
+        # A response that was begun goes on, whatever the policy has become since.
+        if request.begun and whole[: len(request.begun)] != request.begun:
+            whole = (*request.begun, *map(ord, WRONG), END)
+        tokens = whole[len(request.begun) :][: request.sampling.limit]
         logp = math.log(self._skill if right else 1 - self._skill) / len(tokens)
         return Completion(
             draw=request.draw,

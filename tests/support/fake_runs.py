@@ -18,6 +18,7 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
 from prorl.loop import Run, train
+from prorl.rollout.partial import InHand
 from prorl.rollout.pipeline import wait_silently
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import Watcher, read_journal
@@ -149,12 +150,18 @@ def run_in(
             event_log = resume(
                 store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_command]
             )
-        checkpointer = Checkpointer(store, backend, event_log, save or SaveConfig(), GuardsConfig())
+        in_hand = InHand(tasks, session.renderer)
+        if not new:
+            in_hand.restore(checkpoint.path)
+        checkpointer = Checkpointer(
+            store, backend, event_log, save or SaveConfig(), GuardsConfig(), also=in_hand.snapshot
+        )
         run = Run(
             session=session,
             store=store,
             event_log=event_log,
             checkpointer=checkpointer,
+            in_hand=in_hand,
             interrupted=lambda: until(event_log.state),
             wait=wait,
             pulse=unheard,

@@ -34,9 +34,8 @@ class ScoreTask:
 class ScriptedEngine:
     """Finishes one response per poll, in the order of a shuffle; keeps the requests it was sent."""
 
-    version = VERSION
-
     def __init__(self, answer: Callable[[int, int], str], shuffle: int | None) -> None:
+        self.version = VERSION
         self.requests: list[Request] = []
         self._answer = answer
         self._random = None if shuffle is None else Random(shuffle)
@@ -44,9 +43,10 @@ class ScriptedEngine:
 
     def submit(self, request: Request) -> None:
         self.requests.append(request)
-        for sample in range(request.samples):
+        for sample in request.numbers:
             text = response(self._answer(request.draw, sample))
-            self._queue.append(completion(text, request.draw, sample, limit=request.sampling.limit))
+            new = {"begun": len(request.begun), "limit": request.sampling.limit}
+            self._queue.append(completion(text, request.draw, sample, version=self.version, **new))
 
     def poll(self) -> list[Completion]:
         if not self._queue:
@@ -87,15 +87,17 @@ def problem(draw: int, *, task: str = "score", domain: str = "math") -> Problem:
     )
 
 
-def completion(text: str, draw: int = 0, sample: int = 0, *, limit: int = 1000) -> Completion:
-    tokens = (*map(ord, text), END)[:limit]
+def completion(
+    text: str, draw: int = 0, sample: int = 0, *, begun: int = 0, limit: int = 1000, version: int = VERSION
+) -> Completion:
+    tokens = (*map(ord, text), END)[begun : begun + limit]
     return Completion(
         draw=draw,
         sample=sample,
         tokens=token_ids(tokens),
         logps=log_probs([-0.5] * len(tokens)),
         finish="stop" if tokens[-1] == END else "length",
-        policy_version=VERSION,
+        policy_version=version,
     )
 
 

@@ -16,6 +16,7 @@ from prorl.control.events import Event, Stepped
 from prorl.control.state import RunState
 from prorl.lab.evals.evaluation_store import read_evaluation
 from prorl.lab.watch.console import Console
+from prorl.rollout.partial import IN_HAND
 from prorl.run.process import ECHO
 from support import fake_runs
 from support.fake_runs import events, of
@@ -71,6 +72,6 @@ def contents(run: Path) -> dict[str, bytes]:
 
 def content(path: Path) -> bytes:
     """The bytes of a file; of an evaluation, without how long it took."""
-    if path.suffix != ".parquet":
+    if path.suffix != ".parquet" or path.name == IN_HAND:
         return path.read_bytes()
     return repr(replace(read_evaluation(path), seconds=0.0)).encode()

@@ -109,7 +109,7 @@ class RayEngine(Pool[_Slot]):
 
     def submit(self, request: Request) -> None:
         """Queue one prompt with its n samples. Raises UsageError: it does not fit into the model's context."""
-        require_room(len(request.prompt), request.sampling.limit, self._settings.context)
+        require_room(len(request.context), request.sampling.limit, self._settings.context)
         self._queue.append(request)
 
     def poll(self) -> list[Completion]:
@@ -144,9 +144,8 @@ class RayEngine(Pool[_Slot]):
         for request in self._queue:
             index = min(range(len(self._slots)), key=loads.__getitem__)
             loads[index] += request.samples * request.sampling.limit
-            samples = range(request.samples)
-            self._slots[index].owed |= {(request.draw, sample): request for sample in samples}
-            work.setdefault(index, []).extend((request, sample) for sample in samples)
+            self._slots[index].owed |= {(request.draw, sample): request for sample in request.numbers}
+            work.setdefault(index, []).extend((request, sample) for sample in request.numbers)
         self._queue.clear()
         given = [self._ask("add", mine, slots=[self._slots[index]]) for index, mine in work.items()]
         for ((slot, added),) in given:

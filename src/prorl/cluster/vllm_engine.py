@@ -144,15 +144,16 @@ class VLLMEngine:
                 temperature=sampling.temperature,  # 0: the most probable token
                 top_p=sampling.top_p,
                 max_tokens=sampling.limit,
-                # By default vLLM would seed sample k of a request with seed + k.
-                seed=derive(request.seed, sample),
+                # By default vLLM would seed sample k of a request with seed + k. Its generators count from
+                # the request's first token, so what goes on with a response has another seed.
+                seed=derive(request.seed, sample, *([len(request.begun)] if request.begun else ())),
                 stop_token_ids=list(self._settings.eos_ids),
                 logprobs=0,  # of the sampled token alone
                 flat_logprobs=True,
                 detokenize=False,
             )
             name = f"{request.draw}/{sample}"
-            self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(request.prompt)), params)
+            self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(request.context)), params)
             self._asked[name] = (request.draw, sample)
 
     def poll(self) -> list[Completion]:

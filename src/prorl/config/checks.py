@@ -77,10 +77,13 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             "learner.dtype=bfloat16 rounds otherwise than the engine, whose log-probs would then not be those of the "
             "policy at the start of a step: set learner.old_logprobs=learner"
         )
-    if sampling.max_staleness and config.mismatch.kind == "none":
+    older = ["sampling.max_staleness"] * bool(sampling.max_staleness) + ["sampling.partial"] * bool(
+        sampling.partial
+    )
+    if older and config.mismatch.kind == "none":
         yield (
-            "sampling.max_staleness=1 learns from what an older policy sampled: correct for it with mismatch.kind=tis"
-            " (or icepop, sequence_mask) and learner.old_logprobs=learner"
+            f"{' and '.join(older)} above 0 learn from what an older policy sampled: correct for it with "
+            "mismatch.kind=tis (or icepop, sequence_mask) and learner.old_logprobs=learner"
         )
     if (reset.stalled_validations or reset.target == "best") and not config.validation.every:
         yield "reset.stalled_validations and reset.target=best need validations: set validation.every above 0"

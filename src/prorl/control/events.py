@@ -28,8 +28,8 @@ class RolloutStats:
     hard: int  # rejected: no spread, mean score at most one half
     errors: int  # dropped for a verifier error
     surplus: int  # generated past the last accepted draw; those draws come again next step
-    rollouts: int  # sampled responses, surplus included
-    sampled_tokens: int
+    rollouts: int  # responses that have ended, surplus included
+    sampled_tokens: int  # of all responses
     score: float | None  # mean raw score over judged rollouts
     reward: float | None  # mean shaped reward over accepted rollouts
     length: float | None  # mean response length over judged rollouts, tokens
@@ -42,6 +42,7 @@ class RolloutStats:
     top_levels: Mapping[str, int] = field(default_factory=dict)
     top_rollouts: Mapping[str, int] = field(default_factory=dict)
     top_scores: Mapping[str, float] = field(default_factory=dict)
+    in_hand: int = 0  # unfinished or not needed yet, for the next step
 
     @property
     def informative_share(self) -> float | None:
@@ -85,7 +86,9 @@ class Stepped:
     length_weight: float
     kl_coef: float
     seconds: Mapping[str, float]
-    staleness: int = 0  # updates between the policy that sampled and the one that began to learn from it
+    staleness: int = (
+        0  # updates between the oldest policy that sampled and the one that began to learn from it
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,7 @@ STEP: tuple[Metric, ...] = (
     Metric("update.mismatch_out_share", "policy", "outside mismatch bounds", chart="clip"),
     Metric("update.loss", "policy", chart=None),
     Metric("staleness", "policy", chart=None),
+    Metric("rollout_stats.in_hand", "sampling", "groups in hand", chart=None),
     Metric(
         "rollout_stats.length", "sampling", "response length", unit="tokens", form=".1f", shown=ALL, usual=8.0
     ),

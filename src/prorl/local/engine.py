@@ -46,7 +46,7 @@ class Wave:
         self._version = version
         self._sampling = rows[0][0].sampling
         numbers: dict[tuple[int, ...], int] = {}
-        self._prompt_of = [numbers.setdefault(request.prompt, len(numbers)) for request, _ in rows]
+        self._prompt_of = [numbers.setdefault(request.context, len(numbers)) for request, _ in rows]
         self._decoding: Decoding
         self._decoding, logits_PV = decoder.start(list(numbers))
         device = logits_PV.device
@@ -61,6 +61,7 @@ class Wave:
         self._keys_S = row_keys(
             [request.seed for request, _ in slots], [sample for _, sample in slots], device
         )
+        self._begun_S = torch.tensor([len(request.begun) for request, _ in slots], device=device)
         self._live_S = torch.tensor(layout.live, device=device)
         self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
         self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
@@ -81,7 +82,7 @@ class Wave:
         """Append a token to every slot; the live slots that finished, and whether each stopped by itself."""
         if self._length:
             self._logits_SV = self._decoding.step(self._tokens_TS[self._length - 1])
-        tokens_S, logps_S = draw(self._logits_SV, self._keys_S, self._length, self._sampling)
+        tokens_S, logps_S = draw(self._logits_SV, self._keys_S, self._begun_S + self._length, self._sampling)
         self._tokens_TS[self._length] = tokens_S
         self._logps_TS[self._length] = logps_S
         self._length += 1
@@ -113,7 +114,7 @@ class Wave:
         layout = self._decoding.arrange([self._prompt_of[row] for row in rows], sources)
         self._slot_rows = [rows[index] for index in layout.rows]
         kept = torch.tensor([sources[index] for index in layout.rows], device=self._live_S.device)
-        self._keys_S = self._keys_S[kept]
+        self._keys_S, self._begun_S = self._keys_S[kept], self._begun_S[kept]
         self._live_S = torch.tensor(layout.live, device=kept.device)
         self._tokens_TS = self._tokens_TS[:, kept]
         self._logps_TS = self._logps_TS[:, kept]
@@ -162,9 +163,9 @@ class LocalEngine:
 
     def units(self, request: Request) -> list[list[Row]]:
         """Its rows, as many together as decode at a time; raises as `submit`."""
-        require_room(len(request.prompt), request.sampling.limit, self._max_positions)
-        samples, most = range(request.samples), self.settings.max_rows
-        return [[(request, sample) for sample in samples[first : first + most]] for first in samples[::most]]
+        require_room(len(request.context), request.sampling.limit, self._max_positions)
+        rows, most = [(request, sample) for sample in request.numbers], self.settings.max_rows
+        return [rows[first : first + most] for first in range(0, len(rows), most)]
 
     def poll(self) -> list[Completion]:
         """Decode until at least one response has finished; an empty list means that nothing is in flight."""
@@ -377,8 +378,10 @@ def uniform(bits: Tensor) -> Tensor:
     return _shift_right(bits, 11).double() * 2.0**-53
 
 
-def draw(logits_RV: Tensor, keys_R: Tensor, position: int, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Sample one token per row; tokens and their log-probs, both of shape R.
+def draw(
+    logits_RV: Tensor, keys_R: Tensor, position: int | Tensor, sampling: Sampling
+) -> tuple[Tensor, Tensor]:
+    """Sample one token per row, at a position of all rows or of each; tokens and their log-probs, both of shape R.
 
     The log-prob is that of the untruncated temperature-scaled distribution, also with `top_p` below 1: the learner
     recomputes it without knowing the nucleus. Temperature 0 takes the most probable token and reports its log-prob at

@@ -1,7 +1,8 @@
 """Problems → rollouts → rewards → advantages → batch: what one step trains on (METHOD §1-3).
 
 Dynamic sampling accepts informative groups in draw order, never in order of completion, which would favour short
-answers. What was generated past the last accepted draw is surplus: its draws come again next step.
+answers. What was generated past the last accepted draw is surplus: its draws come again next step. With partial
+rollouts (METHOD §15) nothing is surplus: what has not ended or is not needed yet stays in hand.
 """
 
 import math
@@ -17,6 +18,7 @@ from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
 from prorl.envs.types import Problem
+from prorl.rollout.partial import OpenGroup
 from prorl.rollout.pipeline import Sampler, roll_out
 from prorl.stopwatch import Stopwatch
 from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
@@ -31,8 +33,9 @@ class RolloutBatch:
     groups: tuple[Group, ...]
     consumed: tuple[Group, ...]  # accepted and rejected, in draw order: for samples and statistics
     cursor: int
-    version: int  # of the policy that sampled
+    version: int  # of the oldest policy that sampled what is learned from
     rollout_stats: RolloutStats
+    in_hand: tuple[OpenGroup, ...] = ()  # for the next step
 
 
 def collect(
@@ -44,41 +47,73 @@ def collect(
     expected_share: float,
     seed: int,
     clock: Stopwatch,
+    in_hand: Sequence[OpenGroup] = (),
 ) -> RolloutBatch:
     """Sample draws from `cursor` on until `prompts_per_step` groups are informative or the budget of draws ends.
 
-    `expected_share` is the recent share of informative groups; it sizes the waves.
+    `expected_share` is the recent share of informative groups; it sizes the waves. What is `in_hand` comes first;
+    what was begun under another limit, temperature or number of samples is begun anew.
     """
     wanted = hparams.prompts_per_step
     end = cursor + math.ceil(wanted * hparams.max_draw_factor)
     sampling = Sampling(temperature=hparams.temperature, top_p=hparams.top_p, limit=hparams.response_limit)
+    left = {one.group.draw: one for one in in_hand if one.goes_on_under(hparams)}
+    anew = [one.group.draw for one in in_hand if one.group.draw not in left]
+    before = _written([one.group for one in left.values()])
     accepted: list[Group] = []
     consumed: list[Group] = []
-    generated: list[Group] = []
-    while len(accepted) < wanted and cursor < end:
+    fresh = cursor
+    while True:
+        for draw in sorted(draw for draw, one in left.items() if not one.group.unfinished):
+            if len(accepted) == wanted:
+                break
+            consumed.append(group := left.pop(draw).group)
+            if _informative(group, hparams):
+                accepted.append(group)
+        begun = {draw: one.group for draw, one in left.items() if one.group.unfinished}
+        if len(accepted) == wanted or not (begun or anew or fresh < end):
+            break
         size = wave_size(wanted - len(accepted), expected_share, hparams.wave_margin)
+        draws = range(fresh, min(end, fresh + size))
+        problems = {draw: group.problem for draw, group in begun.items()}
+        problems |= {draw: problem_at(draw) for draw in (*anew, *draws)}
+        fresh, anew = draws.stop, []
         wave = roll_out(
             sampler,
-            {draw: problem_at(draw) for draw in range(cursor, min(end, cursor + size))},
+            dict(sorted(problems.items())),
             samples=hparams.samples_per_prompt,
             sampling=sampling,
             seed=seed,
             clock=clock,
+            begun=begun,
+            piece=hparams.partial,
         )
-        generated += wave
         for group in wave:
-            consumed.append(group)
-            cursor = group.draw + 1
-            if _informative(group, hparams):
-                accepted.append(group)
-                if len(accepted) == wanted:
-                    break
+            drawn = left[group.draw].hparams if group.draw in begun else hparams
+            left[group.draw] = OpenGroup(group=group, hparams=drawn)
+    generated = [*consumed, *(one.group for one in left.values())]
+    if not hparams.partial:
+        fresh = max([cursor, *(group.draw + 1 for group in consumed)])
+    kept = tuple(one for draw, one in sorted(left.items()) if draw < fresh)
+    rollouts, tokens = (now - then for now, then in zip(_written(generated), before, strict=True))
     return RolloutBatch(
         groups=tuple(accepted),
         consumed=tuple(consumed),
-        cursor=cursor,
-        version=sampler.engine.version,
-        rollout_stats=_rollout_stats(accepted, consumed, generated, hparams),
+        cursor=fresh,
+        version=min(
+            (rollout.completion.policy_version for group in accepted for rollout in group.rollouts),
+            default=sampler.engine.version,
+        ),
+        rollout_stats=_rollout_stats(
+            accepted,
+            consumed,
+            hparams,
+            surplus=len(left) - len(kept),
+            in_hand=len(kept),
+            rollouts=rollouts,
+            sampled_tokens=tokens,
+        ),
+        in_hand=kept,
     )
 
 
@@ -146,9 +181,17 @@ def _informative(group: Group, hparams: HParams) -> bool:
     return is_informative(scores, hparams.min_spread)
 
 
+def _written(groups: Sequence[Group]) -> tuple[int, int]:
+    """Responses that have ended, and tokens of all."""
+    ended = [rollout.completion for group in groups for rollout in group.rollouts]
+    unfinished = (one for group in groups for one in group.unfinished)
+    return len(ended), sum(len(one.tokens) for one in (*ended, *unfinished))
+
+
 def _rollout_stats(
-    accepted: Sequence[Group], consumed: Sequence[Group], generated: Sequence[Group], hparams: HParams
+    accepted: Sequence[Group], consumed: Sequence[Group], hparams: HParams, **counted: int
 ) -> RolloutStats:
+    """Of the consumed groups, beside what was `counted` of all."""
     judged = [group for group in consumed if not group.has_error]
     rejected = [group for group in judged if not _informative(group, hparams)]
     easy = sum(fmean(group.scores) > 0.5 for group in rejected)
@@ -168,9 +211,7 @@ def _rollout_stats(
         easy=easy,
         hard=len(rejected) - easy,
         errors=len(consumed) - len(judged),
-        surplus=len(generated) - len(consumed),
-        rollouts=sum(len(group.rollouts) for group in generated),
-        sampled_tokens=sum(len(r.completion.tokens) for group in generated for r in group.rollouts),
+        **counted,
         score=_mean(rollout.verdict.score for rollout in rollouts),
         reward=_mean(reward for group in accepted for reward in shaped_rewards(group, hparams)),
         length=_mean(len(rollout.completion.tokens) for rollout in rollouts),

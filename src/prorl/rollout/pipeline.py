@@ -15,9 +15,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prorl.envs.errors import ProrlError
@@ -116,8 +117,13 @@ def roll_out(
     sampling: Sampling,
     seed: int,
     clock: Stopwatch,
+    begun: Mapping[int, Group] = MappingProxyType({}),
+    piece: int = 0,
 ) -> list[Group]:
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
+
+    Of draws in `begun` the unfinished responses are gone on with, and only those. With a `piece` no response grows by
+    more tokens than that; one that has not ended then is unfinished (METHOD §15).
 
     Raises ProrlError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
@@ -127,10 +133,26 @@ def roll_out(
         draw: sampler.renderer.encode(problem.prompt, problem.history) for draw, problem in problems.items()
     }
     version = engine.version
+    earlier = {(draw, one.sample): one for draw, group in begun.items() for one in group.unfinished}
     for draw, prompt in prompts.items():
-        own = derive(seed, draw)
-        engine.submit(Request(draw=draw, prompt=prompt, samples=samples, seed=own, sampling=sampling))
+        more = (
+            [(one.sample, 1, tuple(one.tokens)) for one in begun[draw].unfinished] if draw in begun else None
+        )
+        for first, count, tokens in [(0, samples, ())] if more is None else more:
+            left = sampling.limit - len(tokens)
+            engine.submit(
+                Request(
+                    draw=draw,
+                    prompt=prompt,
+                    samples=count,
+                    seed=derive(seed, draw),
+                    sampling=replace(sampling, limit=min(piece, left) if piece else left),
+                    first=first,
+                    begun=tokens,
+                )
+            )
 
+    unfinished: dict[int, list[Completion]] = defaultdict(list)
     completions: list[Completion] = []  # in the order of their tickets, as `items` are
     items: list[Item] = []
     verdicts: dict[int, Verdict] = {}
@@ -144,6 +166,10 @@ def roll_out(
                         f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
                         f"but version {version} was asked"
                     )
+                completion = _joined(earlier.get((completion.draw, completion.sample)), completion)
+                if completion.finish == "length" and len(completion.tokens) < sampling.limit:
+                    unfinished[completion.draw].append(completion)
+                    continue
                 item = (problems[completion.draw], sampler.renderer.decode(completion.tokens))
                 judge.submit(len(items), *item)
                 completions.append(completion)
@@ -152,16 +178,29 @@ def roll_out(
     with clock.phase("judge"):
         verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), wait), wait)
 
-    rollouts: dict[int, list[Rollout]] = {draw: [] for draw in problems}
+    rollouts = {draw: list(begun[draw].rollouts) if draw in begun else [] for draw in problems}
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
         rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
         rollouts[completion.draw].append(rollout)
-    for found in rollouts.values():
-        found.sort(key=lambda rollout: rollout.completion.sample)
     return [
-        Group(draw=draw, problem=problem, prompt=prompts[draw], rollouts=tuple(rollouts[draw]))
+        Group(
+            draw=draw,
+            problem=problem,
+            prompt=prompts[draw],
+            rollouts=tuple(sorted(rollouts[draw], key=lambda rollout: rollout.completion.sample)),
+            unfinished=tuple(sorted(unfinished[draw], key=lambda completion: completion.sample)),
+        )
         for draw, problem in problems.items()
     ]
+
+
+def _joined(earlier: Completion | None, later: Completion) -> Completion:
+    """A response of which the second part was written now."""
+    if earlier is None:
+        return later
+    return replace(
+        earlier, tokens=earlier.tokens + later.tokens, logps=earlier.logps + later.logps, finish=later.finish
+    )
 
 
 def sample_problems(

@@ -169,7 +169,10 @@ class Checkpointer:
         save: SaveConfig,
         guards: GuardsConfig,
         pulse: Pulse = unheard,
+        also: Callable[[], Callable[[Path], None]] | None = None,
     ) -> None:
+        """`also` copies what is saved beside the learner, as its `snapshot` does."""
+        self._snapshots = [backend.learner.snapshot, *([also] if also else [])]
         self._store, self._backend, self._log = store, backend, log
         self._rules, self._guards, self._pulse = save, guards, pulse
         self._saved = time.monotonic()
@@ -225,7 +228,12 @@ class Checkpointer:
             store.finish_writing()  # before the copy is taken, so that there are never two
             self._notice()
             self._require_room()
-            write = self._backend.learner.snapshot()
+            writers = [snapshot() for snapshot in self._snapshots]
+
+            def write(folder: Path) -> None:
+                for writer in writers:
+                    writer(folder)
+
             then = partial(prune, store, rules, best=state.best_step, good=good_step)
             self._writing = store.write_checkpoint(state.step, asdict(state), write, then=then)
         self._saved, self._retry = time.monotonic(), None

@@ -86,15 +86,16 @@ def resume(
     return log
 
 
-def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -> None:
+def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -> Path:
     """Return a running run to its newest whole checkpoint of step `up_to` or before, as `resume` would.
 
-    A branch may hold none that old; then it is the oldest. Journal and `log` go on from there.
+    A branch may hold none that old; then it is the oldest. Journal and `log` go on from there. Returns its folder.
     """
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
     log.state, told_again = _return_to(store, learner, checkpoint)
     for event in told_again:
         log.record(event)
+    return checkpoint.path
 
 
 def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:

@@ -1,0 +1,139 @@
+"""Partial rollouts: groups that wait for the next step, and how they are kept in a checkpoint (METHOD §15).
+
+A group that waits has responses that have not ended, or has ended and was not needed yet. It is plain data, written
+beside policy and optimizer, so a resumed run goes on with the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from prorl.envs.mixture import Mixture
+from prorl.envs.types import Problem, Verdict
+from prorl.rollout.pipeline import ChatRenderer
+from prorl.types import Completion, Group, HParams, Rollout, log_probs, token_ids
+
+IN_HAND = "in_hand.parquet"  # in a checkpoint's folder, where there is something to keep
+_HPARAMS = TypeAdapter(HParams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGroup:
+    """A group that waits, and the hyperparameters of the step that drew it."""
+
+    group: Group
+    hparams: HParams
+
+    def goes_on_under(self, hparams: HParams) -> bool:
+        """Whether a step with these hyperparameters would sample it as it was begun."""
+        return _sampling(self.hparams) == _sampling(hparams)
+
+
+class InHand:
+    """The groups that wait; saved and restored as the learner is."""
+
+    def __init__(self, tasks: Mixture, renderer: ChatRenderer) -> None:
+        self._tasks, self._renderer = tasks, renderer
+        self.groups: tuple[OpenGroup, ...] = ()
+
+    def snapshot(self) -> Callable[[Path], None]:
+        """The returned function writes what waits now into an existing folder."""
+        return partial(_write, self.groups)
+
+    def restore(self, folder: Path) -> None:
+        """Take what a snapshot wrote; nothing where there is none."""
+        self.groups = ()
+        if (folder / IN_HAND).exists():
+            import pyarrow.parquet as pq
+
+            self.groups = self._read(pq.read_table(folder / IN_HAND).to_pylist())
+
+    def _read(self, rows: Sequence[dict[str, Any]]) -> tuple[OpenGroup, ...]:
+        by_draw: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in rows:
+            by_draw[row["draw"]].append(row)
+        return tuple(self._group(draw, mine) for draw, mine in by_draw.items())
+
+    def _group(self, draw: int, rows: Sequence[dict[str, Any]]) -> OpenGroup:
+        hparams = _HPARAMS.validate_json(rows[0]["hparams"])
+        problem = problem_of(self._tasks, hparams, draw)
+        completions = [
+            Completion(
+                draw=draw,
+                sample=row["sample"],
+                tokens=token_ids(row["tokens"]),
+                logps=log_probs(row["logps"]),
+                finish=row["finish"],
+                policy_version=row["version"],
+            )
+            for row in rows
+        ]
+        verdicts = [row["verdict"] and Verdict(**row["verdict"]) for row in rows]
+        judged = list(zip(completions, verdicts, strict=True))
+        group = Group(
+            draw=draw,
+            problem=problem,
+            prompt=self._renderer.encode(problem.prompt, problem.history),
+            rollouts=tuple(
+                Rollout(completion=done, text=self._renderer.decode(done.tokens), verdict=verdict)
+                for done, verdict in judged
+                if verdict
+            ),
+            unfinished=tuple(done for done, verdict in judged if not verdict),
+        )
+        return OpenGroup(group=group, hparams=hparams)
+
+
+def problem_of(tasks: Mixture, hparams: HParams, draw: int) -> Problem:
+    """The training problem at a draw of a step with these hyperparameters."""
+    return tasks.problem(draw, "train", hparams.mixture, hparams.levels)
+
+
+def _sampling(hparams: HParams) -> tuple[float, ...]:
+    return hparams.samples_per_prompt, hparams.response_limit, hparams.temperature, hparams.top_p
+
+
+def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
+    if not groups:
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text, whole = pa.string(), pa.int64()
+    verdict_types = {"score": pa.float64(), "status": text, "note": text, "answered": pa.bool_()}
+    rows = [
+        {
+            "draw": completion.draw,
+            "hparams": hparams,
+            "sample": completion.sample,
+            "tokens": completion.tokens.tolist(),
+            "logps": completion.logps.tolist(),
+            "finish": completion.finish,
+            "version": completion.policy_version,
+            # without its seconds, the only thing here that is another each time
+            "verdict": verdict and {name: getattr(verdict, name) for name in verdict_types},
+        }
+        for one in groups
+        for hparams in [_HPARAMS.dump_json(one.hparams).decode()]
+        for completion, verdict in [
+            *((rollout.completion, rollout.verdict) for rollout in one.group.rollouts),
+            *((completion, None) for completion in one.group.unfinished),
+        ]
+    ]
+    schema = pa.schema(
+        {
+            **dict.fromkeys(("draw", "sample", "version"), whole),
+            **dict.fromkeys(("hparams", "finish"), text),
+            "tokens": pa.list_(pa.int32()),
+            "logps": pa.list_(pa.float32()),
+            "verdict": pa.struct(verdict_types),
+        }
+    )
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / IN_HAND)
