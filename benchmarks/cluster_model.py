@@ -2,19 +2,23 @@
 
 Engines sample wave after wave (`engine_model.py`) until enough groups teach, ranks learn from those, weights are
 synced. Invariants: every accepted response is learned from exactly once, and equal seeds give equal steps. Memory is
-not modelled here again: `prorl.cluster.capacity` says how many responses an engine holds.
+not modelled here again: `prorl.cluster.capacity` says how many tokens an engine's cache holds.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine_model import Engine, Lengths, judged
+from engine_model import Engine, Job, Lengths, decode, judged
 from prorl.algo.dynamic_sampling import wave_size
 from prorl.cluster.capacity import FLOAT32, HALF, Demand, Hardware, Size, kv_cache, place
 
@@ -35,6 +39,7 @@ class Work:
     validation_responses: int = 5 * 64 * 4
     max_draw_factor: float = 4.0
     margin: float = 0.0  # standard deviations of its yield by which a wave is larger
+    partial: float = 0.0  # groups in hand for later steps, as a share of those that a step draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,8 @@ class Assumptions:
     learn_share: float = 0.35  # of `flops`, all passes and recomputation counted
     exposed: float = 0.1  # share of the learner's communication that no computation hides, at least
     rows: int = 512  # responses that an engine decodes together at most
+    by_cache: bool = True  # as many as its cache holds as they are; else as at full length
+    shared_queue: bool = False  # engines take groups as they have room; else groups are dealt to them in turn
     informative: float = 0.41  # share of groups that teach
     median_length: float = 3000.0
     length_sigma: float = 0.8  # of the logarithm
@@ -74,7 +81,9 @@ class Setup:
     learners: int  # ranks; all GPUs where colocated
     engines: int
     rows: int  # responses that one engine decodes together
+    cache: float  # tokens that it holds
     colocated: bool
+    shared_queue: bool
     overlap: bool = False  # generate the next step while learning this one
 
 
@@ -92,6 +101,7 @@ class Step:
     hidden: float  # of all these, done while something else is
     waves: int
     tokens: int  # decoded
+    age: float  # steps between drawing a group and learning from it, mean
 
     @property
     def total(self) -> float:
@@ -102,27 +112,29 @@ class Step:
 
 def colocated(size: Size, work: Work, gpus: int, assumptions: Assumptions) -> Setup:
     """Every GPU is an engine and a learner rank in turn."""
-    rows = _rows(size, work, gpus, assumptions, separate=False)
-    return Setup(size=size, gpus=gpus, learners=gpus, engines=gpus, rows=rows, colocated=True)
+    room = _room(size, work, gpus, assumptions, separate=False)
+    return Setup(size=size, gpus=gpus, learners=gpus, engines=gpus, colocated=True, **room)
 
 
 def separate(
     size: Size, work: Work, gpus: int, learners: int, assumptions: Assumptions, *, overlap: bool
 ) -> Setup:
     """`learners` of the GPUs learn, the others sample."""
-    rows = _rows(size, work, gpus, assumptions, separate=True)
+    room = _room(size, work, gpus, assumptions, separate=True)
     return Setup(
         size=size,
         gpus=gpus,
         learners=learners,
         engines=gpus - learners,
-        rows=rows,
         colocated=False,
         overlap=overlap,
+        **room,
     )
 
 
-def _rows(size: Size, work: Work, gpus: int, assumptions: Assumptions, *, separate: bool) -> int:
+def _room(
+    size: Size, work: Work, gpus: int, assumptions: Assumptions, *, separate: bool
+) -> dict[str, Any]:
     demand = Demand(
         response_limit=work.limit,
         micro_batch_tokens=work.micro_batch_tokens,
@@ -136,7 +148,10 @@ def _rows(size: Size, work: Work, gpus: int, assumptions: Assumptions, *, separa
     )
     placed = place(size, demand, Hardware(gpus=gpus), separate=separate)
     assert not placed.problems
-    return min(assumptions.rows, placed.rows)
+    shared = {"shared_queue": assumptions.shared_queue}
+    if not assumptions.by_cache:
+        return shared | {"rows": min(assumptions.rows, placed.rows), "cache": inf}
+    return shared | {"rows": assumptions.rows, "cache": placed.cache // placed.cached_token}
 
 
 # -- sampling
@@ -151,8 +166,10 @@ def make_engine(setup: Setup, work: Work, assumptions: Assumptions) -> Engine:
         per_row=token / (assumptions.flops * assumptions.prefill_share),
         weights=HALF * setup.size.parameters / reach,
         per_token=kv_cache(setup.size, 1, half=True) / reach,
-        prefill=token * work.prompt_tokens / (assumptions.flops * assumptions.prefill_share) / work.samples,
+        prefill=token / (assumptions.flops * assumptions.prefill_share),
+        samples=work.samples,
         rows=setup.rows,
+        cache=setup.cache,
     )
 
 
@@ -164,6 +181,33 @@ def draw_lengths(rng: np.random.Generator, groups: int, work: Work, assumptions:
     return np.clip(lengths, 1, work.limit).astype(np.int64)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Group:
+    """Responses to one problem."""
+
+    lengths: Lengths
+    teaches: bool
+    drawn: int  # step
+    written: Lengths  # tokens so far
+
+    @property
+    def ended(self) -> bool:
+        """Whether all responses have."""
+        return bool((self.written == self.lengths).all())
+
+
+def draw_groups(
+    rng: np.random.Generator, groups: int, work: Work, assumptions: Assumptions, *, step: int = 0
+) -> list[Group]:
+    """Groups as a wave draws them."""
+    lengths = draw_lengths(rng, groups, work, assumptions)
+    teach = rng.random(groups) < assumptions.informative
+    return [
+        Group(lengths=one, teaches=bool(teaches), drawn=step, written=np.zeros_like(one))
+        for one, teaches in zip(lengths, teach, strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
     """Groups that were sampled together."""
@@ -171,46 +215,92 @@ class Wave:
     full: float
     sampled: float
     judged: float
+    tokens: int
 
 
 def sample(
-    rng: np.random.Generator, lengths: Lengths, setup: Setup, work: Work, assumptions: Assumptions
+    rng: np.random.Generator,
+    groups: Sequence[Group],
+    setup: Setup,
+    work: Work,
+    assumptions: Assumptions,
+    stop_after: float = inf,
 ) -> Wave:
-    """Groups dealt to the engines in turn, each response judged as it ends."""
-    engine = make_engine(setup, work, assumptions)
-    ends = [
-        end
-        for number in range(setup.engines)
-        for end in engine.decode(work.prompt_tokens, lengths[number :: setup.engines].ravel().tolist())
+    """Decode all groups to their ends, or until `stop_after` of them have ended; each response is judged as it ends."""
+    engine, names = make_engine(setup, work, assumptions), count()
+    asked = [
+        [
+            Job(name=next(names), begun=int(written), length=int(length - written))
+            for length, written in zip(group.lengths, group.written, strict=True)
+            if written < length
+        ]
+        for group in groups
+    ]
+    owed = [len(jobs) for jobs in asked]
+    of = {job.name: number for number, jobs in enumerate(asked) for job in jobs}
+
+    def enough(name: int) -> bool:
+        owed[of[name]] -= 1
+        return owed.count(0) >= stop_after
+
+    ended, left = decode(
+        engine, work.prompt_tokens, asked, setup.engines, shared=setup.shared_queue, enough=enough
+    )
+    ends = list(ended.values())
+    grown = [
+        [job.length if job.name in ended else left.get(job.name, 0) for job in mine] for mine in asked
+    ]
+    for group, new in zip(groups, grown, strict=True):
+        group.written[group.written < group.lengths] += np.array(new, dtype=np.int64)
+    jobs = [
+        replace(job, length=new)
+        for mine, news in zip(asked, grown, strict=True)
+        for job, new in zip(mine, news, strict=True)
+        if new
     ]
     programs = rng.random(len(ends)) < assumptions.code_share
     services = np.where(
         programs, rng.exponential(assumptions.code_seconds, len(ends)), assumptions.other_seconds
     )
     return Wave(
-        full=engine.full(work.prompt_tokens, lengths) / setup.engines,
+        tokens=sum(job.length for job in jobs),
+        full=engine.full(work.prompt_tokens, jobs) / setup.engines,
         sampled=max(ends),
         judged=judged(ends, services.tolist(), assumptions.judges * setup.engines),
     )
 
 
 def collect(
-    rng: np.random.Generator, setup: Setup, work: Work, assumptions: Assumptions
-) -> tuple[list[Wave], Lengths, int]:
-    """Waves until enough groups teach; the lengths of those that do, and tokens decoded in all."""
+    rng: np.random.Generator,
+    setup: Setup,
+    work: Work,
+    assumptions: Assumptions,
+    in_hand: Sequence[Group] = (),
+    *,
+    step: int = 0,
+) -> tuple[list[Wave], list[Group], list[Group]]:
+    """Waves until enough groups teach, as `prorl.rollout.batch.collect`: waves, groups that do, groups in hand."""
     waves: list[Wave] = []
-    accepted: list[Lengths] = []
-    missing, budget, tokens = work.prompts, math.ceil(work.prompts * work.max_draw_factor), 0
-    while missing and budget:
-        groups = min(budget, wave_size(missing, assumptions.informative, work.margin))
-        lengths = draw_lengths(rng, groups, work, assumptions)
-        waves.append(sample(rng, lengths, setup, work, assumptions))
-        teach = lengths[rng.random(groups) < assumptions.informative][:missing]
-        accepted.append(teach)
-        missing -= len(teach)
-        budget -= groups
-        tokens += int(lengths.sum())
-    return waves, np.concatenate(accepted), tokens
+    accepted: list[Group] = []
+    held, budget = list(in_hand), math.ceil(work.prompts * work.max_draw_factor)
+    while True:
+        for group in [group for group in held if group.ended]:
+            if len(accepted) == work.prompts:
+                break
+            held.remove(group)
+            if group.teaches:
+                accepted.append(group)
+        begun = [group for group in held if not group.ended]
+        missing = work.prompts - len(accepted)
+        if not missing or not (begun or budget):
+            return waves, accepted, held if work.partial else []
+        size = wave_size(missing, assumptions.informative, work.margin)
+        wanted = math.ceil((1 + work.partial) * size) - len(begun)
+        fresh = draw_groups(rng, max(0, min(budget, wanted)), work, assumptions, step=step)
+        budget -= len(fresh)
+        held += fresh
+        stop = {"stop_after": size} if work.partial else {}
+        waves.append(sample(rng, begun + fresh, setup, work, assumptions, **stop))
 
 
 # -- learning
@@ -249,15 +339,31 @@ def _pass_flops(size: Size, positions: Lengths) -> NDArray[np.float64]:
 # -- a step
 
 
-def simulate(setup: Setup, work: Work, assumptions: Assumptions, *, seed: int) -> Step:
-    """One step."""
+def simulate(setup: Setup, work: Work, assumptions: Assumptions, *, seed: int) -> Iterator[Step]:
+    """One step after another, the first with nothing in hand."""
     rng = np.random.default_rng(seed)
-    waves, accepted, tokens = collect(rng, setup, work, assumptions)
-    learning = learn(accepted, setup, work, assumptions)
+    in_hand: list[Group] = []
+    for number in count():
+        waves, accepted, in_hand = collect(rng, setup, work, assumptions, in_hand, step=number)
+        age = float(np.mean([number - group.drawn for group in accepted]))
+        yield _step(rng, waves, accepted, setup, work, assumptions, age=age)
+
+
+def _step(
+    rng: np.random.Generator,
+    waves: Sequence[Wave],
+    accepted: Sequence[Group],
+    setup: Setup,
+    work: Work,
+    assumptions: Assumptions,
+    *,
+    age: float,
+) -> Step:
+    learning = learn(np.stack([group.lengths for group in accepted]), setup, work, assumptions)
     inside = setup.gpus <= GPUS_PER_NODE
     link = assumptions.nvlink if inside else assumptions.network
     transfer = HALF * setup.size.parameters / link
-    validation = draw_lengths(rng, work.validation_responses // work.samples, work, assumptions)
+    validation = draw_groups(rng, work.validation_responses // work.samples, work, assumptions)
     saved = 3 * FLOAT32 * setup.size.parameters / setup.learners / assumptions.host_link + assumptions.save
     sampling = sum(wave.judged for wave in waves)
     # Overlap ends at every validation and checkpoint, and begins anew.
@@ -272,5 +378,6 @@ def simulate(setup: Setup, work: Work, assumptions: Assumptions, *, seed: int) -
         rest=(sample(rng, validation, setup, work, assumptions).judged + saved) / work.validation_every,
         hidden=hidden,
         waves=len(waves),
-        tokens=tokens,
+        tokens=sum(wave.tokens for wave in waves),
+        age=age,
     )

@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
@@ -24,6 +25,7 @@ from prorl.control.plan import hparams_at, make_plan
 
 GPUS = (1, 8, 16, 32, 64)
 SPLITS = (0.125, 0.25, 0.375, 0.5)  # shares of the GPUs that learn, tried where placement is separate
+SETTLED = 4  # steps after which as much is in hand as ever
 PHASES = ("decode", "tail", "judge", "learn", "sync", "switch", "rest")
 COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee", "#aa3377", "#bbbbbb")
 RANGES: dict[str, tuple[float, float]] = {
@@ -53,8 +55,11 @@ class Case:
 
     def mean(self, setup: Setup, assumptions: Assumptions) -> dict[str, float]:
         """Seconds by phase, waves and total, averaged over the seeds."""
-        steps = [simulate(setup, self.work, assumptions, seed=seed) for seed in range(self.seeds)]
-        names = [*PHASES, "hidden", "waves", "tokens", "total"]
+        if self.work.partial:  # once as much is in hand as ever
+            steps = [*islice(simulate(setup, self.work, assumptions, seed=0), SETTLED, SETTLED + self.seeds)]
+        else:
+            steps = [next(simulate(setup, self.work, assumptions, seed=seed)) for seed in range(self.seeds)]
+        names = [*PHASES, "hidden", "waves", "tokens", "age", "total"]
         return {name: fmean(float(getattr(step, name)) for step in steps) for name in names}
 
     def colocated(self, gpus: int, assumptions: Assumptions) -> dict[str, float]:
@@ -140,6 +145,31 @@ def by_placement(case: Case, found: dict[int, dict[str, float]]) -> str:
         "separate, plain",
     ]
     return markdown(header, rows)
+
+
+def by_part(case: Case, numbers: Sequence[int]) -> str:
+    """What each part of the design brings, one after the other, colocated."""
+    ways: dict[str, tuple[float, dict[str, bool]]] = {
+        "as many rows as fit at full length": (0.0, {"by_cache": False}),
+        "as many as fit as they are": (0.0, {}),
+        "the same, engines share a queue": (0.0, {"shared_queue": True}),
+    }
+    ways |= {f"`sampling.partial: {partial:g}`": (partial, {}) for partial in (0.25, 0.5, 1.0, 2.0)}
+    rows = []
+    for name, (partial, changed) in ways.items():
+        found = [
+            replace(case, work=replace(case.work, partial=partial)).colocated(
+                gpus, replace(Assumptions(), **changed)
+            )
+            for gpus in numbers
+        ]
+        cells = [
+            f"{mean['decode']:,.0f} + {mean['tail']:,.0f}, **{mean['total']:,.0f}**, {mean['waves']:.1f}"
+            for mean in found
+        ]
+        rows.append([name, *cells, f"{found[0]['age']:.1f}"])
+    header = [f"{gpus} GPUs: decode + tail, step, waves" for gpus in numbers]
+    return markdown(["", *header, "steps old"], rows)
 
 
 def sensitivity(case: Case, gpus: int) -> str:
@@ -233,6 +263,7 @@ def main(argv: Sequence[str]) -> None:
     table, found = by_phase(case)
     print(f"seconds per step, colocated\n\n{table}\n", flush=True)
     print(f"seconds per step by placement (learner ranks)\n\n{by_placement(case, found)}\n", flush=True)
+    print(f"what each part brings\n\n{by_part(case, [32, 64])}\n", flush=True)
     print(f"sensitivity on {arguments.gpus} GPUs\n\n{sensitivity(case, arguments.gpus)}\n", flush=True)
     print(f"against published steps\n\n{published(case)}")
     if arguments.figure is not None:

@@ -457,7 +457,8 @@ def _local_backend(
         )
     elif count > 1:
         workers = learner.runner = Workers(learner.modules, count=count, threads=config.threads)
-        engine = WorkersEngine(alone, workers)
+        if not config.sampling.partial:  # where a wave stops would depend on the speed of each worker
+            engine = WorkersEngine(alone, workers)
     judge, probe = _judge_maker(config)(), _probe(tokens, "float32")
     return LocalBackend(engine, judge, learner, probe=probe, workers=workers), context, note
 

@@ -126,6 +126,8 @@ def sample(run: Run, state: RunState, clock: Stopwatch, in_hand: Sequence[OpenGr
         seed=derive(run.plan.config.seed, "rollout"),
         clock=clock,
         in_hand=in_hand,
+        partial=run.plan.config.sampling.partial,
+        max_age=run.plan.config.sampling.max_age,
     )
 
 

@@ -156,7 +156,6 @@ class HParams:
     response_limit: int
     temperature: float
     top_p: float
-    partial: int
     min_spread: float
     max_draw_factor: float
     wave_margin: float
@@ -226,6 +225,9 @@ class Engine(Protocol):
 
     def poll(self) -> list[Completion]:
         """Advance, and return what has finished; an empty list means that nothing is in flight."""
+
+    def cancel(self) -> list[Completion]:
+        """Stop all that is in flight; returns what was written of some or all of it, as if cut off there."""
 
 
 class Judge(Protocol):

@@ -120,8 +120,14 @@ def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, te
 
 def test_a_response_goes_on_where_it_was_cut(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
-    begun = answered(engine, ask(samples=16, limit=8))
-    cut = [one for one in begun.values() if one.finish == "length"]
+    engine.add([(ask(samples=16, limit=40), sample) for sample in range(16)])
+    ended = engine.poll()
+    cut = engine.cancel()
+    assert not engine.poll()
+    assert len(ended) + len(cut) == 16
+    assert cut
+    assert {one.finish for one in cut} == {"length"}
+    assert max(len(one.tokens) for one in cut) <= max(len(one.tokens) for one in ended) + 1
     more = [
         dataclasses.replace(ask(samples=1, limit=5), first=one.sample, begun=tuple(one.tokens)) for one in cut
     ]

@@ -69,7 +69,7 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
             "max_staleness above 0 learn.* correct for it with mismatch.kind=tis",
         ),
         (
-            {"sampling": {"partial": 9}},
+            {"sampling": {"partial": 0.5}},
             "sampling.partial above 0 learn.* correct for it with mismatch.kind=tis",
         ),
         ({"mismatch": {"low": 3}}, r"mismatch.low \(3.0\) is above mismatch.high \(2.0\)"),

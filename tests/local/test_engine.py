@@ -83,28 +83,33 @@ def test_a_text_does_not_depend_on_what_decodes_beside_it(build, top_p):
 
 
 @pytest.mark.parametrize("build", [qwen2, neox])
-@pytest.mark.parametrize("piece", [1, 7, 29])
-def test_a_text_written_in_pieces_is_the_one_written_at_once(build, piece):
+@pytest.mark.parametrize("max_rows", [5, 512])
+def test_a_text_that_was_cut_goes_on_as_it_would_have(build, max_rows):
     model = build()
     whole = {(one.draw, one.sample): one for one in run(model, *(request(draw) for draw in range(3)))}
-    found = dict.fromkeys(whole, ((), ()))
-    asked = [request(draw, limit=piece) for draw in range(3)]
-    while asked:
-        done = run(model, *asked)
-        for one in done:
-            tokens, logps = found[one.draw, one.sample]
-            found[one.draw, one.sample] = (*tokens, *one.tokens), (*logps, *one.logps)
+    served, found, asked = engine(model, max_rows=max_rows), {}, [request(draw) for draw in range(3)]
+    parts = dict.fromkeys(whole, ((), ()))
+    cuts = 0
+    while len(found) < len(whole):
+        for one in asked:
+            served.submit(one)
+        ended, cut = served.poll(), served.cancel()
+        assert not served.poll()
+        cuts += len(cut)
+        for one in (*ended, *cut):
+            tokens, logps = parts[one.draw, one.sample]
+            parts[one.draw, one.sample] = (*tokens, *one.tokens), (*logps, *one.logps)
+        found |= {(one.draw, one.sample): one for one in ended}
         asked = [
-            replace(
-                request(one.draw, samples=1, limit=min(piece, 30 - len(begun))), first=one.sample, begun=begun
-            )
-            for one in done
-            for begun in [found[one.draw, one.sample][0]]
-            if one.finish == "length" and len(begun) < 30
+            replace(request(draw, samples=1, limit=30 - len(begun)), first=sample, begun=begun)
+            for (draw, sample), (begun, _) in parts.items()
+            if (draw, sample) not in found
         ]
-    assert {key: tokens for key, (tokens, _) in found.items()} == texts(whole.values())
-    for key, (_, logps) in found.items():
+    assert cuts
+    assert {key: tokens for key, (tokens, _) in parts.items()} == texts(whole.values())
+    for key, (_, logps) in parts.items():
         assert logps == pytest.approx(whole[key].logps, abs=1e-5)
+        assert found[key].finish == whole[key].finish
 
 
 @pytest.mark.parametrize("build", [qwen2, neox])

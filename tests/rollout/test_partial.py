@@ -18,20 +18,20 @@ from support.fake_backend import FakeRenderer
 from support.fake_runs import PLAN, Answers, SolutionMixture, events, of, run_in, timeless
 from support.rollouts import VERSION, problem, response, scripted_sampler
 
-HPARAMS = some_hparams(prompts_per_step=2, samples_per_prompt=2, response_limit=100, max_draw_factor=4.0)
+HPARAMS = some_hparams(prompts_per_step=2, samples_per_prompt=2, response_limit=100, max_draw_factor=8.0)
 TEACHES, EASY = ("1", "0"), ("1", "1")
-LONG = len(response("1")) + 1  # tokens of a response that earns something
-PARTIAL = planned(PLAN, partial=20)
+PARTIAL = planned(PLAN, sampling=PLAN.config.sampling.model_copy(update={"partial": 1.0}))
 
 
-def steps(script, hparams, count, *, share=0.5):
+def steps(script, hparams, count, *, share=0.5, shuffle=None, partial=1.0, max_age=100):
     """Steps after one another on a data order that repeats the script, the policy's version growing."""
-    sampler = scripted_sampler(lambda draw, sample: script[draw % len(script)][sample])
+    sampler = scripted_sampler(lambda draw, sample: script[draw % len(script)][sample], shuffle=shuffle)
     cursor, in_hand, found = 0, (), []
     for step in range(count):
         sampler.engine.version = VERSION + step
-        now = hparams(step) if callable(hparams) else hparams
+        now, more = (given(step) if callable(given) else given for given in (hparams, partial))
         asked = {"cursor": cursor, "expected_share": share, "seed": 1, "clock": Stopwatch()}
+        asked |= {"partial": more, "max_age": max_age}
         found.append(collect(sampler, problem, now, **asked, in_hand=in_hand))
         cursor, in_hand = found[-1].cursor, found[-1].in_hand
     return sampler, found
@@ -39,11 +39,14 @@ def steps(script, hparams, count, *, share=0.5):
 
 @given(
     st.lists(st.sampled_from([TEACHES, EASY]), min_size=1, max_size=5),
-    st.integers(1, LONG + 5),
+    st.floats(0.1, 3),
     st.floats(0.2, 1),
+    st.integers(0, 99),
 )
-def test_every_draw_is_learned_from_or_rejected_once_with_the_text_it_has_in_one_piece(script, piece, share):
-    _, found = steps(script, replace(HPARAMS, partial=piece), 5, share=share)
+def test_every_draw_is_learned_from_or_rejected_once_with_the_text_it_has_at_once(
+    script, partial, share, shuffle
+):
+    _, found = steps(script, HPARAMS, 5, share=share, partial=partial, shuffle=shuffle)
     consumed = [group for batch in found for group in batch.consumed]
     draws = [group.draw for group in consumed]
     waiting = [one.group.draw for one in found[-1].in_hand]
@@ -59,11 +62,24 @@ def test_every_draw_is_learned_from_or_rejected_once_with_the_text_it_has_in_one
     }
 
 
-def test_the_tokens_of_a_step_are_those_it_sampled():
-    sampler, found = steps([TEACHES, EASY], replace(HPARAMS, partial=10), 4)
-    asked = sum(request.samples * request.sampling.limit for request in sampler.engine.requests)
+def test_a_step_stops_when_it_has_what_it_needs_and_the_next_goes_on():
+    sampler, found = steps([TEACHES], HPARAMS, 3, share=1.0)
+    assert [[group.draw for group in batch.groups] for batch in found] == [[0, 1], [2, 3], [4, 5]]
+    assert [[one.group.draw for one in batch.in_hand] for batch in found] == [[2, 3], [4, 5], [6, 7]]
+    begun = [request for request in sampler.engine.requests if request.begun]
+    assert {request.draw for request in begun} == {2, 3, 4, 5}
+    assert [batch.rollout_stats.surplus for batch in found] == [0] * 3
+    assert [batch.rollout_stats.in_hand for batch in found] == [2] * 3
+
+
+def test_every_part_of_a_response_is_told_by_its_oldest_policy():
+    _, found = steps([TEACHES], HPARAMS, 4, share=1.0)
+    assert [VERSION + step - batch.version for step, batch in enumerate(found)] == [0, 1, 1, 1]
+
+
+def test_the_tokens_of_all_steps_are_those_that_were_sampled():
+    _, found = steps([TEACHES, EASY], HPARAMS, 4)
     told = sum(batch.rollout_stats.sampled_tokens for batch in found)
-    assert 0 < told <= asked
     held = sum(len(one.tokens) for open_ in found[-1].in_hand for one in open_.group.unfinished)
     ended = [r.completion for b in found for g in b.consumed for r in g.rollouts]
     ended += [r.completion for open_ in found[-1].in_hand for r in open_.group.rollouts]
@@ -71,65 +87,73 @@ def test_the_tokens_of_a_step_are_those_it_sampled():
     assert sum(batch.rollout_stats.rollouts for batch in found) == len(ended)
 
 
-def test_nothing_is_surplus_and_the_oldest_policy_is_told():
-    _, found = steps([TEACHES], replace(HPARAMS, partial=LONG - 1), 4, share=0.2)
-    assert [batch.rollout_stats.surplus for batch in found] == [0] * 4
-    assert found[0].rollout_stats.in_hand == len(found[0].in_hand) > 0
-    assert [VERSION + step - batch.version for step, batch in enumerate(found)] == [0, 1, 2, 3]
-
-
 def test_a_response_at_the_limit_is_cut_there_and_judged():
-    _, (batch,) = steps([TEACHES], replace(HPARAMS, partial=7, response_limit=20), 1)
-    finishes = {r.completion.finish for group in batch.consumed for r in group.rollouts}
-    assert finishes == {"length"}
-    assert {len(r.completion.tokens) for group in batch.consumed for r in group.rollouts} == {20}
+    _, found = steps([TEACHES], replace(HPARAMS, response_limit=20), 3, share=1.0)
+    rollouts = [
+        rollout.completion for batch in found for group in batch.consumed for rollout in group.rollouts
+    ]
+    assert {done.finish for done in rollouts} == {"length"}
+    assert {len(done.tokens) for done in rollouts} == {20}
 
 
-@pytest.mark.parametrize("change", [{"response_limit": 50}, {"temperature": 0.5}, {"samples_per_prompt": 1}])
+@pytest.mark.parametrize("change", [{"response_limit": 50}, {"temperature": 0.5}, {"top_p": 0.5}])
 def test_what_was_begun_otherwise_is_begun_anew(change):
-    before = replace(HPARAMS, partial=LONG - 1)
-    sampler, found = steps([TEACHES], lambda step: replace(before, **(change if step else {})), 2, share=0.2)
-    waiting = {one.group.draw for one in found[0].in_hand}
-    first = len(sampler.engine.requests)
-    assert waiting
-    again = [request for request in sampler.engine.requests if request.draw in waiting]
-    assert {request.draw for request in again if not request.begun} == waiting
-    assert all(
-        one.hparams.response_limit == replace(before, **change).response_limit for one in found[1].in_hand
-    )
-    assert first > 0
+    sampler, found = steps([TEACHES], lambda step: replace(HPARAMS, **(change if step else {})), 2, share=1.0)
+    assert {one.group.draw for one in found[0].in_hand} == {2, 3}
+    assert not [request for request in sampler.engine.requests if request.begun]
+    assert len([request for request in sampler.engine.requests if request.draw == 2]) == 2
+
+
+def test_what_is_too_old_is_begun_anew():
+    def run(max_age):
+        sampler = scripted_sampler(lambda draw, sample: TEACHES[sample])
+        sampler.engine.order = lambda draw: draw == 0  # the first problem is never among the first to end
+        cursor, in_hand, ages = 0, (), []
+        for step in range(6):
+            sampler.engine.version = VERSION + step
+            asked = {
+                "expected_share": 1.0,
+                "seed": 1,
+                "clock": Stopwatch(),
+                "partial": 1.0,
+                "max_age": max_age,
+            }
+            batch = collect(sampler, problem, HPARAMS, cursor=cursor, in_hand=in_hand, **asked)
+            cursor, in_hand = batch.cursor, batch.in_hand
+            ages += [
+                sampler.engine.version - one.policy_version for o in in_hand for one in o.group.unfinished
+            ]
+        return max(ages)
+
+    assert run(max_age=2) <= 2 < run(max_age=100)
 
 
 def test_turned_off_what_is_in_hand_is_finished_first():
-    _, found = steps([TEACHES], lambda step: replace(HPARAMS, partial=0 if step else LONG - 1), 6, share=0.2)
+    _, found = steps([TEACHES], HPARAMS, 6, share=0.5, partial=lambda step: 0.0 if step else 2.0)
     assert found[0].in_hand
     draws = [group.draw for batch in found for group in batch.consumed]
     assert draws == list(range(len(draws)))
     assert not found[-1].in_hand
-    assert found[-1].rollout_stats.surplus
 
 
 def test_what_waits_is_the_same_after_it_was_saved(tmp_path):
     answers = Answers()
     tasks, renderer = SolutionMixture(answers), FakeRenderer()
-    sampler = scripted_sampler(lambda draw, sample: TEACHES[sample])
-    sampler.judge._tasks.update(
-        arithmetic=sampler.judge._tasks["score"], word_list=sampler.judge._tasks["score"]
-    )
-    hparams = replace(HPARAMS, partial=LONG - 1, prompts_per_step=1, max_draw_factor=20.0)
+    sampler = scripted_sampler(lambda draw, sample: TEACHES[sample], shuffle=1)
+    verifiers = sampler.judge._tasks
+    verifiers.update(arithmetic=verifiers["score"], word_list=verifiers["score"])
     held = InHand(tasks, renderer)
-    for cursor in (0, 10):  # some have ended and were not needed, some have not
-        batch = collect(
-            sampler,
-            lambda draw: tasks.problem(draw, "train"),
-            hparams,
-            cursor=cursor,
-            expected_share=0.2,
-            seed=1,
-            clock=Stopwatch(),
-            in_hand=held.groups,
-        )
-        held.groups = batch.in_hand
+    batch = collect(
+        sampler,
+        lambda draw: tasks.problem(draw, "train"),
+        replace(HPARAMS, prompts_per_step=8),
+        cursor=0,
+        expected_share=0.5,
+        seed=1,
+        clock=Stopwatch(),
+        partial=1.0,
+    )
+    held.groups = batch.in_hand
     assert {bool(one.group.unfinished) for one in held.groups} == {False, True}
     held.snapshot()(tmp_path)
     again = InHand(tasks, renderer)
@@ -149,7 +173,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_learns_from_what_older_policies_began(finished):
     made = of(finished, Stepped)
-    assert max(event.staleness for event in made) >= 2
+    assert max(event.staleness for event in made) >= 1
     assert all(event.rollout_stats.surplus == 0 for event in made)
     consumed = sum(event.rollout_stats.draws for event in made)
     assert consumed + made[-1].rollout_stats.in_hand == made[-1].cursor
@@ -174,7 +198,7 @@ def test_a_roll_back_goes_back_to_what_was_in_hand_there(finished, tmp_path):
 def test_samples_taken_ahead_are_dropped_with_what_they_left_in_hand(tmp_path):
     ahead = planned(
         PARTIAL,
-        sampling=SamplingConfig(max_staleness=1),
+        sampling=SamplingConfig(max_staleness=1, partial=1.0),
         save=SaveConfig(every=100),
         validation=some_validations(every=6, per_domain=5, samples=2),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -51,6 +52,17 @@ class FakeEngine:
             return []
         request = self._queue.pop(0)
         return [self._sample(request, sample) for sample in request.numbers]
+
+    def cancel(self) -> list[Completion]:
+        """Half of what it would have written."""
+        queue, self._queue = self._queue, []
+        whole = [self._sample(request, sample) for request in queue for sample in request.numbers]
+        return [
+            replace(one, tokens=one.tokens[:half], logps=one.logps[:half], finish="length")
+            for one in whole
+            for half in [len(one.tokens) // 2]
+            if half
+        ]
 
     def _sample(self, request: Request, sample: int) -> Completion:
         right = generator(request.seed, sample).random() < self._skill

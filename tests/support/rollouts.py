@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from prorl.envs.extract import extract_answer, respond
@@ -36,6 +37,7 @@ class ScriptedEngine:
 
     def __init__(self, answer: Callable[[int, int], str], shuffle: int | None) -> None:
         self.version = VERSION
+        self.order: Callable[[int], int] = lambda draw: 0  # in which draws finish, where not shuffled
         self.requests: list[Request] = []
         self._answer = answer
         self._random = None if shuffle is None else Random(shuffle)
@@ -47,11 +49,21 @@ class ScriptedEngine:
             text = response(self._answer(request.draw, sample))
             new = {"begun": len(request.begun), "limit": request.sampling.limit}
             self._queue.append(completion(text, request.draw, sample, version=self.version, **new))
+        self._queue.sort(key=lambda one: self.order(one.draw))
 
     def poll(self) -> list[Completion]:
         if not self._queue:
             return []
         return [self._queue.pop(self._random.randrange(len(self._queue)) if self._random else 0)]
+
+    def cancel(self) -> list[Completion]:
+        """Half of what it would have written, of every second response."""
+        queue, self._queue = self._queue[::2], []
+        return [
+            replace(one, tokens=one.tokens[:half], logps=one.logps[:half], finish="length")
+            for one in queue
+            for half in [len(one.tokens) // 2]
+        ]
 
 
 class LateJudge(FakeJudge):

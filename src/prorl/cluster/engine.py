@@ -126,6 +126,20 @@ class RayEngine(Pool[_Slot]):
             self._ask_on()
         return sorted(done, key=lambda completion: (completion.draw, completion.sample))
 
+    def cancel(self) -> list[Completion]:
+        """Stop all that is in flight; an engine that is lost meanwhile is replaced, and what it wrote is gone."""
+        done: list[Completion] = []
+        for slot in self._slots:
+            if slot.pending is not None:
+                done += self._take(slot)
+        self._queue.clear()
+        for slot in self._slots:
+            slot.owed = {}
+        for slot, cut in self._ask("cancel"):
+            with self._replacing(slot):
+                done += cut()
+        return done
+
     def _require_quiet(self, what: str) -> None:
         if self._queue or any(slot.owed for slot in self._slots):
             raise RuntimeError(f"{what} while requests are in flight: poll to the end first")

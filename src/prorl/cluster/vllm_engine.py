@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from multiprocessing.connection import wait
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 from vllm import EngineArgs, LLMEngine, RequestOutput, SamplingParams, TokensPrompt
 from vllm.config import CompilationConfig, WeightTransferConfig, set_current_vllm_config
+from vllm.sampling_params import RequestOutputKind
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
 from prorl.cluster.capacity import ALONE, SHARED
@@ -30,7 +32,7 @@ from prorl.cluster.weights import Weights, unpack, word_sum
 from prorl.envs.files import write_atomic
 from prorl.envs.seeds import derive
 from prorl.local.engine import require_finite
-from prorl.types import Completion, Request, log_probs, token_ids
+from prorl.types import Completion, Finish, Request, log_probs, token_ids
 
 PROBE = "probe"
 # CUDA graphs without inductor, and torch's own rotary embedding. With vLLM's defaults others found wrong log-probs
@@ -151,6 +153,7 @@ class VLLMEngine:
                 logprobs=0,  # of the sampled token alone
                 flat_logprobs=True,
                 detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,  # nothing is built per token and response
             )
             name = f"{request.draw}/{sample}"
             self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(request.context)), params)
@@ -166,6 +169,19 @@ class VLLMEngine:
         while self._asked and not finished and time.monotonic() < end:
             finished = [output for output in self._engine.step() if output.finished]
         return [self._completion(output) for output in finished]
+
+    def cancel(self) -> list[Completion]:
+        """Stop all requests; returns what those that decode have written."""
+        processor, cut = self._engine.output_processor, []
+        for name, (draw, sample) in self._asked.items():
+            (state,) = (processor.request_states[one] for one in processor.external_req_ids[name])
+            tokens = state.detokenizer.output_token_ids
+            if len(tokens):
+                logps = log_probs(state.logprobs_processor.logprobs.logprobs)
+                cut.append(self._completed(draw, sample, tokens, logps, "length"))
+        self._engine.abort_request(list(self._asked))
+        self._asked = {}
+        return cut
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt` at temperature 1; only while nothing is in flight."""
@@ -184,13 +200,18 @@ class VLLMEngine:
         if response.finish_reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM ended a response for a reason of its own: {response.finish_reason}")
         logps = log_probs(response.logprobs.logprobs)
+        return self._completed(draw, sample, response.token_ids, logps, response.finish_reason)
+
+    def _completed(
+        self, draw: int, sample: int, tokens: Sequence[int], logps: array[float], finish: Finish
+    ) -> Completion:
         require_finite(logps)
         return Completion(
             draw=draw,
             sample=sample,
-            tokens=token_ids(response.token_ids),
+            tokens=token_ids(tokens),
             logps=logps,
-            finish=response.finish_reason,
+            finish=finish,
             policy_version=self.version,
         )
 

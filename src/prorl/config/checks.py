@@ -77,9 +77,7 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             "learner.dtype=bfloat16 rounds otherwise than the engine, whose log-probs would then not be those of the "
             "policy at the start of a step: set learner.old_logprobs=learner"
         )
-    older = ["sampling.max_staleness"] * bool(sampling.max_staleness) + ["sampling.partial"] * bool(
-        sampling.partial
-    )
+    older = [f"sampling.{name}" for name in ("max_staleness", "partial") if getattr(sampling, name)]
     if older and config.mismatch.kind == "none":
         yield (
             f"{' and '.join(older)} above 0 learn from what an older policy sampled: correct for it with "

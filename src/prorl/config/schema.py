@@ -204,8 +204,10 @@ class SamplingConfig(Model):
     temperature: Annotated[Positive, Live("temperature")] = 1.0
     top_p: Annotated[TopP, Live("top_p")] = 1.0
     max_staleness: int = Field(0, ge=0, le=1)  # 1: sample the next step while this one is learned
-    # Tokens by which a response grows in a step's wave at most; later steps go on with it. 0: to its end.
-    partial: Annotated[int, Live("partial"), Field(ge=0, le=2**31)] = 0
+    partial: float = Field(
+        0.0, ge=0, le=16
+    )  # groups in hand for later steps, as a share of those that a step draws
+    max_age: Count = 4  # updates after which such a group is begun anew
 
 
 class DynamicSamplingConfig(Model):

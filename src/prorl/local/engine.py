@@ -78,6 +78,10 @@ class Wave:
             self._compact()
         return sorted(completions, key=lambda completion: (completion.draw, completion.sample))
 
+    def cut(self) -> list[Completion]:
+        """The rows that have not finished, as they are."""
+        return [self._completion(slot, False) for slot in self._live_S.nonzero().flatten().tolist()]
+
     def _next_token(self) -> list[tuple[int, bool]]:
         """Append a token to every slot; the live slots that finished, and whether each stopped by itself."""
         if self._length:
@@ -180,6 +184,13 @@ class LocalEngine:
             self._wave = None
         return completions
 
+    def cancel(self) -> list[Completion]:
+        """Drop what is queued, and stop the wave; returns what its responses have."""
+        cut = self._wave.cut() if self._wave is not None else []
+        self._wave = None
+        self._queue.clear()
+        return cut
+
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of given tokens after a prompt at temperature 1, computed token by token as in decoding."""
@@ -269,6 +280,10 @@ class WorkersEngine:
         if not self._missing:
             self._tickets = []
         return fresh
+
+    def cancel(self) -> list[Completion]:
+        """There is none: how far each worker is depends on its speed."""
+        raise NotImplementedError("with sampling.partial one process samples")
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """As `LocalEngine`, by every worker; WorkersError where they do not agree to the last bit."""

@@ -48,16 +48,21 @@ def collect(
     seed: int,
     clock: Stopwatch,
     in_hand: Sequence[OpenGroup] = (),
+    partial: float = 0.0,
+    max_age: int = 1,
 ) -> RolloutBatch:
     """Sample draws from `cursor` on until `prompts_per_step` groups are informative or the budget of draws ends.
 
     `expected_share` is the recent share of informative groups; it sizes the waves. What is `in_hand` comes first;
-    what was begun under another limit, temperature or number of samples is begun anew.
+    what was begun under another limit, temperature or number of samples, or more than `max_age` updates ago, is begun
+    anew. With `partial` a wave has so many more groups than it is expected to need, as a share of those, and stops
+    when enough have ended; without, all end.
     """
     wanted = hparams.prompts_per_step
     end = cursor + math.ceil(wanted * hparams.max_draw_factor)
     sampling = Sampling(temperature=hparams.temperature, top_p=hparams.top_p, limit=hparams.response_limit)
-    left = {one.group.draw: one for one in in_hand if one.goes_on_under(hparams)}
+    oldest = sampler.engine.version - max_age
+    left = {one.group.draw: one for one in in_hand if one.goes_on_under(hparams, oldest)}
     anew = [one.group.draw for one in in_hand if one.group.draw not in left]
     before = _written([one.group for one in left.values()])
     accepted: list[Group] = []
@@ -74,7 +79,8 @@ def collect(
         if len(accepted) == wanted or not (begun or anew or fresh < end):
             break
         size = wave_size(wanted - len(accepted), expected_share, hparams.wave_margin)
-        draws = range(fresh, min(end, fresh + size))
+        more = max(0, math.ceil((1 + partial) * size) - len(begun) - len(anew))
+        draws = range(fresh, min(end, fresh + more))
         problems = {draw: group.problem for draw, group in begun.items()}
         problems |= {draw: problem_at(draw) for draw in (*anew, *draws)}
         fresh, anew = draws.stop, []
@@ -86,13 +92,13 @@ def collect(
             seed=seed,
             clock=clock,
             begun=begun,
-            piece=hparams.partial,
+            stop_after=size if partial else None,
         )
         for group in wave:
             drawn = left[group.draw].hparams if group.draw in begun else hparams
             left[group.draw] = OpenGroup(group=group, hparams=drawn)
     generated = [*consumed, *(one.group for one in left.values())]
-    if not hparams.partial:
+    if not partial:
         fresh = max([cursor, *(group.draw + 1 for group in consumed)])
     kept = tuple(one for draw, one in sorted(left.items()) if draw < fresh)
     rollouts, tokens = (now - then for now, then in zip(_written(generated), before, strict=True))

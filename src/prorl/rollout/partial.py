@@ -31,9 +31,12 @@ class OpenGroup:
     group: Group
     hparams: HParams
 
-    def goes_on_under(self, hparams: HParams) -> bool:
-        """Whether a step with these hyperparameters would sample it as it was begun."""
-        return _sampling(self.hparams) == _sampling(hparams)
+    def goes_on_under(self, hparams: HParams, oldest: int) -> bool:
+        """Whether a step samples it as it was begun, and no part of it is by a policy before the version `oldest`."""
+        group = self.group
+        written = (*(rollout.completion for rollout in group.rollouts), *group.unfinished)
+        young = all(one.policy_version >= oldest for one in written)
+        return young and _sampling(self.hparams) == _sampling(hparams)
 
 
 class InHand:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
@@ -27,7 +27,18 @@ from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Turn, Verdict
 from prorl.stopwatch import Stopwatch
-from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Request, Rollout, Sampling
+from prorl.types import (
+    Completion,
+    Engine,
+    Group,
+    Judge,
+    JudgeOutError,
+    Request,
+    Rollout,
+    Sampling,
+    log_probs,
+    token_ids,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -118,12 +129,12 @@ def roll_out(
     seed: int,
     clock: Stopwatch,
     begun: Mapping[int, Group] = MappingProxyType({}),
-    piece: int = 0,
+    stop_after: int | None = None,
 ) -> list[Group]:
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
-    Of draws in `begun` the unfinished responses are gone on with, and only those. With a `piece` no response grows by
-    more tokens than that; one that has not ended then is unfinished (METHOD §15).
+    Of draws in `begun` the unfinished responses are gone on with, and only those. Once `stop_after` groups have ended
+    the others are left unfinished (METHOD §15).
 
     Raises ProrlError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
@@ -133,47 +144,47 @@ def roll_out(
         draw: sampler.renderer.encode(problem.prompt, problem.history) for draw, problem in problems.items()
     }
     version = engine.version
-    earlier = {(draw, one.sample): one for draw, group in begun.items() for one in group.unfinished}
+    unfinished: dict[int, dict[int, Completion]] = {}  # by draw and sample
     for draw, prompt in prompts.items():
-        more = (
-            [(one.sample, 1, tuple(one.tokens)) for one in begun[draw].unfinished] if draw in begun else None
-        )
-        for first, count, tokens in [(0, samples, ())] if more is None else more:
-            left = sampling.limit - len(tokens)
-            engine.submit(
-                Request(
-                    draw=draw,
-                    prompt=prompt,
-                    samples=count,
-                    seed=derive(seed, draw),
-                    sampling=replace(sampling, limit=min(piece, left) if piece else left),
-                    first=first,
-                    begun=tokens,
-                )
-            )
+        whole = Request(draw=draw, prompt=prompt, samples=samples, seed=derive(seed, draw), sampling=sampling)
+        unfinished[draw] = _not_begun(whole, version)
+        if draw in begun:
+            unfinished[draw] = {one.sample: one for one in begun[draw].unfinished}
+        for request in _rest(whole, begun[draw].unfinished) if draw in begun else [whole]:
+            engine.submit(request)
 
-    unfinished: dict[int, list[Completion]] = defaultdict(list)
     completions: list[Completion] = []  # in the order of their tickets, as `items` are
     items: list[Item] = []
     verdicts: dict[int, Verdict] = {}
+
+    def take(piece: Completion) -> None:
+        if piece.policy_version != version:
+            raise ProrlError(
+                f"draw {piece.draw} was sampled by policy version {piece.policy_version}, "
+                f"but version {version} was asked"
+            )
+        mine = unfinished[piece.draw]
+        completion = _joined(mine[piece.sample], piece)
+        if completion.finish == "length" and len(completion.tokens) < sampling.limit:
+            mine[piece.sample] = completion
+            return
+        del mine[piece.sample]
+        item = (problems[completion.draw], sampler.renderer.decode(completion.tokens))
+        judge.submit(len(items), *item)
+        completions.append(completion)
+        items.append(item)
+
     finished: Sequence[Completion] | None = None
     while finished is None or finished:
         with clock.phase("generate"):  # an engine goes on while responses are decoded and judged
             finished = engine.poll()
-            for completion in finished:
-                if completion.policy_version != version:
-                    raise ProrlError(
-                        f"draw {completion.draw} was sampled by policy version {completion.policy_version}, "
-                        f"but version {version} was asked"
-                    )
-                completion = _joined(earlier.get((completion.draw, completion.sample)), completion)
-                if completion.finish == "length" and len(completion.tokens) < sampling.limit:
-                    unfinished[completion.draw].append(completion)
-                    continue
-                item = (problems[completion.draw], sampler.renderer.decode(completion.tokens))
-                judge.submit(len(items), *item)
-                completions.append(completion)
-                items.append(item)
+            for piece in finished:
+                take(piece)
+            ended = sum(not missing for missing in unfinished.values())
+            if stop_after is not None and ended >= stop_after:
+                for piece in engine.cancel():
+                    take(piece)
+                finished = ()
             verdicts.update(judge.poll(wait=False))
     with clock.phase("judge"):
         verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), wait), wait)
@@ -188,19 +199,37 @@ def roll_out(
             problem=problem,
             prompt=prompts[draw],
             rollouts=tuple(sorted(rollouts[draw], key=lambda rollout: rollout.completion.sample)),
-            unfinished=tuple(sorted(unfinished[draw], key=lambda completion: completion.sample)),
+            unfinished=tuple(unfinished[draw].values()),
         )
         for draw, problem in problems.items()
     ]
 
 
-def _joined(earlier: Completion | None, later: Completion) -> Completion:
-    """A response of which the second part was written now."""
-    if earlier is None:
-        return later
-    return replace(
-        earlier, tokens=earlier.tokens + later.tokens, logps=earlier.logps + later.logps, finish=later.finish
+def _not_begun(request: Request, version: int) -> dict[int, Completion]:
+    nothing = Completion(
+        draw=request.draw,
+        sample=0,
+        tokens=token_ids(()),
+        logps=log_probs(()),
+        finish="length",
+        policy_version=version,
     )
+    return {sample: replace(nothing, sample=sample) for sample in request.numbers}
+
+
+def _rest(whole: Request, unfinished: Sequence[Completion]) -> Iterator[Request]:
+    """Requests for what is missing of these responses."""
+    for one in unfinished:
+        sampling = replace(whole.sampling, limit=whole.sampling.limit - len(one.tokens))
+        yield replace(whole, samples=1, first=one.sample, begun=tuple(one.tokens), sampling=sampling)
+
+
+def _joined(earlier: Completion, later: Completion) -> Completion:
+    """A response of which the second part was written now."""
+    if not earlier.tokens:
+        return later
+    tokens, logps = earlier.tokens + later.tokens, earlier.logps + later.logps
+    return replace(earlier, tokens=tokens, logps=logps, finish=later.finish)
 
 
 def sample_problems(
