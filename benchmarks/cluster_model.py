@@ -35,6 +35,7 @@ class Work:
     updates: int  # optimizer updates per step
     micro_batch_tokens: int
     prompt_tokens: int = 300
+    vocabulary: int = 151_936
     validation_every: int = 50  # steps; a checkpoint is written as often
     validation_responses: int = 5 * 64 * 4
     max_draw_factor: float = 4.0
@@ -54,7 +55,9 @@ class Assumptions:
     bandwidth_share: float = 0.6  # of `bandwidth` that decoding reaches
     iteration: float = 4e-3  # s of scheduling and launching per decoded token of a batch
     prefill_share: float = 0.4  # of `flops`
-    learn_share: float = 0.35  # of `flops`, all passes and recomputation counted
+    learn_share: float = 0.35  # of `flops`, all passes and recomputation counted, logits apart
+    logits_elements: int = 2**27  # that exist at a time
+    entropy_everywhere: bool = False  # also where no gradient is wanted
     exposed: float = 0.1  # share of the learner's communication that no computation hides, at least
     rows: int = 512  # responses that an engine decodes together at most
     by_cache: bool = True  # as many as its cache holds as they are; else as at full length
@@ -132,9 +135,7 @@ def separate(
     )
 
 
-def _room(
-    size: Size, work: Work, gpus: int, assumptions: Assumptions, *, separate: bool
-) -> dict[str, Any]:
+def _room(size: Size, work: Work, gpus: int, assumptions: Assumptions, *, separate: bool) -> dict[str, Any]:
     demand = Demand(
         response_limit=work.limit,
         micro_batch_tokens=work.micro_batch_tokens,
@@ -226,7 +227,7 @@ def sample(
     assumptions: Assumptions,
     stop_after: float = inf,
 ) -> Wave:
-    """Decode all groups to their ends, or until `stop_after` of them have ended; each response is judged as it ends."""
+    """Decode groups until all, or `stop_after` of them, have ended; each response is judged as it ends."""
     engine, names = make_engine(setup, work, assumptions), count()
     asked = [
         [
@@ -247,9 +248,7 @@ def sample(
         engine, work.prompt_tokens, asked, setup.engines, shared=setup.shared_queue, enough=enough
     )
     ends = list(ended.values())
-    grown = [
-        [job.length if job.name in ended else left.get(job.name, 0) for job in mine] for mine in asked
-    ]
+    grown = [[job.length if job.name in ended else left.get(job.name, 0) for job in mine] for mine in asked]
     for group, new in zip(groups, grown, strict=True):
         group.written[group.written < group.lengths] += np.array(new, dtype=np.int64)
     jobs = [
@@ -321,12 +320,25 @@ def _update(lengths: Lengths, setup: Setup, work: Work, assumptions: Assumptions
         heapq.heapreplace(load, load[0] + flops)
     # Old log-probs, reference, forward, its recomputation, and a backward pass of two.
     compute = 6 * max(load) / (assumptions.flops * assumptions.learn_share)
+    compute += float(positions.sum()) / ranks * _logits_bytes(size, work, assumptions) / assumptions.bandwidth
     micro_batches = math.ceil(float(positions.sum()) / ranks / work.micro_batch_tokens)
     link = assumptions.nvlink if ranks <= GPUS_PER_NODE else assumptions.network
     # Weights are gathered for each forward and the backward pass; gradients are spread in float32.
     moved = (4 * HALF + FLOAT32) * size.parameters * (1 - 1 / ranks) / link * micro_batches
     step = 7 * FLOAT32 * size.parameters / ranks / assumptions.bandwidth  # AdamW reads four, writes three
     return compute + max(assumptions.exposed * moved, moved - compute) + step
+
+
+def _logits_bytes(size: Size, work: Work, assumptions: Assumptions) -> float:
+    """Bytes that move for the logits of one position in all passes, beside the arithmetic."""
+    head = work.vocabulary * size.hidden_size
+    rows = assumptions.logits_elements / work.vocabulary
+    # Five products read the head once for each chunk of rows; its float32 gradient is read, added to and written.
+    weights = (5 * HALF + 3 * FLOAT32) * head / rows
+    # Logits are written in half, made float32 and normalised: read and written each; entropy does so twice more.
+    forward, entropy = 2 * HALF + 3 * FLOAT32, 4 * FLOAT32
+    passes = 4 * forward + (4 if assumptions.entropy_everywhere else 2) * entropy + 4 * FLOAT32
+    return float(weights + passes * work.vocabulary)
 
 
 def _pass_flops(size: Size, positions: Lengths) -> NDArray[np.float64]:

@@ -145,7 +145,9 @@ def decode(
     one = deque(groups)
     queues = [one if shared else deque(groups[number::engines]) for number in range(engines)]
     fair = sum(map(len, groups)) / engines if shared else inf
-    work = [(0.0, number, _Decoding(engine, prompt, queue, fair, ends)) for number, queue in enumerate(queues)]
+    work = [
+        (0.0, number, _Decoding(engine, prompt, queue, fair, ends)) for number, queue in enumerate(queues)
+    ]
     all_of_them = [one for _, _, one in work]
     while work:
         _, number, first = heapq.heappop(work)
@@ -153,7 +155,8 @@ def decode(
         if ended is None:
             continue
         heapq.heappush(work, (first.now, number, first))
-        if any([enough(name) for name in ended]):
+        stop = [enough(name) for name in ended]  # all of them are told
+        if any(stop):
             break
     left = {job.name: one.iteration - began for one in all_of_them for _, _, began, job in one.running}
     return ends, left

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from cluster_model import Assumptions, Setup, Work, colocated, separate, simulate
 from common import markdown
@@ -149,12 +150,18 @@ def by_placement(case: Case, found: dict[int, dict[str, float]]) -> str:
 
 def by_part(case: Case, numbers: Sequence[int]) -> str:
     """What each part of the design brings, one after the other, colocated."""
-    ways: dict[str, tuple[float, dict[str, bool]]] = {
-        "as many rows as fit at full length": (0.0, {"by_cache": False}),
-        "as many as fit as they are": (0.0, {}),
-        "the same, engines share a queue": (0.0, {"shared_queue": True}),
+    small = {"logits_elements": 2**24, "entropy_everywhere": True}
+    ways: dict[str, tuple[float, dict[str, Any]]] = {
+        "rows at full length; 2^24 logits, entropy in all passes": (0.0, {"by_cache": False, **small}),
+        "rows as the cache holds them": (0.0, small),
+        "and entropy only where there is a gradient": (0.0, {"logits_elements": 2**24}),
+        "and 2^27 logits (`Assumptions()`)": (0.0, {}),
+        "and engines share a queue": (0.0, {"shared_queue": True}),
     }
-    ways |= {f"`sampling.partial: {partial:g}`": (partial, {}) for partial in (0.25, 0.5, 1.0, 2.0)}
+    ways |= {
+        f"`Assumptions()`, `sampling.partial: {partial:g}`": (partial, {})
+        for partial in (0.25, 0.5, 1.0, 2.0)
+    }
     rows = []
     for name, (partial, changed) in ways.items():
         found = [
@@ -164,11 +171,11 @@ def by_part(case: Case, numbers: Sequence[int]) -> str:
             for gpus in numbers
         ]
         cells = [
-            f"{mean['decode']:,.0f} + {mean['tail']:,.0f}, **{mean['total']:,.0f}**, {mean['waves']:.1f}"
+            f"{mean['decode']:,.0f} + {mean['tail']:,.0f} + {mean['learn']:,.0f}, **{mean['total']:,.0f}**"
             for mean in found
         ]
         rows.append([name, *cells, f"{found[0]['age']:.1f}"])
-    header = [f"{gpus} GPUs: decode + tail, step, waves" for gpus in numbers]
+    header = [f"{gpus} GPUs: decode + tail + learn, step" for gpus in numbers]
     return markdown(["", *header, "steps old"], rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -32,20 +33,29 @@ def work(model, **changes):
     )
 
 
-def engine(model, rows=4):
-    return model.Engine(fixed=1.0, per_row=0.0, weights=0.5, per_token=0.01, prefill=0.0, rows=rows)
+def engine(model, rows=4, **changes):
+    costs = {"fixed": 1.0, "per_row": 0.0, "weights": 0.5, "per_token": 0.01, "prefill": 0.0, "samples": 1}
+    return model.Engine(**costs | changes, rows=rows)
+
+
+def decoded(model, engine, prompt, lengths, *, engines=1, shared=False):
+    """When responses of these lengths end, each a group of its own."""
+    groups = [[model.Job(name=name, length=length)] for name, length in enumerate(lengths)]
+    ends, left = model.decode(engine, prompt, groups, engines, shared=shared)
+    assert not left
+    return [ends[name] for name in range(len(lengths))]
 
 
 def test_one_response_takes_its_serial_time(model):
     # 10 iterations of 1.5 s, reading a cache of 5, 6, … 14 tokens
-    assert engine(model).decode(5, [10]) == pytest.approx([15.0 + 0.01 * sum(range(5, 15))])
+    assert decoded(model, engine(model), 5, [10]) == pytest.approx([15.0 + 0.01 * sum(range(5, 15))])
 
 
 def test_equal_responses_in_full_batches_take_what_full_engines_take(model):
-    full, lengths = engine(model, rows=4), np.full((3, 4), 200)
-    ends = full.decode(0, lengths.ravel().tolist())
+    full, lengths = engine(model, rows=4), [200] * 12
+    jobs = [model.Job(name=name, length=length) for name, length in enumerate(lengths)]
     # the mean context of a response is met from its first token on, hence half a token less
-    assert max(ends) == pytest.approx(full.full(0, lengths), rel=0.01)
+    assert max(decoded(model, full, 0, lengths)) == pytest.approx(full.full(0, jobs), rel=0.01)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 8))
@@ -53,8 +63,7 @@ def test_every_response_is_decoded_to_its_length(lengths, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(BENCHMARKS)
         model = importlib.import_module("cluster_model")
-    counting = replace(engine(model, rows), fixed=1.0, weights=0.0, per_token=0.0)
-    ends = counting.decode(3, lengths)
+    ends = decoded(model, engine(model, rows, weights=0.0, per_token=0.0), 3, lengths)
     # a clock that ticks once per iteration: response i waits for a free row and then takes its length
     free = [0] * rows
     for end, length in zip(ends, lengths, strict=True):
@@ -63,13 +72,51 @@ def test_every_response_is_decoded_to_its_length(lengths, rows):
         assert end == free[first]
 
 
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(20, 90))
+def test_a_full_cache_delays_responses_and_loses_none(lengths, cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        model = importlib.import_module("cluster_model")
+    wide, narrow = (
+        decoded(model, engine(model, 8, weights=0.0, per_token=0.0, cache=tokens), 3, lengths)
+        for tokens in (1e9, cache)
+    )
+    assert max(narrow) >= max(wide)
+    assert max(narrow) <= 2 * sum(lengths)
+
+
+def test_engines_that_share_a_queue_are_done_sooner(model):
+    lengths = [100, 10, 100, 10, 100, 10, 10, 10]
+    apart, shared = (
+        max(decoded(model, engine(model, rows=1), 0, lengths, engines=2, shared=one)) for one in (False, True)
+    )
+    assert shared < apart
+
+
 def test_a_wave_decodes_all_tokens_that_were_drawn(model):
     task, assumed = work(model), model.Assumptions()
     setup = model.colocated(SIZE, task, 8, assumed)
-    waves, accepted, tokens = model.collect(np.random.default_rng(0), setup, task, assumed)
-    assert accepted.shape == (64, 8)
-    assert tokens > accepted.sum()
+    waves, accepted, in_hand = model.collect(np.random.default_rng(0), setup, task, assumed)
+    assert len(accepted) == 64
+    assert not in_hand
+    assert sum(wave.tokens for wave in waves) > sum(group.lengths.sum() for group in accepted)
     assert all(wave.judged >= wave.sampled > 0 for wave in waves)
+
+
+def test_partial_rollouts_lose_no_token_and_cut_the_tail(model):
+    task, assumed = work(model, partial=1.0), model.Assumptions()
+    setup, rng = model.colocated(SIZE, task, 8, assumed), np.random.default_rng(0)
+    in_hand, sampled, learned = [], 0, 0
+    for step in range(4):
+        waves, accepted, in_hand = model.collect(rng, setup, task, assumed, in_hand, step=step)
+        assert len(accepted) == 64
+        sampled += sum(wave.tokens for wave in waves)
+        learned += sum(int(group.lengths.sum()) for group in accepted)
+    assert in_hand
+    assert sampled > learned + sum(int(group.written.sum()) for group in in_hand)
+    whole = next(model.simulate(setup, replace(task, partial=0.0), assumed, seed=0))
+    cut = [*islice(model.simulate(setup, task, assumed, seed=0), 2, 5)]
+    assert all(step.tail < whole.tail and step.age > 0 for step in cut)
 
 
 def test_lengths_are_cut_at_the_limit_and_alike_inside_a_group(model):
@@ -84,7 +131,7 @@ def test_lengths_are_cut_at_the_limit_and_alike_inside_a_group(model):
 def test_more_gpus_never_make_a_step_longer(model):
     task, assumed = work(model), model.Assumptions()
     totals = [
-        model.simulate(model.colocated(SIZE, task, gpus, assumed), task, assumed, seed=0).total
+        next(model.simulate(model.colocated(SIZE, task, gpus, assumed), task, assumed, seed=0)).total
         for gpus in (1, 2, 4, 8, 16)
     ]
     assert totals == sorted(totals, reverse=True)
@@ -94,8 +141,10 @@ def test_more_gpus_never_make_a_step_longer(model):
 def test_overlap_is_never_slower(model, learners):
     task, assumed = work(model), model.Assumptions()
     alone, overlapped = (
-        model.simulate(
-            model.separate(SIZE, task, 8, learners, assumed, overlap=overlap), task, assumed, seed=1
+        next(
+            model.simulate(
+                model.separate(SIZE, task, 8, learners, assumed, overlap=overlap), task, assumed, seed=1
+            )
         )
         for overlap in (False, True)
     )
@@ -109,7 +158,7 @@ def test_without_a_tail_only_the_rate_counts(model):
     task = work(model, prompts=512, samples=16)
     level = model.Assumptions(length_sigma=0.0, informative=1.0)
     setup = replace(model.colocated(SIZE, task, 1, level), rows=128)
-    step = model.simulate(setup, task, level, seed=0)
+    step = next(model.simulate(setup, task, level, seed=0))
     assert step.waves == 1
     assert step.tokens == 512 * 16 * 3000
     assert step.tail < 0.01 * step.decode
@@ -122,7 +171,10 @@ def test_learning_is_floating_point_operations_over_the_rate(model):
     attention = 2 * 28 * 1536 * 1000**2
     flops = 6 * 512 * (2 * 1.54e9 * 1000 + attention)
     optimizer = 28 * 1.54e9 / 3.35e12
-    assert model.learn(lengths, setup, task, assumed) == pytest.approx(flops / (989e12 * 0.35) + optimizer)
+    # chunks of 2^27 / V rows: 22 bytes for each weight of the head; 112 for each logit
+    logits = 512 * 1000 * (22 * 151_936 * 1536 / (2**27 / 151_936) + 112 * 151_936) / 3.35e12
+    expected = flops / (989e12 * 0.35) + logits + optimizer
+    assert model.learn(lengths, setup, task, assumed) == pytest.approx(expected)
 
 
 def test_a_judge_with_few_processes_is_waited_for(model):
@@ -152,6 +204,7 @@ def test_the_script_prints_its_tables_and_draws(tmp_path, capsys, monkeypatch):
     simulate.main(["--recipe", str(recipe), "--seeds", "1", "--gpus", "64", "--figure", str(figure)])
     printed = capsys.readouterr().out
     assert printed.count("| 64 |") == 2
+    assert "`sampling.partial: 1`" in printed
     assert "| `switch` | 1 … 15 |" in printed
     drawn = ElementTree.parse(figure).getroot()
     assert len(drawn.findall("{*}rect")) == 1 + 7 + 2 * 7  # background, legend, two bars

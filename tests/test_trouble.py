@@ -116,7 +116,7 @@ def test_warnings_outlive_the_steps_that_were_given_up(tmp_path):
 
 def test_a_run_with_a_smaller_step_from_the_start_of_the_trouble_comes_to_the_same(rolled_back, tmp_path):
     """The roll back restored policy, optimizer, reference and data order: nothing of the bad steps is left."""
-    from prorl.config.schema import PointsConfig
+    from prorl.config.fields import PointsConfig
 
     lowered = planned(PLAN, learning_rate=PointsConfig(points=((0, 0.1), (6, 0.05))))
     run_in(tmp_path / "run", lowered)

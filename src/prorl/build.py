@@ -445,7 +445,7 @@ def _local_backend(
     ends = eos_ids(model.generation_config, tokens)
     alone = LocalEngine(model, eos_ids=ends, pad_id=pad, max_rows=config.engine.max_rows)
     engine: LocalEngine | WorkersEngine = alone
-    count = worker_count(config) if model.device.type == "cpu" else 1
+    count = worker_count(config) if model.device.type == "cpu" and not config.learner.compile else 1
     if not config.workers:  # as many as there is memory for: two gradients, the decoder's copy, activations
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         count = max(1, min(count, machine_memory()[1] // (2 * (3 * weights + WORKER_BYTES))))

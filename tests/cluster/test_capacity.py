@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from prorl.cluster.capacity import (
     ALONE,
     GIB,
+    LOGITS,
     PLANNED,
     SHARED,
     Demand,
@@ -167,7 +168,7 @@ def test_worked_numbers_of_8_gpus():
     # whole layer, two processes
     whole = 2 * 2 * (1.54e9 - 26 * 46_792_704)
     tokens = 17_408 * (28 * 4 * 1536 + 118_784)
-    assert total(placed.learning) == pytest.approx(1.54e9 * 20 / 8 + whole + tokens + 4 * GIB)
+    assert total(placed.learning) == pytest.approx(1.54e9 * 20 / 8 + whole + tokens + 4 * GIB + LOGITS)
 
 
 def test_worked_numbers_of_host_memory():

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.config.schema import LengthPenaltyConfig, PointsConfig, RampConfig
+from prorl.config.fields import PointsConfig, RampConfig
+from prorl.config.schema import LengthPenaltyConfig
 
 values = st.floats(0, 10)
 kinds = pytest.mark.parametrize("ramp", ["linear", "cosine"])

@@ -3,8 +3,9 @@
 import pytest
 
 from prorl.config.checks import shape_of
+from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError, config_hash
-from prorl.config.schema import PointsConfig, RampConfig, RunConfig
+from prorl.config.schema import RunConfig
 from prorl.control.plan import make_plan
 from support.defaults import some_detectors
 from support.recipes import recipe

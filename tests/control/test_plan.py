@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.config.fields import RampConfig
 from prorl.config.recipe import RecipeError
-from prorl.config.schema import HPARAMS, RampConfig, setting
+from prorl.config.schema import HPARAMS, setting
 from prorl.control.plan import hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState
 from support.recipes import recipe

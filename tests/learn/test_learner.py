@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from shutil import which
 
 import pytest
 import torch
@@ -24,6 +25,12 @@ from support.learners import (
     with_advantage,
 )
 
+compiling = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not which("g++"), reason="compiling needs a compiler"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),  # torch's own, while it traces
+]
+
 
 @pytest.mark.parametrize(
     "changes",
@@ -34,6 +41,8 @@ from support.learners import (
         {"share_prefix": "never"},
         {"activation_checkpointing": True},
         {"logits_elements": 100},
+        pytest.param({"compile": True}, marks=compiling),
+        pytest.param({"compile": True, "activation_checkpointing": True}, marks=compiling),
     ],
     ids=str,
 )

@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from prorl.config import schema
-from prorl.config.schema import RUNTIME_SECTIONS, Live, RunConfig
+from prorl.config.fields import Live
+from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 HEAD = """# Every key of a recipe

@@ -20,7 +20,8 @@ ADAM_MOMENTS = 2
 PROMPT_TOKENS = 1024  # room for a prompt beside the response
 LEARNED = 8  # bytes of a response's token: 32 bits each for the token and its log-prob
 SAMPLED = LEARNED + 4  # and in the driver about four characters of text
-PROCESS = 2 * GIB  # on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs, one chunk of logits
+PROCESS = 2 * GIB  # on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs
+LOGITS = 3 * FLOAT32 * 2**27  # a chunk of logits of the default size, its logarithm and a gradient
 BLOCK = 16  # token positions that an engine's cache gives out together
 FEWEST_ROWS = 16  # responses at full length that an engine must hold: one group
 LEARNER_SHARE = 0.25  # of the GPUs where learning has its own, about its share of the work (docs/scaling.md)
@@ -283,6 +284,7 @@ def arrange(
             size, micro_batch, half=demand.half, checkpointed=demand.activation_checkpointing
         ),
         "process": float(PROCESS),
+        "logits": float(LOGITS),
         "sleeping engine": float(PROCESS * colocated),
     }
     total = sum(state.values())

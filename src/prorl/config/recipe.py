@@ -15,7 +15,8 @@ from pydantic_core import ErrorDetails
 from yaml import MarkedYAMLError, YAMLError
 
 from prorl.config.checks import contradictions, no_room
-from prorl.config.schema import FORMS, RUNTIME_SECTIONS, RunConfig
+from prorl.config.fields import FORMS
+from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.extensions import absolute
 

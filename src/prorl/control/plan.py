@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prorl.algo.adaptive_levels import level_weights
+from prorl.config.fields import Schedule
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import (
     HPARAMS,
     AdaptiveConfig,
     DetectorConfig,
     RunConfig,
-    Schedule,
     StageConfig,
     TaskConfig,
     setting,

@@ -16,7 +16,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from prorl.learn.loss import MiniBatchResult, Scoring, TokenScores, check_head, objective, update_stats
 from prorl.learn.optim import GuardedAdamW
@@ -27,12 +26,19 @@ from prorl.learn.parallel import (
     Ranks,
     Runner,
     Scorer,
+    layers_of,
     model_writer,
     read_weights,
     shard,
     without_weights,
 )
 from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
+
+
+LOGITS = (
+    2**24,
+    2**27,
+)  # on a CPU and on a GPU, where reading the head's weights for few rows is what takes time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +53,8 @@ class LearnerSettings:
     betas: tuple[float, float]
     eps: float = 1e-8
     weight_decay: float
-    logits_elements: int = 2**24  # at most so many logits exist at a time
+    logits_elements: int | None  # at most so many logits exist at a time; None: what suits the device
+    compile: bool  # the layers
     old_logprobs: Literal["engine", "learner"]  # "engine" where both hold the same weights (METHOD §5)
 
 
@@ -69,12 +76,13 @@ class TorchLearner:
         ranks: Ranks | None = None,
     ) -> None:
         self.policy = model.float().eval()
-        check_head(model, logits_elements=settings.logits_elements)
         self._settings = settings
         self._pad_id = pad_id
         self._ranks = ranks or Ranks()
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
+        self._logits = settings.logits_elements or LOGITS[self._device.type == "cuda"]
+        check_head(model, logits_elements=self._logits)
         self.deal = partial(
             deal_batch,
             ranks=self._ranks.count,
@@ -84,10 +92,9 @@ class TorchLearner:
         reference = without_weights(model)[0].requires_grad_(False) if with_reference else None
         if settings.activation_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            for layer in model.modules():
-                if isinstance(layer, GradientCheckpointingLayer):
-                    # It checkpoints in training mode only; its children stay in evaluation mode, without dropout.
-                    layer.training = True
+            for layer in layers_of(model):
+                # It checkpoints in training mode only; its children stay in evaluation mode, without dropout.
+                layer.training = True
         self._score = self._scorer(model)
         self._score_reference = self._scorer(reference) if reference is not None else None
         if reference is not None:  # only now: a rank never holds more than one model that is not sharded
@@ -219,11 +226,13 @@ class TorchLearner:
         self._optimizer.move(device)
 
     def _scoring(self, temperature: float, dtype: str) -> Scoring:
-        elements = self._settings.logits_elements
-        return Scoring(temperature=temperature, logits_elements=elements, dtype=getattr(torch, dtype))
+        return Scoring(temperature=temperature, logits_elements=self._logits, dtype=getattr(torch, dtype))
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:
         scorer, settings = Scorer(model, self._device), self._settings
+        if settings.compile:
+            for layer in layers_of(scorer):
+                layer.compile(dynamic=True)
         shard(scorer, self._ranks, dtype=getattr(torch, settings.dtype), offload=settings.offload)
         return scorer
 

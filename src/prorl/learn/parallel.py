@@ -100,6 +100,11 @@ class Scorer(nn.Module):
         return score(self.model, batch, scoring)
 
 
+def layers_of(module: nn.Module) -> list[nn.Module]:
+    """The transformer layers inside, by which a model is checkpointed, compiled and sharded."""
+    return [layer for layer in module.modules() if isinstance(layer, GradientCheckpointingLayer)]
+
+
 def shard(scorer: Scorer, ranks: Ranks, *, dtype: torch.dtype, offload: bool) -> None:
     """Shard the model over the ranks, layer by layer, in place; with one rank alone nothing happens.
 
@@ -109,8 +114,7 @@ def shard(scorer: Scorer, ranks: Ranks, *, dtype: torch.dtype, offload: bool) ->
     if ranks.mesh is None:
         return
     pinned = ranks.mesh.device_type == "cuda"
-    layers = [layer for layer in scorer.modules() if isinstance(layer, GradientCheckpointingLayer)]
-    for module in (*layers, scorer):
+    for module in (*layers_of(scorer), scorer):
         sharded = fully_shard(
             module,
             mesh=ranks.mesh,

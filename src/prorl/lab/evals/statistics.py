@@ -13,7 +13,7 @@ import numpy as np
 
 from prorl.algo import guess_floor
 from prorl.algo.pass_at_k import Array, pass_rates
-from prorl.config.schema import MOST
+from prorl.config.fields import MOST
 from prorl.envs.errors import ProrlError
 from prorl.envs.seeds import derive
 from prorl.lab.evals.problems import ProblemResult
