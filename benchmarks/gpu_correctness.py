@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import profile
 from transformers import PreTrainedModel
 
-from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_prompts
+from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_prompts, random_tokens
+from prorl.algo.mismatch_correction import POSITIONS
 from prorl.learn.loss import Scoring, score
-from prorl.learn.packing import gather_rows, micro_batch, plan_rows
-from prorl.types import Action, Completion, PromptActions
+from prorl.learn.packing import Row, gather_rows, micro_batch, plan_rows
+from prorl.types import Action, Completion, PromptActions, log_probs, token_ids
 
 TOLERANCE = 1e-3  # nats, and relative gradient error: what a float32 path may differ from another one
 
@@ -32,12 +34,39 @@ def correctness(load: Load, device: torch.device) -> dict[str, Any]:
         "learner bfloat16": _gap(_learned(model, prompt, completions, torch.bfloat16), expected),
     }
     gradient = _gradient_error(model, prompt, completions)
+    long, kernels = _long(model, load)
     exact = (gaps["decoder float32"]["max"], gaps["learner float32"]["max"], gradient)
     return {
         "log-prob gap to the plain forward, nats": gaps,
         "relative gradient error, packed and chunked against plain": gradient,
-        "float32 within tolerance": all(error <= TOLERANCE for error in exact),
+        "long, mean exp |difference| in the learner's precision": long,
+        "attention kernels": kernels,
+        "gates": {
+            "float32 within tolerance": all(error <= TOLERANCE for error in exact),
+            "long sequences within 1.05": all(factor < 1.05 for factor in long.values()),
+            "flash attention only": device.type == "cpu"
+            or (bool(kernels) and all("flash" in k for k in kernels)),
+        },
     }
+
+
+@torch.no_grad()
+def _long(model: PreTrainedModel, load: Load) -> tuple[dict[str, float], list[str]]:
+    """Log-probs of one long response in the learner's precision against float32, by position; kernels it used."""
+    tokens = random_tokens(load, load.long, 1)
+    prompt = random_prompts(load, 1)[0]
+    exact = torch.tensor(_reference(model, prompt, tokens))
+    action = Action(tokens=token_ids(tokens), engine_logps=log_probs(exact), advantage=1.0)
+    batch = micro_batch([Row(prompt=prompt, actions=(action,))], pad_id=0, device=model.device)
+    scoring = Scoring(temperature=1.0, logits_elements=2**27, dtype=getattr(torch, load.dtype))
+    with profile() as told:
+        found = score(model, batch, scoring)[0][0].cpu()
+    factors = (found - exact).abs().exp()
+    named = {event.key for event in told.key_averages() if "attention" in event.key and "scaled" in event.key}
+    starts = [start for start in POSITIONS if start < load.long]
+    parts = zip(starts, [*starts[1:], load.long], strict=True)
+    named.discard("aten::scaled_dot_product_attention")  # which chooses among the others
+    return {str(a): factors[a:b].mean().item() for a, b in parts}, sorted(named)
 
 
 @torch.no_grad()

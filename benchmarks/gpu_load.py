@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from prorl.build import learner_settings
 from prorl.cluster.capacity import Size
+from prorl.config.recipe import load_recipe
 from prorl.config.schema import ShapeConfig
+from prorl.control.plan import hparams_at, make_plan
 from prorl.learn.base_model import build_model
+from prorl.learn.learner import TorchLearner
+from prorl.learn.parallel import Ranks
 from prorl.local.engine import LocalEngine
-from prorl.types import Completion, Request, Sampling
+from prorl.types import Completion, HParams, Request, Sampling
 
 SAMPLES = 8  # responses per prompt
 
@@ -28,6 +37,8 @@ class Load:
     packed: tuple[int, ...]  # tokens of a micro-batch
     repeats: int
     nano: tuple[str, ...]  # overrides of the nano run
+    long: int  # tokens of the longest response that is compared
+    dtype: str  # of matrix products
 
 
 LOADS = {
@@ -48,14 +59,16 @@ LOADS = {
         packed=(8192, 16_384),
         repeats=3,
         nano=("steps=20", "model.warmup.steps=100", "threads=8"),
+        long=16_384,
+        dtype="bfloat16",
     ),
     "tiny": Load(
         shape=ShapeConfig(
             architecture="qwen2",
-            hidden_size=32,
+            hidden_size=64,
             layers=2,
-            heads=4,
-            kv_heads=2,
+            heads=2,
+            kv_heads=1,
             intermediate_size=64,
             context=512,
         ),
@@ -76,6 +89,8 @@ LOADS = {
             "sampling.response_limit=8",
             "dynamic_sampling.min_spread=0",
         ),
+        long=300,
+        dtype="float32",
     ),
 }
 
@@ -83,6 +98,39 @@ LOADS = {
 def make_model(load: Load, device: torch.device) -> PreTrainedModel:
     with device:  # initialised where it will live: a minute faster than on the host
         return build_model(load.shape, load.vocabulary, seed=0)
+
+
+def make_learner(
+    load: Load, device: torch.device, ranks: Ranks | None = None, **changes: Any
+) -> TorchLearner:
+    """With a reference, checkpointing, and old log-probs of its own, as the recipe `prorl_v2` has it."""
+    said = {"micro_batch_tokens": load.packed[-1], "dtype": load.dtype} | changes
+    config = load_recipe("prorl_v2", [f"learner.{key}={json.dumps(value)}" for key, value in said.items()])
+    model = make_model(load, torch.device("cpu") if ranks else device)
+    return TorchLearner(model, learner_settings(config), with_reference=True, pad_id=0, ranks=ranks)
+
+
+def still() -> HParams:
+    """Hyperparameters of one update that changes no weight."""
+    hparams = hparams_at(make_plan(load_recipe("prorl_v2")), 0)
+    return replace(hparams, learning_rate=0.0, updates_per_step=1)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds; what is timed here ends with a copy to the host, or is waited for."""
+    start = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def say(row: Mapping[str, Any]) -> None:
+    parts = (
+        f"{name} {value:,.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in row.items()
+    )
+    print("  " + ", ".join(part for part in parts if not part.endswith("None")), flush=True)
 
 
 def size_of(model: PreTrainedModel, shape: ShapeConfig) -> Size:

@@ -6,23 +6,43 @@ Models are random: what they say does not matter, what it costs and whether two 
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from gpu_correctness import correctness
-from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_tokens, size_of
-from prorl.build import learner_settings
-from prorl.cluster.capacity import FLOAT32, HALF, activations, computed_weights, kv_cache, learner_state
+from gpu_engine import engine
+from gpu_load import (
+    SAMPLES,
+    Load,
+    decode_all,
+    make_engine,
+    make_learner,
+    make_model,
+    random_tokens,
+    say,
+    size_of,
+    still,
+    timed,
+)
+from prorl.cluster.capacity import (
+    FLOAT32,
+    HALF,
+    LOGITS,
+    activations,
+    computed_weights,
+    kv_cache,
+    learner_state,
+)
 from prorl.config.recipe import load_recipe
-from prorl.control.plan import hparams_at, make_plan
 from prorl.lab.watch.console import Console
-from prorl.learn.learner import TorchLearner
+from prorl.learn.parallel import Ranks
 from prorl.run.journal import read_journal
 from prorl.run.layout import JOURNAL
 from prorl.session import start_run
@@ -44,9 +64,59 @@ def decode(load: Load, device: torch.device) -> dict[str, Any]:
 
 
 def learn(load: Load, device: torch.device) -> dict[str, Any]:
-    """Tokens per second and FLOPs utilisation of updates in bfloat16 with checkpointing and a reference."""
+    """Tokens per second and FLOPs utilisation of updates with checkpointing and a reference; what settings bring."""
     rows = [_learn_row(load, packed, device) for packed in load.packed]
+    rows += [
+        _learn_row(load, load.packed[-1], device, **{key: value})
+        for key, value in (("logits_elements", 2**24), ("logits_elements", 2**28), ("compile", True))
+    ]
     return {"peak FLOP/s": _peak_flops(device), "rows": rows}
+
+
+def machine(load: Load, device: torch.device) -> dict[str, Any]:
+    """What the device does at best: products of matrices, copies inside and to the host."""
+    width, half = load.shape.hidden_size * 5, torch.bfloat16
+    left, right = (torch.ones(width, width, device=device, dtype=half) for _ in range(2))
+    moved = torch.ones(2**28 if device.type == "cuda" else 2**20, device=device)
+    pinned = torch.empty(moved.shape, pin_memory=device.type == "cuda")
+    pageable, gigabytes = torch.empty(moved.shape), moved.nbytes / 1e9
+    best = {
+        "TFLOP/s of bfloat16 products": 2e-12 * width**3 / _best(lambda: left @ right),
+        "GB/s read and written": 2 * gigabytes / _best(lambda: moved.add_(1)),
+        "GB/s to pinned host memory": gigabytes / _best(lambda: pinned.copy_(moved)),
+        "GB/s to pageable host memory": gigabytes / _best(lambda: pageable.copy_(moved)),
+    }
+    say(best)
+    return best
+
+
+def sharded(load: Load, device: torch.device) -> dict[str, Any]:
+    """FSDP2 on a mesh of one: an update, a turn to host memory and back, a checkpoint written and read."""
+    batch, hparams = _batch(load, 4, load.packed[0] // 4), replace(still(), learning_rate=1e-6)
+    with tempfile.TemporaryDirectory() as folder:
+        kind = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(kind, init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+        learner = make_learner(load, device, Ranks.joined(device.type))
+        stats = learner.begin_update(batch, hparams)()
+        prompt = random_tokens(load, load.prompt, 0)
+        said = learner.score(prompt[:8], prompt[8:])
+        seconds = {"stow": timed(learner.stow), "fetch": timed(learner.fetch)}
+        fetched = learner.score(prompt[:8], prompt[8:])
+        saved = Path(folder) / "saved"
+        saved.mkdir()
+        write = learner.snapshot()
+        seconds["write a checkpoint"] = timed(lambda: write(saved))
+        learner.begin_update(batch, replace(hparams, learning_rate=1e-3))()
+        seconds["read a checkpoint"] = timed(lambda: learner.restore(saved))
+        restored = learner.score(prompt[:8], prompt[8:])
+        dist.destroy_process_group()
+    say(seconds)
+    gates = {
+        "an update was applied": stats.updates == 1,
+        "the turn changes nothing": fetched == said,
+        "the checkpoint gives back the policy": restored == said,
+    }
+    return {"seconds": seconds, "gates": gates}
 
 
 def nano(load: Load, device: torch.device) -> dict[str, Any]:
@@ -71,18 +141,22 @@ def nano(load: Load, device: torch.device) -> dict[str, Any]:
 
 
 PARTS: Mapping[str, Callable[[Load, torch.device], dict[str, Any]]] = {
+    "machine": machine,
     "correctness": correctness,
-    "decode": decode,
+    "sharded": sharded,
     "learn": learn,
+    **{f"engine_{mode}": partial(engine, compilation=mode) for mode in ("safe", "full", "off")},
+    "decode": decode,
     "nano": nano,
 }
+"""In the order in which they are worth most, should the time end early."""
 
 
 def _decode_row(model: PreTrainedModel, load: Load, batch: int, device: torch.device) -> dict[str, Any]:
     engine = make_engine(model, batch)
     decode_all(engine, load, batch, limit=2)
     _reset_peak(device)
-    seconds = _timed(lambda: decode_all(engine, load, batch, limit=load.response))
+    seconds = timed(lambda: decode_all(engine, load, batch, limit=load.response))
     half = model.dtype == torch.bfloat16
     size = size_of(model, load.shape)
     positions = batch // SAMPLES * load.prompt + batch * load.response
@@ -94,40 +168,44 @@ def _decode_row(model: PreTrainedModel, load: Load, batch: int, device: torch.de
         "ms per token of a row": 1e3 * seconds / load.response,
         **_memory(device, estimate),
     }
-    _say(row)
+    say(row)
     return row
 
 
-def _learn_row(load: Load, packed: int, device: torch.device) -> dict[str, Any]:
-    model = make_model(load, device)
-    computed = {"micro_batch_tokens": packed, "activation_checkpointing": True, "dtype": "bfloat16"}
-    config = load_recipe("prorl_v2", [f"learner.{key}={value}" for key, value in computed.items()])
-    learner = TorchLearner(model, learner_settings(config), with_reference=True, pad_id=0)
+def _learn_row(load: Load, packed: int, device: torch.device, **changes: Any) -> dict[str, Any]:
+    learner = make_learner(load, device, micro_batch_tokens=packed, **changes)
     length, sequences = packed // 4, 4 * MICRO_BATCHES
-    batch = _batch(load, sequences, length)
-    hparams = replace(hparams_at(make_plan(config), 0), learning_rate=1e-6, updates_per_step=1)
+    batch, hparams = _batch(load, sequences, length), still()
     learner.begin_update(batch, hparams)()
     _reset_peak(device)
-    seconds = min(_timed(lambda: learner.begin_update(batch, hparams)()) for _ in range(load.repeats))
-    size, peak = size_of(model, load.shape), _peak_flops(device)
+    seconds = min(timed(lambda: learner.begin_update(batch, hparams)()) for _ in range(load.repeats))
+    size, peak = size_of(learner.policy, load.shape), _peak_flops(device)
     positions = sequences * (length - 1)
     forward = positions * 2 * (size.parameters + size.layers * size.hidden_size * length)  # causal attention
-    state = learner_state(size, reference=True)
-    kept = activations(size, packed, half=True, checkpointed=True)
+    state, half = learner_state(size, reference=True), load.dtype == "bfloat16"
+    kept = activations(size, packed, half=half, checkpointed=True)
     row = {
         "packed tokens": packed,
         "sequence": length,
+        **changes,
         "tokens/s": positions / seconds,
-        # a forward and a backward pass; with recomputation and the reference, which are work too
+        # a forward and a backward pass; with recomputation, old log-probs and the reference, which are work too
         "model FLOPs utilisation": 3 * forward / seconds / peak if peak else None,
-        "hardware FLOPs utilisation": 5 * forward / seconds / peak if peak else None,
-        **_memory(device, sum(state.values()) + computed_weights(size, half=True, sharded=False) + kept),
+        "hardware FLOPs utilisation": 6 * forward / seconds / peak if peak else None,
+        **_memory(
+            device, sum(state.values()) + computed_weights(size, half=half, sharded=False) + kept + LOGITS
+        ),
     }
-    _say(row)
+    say(row)
     return row
 
 
 # -- pieces
+
+
+def _best(work: Callable[[], Any]) -> float:
+    """The shortest time of several, in seconds."""
+    return min(timed(work) for _ in range(5))
 
 
 def _batch(load: Load, sequences: int, length: int) -> Batch:
@@ -150,13 +228,6 @@ def _peak_flops(device: torch.device) -> float | None:
     return next((flops for known, flops in PEAK_FLOPS.items() if known in name), None)
 
 
-def _timed(work: Callable[[], Any]) -> float:
-    """Seconds; what is timed here ends with a copy to the host, which waits for the device."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def _reset_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -170,11 +241,3 @@ def _memory(device: torch.device, estimate: float) -> dict[str, float | None]:
         "estimated GiB": estimate / GIB,
         "peak to estimate": peak / estimate if peak else None,
     }
-
-
-def _say(row: Mapping[str, Any]) -> None:
-    parts = (
-        f"{name} {value:,.3g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in row.items()
-    )
-    print("  " + ", ".join(part for part in parts if not part.endswith("None")), flush=True)

@@ -155,11 +155,11 @@ def by_part(case: Case, numbers: Sequence[int]) -> str:
         "rows at full length; 2^24 logits, entropy in all passes": (0.0, {"by_cache": False, **small}),
         "rows as the cache holds them": (0.0, small),
         "and entropy only where there is a gradient": (0.0, {"logits_elements": 2**24}),
-        "and 2^27 logits (`Assumptions()`)": (0.0, {}),
+        "and 2^27 logits: the tables above": (0.0, {}),
         "and engines share a queue": (0.0, {"shared_queue": True}),
     }
     ways |= {
-        f"`Assumptions()`, `sampling.partial: {partial:g}`": (partial, {})
+        f"the tables above, `sampling.partial: {partial:g}`": (partial, {})
         for partial in (0.25, 0.5, 1.0, 2.0)
     }
     rows = []

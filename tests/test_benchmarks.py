@@ -112,13 +112,16 @@ def on_gpu(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_what_a_gpu_is_asked_runs_on_a_cpu(tmp_path):
     out = tmp_path / "gpu.json"
-    done = on_gpu(out, "--parts", "correctness,decode,learn")
+    done = on_gpu(out, "--parts", "machine,correctness,sharded,learn,engine_safe,decode")
     assert done.returncode == 0, done.stderr
     record = json.loads(out.read_text())
     assert record["versions"]["torch"] == torch.__version__
-    assert record["command"].endswith("--parts correctness,decode,learn")
+    assert "--parts machine,correctness,sharded" in record["command"]
     parts = {name: outcome["results"] for name, outcome in record["parts"].items()}
-    assert parts["correctness"]["float32 within tolerance"]
+    assert all(value > 0 for value in parts["machine"].values())
+    assert all(parts["correctness"]["gates"].values())
+    assert parts["sharded"]["gates"] == dict.fromkeys(parts["sharded"]["gates"], True)
+    assert set(parts["engine_safe"]) & {"skipped", "rows"}
     gaps = parts["correctness"]["log-prob gap to the plain forward, nats"]
     assert 0 < gaps["decoder float32"]["max"] < gaps["decoder bfloat16"]["max"] < 0.1
     assert [(row["dtype"], row["rows"]) for row in parts["decode"]["rows"]] == [
@@ -127,12 +130,20 @@ def test_what_a_gpu_is_asked_runs_on_a_cpu(tmp_path):
         ("bfloat16", 8),
         ("bfloat16", 16),
     ]
-    assert [row["packed tokens"] for row in parts["learn"]["rows"]] == [64, 128]
+    assert [row["packed tokens"] for row in parts["learn"]["rows"]] == [64, 128, 128, 128, 128]
+    assert parts["learn"]["rows"][-1]["compile"]
     assert all(row["tokens/s"] > 0 for part in ("decode", "learn") for row in parts[part]["rows"])
 
 
 def fails(load, device):
     raise RuntimeError("out of memory")
+
+
+def test_a_gate_that_is_missed_is_said_and_ends_with_a_failure(benchmark, monkeypatch, tmp_path, capsys):
+    gpu = benchmark("gpu")
+    monkeypatch.setitem(gpu.PARTS, "decode", lambda load, device: {"gates": {"same text": False}})
+    assert gpu.main(["--parts", "decode", "--device", "cpu", "--out", str(tmp_path / "gpu.json")]) == 1
+    assert "MISSED: same text" in capsys.readouterr().out
 
 
 def test_a_part_that_fails_hangs_or_dies_costs_only_itself(benchmark, monkeypatch, tmp_path):

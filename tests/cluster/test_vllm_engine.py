@@ -1,6 +1,10 @@
 """Real vLLM on a CPU against the learner: a tiny random Qwen3 with tied embeddings."""
 
 import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -261,3 +265,13 @@ def test_evaluations_may_be_greedy_and_may_cut_the_tail(engine, policy):
     drawn = {completion.tokens[0] for completion in cut.values()}
     assert len(drawn) > 1
     assert drawn <= nucleus
+
+
+def test_what_a_gpu_is_asked_of_vllm_runs_on_a_cpu(tmp_path):
+    out, script = tmp_path / "gpu.json", Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+    asked = ["--shape", "tiny", "--device", "cpu", "--parts", "engine_safe", "--out", str(out)]
+    done = subprocess.run([sys.executable, script, *asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())["parts"]["engine_safe"]["results"]
+    assert all(results["gates"].values())
+    assert [row["rows"] for row in results["rows"]] == [8, 16]
