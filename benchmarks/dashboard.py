@@ -40,7 +40,7 @@ class Reader(threading.Thread):
     def __init__(self, address: str, path: str) -> None:
         super().__init__(daemon=True)
         found = urlsplit(address)
-        self._connection = http.client.HTTPConnection(found.hostname, found.port, timeout=60)
+        self._connection = http.client.HTTPConnection(found.hostname or "", found.port, timeout=60)
         self._path = path
         self.sizes: list[int] = []
 

@@ -68,7 +68,7 @@ def measured(part: str, shape: str, device: str, deadline: float) -> dict[str, A
 
 def _work(part: str, shape: str, device: str, sender: Connection) -> None:
     try:
-        outcome = {"results": PARTS[part](LOADS[shape], torch.device(device))}
+        outcome: dict[str, Any] = {"results": PARTS[part](LOADS[shape], torch.device(device))}
     except Exception as error:  # whatever it is, the other parts go on
         traceback.print_exc()
         outcome = {"error": f"{type(error).__name__}: {error}"}

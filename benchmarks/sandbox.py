@@ -18,14 +18,14 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal
 
 from prorl.envs.sandbox.jobs import Job
 from prorl.envs.sandbox.link import SandboxError, interpreter
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
 
 BARE = "bare"
-TIERS = ("A", "B", "C")
+TIERS: tuple[Literal["A", "B", "C"], ...] = ("A", "B", "C")
 TARGET = 200  # programs per second on two cores at tier A or B
 CALL_INPUTS = tuple([n] for n in range(10))
 

@@ -34,11 +34,7 @@ from prorl.learn.parallel import (
 )
 from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
 
-
-LOGITS = (
-    2**24,
-    2**27,
-)  # on a CPU and on a GPU, where reading the head's weights for few rows is what takes time
+LOGITS = (2**24, 2**27)  # on a CPU and on a GPU, which would read the head's weights for a few rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
