@@ -32,6 +32,7 @@ cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM
 
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
 	$(CLUSTER)/pytest -m cluster tests/cluster
+	PYTHONPATH=tests $(CLUSTER)/pytest -p support.vllm_v2 -m cluster tests/cluster/test_vllm_engine.py  # as on a GPU
 
 test-cluster-oldest: .venv-cluster-oldest/ready  ## the same on the oldest vLLM and torch that are supported (gigabytes)
 	$(OLDEST)/pytest -m cluster tests/cluster

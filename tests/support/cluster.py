@@ -77,9 +77,9 @@ def without_head(weights: Weights) -> Weights:
     return dataclasses.replace(weights, arrays=arrays, checksum=crc(arrays))
 
 
-def noisy_learner(model: Path, seed: int) -> TorchLearner:
+def noisy_learner(model: Path, seed: int, **settings: Any) -> TorchLearner:
     """A learner whose weights are not those of the checkpoint."""
-    one = learner(load_model(model, dtype=torch.float32, device="cpu"), with_reference=False)
+    one = learner(load_model(model, dtype=torch.float32, device="cpu"), with_reference=False, **settings)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in one.policy.parameters():
