@@ -319,10 +319,10 @@ def test_every_architecture_agrees(tmp_path, kind, tied):
     assert_log_probs(policy, ask(), answered(engine, ask(samples=4, limit=150)).values())
 
 
-def turn_wrongly_from_1024_on(worker):
+def turn_wrongly_from_1100_on(worker):
     for module in worker.model_runner.model.modules():
         if hasattr(module, "cos_sin_cache"):
-            module.cos_sin_cache[1024:] = module.cos_sin_cache[:-1024].clone()
+            module.cos_sin_cache[1100:] = module.cos_sin_cache[:-1100].clone()
 
 
 def test_a_rotation_that_is_wrong_at_long_positions_is_caught_where_it_is_wrong(tmp_path, monkeypatch):
@@ -336,14 +336,14 @@ def test_a_rotation_that_is_wrong_at_long_positions_is_caught_where_it_is_wrong(
     policy = noisy_learner(tmp_path, 1, old_logprobs="learner")
     engine = VLLMEngine(engine_settings(config=json.dumps(config), eos_ids=(), context=2048))
     engine.install(collect(policy.policy, 0, torch.float32))
-    engine.transfer(turn_wrongly_from_1024_on)
+    engine.transfer(turn_wrongly_from_1100_on)
     probe(engine, policy)
     request = ask(samples=1, limit=1400)
     (done,) = answered(engine, request).values()
     action = Action(tokens=done.tokens, engine_logps=done.logps, advantage=1.0)
     batch = Batch(groups=(PromptActions(prompt=request.prompt, actions=(action,)),))
     stats = updated(policy, batch, dataclasses.replace(HPARAMS, kl_coef=0.0, temperature=1.0))
-    assert stats.mismatch_factors["0"] == pytest.approx(1, abs=0.01)  # the prompt shifts it by 3
+    assert stats.mismatch_factors["0"] == pytest.approx(1, abs=1e-4)
     assert stats.mismatch_factors["1024"] > DetectorsConfig().mismatch.threshold
 
 
