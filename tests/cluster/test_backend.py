@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -143,6 +144,36 @@ def test_an_engine_and_a_judge_that_are_killed_are_replaced_and_asked_again(back
     assert re.fullmatch(r"judge 0 has died and is replaced, 1 responses are judged again: .+", incident)
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_engines_stop_when_told_and_go_on_from_there(backend, lost):
+    """What an engine that dies had written is gone; nothing else is."""
+    requests = [ask(draw, (30 + draw, 40, 50), samples=6, seed=draw, limit=60) for draw in range(8)]
+    for request in requests:
+        backend.engine.submit(request)
+    ended = backend.engine.poll()
+    if lost:
+        kill_one("EngineActor")
+    cut = backend.engine.cancel()
+    assert backend.engine.poll() == []
+    names = [(one.draw, one.sample) for one in (*ended, *cut)]
+    assert len(set(names)) == len(names) <= 48
+    assert any(one.finish == "length" and len(one.tokens) < 60 for one in cut)
+    assert bool(backend.incidents()) == lost
+    backend.sync(1)  # nothing is in flight
+    more = [
+        replace(
+            requests[one.draw],
+            samples=1,
+            first=one.sample,
+            begun=tuple(one.tokens),
+            sampling=replace(requests[one.draw].sampling, limit=60 - len(one.tokens)),
+        )
+        for one in cut
+        if one.finish == "length" and len(one.tokens) < 60
+    ]
+    assert answers(backend.engine, more).keys() == {(one.draw, one.first) for one in more}
+
+
 def test_engines_sample_while_the_ranks_learn(backend):
     """The ranks are held still until all responses are there."""
     action = action_of((40, 50), -5.0)
@@ -161,27 +192,34 @@ def test_engines_sample_while_the_ranks_learn(backend):
     backend.sync(1)
 
 
+OLDER = {
+    "backend": "ray",
+    "cluster": CLUSTER,
+    "mismatch": {"kind": "tis"},
+    "learner": {"old_logprobs": "learner"},
+    "validation": {"every": 0},
+    "reset": {"every": 0},
+    "save": {"every": 2},
+}
+SMALL = {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16}
+
+
 def test_a_run_samples_ahead(model, tmp_path):
-    settings = {
-        "backend": "ray",
-        "cluster": CLUSTER,
-        "sampling": {
-            "prompts_per_step": 3,
-            "samples_per_prompt": 4,
-            "response_limit": 16,
-            "max_staleness": 1,
-        },
-        "mismatch": {"kind": "tis"},
-        "learner": {"old_logprobs": "learner"},
-        "validation": {"every": 0},
-        "reset": {"every": 0},
-        "save": {"every": 2},
-    }
-    recipe = write_recipe(tmp_path, model, **settings)
+    recipe = write_recipe(tmp_path, model, **OLDER, sampling=SMALL | {"max_staleness": 1})
     assert start_run(load_recipe(str(recipe)), tmp_path / "run", quiet()).stopped == "done"
     steps = of_kind(tmp_path / "run", Stepped)
     assert [step.staleness for step in steps] == [0, 1, 0]
     assert [step.update.mismatch > 1e-3 for step in steps] == [False, True, False]
+
+
+def test_a_run_goes_on_with_what_it_has_in_hand(model, tmp_path):
+    recipe = write_recipe(tmp_path, model, **OLDER, sampling=SMALL | {"partial": 2.0})
+    assert start_run(load_recipe(str(recipe)), tmp_path / "run", quiet()).stopped == "done"
+    steps = of_kind(tmp_path / "run", Stepped)
+    assert max(step.staleness for step in steps) > 0
+    assert (
+        sum(step.rollout_stats.draws for step in steps) + steps[-1].rollout_stats.in_hand == steps[-1].cursor
+    )
 
 
 def test_a_learner_rank_that_is_killed_ends_the_run_at_once(backend):

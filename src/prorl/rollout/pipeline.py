@@ -219,6 +219,9 @@ def _not_begun(request: Request, version: int) -> dict[int, Completion]:
 
 def _rest(whole: Request, unfinished: Sequence[Completion]) -> Iterator[Request]:
     """Requests for what is missing of these responses."""
+    if len(unfinished) == whole.samples and not any(one.tokens for one in unfinished):
+        yield whole
+        return
     for one in unfinished:
         sampling = replace(whole.sampling, limit=whole.sampling.limit - len(one.tokens))
         yield replace(whole, samples=1, first=one.sample, begun=tuple(one.tokens), sampling=sampling)
