@@ -19,8 +19,8 @@ import prorl.run
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
 MAX_LINES = 550
-CEILINGS = {"src": (29_450, 158), "tests": (32_490, 210)}  # lines and files
-READING_PATH = 10_230  # lines of the core without `APART`
+CEILINGS = {"src": (29_460, 158), "tests": (32_490, 210)}  # lines and files
+READING_PATH = 10_240  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 

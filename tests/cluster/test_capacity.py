@@ -27,7 +27,8 @@ from prorl.cluster.capacity import (
     learner_state,
     place,
 )
-from prorl.cluster.estimate import model_size
+from prorl.cluster.estimate import model_size, plan_gpus
+from prorl.config.recipe import load_recipe
 from prorl.config.schema import ShapeConfig
 from prorl.envs.errors import ProrlError
 from prorl.learn.base_model import build_model
@@ -212,6 +213,13 @@ def test_an_engine_needs_a_cache_for_one_sequence_of_the_models_context():
     assert over_four.cache_needed == 4 * GIB + 2**19  # 2 of 8 key heads on each
     odd = place(replace(QWEN_1_5B, context=100), LONG, EIGHT)
     assert odd.cache_needed == 28_672 * (112 + 16)
+
+
+def test_a_recipe_may_give_its_engines_less_context():
+    said = [f"cluster.context={tokens}" for tokens in (12_288, 2**20)]
+    short, whole = (plan_gpus(load_recipe("prorl_v2", ["backend=ray", one])) for one in said)
+    assert short.cache_needed == 28_672 * (12_288 + 16)
+    assert whole.cache_needed == 28_672 * (131_072 + 16)
 
 
 def test_engines_in_float32_need_twice_as_much():

@@ -85,7 +85,7 @@ def start_backend(
     check_sandbox: Callable[[], str],
     probe: Sequence[int],
 ) -> tuple[RayBackend, int]:
-    """Start the processes of a recipe around a model; returns the backend and the model's context in tokens.
+    """Start the processes of a recipe around a model; returns the backend and the context in tokens.
 
     Raises RecipeError: the response limit or the engines' GPUs do not suit the model.
     """
@@ -116,14 +116,15 @@ def start_backend(
             sharing=sharing,
         )
         facts = learner.facts
-        require_room(config, facts.context)
+        context = min(facts.context, asked.context or facts.context)
+        require_room(config, context)
         if problem := heads_problem(asked.tensor_parallel, facts.heads):
             raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
         cache_gib = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
         engines = EngineSettings(
             config=facts.config,
             eos_ids=facts.eos_ids,
-            context=facts.context,
+            context=context,
             dtype=learning.dtype,
             max_rows=asked.max_rows,
             cache_bytes=round(cache_gib * 2**30) if cache_gib else None,
@@ -144,4 +145,4 @@ def start_backend(
         stack.pop_all()
     keep_copy = engines.transfer != "nccl" or config.sampling.max_staleness > 0
     backend = RayBackend(cluster, engine, judge, learner, probe=probe, keep_copy=keep_copy)
-    return backend, facts.context
+    return backend, context

@@ -171,7 +171,7 @@ class Placement:
 
     @property
     def cache_needed(self) -> float:
-        """Bytes of one GPU without which vLLM does not start: one sequence of the model's context, and a block."""
+        """Bytes of one GPU without which vLLM does not start: one sequence of its context, and a block."""
         return (-(-self.context // BLOCK) + 1) * BLOCK * self.cached_token
 
     @property
@@ -216,8 +216,8 @@ class Placement:
         if not self.left:
             return
         yield "cluster.cache_gib", self.cache, self.left, f"lower it, or {more}"
-        sequence = f"a cache for one sequence of the model's context, {self.context:,} tokens,"
-        yield sequence, self.cache_needed, self.cache, larger
+        sequence = f"a cache for one sequence of its context, {self.context:,} tokens,"
+        yield sequence, self.cache_needed, self.cache, f"set cluster.context lower, or {larger}"
         group = FEWEST_ROWS * self.demand.context * self.cached_token
         shorter = f"lower sampling.response_limit ({limit:,}), or {larger}"
         yield f"a cache for {FEWEST_ROWS} responses at full length", group, self.cache, shorter

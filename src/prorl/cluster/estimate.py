@@ -128,6 +128,7 @@ def plan_gpus(
         raise RecipeError(
             f"the size of {config.model.path} is not known on this machine: give model.shape and model.parameters"
         )
+    size = replace(size, context=min(size.context, asked.context or size.context))
     hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus)
     said = node_gpus is not None or max(asked.learners, asked.engines, asked.tensor_parallel) > 1
     if gpus is not None or not said:

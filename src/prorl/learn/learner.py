@@ -42,7 +42,9 @@ class LearnerSettings:
     """What a run fixes about the learner, as opposed to the hyperparameters of a step."""
 
     micro_batch_tokens: int  # token positions computed per forward pass, padding included
-    share_prefix: Literal["auto", "never"]  # compute a prompt once for its rollouts where it pays
+    share_prefix: Literal[
+        "auto", "never"
+    ]  # compute a prompt once for its rollouts where it pays, not on a GPU
     activation_checkpointing: bool
     offload: bool  # with several ranks: parameters and moments in host memory between their uses
     dtype: Literal["float32", "bfloat16"]  # of the matrix products; the weights are float32
@@ -77,13 +79,16 @@ class TorchLearner:
         self._ranks = ranks or Ranks()
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
-        self._logits = settings.logits_elements or LOGITS[self._device.type == "cuda"]
+        cuda = (
+            self._device.type == "cuda"
+        )  # flash kernels of attention take no mask, which shared prompts need
+        self._logits = settings.logits_elements or LOGITS[cuda]
         check_head(model, logits_elements=self._logits)
         self.deal = partial(
             deal_batch,
             ranks=self._ranks.count,
             budget=settings.micro_batch_tokens,
-            pair_cost=attention_cost(model) if settings.share_prefix == "auto" else None,
+            pair_cost=attention_cost(model) if settings.share_prefix == "auto" and not cuda else None,
         )
         reference = without_weights(model)[0].requires_grad_(False) if with_reference else None
         if settings.activation_checkpointing:
