@@ -332,7 +332,7 @@ class ClusterConfig(Model):
     transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
     compilation: Literal["safe", "full", "off"] = "safe"  # by vLLM: CUDA graphs alone, all, nothing
     max_rows: Count = 512  # responses that an engine decodes at a time, if its cache holds them
-    context: Length | None = None  # tokens, prompt and response, that engines have room for; default: the model's
+    context: Length | None = None  # tokens, of a prompt and its response; default: the model's
     offload: bool = False  # parameters and moments of several ranks in host memory between their uses
     cache_gib: Positive | None = None  # keys and values of an engine; default: 1 on a CPU, else all free
 
