@@ -354,7 +354,7 @@ def require_room(prompt: int, limit: int, positions: int | None) -> None:
         raise UsageError("the prompt is empty: give the engine at least one token")
     if positions is not None and prompt + limit > positions:
         raise UsageError(
-            f"a prompt of {prompt} tokens and a response of up to {limit} exceed the {positions} positions there are: "
+            f"a prompt of {prompt} tokens and a response of up to {limit} exceed {positions} positions: "
             "lower sampling.response_limit or shorten the prompt"
         )
 
