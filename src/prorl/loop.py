@@ -146,9 +146,8 @@ def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:
 
 def sample_ahead(run: Run, state: RunState, now: RolloutBatch, clock: Stopwatch) -> RolloutBatch | None:
     """The rollouts of the step after `now` by the policy that serves now; None where none may be stale or is kept."""
-    following = replace(
-        state, step=state.step + 1, cursor=now.cursor, asked=()
-    )  # as far as it can be foreseen
+    # As far as it can be foreseen.
+    following = replace(state, step=state.step + 1, cursor=now.cursor, asked=())
     stale = run.plan.config.sampling.max_staleness
     if not stale or not is_quiet(run.plan, following) or run.checkpointer.late:
         return None

@@ -161,8 +161,9 @@ def _run(
                 event_log.record(Warned(step=event_log.state.step, text=session.note))
             store.interrupt, interrupt.heartbeat = interrupt, heart
             in_hand = InHand(session.tasks, session.renderer)
-            if checkpoint is not None:
-                in_hand.restore(checkpoint.path)
+            if checkpoint is not None and (dropped := in_hand.restore(checkpoint.path)):
+                text = f"{dropped} groups that were in hand are dropped: their draws ask something else here"
+                event_log.record(Warned(step=event_log.state.step, text=text))
             checkpointer = Checkpointer(
                 store, session.backend, event_log, config.save, config.guards, heart, in_hand.snapshot
             )

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from prorl.config.schema import SamplingConfig, SaveConfig
 from prorl.control.events import Stepped
 from prorl.control.state import fold
+from prorl.envs.mixture import Mixture
+from prorl.envs.registry import make_task
 from prorl.rollout.batch import collect
 from prorl.rollout.partial import IN_HAND, InHand
 from prorl.stopwatch import Stopwatch
@@ -157,8 +159,12 @@ def test_what_waits_is_the_same_after_it_was_saved(tmp_path):
     assert {bool(one.group.unfinished) for one in held.groups} == {False, True}
     held.snapshot()(tmp_path)
     again = InHand(tasks, renderer)
-    again.restore(tmp_path)
+    assert again.restore(tmp_path) == 0
     assert again.groups == held.groups
+    others = InHand(Mixture([(make_task("word_list"), 1.0)], seed=3), renderer)
+    kept = {one.group.draw for one in held.groups if one.group.problem.task == "word_list"}
+    assert others.restore(tmp_path) == len(held.groups) - len(others.groups) > 0
+    assert {one.group.draw for one in others.groups} <= kept
     (tmp_path / IN_HAND).unlink()
     again.restore(tmp_path)
     assert again.groups == ()

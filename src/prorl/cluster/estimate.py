@@ -243,8 +243,10 @@ def _demand(config: RunConfig, plan: Plan) -> Demand:
         reference=plan.needs_reference,
         offload=config.cluster.offload,
         cache_gib=config.cluster.cache_gib,
-        # what is sampled ahead is held beside what is learned from
-        sampled_tokens=max(map(_sampled_tokens, stages)) * (1 + config.sampling.max_staleness),
+        # what is sampled ahead, or in hand for later steps, is held beside what is learned from
+        sampled_tokens=ceil(
+            max(map(_sampled_tokens, stages)) * (1 + config.sampling.max_staleness + config.sampling.partial)
+        ),
         trained_tokens=max(map(_trained_tokens, stages)),
     )
 

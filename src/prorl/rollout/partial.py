@@ -50,23 +50,29 @@ class InHand:
         """The returned function writes what waits now into an existing folder."""
         return partial(_write, self.groups)
 
-    def restore(self, folder: Path) -> None:
-        """Take what a snapshot wrote; nothing where there is none."""
-        self.groups = ()
+    def restore(self, folder: Path) -> int:
+        """Take what a snapshot wrote; nothing where there is none.
+
+        Returns how many groups are dropped, as on a branch their draws ask something else.
+        """
+        by_draw: dict[int, list[dict[str, Any]]] = defaultdict(list)
         if (folder / IN_HAND).exists():
             import pyarrow.parquet as pq
 
-            self.groups = self._read(pq.read_table(folder / IN_HAND).to_pylist())
+            for row in pq.read_table(folder / IN_HAND).to_pylist():
+                by_draw[row["draw"]].append(row)
+        found = [self._group(draw, rows) for draw, rows in by_draw.items()]
+        self.groups = tuple(one for one in found if one is not None)
+        return len(found) - len(self.groups)
 
-    def _read(self, rows: Sequence[dict[str, Any]]) -> tuple[OpenGroup, ...]:
-        by_draw: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for row in rows:
-            by_draw[row["draw"]].append(row)
-        return tuple(self._group(draw, mine) for draw, mine in by_draw.items())
-
-    def _group(self, draw: int, rows: Sequence[dict[str, Any]]) -> OpenGroup:
+    def _group(self, draw: int, rows: Sequence[dict[str, Any]]) -> OpenGroup | None:
         hparams = _HPARAMS.validate_json(rows[0]["hparams"])
-        problem = problem_of(self._tasks, hparams, draw)
+        try:
+            problem = problem_of(self._tasks, hparams, draw)
+        except ValueError:  # the weights of a task that there is no more
+            return None
+        if problem.prompt != rows[0]["prompt"]:
+            return None
         completions = [
             Completion(
                 draw=draw,
@@ -115,6 +121,7 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
         {
             "draw": completion.draw,
             "hparams": hparams,
+            "prompt": one.group.problem.prompt,
             "sample": completion.sample,
             "tokens": completion.tokens.tolist(),
             "logps": completion.logps.tolist(),
@@ -133,7 +140,7 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
     schema = pa.schema(
         {
             **dict.fromkeys(("draw", "sample", "version"), whole),
-            **dict.fromkeys(("hparams", "finish"), text),
+            **dict.fromkeys(("hparams", "prompt", "finish"), text),
             "tokens": pa.list_(pa.int32()),
             "logps": pa.list_(pa.float32()),
             "verdict": pa.struct(verdict_types),

@@ -180,8 +180,7 @@ def roll_out(
             finished = engine.poll()
             for piece in finished:
                 take(piece)
-            ended = sum(not missing for missing in unfinished.values())
-            if stop_after is not None and ended >= stop_after:
+            if stop_after is not None and sum(not rest for rest in unfinished.values()) >= stop_after:
                 for piece in engine.cancel():
                     take(piece)
                 finished = ()
