@@ -240,9 +240,13 @@ def sample(
     owed = [len(jobs) for jobs in asked]
     of = {job.name: number for number, jobs in enumerate(asked) for job in jobs}
 
+    over = 0  # groups of which all responses have ended
+
     def enough(name: int) -> bool:
+        nonlocal over
         owed[of[name]] -= 1
-        return owed.count(0) >= stop_after
+        over += owed[of[name]] == 0
+        return over >= stop_after
 
     ended, left = decode(
         engine, work.prompt_tokens, asked, setup.engines, shared=setup.shared_queue, enough=enough
