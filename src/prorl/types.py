@@ -227,7 +227,7 @@ class Engine(Protocol):
         """Advance, and return what has finished; an empty list means that nothing is in flight."""
 
     def cancel(self) -> list[Completion]:
-        """Stop all that is in flight; returns what was written of some or all of it, as if cut off there."""
+        """Stop all that is in flight; what was written of some or all of it, as if cut off there, or to its end."""
 
 
 class Judge(Protocol):

@@ -83,6 +83,22 @@ def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
     assert probe == pytest.approx(one.score((1, 2, 3), (4, 5, 6, 7)), abs=1e-5)
 
 
+def test_workers_that_are_told_to_stop_finish_what_they_have(alone):
+    sampled, _, _ = alone
+    one = one_learner()
+    held, engine = with_workers(one, 2)
+    with closing(held):
+        engine.publish(1)
+        for request in REQUESTS:
+            engine.submit(request)
+        found = {
+            (done.draw, done.sample): (done.tokens.tobytes(), done.logps.tobytes(), done.policy_version)
+            for done in engine.cancel()
+        }
+        assert engine.poll() == []
+    assert found == sampled[0]
+
+
 def test_sampling_between_the_begin_of_an_update_and_its_end_changes_neither(alone):
     one = one_learner()
     held, engine = with_workers(one, 2)

@@ -282,8 +282,11 @@ class WorkersEngine:
         return fresh
 
     def cancel(self) -> list[Completion]:
-        """There is none: how far each worker is depends on its speed."""
-        raise NotImplementedError("with sampling.partial one process samples")
+        """All that is in flight, to its end: how far each worker is now depends on its speed."""
+        completions: list[Completion] = []
+        while fresh := self.poll():
+            completions += fresh
+        return completions
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """As `LocalEngine`, by every worker; WorkersError where they do not agree to the last bit."""
