@@ -283,10 +283,7 @@ class WorkersEngine:
 
     def cancel(self) -> list[Completion]:
         """All that is in flight, to its end: how far each worker is now depends on its speed."""
-        completions: list[Completion] = []
-        while fresh := self.poll():
-            completions += fresh
-        return completions
+        return [done for fresh in iter(self.poll, []) for done in fresh]
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """As `LocalEngine`, by every worker; WorkersError where they do not agree to the last bit."""
