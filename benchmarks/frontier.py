@@ -38,6 +38,7 @@ from prorl.lab.evals.evaluation_store import BASE, model_file, models, read_eval
 from prorl.lab.evals.statistics import grouped
 from prorl.run.journal import read_journal
 
+FAR = ["tasks.operator_chain.adaptive=null", *(f"tasks.operator_chain.levels.{level}=1" for level in (10, 11, 12))]
 ARMS: dict[str, list[str]] = {
     "whole": [],
     "without_resets": ["reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"],
@@ -61,6 +62,16 @@ ARMS: dict[str, list[str]] = {
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"),
     ],
     "with_pass_at_k": ["advantage.pass_at_k=4"],
+    "with_gate": ["dynamic_sampling.gate=4"],
+    "with_review": ["dynamic_sampling.review=0.1"],
+    "with_hints": ["sampling.hint=0.25"],
+    "far": FAR,
+    "far_with_hints": [*FAR, "sampling.hint=0.25"],
+    "far_dense": [*FAR, "advantage.dense=1"],
+    "far_dense_then_binary": [
+        *FAR,
+        "advantage.dense={ramp: linear, start: 1, end: 0, start_step: 100, steps: 100}",
+    ],
     "four_updates": ["optimizer.updates_per_step=4"],
     "four_updates_without_clip_higher": ["optimizer.updates_per_step=4", "clip.high=0.2"],
 }
@@ -146,9 +157,10 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     command = ["-m", "prorl", "resume", folder]
     if not (folder / "journal.jsonl").exists():
         recipe = [arguments.recipe, f"seed={seed}", "workers=1", "threads=1", *ARMS[arm]]
+        nothing = [f"evaluation.{asked}=0" for asked in ("per_domain", "ood_per_domain", "per_level")]
         python("-c", MAKE_BASE, *recipe)  # not counted: it is that of all arms
         # measured once all are trained, so that CPU time is that of training and a seed's base is measured once
-        command = ["-m", "prorl", "train", *recipe, "evaluation.per_level=0", "--run", folder]
+        command = ["-m", "prorl", "train", *recipe, *nothing, "--run", folder]
     python(*command, spent=folder / "cpu_seconds")
     base = model_file(folder / "evals" / LEVELS, BASE)
     siblings = arguments.runs.glob(f"{name}-*-{seed}/evals/{LEVELS}/{base.name}")
@@ -157,7 +169,7 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
         for path in (same, same.parent / "rules.json"):
             shutil.copy(path, base.parent / path.name)
     asked = load_recipe(arguments.recipe).evaluation
-    sizes = ("--per-domain", 0, "--ood", 0, "--per-level", asked.per_level)
+    sizes = ("--per-domain", asked.per_domain, "--ood", 0, "--per-level", asked.per_level)
     python("-m", "prorl", "eval", folder, "--k", asked.samples, *sizes, "--name", LEVELS)
     write_atomic(kept, encode_json(result(folder, arm, seed), indent=None))
     print(f"finished: {kept}", flush=True)

@@ -129,6 +129,8 @@ class SamplingConfig(Model):
         0.0, ge=0, le=16
     )  # groups in hand for later steps, as a share of those that a step draws
     max_age: Count = 4  # updates after which such a group is begun anew
+    # The share of a solution that half of a group begins with, of levels that are hardly ever solved.
+    hint: Annotated[float, Live("hint"), Field(ge=0, le=0.25)] = 0.0
 
 
 class DynamicSamplingConfig(Model):
@@ -138,6 +140,8 @@ class DynamicSamplingConfig(Model):
     max_draw_factor: Annotated[float, Live("max_draw_factor"), Field(ge=1, le=1000)] = 4.0
     # Standard deviations of its yield by which a wave is larger: more draws, fewer second waves.
     wave_margin: Annotated[float, Live("wave_margin"), Field(ge=0, le=100)] = 0.0
+    gate: Annotated[Count, Live("gate")] = 1  # k of the pass@k for whose sake levels are drawn; 1: as often as told
+    review: Annotated[Share, Live("review")] = 0.0  # share of draws that ask again what was solved
 
 
 class LengthPenaltyConfig(Schedule):
@@ -169,6 +173,7 @@ class AdvantageConfig(Model):
 
     level: Annotated[Literal["token", "sequence", "group", "none"], Live("advantage_level")] = "token"
     pass_at_k: Annotated[Count, Live("pass_at_k")] = 1
+    dense: Annotated[Scheduled, Live("dense")] = 0.0  # what the right part of a wrong answer's working counts
 
 
 class ClipConfig(Model):

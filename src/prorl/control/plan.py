@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from prorl.algo.adaptive_levels import level_weights
+from prorl.algo.gate import gate_weight
+from prorl.algo.review import placed
 from prorl.config.fields import Schedule
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import (
@@ -19,12 +22,15 @@ from prorl.config.schema import (
     setting,
 )
 from prorl.envs.base import ProceduralTask
+from prorl.envs.mixture import UNIT
 from prorl.envs.registry import make_task
+from prorl.envs.seeds import derive
 from prorl.types import HParams
 
 if TYPE_CHECKING:
     from prorl.control.state import RunState
 
+RARE = 0.02  # share of responses solved below which a level counts as hardly ever solved
 LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_penalty.start_step")
 
 
@@ -37,6 +43,8 @@ class Plan:
     settings: tuple[Mapping[str, Any], ...]
     # Of tasks with adaptive levels: all that may come into play, lowest first.
     levels: Mapping[str, tuple[int, ...]]
+    # Of all tasks with levels: each trained one and how often it is drawn.
+    drawn: Mapping[str, tuple[tuple[int, float], ...]]
 
     @property
     def detectors(self) -> dict[str, DetectorConfig]:
@@ -64,7 +72,7 @@ def make_plan(config: RunConfig) -> Plan:
     settings = [_settings(config)]
     for number, stage in enumerate(config.stages, start=1):
         settings.append(_settings(staged(config, config.stages[:number], f"stage at step {stage.at}")))
-    plan = Plan(config=config, settings=tuple(settings), levels=_adaptive_levels(config))
+    plan = Plan(config=config, settings=tuple(settings), levels=_adaptive_levels(config), drawn=_drawn(config))
     if not plan.needs_reference:
         _require_no_resets(config)
     return plan
@@ -84,7 +92,37 @@ def hparams_now(plan: Plan, state: RunState) -> HParams:
     for name, rules in plan.adaptive.items():
         highest = highest_level(plan, state, name)
         levels[name] = level_weights(plan.levels[name], highest, window=rules.window, replay=rules.replay)
-    return replace(hparams, levels=levels, learning_rate=hparams.learning_rate * state.lr_scale)
+    hparams = replace(hparams, levels=levels, learning_rate=hparams.learning_rate * state.lr_scale)
+    if hparams.gate > 1:
+        hparams = _gated(plan, state, hparams)
+    if hparams.hint:
+        rare = {
+            task: tuple(level for level, solved, failed in by if solved < RARE * (solved + failed))
+            for task, by in state.tries.items()
+        }
+        hparams = replace(hparams, hinted=rare)
+    if hparams.review:
+        end = state.cursor + ceil(hparams.prompts_per_step * hparams.max_draw_factor)
+        chosen = [
+            draw
+            for draw in range(state.cursor, end)
+            if derive(plan.config.seed, "review", draw) * UNIT < hparams.review
+        ]
+        hparams = replace(hparams, reviews=placed(state.waiting, chosen, state.step))
+    return hparams
+
+
+def _gated(plan: Plan, state: RunState, hparams: HParams) -> HParams:
+    levels, mixture = dict(hparams.levels), dict(hparams.mixture)
+    for task, drawn in plan.drawn.items():
+        tries = {level: counts for level, *counts in state.tries.get(task, ())}
+        before = levels.get(task, drawn)
+        gated = tuple(
+            (level, weight * gate_weight(*tries.get(level, (0.0, 0.0)), hparams.gate)) for level, weight in before
+        )
+        levels[task] = gated
+        mixture[task] *= sum(weight for _, weight in gated) / sum(weight for _, weight in before)
+    return replace(hparams, levels=levels, mixture=mixture)
 
 
 def highest_level(plan: Plan, state: RunState, task: str) -> int:
@@ -109,6 +147,16 @@ def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> Run
         for task, weight in stage.mixture.items():
             data["tasks"][task]["weight"] = weight
     return check(data, source)
+
+
+def _drawn(config: RunConfig) -> dict[str, tuple[tuple[int, float], ...]]:
+    found = {}
+    for name, task in config.tasks.items():
+        made = make_task(name, own=task.use) if not (task.kind or task.grade) else None
+        if isinstance(made, ProceduralTask):
+            weights = {level: weight for level, weight in task.levels.items() if weight}
+            found[name] = tuple((weights or dict.fromkeys(made.levels, 1.0)).items())
+    return found
 
 
 def _levels_of(name: str, task: TaskConfig) -> tuple[int, ...]:
@@ -136,7 +184,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     """Every hyperparameter by name: a constant, or a schedule where the recipe says one."""
     settings: dict[str, Any] = {name: setting(config, key) for key, name in HPARAMS.items()}
     settings["mixture"] = {name: task.weight for name, task in config.tasks.items()}
-    settings["levels"] = {}
+    settings["levels"], settings["reviews"], settings["hinted"] = {}, {}, {}
     if config.length_penalty.weight:
         settings["length_weight"] = config.length_penalty
     return settings
