@@ -38,7 +38,10 @@ from prorl.lab.evals.evaluation_store import BASE, model_file, models, read_eval
 from prorl.lab.evals.statistics import grouped
 from prorl.run.journal import read_journal
 
-FAR = ["tasks.operator_chain.adaptive=null", *(f"tasks.operator_chain.levels.{level}=1" for level in (10, 11, 12))]
+FAR = [
+    "tasks.operator_chain.adaptive=null",
+    *(f"tasks.operator_chain.levels.{level}=1" for level in (10, 11, 12)),
+]
 ARMS: dict[str, list[str]] = {
     "whole": [],
     "without_resets": ["reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"],

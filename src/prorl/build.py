@@ -271,7 +271,7 @@ def settled(config: RunConfig) -> RunConfig:
         require_packages()
     device, threads = device_of(config), config.threads
     if not threads:
-        alone = config.backend != "local" or device.type != "cpu"
+        alone = config.backend == "ray" or device.type != "cpu"
         threads = max(1, cores() // (1 if alone else worker_count(config)))
     tasks = dict(config.tasks)
     for name, task in tasks.items():
@@ -316,8 +316,8 @@ def computing(config: RunConfig, *modules: nn.Module) -> Iterator[Runner]:
 
 def require_processors(config: RunConfig) -> None:
     """Raises RecipeError for more processes and threads than this machine could ever run, not a cluster's."""
-    here = {"threads": config.threads, "workers": config.workers} if config.backend == "local" else {}
-    if config.backend == "local" or not config.cluster.judges:
+    here = {"threads": config.threads, "workers": config.workers} if config.backend != "ray" else {}
+    if config.backend != "ray" or not config.cluster.judges:
         here["judge.workers"] = config.judge.workers
     processors = os.cpu_count() or 1
     most = max(FEW_PROCESSES, PER_PROCESSOR * processors)
@@ -364,7 +364,7 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
     several = f" of {cluster.tensor_parallel} GPUs" if cluster.tensor_parallel > 1 else ""
     ray = f"ray with {cluster.learners} learners and {cluster.engines} engines{several}"
     return {
-        "backend": ray if config.backend == "ray" else config.backend,
+        "backend": ray if config.backend == "ray" else "local",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from prorl import build
 from prorl.build import Session
-from prorl.cluster.estimate import require_memory
+from prorl.cluster.estimate import choose_backend, require_memory
 from prorl.config.recipe import (
     RecipeError,
     changed,
@@ -46,6 +46,9 @@ def start_run(
 
     A failure before the first checkpoint leaves no run directory behind.
     """
+    config, why = choose_backend(config)
+    if why:
+        console.say(f"{why}; prorl doctor tells what would be faster")
     config = build.settled(config)
     require_memory(config)
     with console.counting("preparing data") as counted:

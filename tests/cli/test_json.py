@@ -68,8 +68,10 @@ def test_tasks():
 
 
 def test_the_doctor():
-    (pieces,) = tables("doctor").values()
-    assert {row["piece"]: row["state"] for row in pieces}["user"] in ("ok", "missing")
+    found = tables("doctor")
+    states = {name: {row["piece"]: row["state"] for row in found[name]} for name in ("speed", "sandbox")}
+    assert states["speed"]["cores"] == "ok"
+    assert states["sandbox"]["user"] in ("ok", "missing")
     rows = tables("doctor", "--recipe", "prorl_v2", "--gpus", 16)["placement"]
     assert {row["memory"] for row in rows} == {"sampling, per GPU", "learning, per GPU", "host, per node"}
     assert all(row["GiB"] > 0 for row in rows)

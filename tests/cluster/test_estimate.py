@@ -1,8 +1,11 @@
-"""What a dry run promises of tokens, memory and disk."""
+"""What a dry run promises of tokens, memory and disk, and which backend a machine with a GPU gets."""
+
+import os
 
 import pytest
 
-from prorl.cluster.estimate import dry_run, estimates, model_size, plan_gpus
+from prorl.cluster import estimate
+from prorl.cluster.estimate import choose_backend, dry_run, estimates, machine_findings, model_size, plan_gpus
 from prorl.config.recipe import RecipeError
 from prorl.control.plan import make_plan
 from support.recipes import recipe
@@ -146,3 +149,73 @@ def test_responses_are_part_of_the_host_memory():
     assert eight == 2**27 * (3 * 12 + 8 + 8)  # sampled; on their way to ranks; in the ranks
     # of four nodes, the one with the driver
     assert plan_gpus(on_cluster, 32).node["responses"] == 2**27 * (3 * 12 + 8 + 2)
+
+
+def gpus_here(monkeypatch, tmp_path, *mebibytes):
+    """A machine whose driver lists such GPUs, which torch uses, with the packages of a cluster."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\n" + "".join(f"echo {size}, 580.95\n" for size in mebibytes))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    there = {"ray": "2.60.0", "vllm": "0.32.0", "torch": "2.13.0", "transformers": "5.17.0"}
+    monkeypatch.setattr(estimate, "installed", lambda: there)
+    return there
+
+
+def test_a_machine_without_a_gpu_computes_in_one_process_and_says_nothing_of_it():
+    chosen, why = choose_backend(recipe(**SMALL))
+    assert (chosen.backend, why) == ("local", "")
+
+
+def test_on_one_gpu_vllm_and_the_learner_take_turns_if_both_fit(monkeypatch, tmp_path):
+    gpus_here(monkeypatch, tmp_path, 81559)
+    chosen, why = choose_backend(recipe(**SMALL))
+    assert (chosen.backend, chosen.cluster.colocate) == ("ray", True)
+    assert "take turns on the GPU (backend=ray cluster.colocate=true)" in why
+
+
+@pytest.mark.parametrize(
+    ("settings", "mebibytes", "missing", "why"),
+    [
+        (
+            {"model": {"warmup": {}}, "tasks": {"countdown": {}}},
+            [81559],
+            None,
+            "so small a model gains nothing",
+        ),
+        ({}, [81559, 81559], None, "for 2 GPUs see prorl doctor --recipe RECIPE --gpus 2"),
+        ({}, [81559], "vllm", "vllm >=0.25.1,<0.33 is missing"),
+        ({}, [8192], None, "learning needs"),
+        (
+            {"sampling": SMALL["sampling"] | {"top_p": 0.9}},
+            [81559],
+            None,
+            "backend=ray needs sampling.top_p 1",
+        ),
+    ],
+)
+def test_else_one_process_samples_and_learns_on_it_and_says_why(
+    monkeypatch, tmp_path, settings, mebibytes, missing, why
+):
+    there = gpus_here(monkeypatch, tmp_path, *mebibytes)
+    there |= {missing: ""} if missing else {}
+    chosen, told = choose_backend(recipe(**(SMALL | settings)))
+    assert chosen.backend == "local"
+    assert "by itself (backend=local)" in told
+    assert why in told
+
+
+def test_a_gpu_that_torch_does_not_see_is_told(monkeypatch, tmp_path):
+    gpus_here(monkeypatch, tmp_path, 81559)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "torch does not see the GPU" in choose_backend(recipe(**SMALL))[1]
+    lacking = {one.name: one.cost for one in machine_findings() if not one.works}
+    assert list(lacking) == ["torch"]
+    assert "install a torch for CUDA" in lacking["torch"]
+
+
+@pytest.mark.parametrize("backend", ["local", "ray"])
+def test_what_a_recipe_says_of_the_backend_stays(monkeypatch, tmp_path, backend):
+    gpus_here(monkeypatch, tmp_path, 81559)
+    assert choose_backend(said := recipe(**SMALL, backend=backend)) == (said, "")

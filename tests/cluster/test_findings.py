@@ -85,7 +85,9 @@ def test_what_is_wrong_with_a_node_is_named_and_nothing_else(node, name, said):
 )
 def test_versions_that_do_not_belong_together_are_refused(package, found):
     driver = HERE | {package: found}
-    assert f"{package} {found or 'is missing'} is not {RANGES[package]}" in bad(driver=driver)["versions"]
+    wanted = RANGES[package]
+    told = f"{package} {found} is not {wanted}" if found else f"{package} {wanted} is missing"
+    assert told in bad(driver=driver)["versions"]
 
 
 def test_the_ranges_are_those_that_are_installed():

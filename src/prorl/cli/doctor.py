@@ -1,5 +1,6 @@
 """`prorl doctor`: what this machine or a Ray cluster can do for a run, and where a recipe would go on GPUs."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,7 +44,7 @@ def doctor(
     if gpus is not None and placed is not None:
         fail(f"--gpus chooses the placement itself: leave out {placed}, or leave out --gpus")
     if backend == "local" and recipe is None:
-        _sandbox(as_json)
+        _machine(as_json)
         return
     config = planned = None
     if recipe is not None:
@@ -71,16 +72,21 @@ def doctor(
         raise Exit(FAILED)
 
 
-def _sandbox(as_json: bool) -> None:
+def _machine(as_json: bool) -> None:
+    from prorl.cluster.estimate import machine_findings
+
     report = probe()
-    rows = tuple(
-        (one.name, "ok" if one.works else "missing", one.detail, one.cost) for one in report.findings
-    )
-    columns = ("piece", "state", "found", "what its lack costs")
     notes = (f"programs of models run at tier {report.tier} (docs/sandbox.md)",) if report.tier else ()
-    show([Table(title="sandbox", columns=columns, rows=rows, notes=notes)], as_json)
+    show([_pieces("speed", machine_findings()), _pieces("sandbox", report.findings, notes)], as_json)
     if report.tier is None:
         fail("programs of models cannot be run safely here; docs/sandbox.md says how to change that")
+
+
+def _pieces(title: str, found: Iterable[Finding], notes: tuple[str, ...] = ()) -> Table:
+    rows = tuple((one.name, "ok" if one.works else "missing", one.detail, one.cost) for one in found)
+    return Table(
+        title=title, columns=("piece", "state", "found", "what its lack costs"), rows=rows, notes=notes
+    )
 
 
 def _tables(found: list[Finding], planned: Placement | None) -> list[Table]:

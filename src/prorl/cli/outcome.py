@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 RunFolder = Annotated[Path, Argument(help="A run directory, or its name below runs/.")]
 Overrides = Annotated[list[str] | None, Argument(help="Changes to the recipe: optimizer.lr=1e-4 steps=500.")]
-Backend = Annotated[str | None, Option(help="Where to compute, local or ray; the same as backend=….")]
+Backend = Annotated[str | None, Option(help="Where to compute: auto, local or ray; the same as backend=….")]
 Address = Annotated[str | None, Option(help="A Ray cluster, or auto; the same as cluster.address=….")]
 AsJson = Annotated[bool, Option("--json", help="Print tables as JSON: shares as fractions, unknown as null.")]
 

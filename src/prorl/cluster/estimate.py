@@ -1,19 +1,19 @@
 """What a recipe asks of a machine or a cluster: tokens, memory, disk, its placement on GPUs, and if it finds them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
 import yaml
 
-from prorl.build import data_folder, data_requests, device_of, settled
+from prorl.build import cores, data_folder, data_requests, device_of, settled
 from prorl.cluster import capacity
 from prorl.cluster.capacity import GIB, GPU_MEMORY, GPUS_PER_NODE, Demand, Hardware, Placement, Size
 from prorl.cluster.settings import device_kind, places, require_packages
-from prorl.cluster.survey import findings, host_memory, installed, room, survey
+from prorl.cluster.survey import findings, gpus, host_memory, installed, room, survey, wrong_versions
 from prorl.config.checks import shape_of
-from prorl.config.recipe import RecipeError, to_json
+from prorl.config.recipe import RecipeError, changed, to_json
 from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.envs.datasets.prepare import describe_needs, require_prepared
@@ -64,7 +64,7 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
         yield "the model is not on this machine: give model.shape and model.parameters to estimate memory and disk"
         return
     yield f"the model has {size.parameters / 1e6:,.1f}M parameters"
-    if config.backend == "local":
+    if config.backend != "ray":
         yield _local_memory(config, plan, size)
     else:
         yield from plan_gpus(config).describe()
@@ -139,6 +139,63 @@ def plan_gpus(
     return capacity.arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)
 
 
+def choose_backend(config: RunConfig) -> tuple[RunConfig, str]:
+    """A recipe that leaves its backend open, with one; and why, in a sentence, where there is a GPU to be used."""
+    if config.backend != "auto":
+        return config, ""
+    here, memory = config.model_copy(update={"backend": "local"}), gpus()[0]
+    if not memory or config.device == "cpu":
+        return here, ""
+    try:
+        turns = changed(config, {}, ["backend=ray", "cluster.colocate=true"])
+        against = next(_against_turns(turns, memory), None)
+    except RecipeError as error:
+        against = str(error)
+    if against is None:
+        return (
+            turns,
+            "an engine of vLLM and the learner take turns on the GPU (backend=ray cluster.colocate=true)",
+        )
+    return here, f"this process samples and learns by itself (backend=local): {against}"
+
+
+def _against_turns(turns: RunConfig, memory: Sequence[float]) -> Iterator[str]:
+    """Why an engine of vLLM and the learner should not take turns on GPUs of so many GiB."""
+    import torch
+
+    if turns.model.warmup is not None:
+        yield "so small a model gains nothing from vLLM"
+    if not torch.cuda.is_available():
+        yield "torch does not see the GPU"
+    if len(memory) > 1:
+        yield f"for {len(memory)} GPUs see prorl doctor --recipe RECIPE --gpus {len(memory)}"
+    yield from wrong_versions(installed())
+    yield from plan_gpus(turns, 1, gpu_memory=memory[0]).problems
+
+
+def machine_findings() -> Iterator[Finding]:
+    """What of this machine makes a run fast, and what a run of more than a tiny model lacks here."""
+    import torch
+
+    yield Finding(name="cores", works=True, detail=f"{cores()}, which train a tiny model together")
+    memory, driver = gpus()
+    seen = f"{len(memory)} of {min(memory):.0f} GiB, driver {driver}" if memory else "none"
+    cost = "" if memory else "a model of more than some millions of parameters takes weeks on a CPU"
+    yield Finding(name="GPU", works=bool(memory), detail=seen, cost=cost)
+    if not memory:
+        return
+    works = torch.cuda.is_available()
+    cost = "" if works else "the GPU stays idle: install a torch for CUDA, and see CUDA_VISIBLE_DEVICES"
+    seen = f"torch {torch.__version__} {'uses' if works else 'does not see'} the GPU"
+    yield Finding(name="torch", works=works, detail=seen, cost=cost)
+    wrong = list(wrong_versions(installed()))
+    cost = (
+        "rollouts are decoded several times slower than by vLLM in turns with the learner (docs/cluster.md)"
+    )
+    found = "; ".join(wrong) or "vLLM and Ray, for turns on the GPU"
+    yield Finding(name="vLLM", works=not wrong, detail=found, cost=cost if wrong else "")
+
+
 def examine(
     config: RunConfig | None, recipe: str | None, address: str | None, run: Path, *, place: bool
 ) -> tuple[list[Finding], Placement | None]:
@@ -182,7 +239,7 @@ def require_memory(config: RunConfig) -> None:
     """Raise RecipeError where one process cannot hold what the learner keeps; of a cluster `prorl doctor` says it."""
     import torch
 
-    size = model_size(config) if config.backend == "local" else None
+    size = model_size(config) if config.backend != "ray" else None
     if size is None:
         return
     needed = sum(capacity.learner_state(size, reference=make_plan(config).needs_reference).values())

@@ -211,15 +211,18 @@ def installed() -> dict[str, str]:
     return {name: found.get(name) or found.get(f"{name}-cpu", "") for name in (*RANGES, "prorl")}
 
 
+def wrong_versions(there: Mapping[str, str]) -> Iterator[str]:
+    """Of what is installed, what is none of `RANGES`."""
+    for name, wanted in RANGES.items():
+        if not there[name] or there[name] not in SpecifierSet(wanted, prereleases=True):
+            yield f"{name} {there[name]} is not {wanted}" if there[name] else f"{name} {wanted} is missing"
+
+
 def findings(nodes: Sequence[Node], driver: Mapping[str, str]) -> Iterator[Finding]:
     """All checks that do not depend on a recipe; `driver` is what is installed there."""
     asked = [node for node in nodes if not node.trouble]
     yield from (_finding(f"node {node.name}", [node.trouble], "") for node in nodes if node.trouble)
-    wrong = [
-        f"{name} {driver[name] or 'is missing'} is not {wanted}"
-        for name, wanted in RANGES.items()
-        if not driver[name] or driver[name] not in SpecifierSet(wanted, prereleases=True)
-    ]
+    wrong = list(wrong_versions(driver))
     wrong += [
         f"node {node.name} has {name} {there or 'not at all'}, the driver {driver[name]}"
         for node in asked

@@ -163,7 +163,7 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
     assert isinstance(data, dict)
     config = check(data, source)
     idle = next((change for change in overrides if change.startswith(("cluster.", "cluster="))), None)
-    if idle is not None and config.backend == "local":
+    if idle is not None and config.backend != "ray":
         raise RecipeError(f"{idle} has no effect in one process: add --backend ray")
     return config
 

@@ -140,7 +140,9 @@ class DynamicSamplingConfig(Model):
     max_draw_factor: Annotated[float, Live("max_draw_factor"), Field(ge=1, le=1000)] = 4.0
     # Standard deviations of its yield by which a wave is larger: more draws, fewer second waves.
     wave_margin: Annotated[float, Live("wave_margin"), Field(ge=0, le=100)] = 0.0
-    gate: Annotated[Count, Live("gate")] = 1  # k of the pass@k for whose sake levels are drawn; 1: as often as told
+    gate: Annotated[Count, Live("gate")] = (
+        1  # k of the pass@k for whose sake levels are drawn; 1: as often as told
+    )
     review: Annotated[Share, Live("review")] = 0.0  # share of draws that ask again what was solved
 
 
@@ -427,7 +429,8 @@ class RunConfig(Model):
     name: Annotated[str, Field(min_length=1, max_length=100)]
     seed: int = Field(0, ge=-(2**63), lt=2**63)
     steps: Steps = 3000
-    backend: Literal["local", "ray"] = "local"
+    # auto: vLLM and the learner in turns (ray) on a machine with one GPU, if both are there and fit; else local
+    backend: Literal["auto", "local", "ray"] = "auto"
     device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
     # Processes that compute on one set of weights, where the device is a CPU; they change no bit. 0: one per core.
     workers: int = Field(0, ge=0, le=64)

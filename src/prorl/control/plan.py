@@ -72,7 +72,9 @@ def make_plan(config: RunConfig) -> Plan:
     settings = [_settings(config)]
     for number, stage in enumerate(config.stages, start=1):
         settings.append(_settings(staged(config, config.stages[:number], f"stage at step {stage.at}")))
-    plan = Plan(config=config, settings=tuple(settings), levels=_adaptive_levels(config), drawn=_drawn(config))
+    plan = Plan(
+        config=config, settings=tuple(settings), levels=_adaptive_levels(config), drawn=_drawn(config)
+    )
     if not plan.needs_reference:
         _require_no_resets(config)
     return plan
@@ -118,7 +120,8 @@ def _gated(plan: Plan, state: RunState, hparams: HParams) -> HParams:
         tries = {level: counts for level, *counts in state.tries.get(task, ())}
         before = levels.get(task, drawn)
         gated = tuple(
-            (level, weight * gate_weight(*tries.get(level, (0.0, 0.0)), hparams.gate)) for level, weight in before
+            (level, weight * gate_weight(*tries.get(level, (0.0, 0.0)), hparams.gate))
+            for level, weight in before
         )
         levels[task] = gated
         mixture[task] *= sum(weight for _, weight in gated) / sum(weight for _, weight in before)
@@ -152,7 +155,9 @@ def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> Run
 def _drawn(config: RunConfig) -> dict[str, tuple[tuple[int, float], ...]]:
     found = {}
     for name, task in config.tasks.items():
-        made = make_task(name, own=task.use) if not (task.kind or task.grade) else None
+        if config.dynamic_sampling.gate == 1:
+            continue
+        made = make_task(name, own=task.use)
         if isinstance(made, ProceduralTask):
             weights = {level: weight for level, weight in task.levels.items() if weight}
             found[name] = tuple((weights or dict.fromkeys(made.levels, 1.0)).items())

@@ -147,11 +147,14 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
     for task, level, _, judged, passed in rollout_stats.asked:
         solved, failed = tries.setdefault(task, {}).get(level, (0.0, 0.0))
         tries[task][level] = solved + passed, failed + judged - passed
-    named = [((task, level, index), judged, passed) for task, level, index, judged, passed in rollout_stats.asked]
+    named = [
+        ((task, level, index), judged, passed) for task, level, index, judged, passed in rollout_stats.asked
+    ]
     return replace(
         state,
         tries={
-            task: tuple((level, *counts) for level, counts in sorted(by.items())) for task, by in tries.items()
+            task: tuple((level, *counts) for level, counts in sorted(by.items()))
+            for task, by in tries.items()
         },
         waiting=reviewed(state.waiting, named, event.step),
         step=event.step,

@@ -232,7 +232,12 @@ def _rollout_stats(
         errors=len(consumed) - len(judged),
         **counted,
         score=_mean(rollout.verdict.score for rollout in rollouts),
-        reward=_mean(reward for group in accepted for _, mine in group.parts for reward in shaped_rewards(mine, hparams)),
+        reward=_mean(
+            reward
+            for group in accepted
+            for _, mine in group.parts
+            for reward in shaped_rewards(mine, hparams)
+        ),
         length=_mean(len(rollout.completion.tokens) for rollout in rollouts),
         truncated=_mean(rollout.completion.finish == "length" for rollout in rollouts),
         unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),

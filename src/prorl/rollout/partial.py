@@ -118,7 +118,13 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
     import pyarrow.parquet as pq
 
     text, whole = pa.string(), pa.int64()
-    verdict_types = {"score": pa.float64(), "status": text, "note": text, "answered": pa.bool_(), "partial": pa.float64()}
+    verdict_types = {
+        "score": pa.float64(),
+        "status": text,
+        "note": text,
+        "answered": pa.bool_(),
+        "partial": pa.float64(),
+    }
     rows = [
         {
             "draw": completion.draw,
