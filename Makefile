@@ -4,6 +4,7 @@ BIN := .venv/bin
 CLUSTER := .venv-cluster/bin
 OLDEST := .venv-cluster-oldest/bin
 EVALUATIONS := .venv-evaluations/bin
+SECOND_RUNNER := $(addprefix tests/cluster/test_,vllm_engine.py transfer.py failures.py::test_engines_that_die_or_hang_are_replaced_and_journalled)
 VERL := verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0 orjson==3.13.0  # its reward managers alone, on a CPU
 
 .PHONY: demo frontier test test-slow test-evaluations test-cluster test-cluster-oldest cluster-env chaos lint bench clean
@@ -32,7 +33,7 @@ cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM
 
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
 	$(CLUSTER)/pytest -m cluster tests/cluster
-	PYTHONPATH=tests $(CLUSTER)/pytest -p support.vllm_v2 -m cluster tests/cluster/test_vllm_engine.py  # as on a GPU
+	PYTHONPATH=tests/support/second_runner $(CLUSTER)/pytest -m cluster $(SECOND_RUNNER)  # as on a GPU
 
 test-cluster-oldest: .venv-cluster-oldest/ready  ## the same on the oldest vLLM and torch that are supported (gigabytes)
 	$(OLDEST)/pytest -m cluster tests/cluster

@@ -5,7 +5,10 @@ Models are random: what they say does not matter, what it costs and whether two 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -120,24 +123,40 @@ def sharded(load: Load, device: torch.device) -> dict[str, Any]:
 
 
 def nano(load: Load, device: torch.device) -> dict[str, Any]:
-    """A short nano run from the base on, without validations."""
+    """A short nano run from the base on, without validations; and one that is killed half-way and resumed."""
     measureless = ("validation.every=0", "evaluation.per_domain=0", "evaluation.ood_per_domain=0")
-    config = load_recipe(
-        "nano", [f"device={device}", "reset.stalled_validations=0", *measureless, *load.nano]
-    )
+    settings = [f"device={device}", "reset.stalled_validations=0", "save.every=1", *measureless, *load.nano]
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "nano"
-        start_run(config, run, Console())
-        steps = [event for event in read_journal(run / JOURNAL) if event["kind"] == "stepped"]
+        whole, killed = Path(folder) / "whole", Path(folder) / "killed"
+        state = start_run(load_recipe("nano", settings), whole, Console())
+        steps = steps_of(whole)
+        train = [sys.executable, "-m", "prorl", "train", "nano", *settings, "--no-supervise", "--run", killed]
+        with subprocess.Popen(train) as process:
+            while len(steps_of(killed)) <= state.step // 2 and process.poll() is None:
+                time.sleep(0.1)
+            process.kill()
+        subprocess.run([sys.executable, "-m", "prorl", "resume", killed], check=True)
+        gone_on = steps_of(killed)
     seconds = [step["seconds"]["total"] for step in steps]
+    scores, scores_gone_on = ([step["rollout_stats"]["score"] for step in each] for each in (steps, gone_on))
     return {
         "steps": len(steps),
         "updates": sum(step["update"]["updates"] for step in steps),
         "seconds per step, median": sorted(seconds)[len(seconds) // 2],
         "seconds": [round(second, 3) for second in seconds],
         "mismatch of engine and learner, nats": max(step["update"]["mismatch"] for step in steps),
-        "score": [step["rollout_stats"]["score"] for step in steps],
+        "score": scores,
+        "score where it was killed": scores_gone_on,
+        "the same scores after all": scores == scores_gone_on,
+        "gates": {"killed by force it goes on to the end": gone_on[-1]["step"] == state.step},
     }
+
+
+def steps_of(run: Path) -> list[dict[str, Any]]:
+    """The steps in a run's journal; of one that was done again the last."""
+    path = run / JOURNAL
+    events = read_journal(path) if path.exists() else ()
+    return list({event["step"]: event for event in events if event["kind"] == "stepped"}.values())
 
 
 PARTS: Mapping[str, Callable[[Load, torch.device], dict[str, Any]]] = {

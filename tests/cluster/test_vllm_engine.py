@@ -33,7 +33,7 @@ from support.learners import HPARAMS, updated
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-SECOND_RUNNER = os.environ.get("TRITON_INTERPRET") == "1"  # `support.vllm_v2`
+SECOND_RUNNER = os.environ.get("TRITON_INTERPRET") == "1"  # `support/second_runner`
 PROBE = tuple(range(0, 264, 33))
 TOLERANCE = 1e-4
 EMBEDDING = "model.embed_tokens.weight"

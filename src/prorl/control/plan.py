@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class Plan:
     # Of tasks with adaptive levels: all that may come into play, lowest first.
     levels: Mapping[str, tuple[int, ...]]
     # Of all tasks with levels: each trained one and how often it is drawn.
-    drawn: Mapping[str, tuple[tuple[int, float], ...]]
+    drawn: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property
     def detectors(self) -> dict[str, DetectorConfig]:
