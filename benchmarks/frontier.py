@@ -65,6 +65,7 @@ ARMS: dict[str, list[str]] = {
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"),
     ],
     "with_pass_at_k": ["advantage.pass_at_k=4"],
+    "strong_kl": ["kl.coef=1.0e-2"],
     "with_gate": ["dynamic_sampling.gate=4"],
     "with_review": ["dynamic_sampling.review=0.1"],
     "with_hints": ["sampling.hint=0.25"],

@@ -8,7 +8,7 @@ import torch
 
 from prorl.cluster.settings import DIRECT_SINCE
 from prorl.cluster.survey import installed
-from support.cluster import actors, answers, ask, cluster_recipe, config_of, engine_settings
+from support.cluster import RUNNER, actors, answers, ask, cluster_recipe, config_of, engine_settings
 from support.learners import settings_of
 
 pytest.importorskip("vllm")
@@ -63,6 +63,10 @@ class Bench:
         steps.write_text("")
         return lines
 
+    def runner(self, index):
+        """Which of vLLM's model runners an engine has."""
+        return (self._folder / f"runner_{index}").read_text()
+
     def order(self, index, step, kind):
         """What an engine does when it is next asked for a step."""
         (self._folder / f"{step}_{index}").write_text(kind)
@@ -101,6 +105,7 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
         for index in range(2):
             assert bench.told(index) == met(index) * (version == 0) + TRANSFER
         bench.learn()
+    assert {bench.runner(index) for index in range(2)} == {RUNNER}
     assert {completion.policy_version for completion in sampled(bench).values()} == {2}
     assert bench.backend.incidents() == []
 

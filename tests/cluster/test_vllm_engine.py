@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,8 @@ from prorl.local.backend import SyncError, halves, require_agreement
 from prorl.types import Action, Batch, PromptActions
 from support.cluster import (
     ENDS,
+    RUNNER,
+    SECOND_RUNNER,
     answers,
     ask,
     assert_log_probs,
@@ -25,6 +26,7 @@ from support.cluster import (
     config_of,
     engine_settings,
     noisy_learner,
+    runner_of,
     without_head,
     write_model,
 )
@@ -33,7 +35,6 @@ from support.learners import HPARAMS, updated
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-SECOND_RUNNER = os.environ.get("TRITON_INTERPRET") == "1"  # `support/second_runner`
 PROBE = tuple(range(0, 264, 33))
 TOLERANCE = 1e-4
 EMBEDDING = "model.embed_tokens.weight"
@@ -74,13 +75,9 @@ def answered(engine, *requests):
     return answers(engine, [])
 
 
-def runner_of(worker):
-    return type(worker.model_runner).__module__
-
-
 def test_the_model_runner_is_the_one_asked_for(engine):
     (runner,) = engine.transfer(runner_of)
-    assert runner == f"vllm.v1.worker.{'cpu.model_runner' if SECOND_RUNNER else 'cpu_model_runner'}"
+    assert runner == RUNNER
     assert engine._engine.vllm_config.scheduler_config.async_scheduling is SECOND_RUNNER
 
 

@@ -1,6 +1,7 @@
 """A random checkpoint of a shape that vLLM decodes on a CPU, with tied embeddings; and what engines are asked."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,13 @@ from support.recipes import recipe
 
 CONTEXT = 192
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
+SECOND_RUNNER = os.environ.get("TRITON_INTERPRET") == "1"  # `support/second_runner`
+RUNNER = f"vllm.v1.worker.{'cpu.model_runner' if SECOND_RUNNER else 'cpu_model_runner'}"
+
+
+def runner_of(worker: Any) -> str:
+    """Which of vLLM's model runners a worker has."""
+    return type(worker.model_runner).__module__
 
 
 def write_model(folder: Path, *, seed: int = 0) -> Path:

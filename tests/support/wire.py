@@ -9,6 +9,7 @@ import torch
 
 from prorl.cluster.engine import EngineActor
 from prorl.cluster.learner import LearnerRank
+from support.cluster import runner_of
 
 PIECE = 2**14  # bytes; the largest weight is larger
 
@@ -91,6 +92,8 @@ class WiredEngine(EngineActor):
         over_tcp()
         self._folder, self._index = Path(folder), index
         super().__init__(settings)
+        (runner,) = super().call("transfer", runner_of)
+        (self._folder / f"runner_{index}").write_text(runner)
 
     def call(self, method, *arguments):
         told = method

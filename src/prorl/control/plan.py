@@ -158,7 +158,7 @@ def _drawn(config: RunConfig) -> dict[str, tuple[tuple[int, float], ...]]:
         if config.dynamic_sampling.gate == 1:
             continue
         made = make_task(name, own=task.use)
-        if isinstance(made, ProceduralTask):
+        if isinstance(made, ProceduralTask) and made.levels:
             weights = {level: weight for level, weight in task.levels.items() if weight}
             found[name] = tuple((weights or dict.fromkeys(made.levels, 1.0)).items())
     return found
