@@ -27,6 +27,7 @@ NODE = Node(
     memory=512,
     devices=(79.6,) * 8,
     driver="580.65.06",
+    cuda="13.0",
     sandbox="A",
     versions=HERE,
 )
@@ -65,7 +66,8 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
             "10.0.0.1 has torch 2.12.0, the driver 2.13.0",
         ),
         ({"versions": HERE | {"vllm": ""}}, "versions", "10.0.0.1 has vllm not at all"),
-        ({"driver": "550.54"}, "node 10.0.0.1", "driver 550.54 cannot serve CUDA 13 (580 or newer)"),
+        ({"driver": "550.54"}, "node 10.0.0.1", "driver 550.54 cannot serve CUDA 13.0 (580 or newer)"),
+        ({"driver": "515.1", "cuda": "12.8"}, "node 10.0.0.1", "cannot serve CUDA 12.8 (525 or newer)"),
         ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
         ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
         ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
@@ -77,6 +79,10 @@ def test_what_is_wrong_with_a_node_is_named_and_nothing_else(node, name, said):
     found = bad(replace(NODE, **node), OTHER)
     assert list(found) == [name]
     assert said in found[name]
+
+
+def test_an_older_driver_serves_a_torch_for_an_older_cuda():
+    assert not bad(replace(NODE, driver="550.54", cuda="12.8"), OTHER)
 
 
 @pytest.mark.parametrize(

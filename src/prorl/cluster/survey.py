@@ -32,8 +32,8 @@ RANGES: Mapping[str, str] = {
 }
 """What the tests of the cluster backend run on at both ends; a vLLM is built for one version of torch."""
 
-OLDEST_DRIVER = 580
-"""Of NVIDIA's drivers, the first that serves CUDA 13, for which these versions are built."""
+OLDEST_DRIVER: Mapping[str, int] = {"12": 525, "13": 580}
+"""CUDA that torch is built for, its major version → the first of NVIDIA's drivers that serves it."""
 
 CONNECT_SECONDS = 5.0
 MEETING_SECONDS = 30.0  # for all nodes to form a process group
@@ -51,6 +51,7 @@ class Node:
     memory: float = 0.0  # of the machine or of the container there, GiB
     devices: Sequence[float] = ()  # GiB of every GPU of the machine
     driver: str = ""  # version of its GPUs' driver; empty where it has none
+    cuda: str = ""  # that its torch is built for; empty where for CPUs
     sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
     versions: Mapping[str, str] = field(default_factory=dict)  # of RANGES, and of prorl; empty where missing
     port: int = 0  # at which its probe listens
@@ -69,8 +70,11 @@ class NodeProbe:
 
     def look(self, folder: str, name: str) -> dict[str, Any]:
         """What only a process on the node can see, as fields of `Node`; files are exchanged as in `exchange`."""
+        import torch
+
         devices, driver = gpus()
         return {
+            "cuda": torch.version.cuda or "",
             "versions": installed(),
             "memory": machine_memory()[0] / 2**30,
             "devices": devices,
@@ -298,8 +302,9 @@ def _hardware(node: Node) -> Finding:
     wrong = []
     if node.gpus < len(node.devices):
         wrong += [f"Ray offers {node.gpus} of its {len(node.devices)} GPUs: start it without --num-gpus"]
-    if node.driver and int(node.driver.partition(".")[0]) < OLDEST_DRIVER:
-        wrong += [f"driver {node.driver} cannot serve CUDA 13 ({OLDEST_DRIVER} or newer)"]
+    oldest = OLDEST_DRIVER.get(node.cuda.partition(".")[0], 0)
+    if node.driver and int(node.driver.partition(".")[0]) < oldest:
+        wrong += [f"driver {node.driver} cannot serve CUDA {node.cuda} ({oldest} or newer)"]
     return _finding(f"node {node.name}", wrong, seen)
 
 
