@@ -66,9 +66,6 @@ ARMS: dict[str, list[str]] = {
     ],
     "with_pass_at_k": ["advantage.pass_at_k=4"],
     "strong_kl": ["kl.coef=1.0e-2"],
-    "with_gate": ["dynamic_sampling.gate=4"],
-    "with_review": ["dynamic_sampling.review=0.1"],
-    "with_hints": ["sampling.hint=0.25"],
     "far": FAR,
     "far_with_hints": [*FAR, "sampling.hint=0.25"],
     "far_dense": [*FAR, "advantage.dense=1"],
@@ -100,6 +97,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--recipe", default="frontier")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=["whole"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument(
+        "--tries", type=int, help="at each problem (default: the recipe's evaluation.samples)"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/frontier"), help="where runs are kept")
     parser.add_argument(
         "--out", type=Path, default=Path("docs/results/frontier"), help="where results are kept"
@@ -174,7 +174,8 @@ def study(arguments: argparse.Namespace, arm: str, seed: int) -> None:
             shutil.copy(path, base.parent / path.name)
     asked = load_recipe(arguments.recipe).evaluation
     sizes = ("--per-domain", asked.per_domain, "--ood", 0, "--per-level", asked.per_level)
-    python("-m", "prorl", "eval", folder, "--k", asked.samples, *sizes, "--name", LEVELS)
+    tries = arguments.tries or asked.samples
+    python("-m", "prorl", "eval", folder, "--k", tries, *sizes, "--name", LEVELS)
     write_atomic(kept, encode_json(result(folder, arm, seed), indent=None))
     print(f"finished: {kept}", flush=True)
 

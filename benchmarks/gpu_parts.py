@@ -130,7 +130,17 @@ def nano(load: Load, device: torch.device) -> dict[str, Any]:
         whole, killed = Path(folder) / "whole", Path(folder) / "killed"
         state = start_run(load_recipe("nano", settings), whole, Console())
         steps = steps_of(whole)
-        train = [sys.executable, "-m", "prorl", "train", "nano", *settings, "--no-supervise", "--run", killed]
+        train = [
+            sys.executable,
+            "-m",
+            "prorl",
+            "train",
+            "nano",
+            *settings,
+            "--no-supervise",
+            "--run",
+            str(killed),
+        ]
         with subprocess.Popen(train) as process:
             while len(steps_of(killed)) <= state.step // 2 and process.poll() is None:
                 time.sleep(0.1)

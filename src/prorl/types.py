@@ -98,15 +98,6 @@ class Group:
     prompt: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
     unfinished: tuple[Completion, ...] = ()  # those that a later step goes on with (METHOD §15)
-    hint: tuple[int, ...] = ()  # what the second half of the responses began with (METHOD §17)
-
-    @property
-    def parts(self) -> tuple[tuple[tuple[int, ...], tuple[Rollout, ...]], ...]:
-        """What was asked and the responses to it: the hinted ones apart."""
-        if not self.hint:
-            return ((self.prompt, self.rollouts),)
-        plain = len(self.rollouts) - len(self.rollouts) // 2
-        return (self.prompt, self.rollouts[:plain]), (self.prompt + self.hint, self.rollouts[plain:])
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -168,9 +159,6 @@ class HParams:
     min_spread: float
     max_draw_factor: float
     wave_margin: float
-    gate: int
-    review: float
-    hint: float
     length_weight: float
     length_eta_min: float
     length_eta_max: float
@@ -178,7 +166,6 @@ class HParams:
     truncated_scale: float
     advantage_level: Literal["token", "sequence", "group", "none"]
     pass_at_k: int
-    dense: float
     clip_low: float
     clip_high: float
     dual_clip: float | None
@@ -193,8 +180,6 @@ class HParams:
     mixture: Mapping[str, float]  # task → weight, relative; empty means equal weights
     # Of tasks with adaptive levels: those in play, weights.
     levels: Mapping[str, tuple[tuple[int, float], ...]]
-    reviews: Mapping[int, tuple[str, int, int]]  # draw → task, level and index that it asks again
-    hinted: Mapping[str, tuple[int, ...]]  # task → levels whose problems come with a hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,8 +129,6 @@ class SamplingConfig(Model):
         0.0, ge=0, le=16
     )  # groups in hand for later steps, as a share of those that a step draws
     max_age: Count = 4  # updates after which such a group is begun anew
-    # The share of a solution that half of a group begins with, of levels that are hardly ever solved.
-    hint: Annotated[float, Live("hint"), Field(ge=0, le=0.25)] = 0.0
 
 
 class DynamicSamplingConfig(Model):
@@ -140,10 +138,6 @@ class DynamicSamplingConfig(Model):
     max_draw_factor: Annotated[float, Live("max_draw_factor"), Field(ge=1, le=1000)] = 4.0
     # Standard deviations of its yield by which a wave is larger: more draws, fewer second waves.
     wave_margin: Annotated[float, Live("wave_margin"), Field(ge=0, le=100)] = 0.0
-    gate: Annotated[Count, Live("gate")] = (
-        1  # k of the pass@k for whose sake levels are drawn; 1: as often as told
-    )
-    review: Annotated[Share, Live("review")] = 0.0  # share of draws that ask again what was solved
 
 
 class LengthPenaltyConfig(Schedule):
@@ -175,7 +169,6 @@ class AdvantageConfig(Model):
 
     level: Annotated[Literal["token", "sequence", "group", "none"], Live("advantage_level")] = "token"
     pass_at_k: Annotated[Count, Live("pass_at_k")] = 1
-    dense: Annotated[Scheduled, Live("dense")] = 0.0  # what the right part of a wrong answer's working counts
 
 
 class ClipConfig(Model):
@@ -429,8 +422,7 @@ class RunConfig(Model):
     name: Annotated[str, Field(min_length=1, max_length=100)]
     seed: int = Field(0, ge=-(2**63), lt=2**63)
     steps: Steps = 3000
-    # auto: vLLM and the learner in turns (ray) on a machine with one GPU, if both are there and fit; else local
-    backend: Literal["auto", "local", "ray"] = "auto"
+    backend: Literal["auto", "local", "ray"] = "auto"  # auto: ray on one GPU, if vLLM fits beside the learner
     device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
     # Processes that compute on one set of weights, where the device is a CPU; they change no bit. 0: one per core.
     workers: int = Field(0, ge=0, le=64)

@@ -4,7 +4,7 @@ Wall-clock seconds are reported in events for people; `evolve` never reads them,
 speed have the same state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
@@ -43,8 +43,6 @@ class RolloutStats:
     top_rollouts: Mapping[str, int] = field(default_factory=dict)
     top_scores: Mapping[str, float] = field(default_factory=dict)
     in_hand: int = 0  # unfinished or not needed yet, for the next step
-    # Of judged groups, where gate, review or hints ask for it: task, level, index, responses without hint, solved.
-    asked: Sequence[tuple[str, int, int, int, int]] = ()
 
     @property
     def informative_share(self) -> float | None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prorl.algo.adaptive_levels import level_weights
-from prorl.algo.gate import gate_weight
-from prorl.algo.review import placed
 from prorl.config.fields import Schedule
 from prorl.config.recipe import RecipeError, check, nearest
 from prorl.config.schema import (
@@ -22,15 +19,12 @@ from prorl.config.schema import (
     setting,
 )
 from prorl.envs.base import ProceduralTask
-from prorl.envs.mixture import UNIT
 from prorl.envs.registry import make_task
-from prorl.envs.seeds import derive
 from prorl.types import HParams
 
 if TYPE_CHECKING:
     from prorl.control.state import RunState
 
-RARE = 0.02  # share of responses solved below which a level counts as hardly ever solved
 LENGTH_CYCLE = ("length_penalty.on_steps", "length_penalty.off_steps", "length_penalty.start_step")
 
 
@@ -43,8 +37,6 @@ class Plan:
     settings: tuple[Mapping[str, Any], ...]
     # Of tasks with adaptive levels: all that may come into play, lowest first.
     levels: Mapping[str, tuple[int, ...]]
-    # Of all tasks with levels: each trained one and how often it is drawn.
-    drawn: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property
     def detectors(self) -> dict[str, DetectorConfig]:
@@ -72,9 +64,7 @@ def make_plan(config: RunConfig) -> Plan:
     settings = [_settings(config)]
     for number, stage in enumerate(config.stages, start=1):
         settings.append(_settings(staged(config, config.stages[:number], f"stage at step {stage.at}")))
-    plan = Plan(
-        config=config, settings=tuple(settings), levels=_adaptive_levels(config), drawn=_drawn(config)
-    )
+    plan = Plan(config=config, settings=tuple(settings), levels=_adaptive_levels(config))
     if not plan.needs_reference:
         _require_no_resets(config)
     return plan
@@ -94,38 +84,7 @@ def hparams_now(plan: Plan, state: RunState) -> HParams:
     for name, rules in plan.adaptive.items():
         highest = highest_level(plan, state, name)
         levels[name] = level_weights(plan.levels[name], highest, window=rules.window, replay=rules.replay)
-    hparams = replace(hparams, levels=levels, learning_rate=hparams.learning_rate * state.lr_scale)
-    if hparams.gate > 1:
-        hparams = _gated(plan, state, hparams)
-    if hparams.hint:
-        rare = {
-            task: tuple(level for level, solved, failed in by if solved < RARE * (solved + failed))
-            for task, by in state.tries.items()
-        }
-        hparams = replace(hparams, hinted=rare)
-    if hparams.review:
-        end = state.cursor + ceil(hparams.prompts_per_step * hparams.max_draw_factor)
-        chosen = [
-            draw
-            for draw in range(state.cursor, end)
-            if derive(plan.config.seed, "review", draw) * UNIT < hparams.review
-        ]
-        hparams = replace(hparams, reviews=placed(state.waiting, chosen, state.step))
-    return hparams
-
-
-def _gated(plan: Plan, state: RunState, hparams: HParams) -> HParams:
-    levels, mixture = dict(hparams.levels), dict(hparams.mixture)
-    for task, drawn in plan.drawn.items():
-        tries = {level: counts for level, *counts in state.tries.get(task, ())}
-        before = levels.get(task, drawn)
-        gated = tuple(
-            (level, weight * gate_weight(*tries.get(level, (0.0, 0.0)), hparams.gate))
-            for level, weight in before
-        )
-        levels[task] = gated
-        mixture[task] *= sum(weight for _, weight in gated) / sum(weight for _, weight in before)
-    return replace(hparams, levels=levels, mixture=mixture)
+    return replace(hparams, levels=levels, learning_rate=hparams.learning_rate * state.lr_scale)
 
 
 def highest_level(plan: Plan, state: RunState, task: str) -> int:
@@ -150,18 +109,6 @@ def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> Run
         for task, weight in stage.mixture.items():
             data["tasks"][task]["weight"] = weight
     return check(data, source)
-
-
-def _drawn(config: RunConfig) -> dict[str, tuple[tuple[int, float], ...]]:
-    found = {}
-    for name, task in config.tasks.items():
-        if config.dynamic_sampling.gate == 1:
-            continue
-        made = make_task(name, own=task.use)
-        if isinstance(made, ProceduralTask) and made.levels:
-            weights = {level: weight for level, weight in task.levels.items() if weight}
-            found[name] = tuple((weights or dict.fromkeys(made.levels, 1.0)).items())
-    return found
 
 
 def _levels_of(name: str, task: TaskConfig) -> tuple[int, ...]:
@@ -189,7 +136,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     """Every hyperparameter by name: a constant, or a schedule where the recipe says one."""
     settings: dict[str, Any] = {name: setting(config, key) for key, name in HPARAMS.items()}
     settings["mixture"] = {name: task.weight for name, task in config.tasks.items()}
-    settings["levels"], settings["reviews"], settings["hinted"] = {}, {}, {}
+    settings["levels"] = {}
     if config.length_penalty.weight:
         settings["length_weight"] = config.length_penalty
     return settings

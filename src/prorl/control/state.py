@@ -10,13 +10,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from prorl.algo.review import Review, reviewed
 from prorl.control import detectors, events
 from prorl.control.detectors import Signals
 
 LEVEL_MEMORY = 64  # steps of scores on a task's highest level
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
-TRIES_MEMORY = 0.95  # weight of a step ago in the tries of a level
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share
 
 
@@ -55,9 +53,6 @@ class RunState:
     validations_since_best: int = 0
     last_validation: int | None = None
     levels: Mapping[str, TaskLevel] = field(default_factory=dict)  # of tasks with adaptive levels
-    # Task → level, and its responses solved and failed, the older the less; what gate and hints go by.
-    tries: Mapping[str, tuple[tuple[int, float, float], ...]] = field(default_factory=dict)
-    waiting: tuple[Review, ...] = ()  # for a review
     informative_share: float = 0.5  # running; sizes the first wave of draws
     skipped_updates: int = 0  # since the last applied one
     validations_since_gain: int = 0  # since the best validation of the run, whatever was reset meanwhile
@@ -140,23 +135,8 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
         reached = levels.get(task, TaskLevel())
         recent = (*reached.recent, (judged, rollout_stats.top_scores[task]))[-LEVEL_MEMORY:]
         levels[task] = replace(reached, recent=recent)
-    tries: dict[str, dict[int, tuple[float, float]]] = {
-        task: {level: (TRIES_MEMORY * solved, TRIES_MEMORY * failed) for level, solved, failed in by}
-        for task, by in state.tries.items()
-    }
-    for task, level, _, judged, passed in rollout_stats.asked:
-        solved, failed = tries.setdefault(task, {}).get(level, (0.0, 0.0))
-        tries[task][level] = solved + passed, failed + judged - passed
-    named = [
-        ((task, level, index), judged, passed) for task, level, index, judged, passed in rollout_stats.asked
-    ]
     return replace(
         state,
-        tries={
-            task: tuple((level, *counts) for level, counts in sorted(by.items()))
-            for task, by in tries.items()
-        },
-        waiting=reviewed(state.waiting, named, event.step),
         step=event.step,
         cursor=event.cursor,
         version=event.version,

@@ -74,13 +74,6 @@ class Mixture:
             raise ValueError(f"no task with a positive weight has {split} problems")
         return self._drawn(draw, split, present, tuple(levels.items()) if levels else ())
 
-    def again(self, name: str, level: int, index: int) -> Problem:
-        """The training problem of a task at a level and index."""
-        task = self._tasks[name]
-        if isinstance(task, ProceduralTask):
-            return task.problem(index, "train", ((level, 1.0),))
-        return task.problem(index, "train")
-
     def _draw(
         self,
         draw: int,

@@ -42,7 +42,6 @@ class Verdict:
     note: str = ""  # why, in a few words: "no answer", "not a number", "deadline"
     answered: bool = True  # whether the response held an answer in the form asked for, right or wrong
     seconds: float = 0.0
-    partial: float = 0.0  # of a wrong answer: the share of its working that is right, where that can be told
 
 
 class Task(Protocol):

@@ -84,11 +84,6 @@ def collect(
         problems = {draw: group.problem for draw, group in begun.items()}
         problems |= {draw: problem_at(draw) for draw in (*anew, *draws)}
         fresh, anew = draws.stop, []
-        hints = {
-            draw: sampler.renderer.hint(problem, hparams.hint)
-            for draw, problem in problems.items()
-            if problem.level in hparams.hinted.get(problem.task, ())
-        }
         wave = roll_out(
             sampler,
             dict(sorted(problems.items())),
@@ -98,7 +93,6 @@ def collect(
             clock=clock,
             begun=begun,
             stop_after=size if partial else None,
-            hints={draw: hint for draw, hint in hints.items() if hint},
         )
         for group in wave:
             drawn = left[group.draw].hparams if group.draw in begun else hparams
@@ -131,19 +125,18 @@ def collect(
 
 def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:
     """Rewards of the groups' rollouts, from them one advantage per rollout, and no more than the learner needs."""
-    parts = [part for group in groups for part in group.parts]
-    rewards = [shaped_rewards(rollouts, hparams) for _, rollouts in parts]
-    lengths = [[len(rollout.completion.tokens) for rollout in rollouts] for _, rollouts in parts]
+    rewards = [shaped_rewards(group, hparams) for group in groups]
+    lengths = [[len(rollout.completion.tokens) for rollout in group.rollouts] for group in groups]
     advantages = reinforce_baseline.advantages(rewards, lengths, level=hparams.advantage_level)
     prompts = []
-    for (prompt, rollouts), own_advantages in zip(parts, advantages, strict=True):
-        pairs = zip([rollout.completion for rollout in rollouts], own_advantages, strict=True)
+    for group, group_advantages in zip(groups, advantages, strict=True):
+        pairs = zip([rollout.completion for rollout in group.rollouts], group_advantages, strict=True)
         actions = [Action(tokens=done.tokens, engine_logps=done.logps, advantage=own) for done, own in pairs]
-        prompts.append(PromptActions(prompt=prompt, actions=tuple(actions)))
+        prompts.append(PromptActions(prompt=group.prompt, actions=tuple(actions)))
     return Batch(groups=tuple(prompts))
 
 
-def shaped_rewards(rollouts: Sequence[Rollout], hparams: HParams) -> list[float]:
+def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
     """Rewards of a group: scores, scaled where truncated, as the objective counts them, plus the length term."""
 
     def reward(rollout: Rollout, score: float) -> float:
@@ -155,11 +148,11 @@ def shaped_rewards(rollouts: Sequence[Rollout], hparams: HParams) -> list[float]
         return score + hparams.length_weight * bonus
 
     scores = [
-        truncated_score(score, rollout.completion.finish == "length", hparams.truncated_scale)
-        for rollout, score in zip(rollouts, _scores(rollouts, hparams), strict=True)
+        truncated_score(rollout.verdict.score, rollout.completion.finish == "length", hparams.truncated_scale)
+        for rollout in group.rollouts
     ]
     counted = best_of_k_parts(scores, hparams.pass_at_k)
-    return [reward(rollout, score) for rollout, score in zip(rollouts, counted, strict=True)]
+    return [reward(rollout, score) for rollout, score in zip(group.rollouts, counted, strict=True)]
 
 
 def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any]]:
@@ -190,14 +183,8 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
 def _informative(group: Group, hparams: HParams) -> bool:
     if group.has_error:
         return False
-    counted = (best_of_k_parts(_scores(rollouts, hparams), hparams.pass_at_k) for _, rollouts in group.parts)
-    return any(is_informative(scores, hparams.min_spread) for scores in counted)
-
-
-def _scores(rollouts: Sequence[Rollout], hparams: HParams) -> list[float]:
-    """Scores, with what the right part of a wrong answer's working counts."""
-    verdicts = [rollout.verdict for rollout in rollouts]
-    return [max(verdict.score, hparams.dense * verdict.partial) for verdict in verdicts]
+    scores = best_of_k_parts(group.scores, hparams.pass_at_k)
+    return is_informative(scores, hparams.min_spread)
 
 
 def _written(groups: Sequence[Group]) -> tuple[int, int]:
@@ -220,7 +207,7 @@ def _rollout_stats(
             rollout.verdict.score
             for group in judged
             if (group.problem.task, group.problem.level) == (task, levels[-1][0])
-            for rollout in group.parts[0][1]
+            for rollout in group.rollouts
         ]
         for task, levels in hparams.levels.items()
     }
@@ -232,31 +219,16 @@ def _rollout_stats(
         errors=len(consumed) - len(judged),
         **counted,
         score=_mean(rollout.verdict.score for rollout in rollouts),
-        reward=_mean(
-            reward
-            for group in accepted
-            for _, mine in group.parts
-            for reward in shaped_rewards(mine, hparams)
-        ),
+        reward=_mean(reward for group in accepted for reward in shaped_rewards(group, hparams)),
         length=_mean(len(rollout.completion.tokens) for rollout in rollouts),
         truncated=_mean(rollout.completion.finish == "length" for rollout in rollouts),
         unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),
         domain_scores=_by_domain(judged, lambda rollout: rollout.verdict.score),
         domain_errors=_by_domain(consumed, lambda rollout: rollout.verdict.status == "error"),
-        asked=_asked(judged) if hparams.gate > 1 or hparams.review or hparams.hint else (),
         top_levels={task: levels[-1][0] for task, levels in hparams.levels.items()},
         top_rollouts={task: len(scores) for task, scores in top.items() if scores},
         top_scores={task: fmean(scores) for task, scores in top.items() if scores},
     )
-
-
-def _asked(judged: Sequence[Group]) -> tuple[tuple[str, int, int, int, int], ...]:
-    found = []
-    for group in judged:
-        problem, plain = group.problem, group.parts[0][1]
-        solved = sum(rollout.verdict.status == "ok" for rollout in plain)
-        found.append((problem.task, problem.level, problem.index, len(plain), solved))
-    return tuple(found)
 
 
 def _by_domain(groups: Sequence[Group], value: Callable[[Rollout], float]) -> dict[str, float]:

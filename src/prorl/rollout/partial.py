@@ -102,8 +102,6 @@ class InHand:
 
 def problem_of(tasks: Mixture, hparams: HParams, draw: int) -> Problem:
     """The training problem at a draw of a step with these hyperparameters."""
-    if (named := hparams.reviews.get(draw)) is not None:
-        return tasks.again(*named)
     return tasks.problem(draw, "train", hparams.mixture, hparams.levels)
 
 
@@ -118,13 +116,7 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
     import pyarrow.parquet as pq
 
     text, whole = pa.string(), pa.int64()
-    verdict_types = {
-        "score": pa.float64(),
-        "status": text,
-        "note": text,
-        "answered": pa.bool_(),
-        "partial": pa.float64(),
-    }
+    verdict_types = {"score": pa.float64(), "status": text, "note": text, "answered": pa.bool_()}
     rows = [
         {
             "draw": completion.draw,

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prorl.envs.errors import ProrlError
-from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN, respond
+from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Turn, Verdict
@@ -95,14 +95,6 @@ class ChatRenderer:
             )
         )
 
-    def hint(self, problem: Problem, share: float) -> tuple[int, ...]:
-        """The first tokens of a response that shows the solution; none where there is no solution."""
-        if problem.solution is None:
-            return ()
-        text = respond(problem.solution.steps, problem.solution.answer)
-        tokens = self._tokenizer.encode(text, add_special_tokens=False)
-        return tuple(tokens[: int(share * len(tokens))])
-
     def decode(self, tokens: Sequence[int]) -> str:
         """The assistant's turn as text: special tokens are dropped, thinking and answer tags stay.
 
@@ -138,7 +130,6 @@ def roll_out(
     clock: Stopwatch,
     begun: Mapping[int, Group] = MappingProxyType({}),
     stop_after: int | None = None,
-    hints: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
 ) -> list[Group]:
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
@@ -159,8 +150,7 @@ def roll_out(
         unfinished[draw] = _not_begun(whole, version)
         if draw in begun:
             unfinished[draw] = {one.sample: one for one in begun[draw].unfinished}
-        fresh = _hinted(whole, hints[draw]) if draw in hints else [whole]
-        for request in _rest(whole, begun[draw].unfinished) if draw in begun else fresh:
+        for request in _rest(whole, begun[draw].unfinished) if draw in begun else [whole]:
             engine.submit(request)
 
     completions: list[Completion] = []  # in the order of their tickets, as `items` are
@@ -179,9 +169,7 @@ def roll_out(
             mine[piece.sample] = completion
             return
         del mine[piece.sample]
-        shown = completion.draw in hints and completion.sample >= samples - samples // 2
-        given = hints[completion.draw] if shown else ()
-        item = (problems[completion.draw], sampler.renderer.decode((*given, *completion.tokens)))
+        item = (problems[completion.draw], sampler.renderer.decode(completion.tokens))
         judge.submit(len(items), *item)
         completions.append(completion)
         items.append(item)
@@ -211,7 +199,6 @@ def roll_out(
             prompt=prompts[draw],
             rollouts=tuple(sorted(rollouts[draw], key=lambda rollout: rollout.completion.sample)),
             unfinished=tuple(unfinished[draw].values()),
-            hint=hints.get(draw, ()),
         )
         for draw, problem in problems.items()
     ]
@@ -227,13 +214,6 @@ def _not_begun(request: Request, version: int) -> dict[int, Completion]:
         policy_version=version,
     )
     return {sample: replace(nothing, sample=sample) for sample in request.numbers}
-
-
-def _hinted(whole: Request, hint: tuple[int, ...]) -> tuple[Request, Request]:
-    """The second half of a group begins with a hint."""
-    hinted = whole.samples // 2
-    plain = replace(whole, samples=whole.samples - hinted)
-    return plain, replace(whole, samples=hinted, first=plain.samples, begun=hint)
 
 
 def _rest(whole: Request, unfinished: Sequence[Completion]) -> Iterator[Request]:

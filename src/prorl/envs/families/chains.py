@@ -6,15 +6,12 @@ distinct states to distinct states, so final states are as evenly spread as the 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from itertools import accumulate, combinations, takewhile
+from itertools import accumulate, combinations
 from random import Random
 from types import MappingProxyType
 from typing import Any
 
 from prorl.envs.base import Draft, ProceduralTask, draft
-from prorl.envs.extract import THINK_CLOSE, THINK_OPEN
-from prorl.envs.types import Problem, Verdict
 
 Operators = Mapping[str, Callable[[str], str]]
 
@@ -53,17 +50,6 @@ class Chain(ProceduralTask):
     def score(self, payload: Any, answer: str) -> float:
         """1 for the final state, white space and case aside."""
         return float("".join(answer.split()).upper() == payload)
-
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """As every task; of a wrong answer also the share of its steps before the first wrong one."""
-        verdict = super().verify(problem, text)
-        if verdict.status != "wrong" or problem.solution is None:
-            return verdict
-        known = problem.solution.steps.split()
-        written = text.partition(THINK_OPEN)[2].partition(THINK_CLOSE)[0].split()
-        pairs = zip(known, written, strict=False)
-        right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        return replace(verdict, partial=right / (len(known) + 1))
 
 
 def _on_digits(function: Callable[[list[int]], list[int]]) -> Callable[[str], str]:
