@@ -65,6 +65,7 @@ ARMS: dict[str, list[str]] = {
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"),
     ],
     "with_pass_at_k": ["advantage.pass_at_k=4"],
+    "with_pass_at_2": ["advantage.pass_at_k=2"],
     "strong_kl": ["kl.coef=1.0e-2"],
     "far": FAR,
     "far_with_hints": [*FAR, "sampling.hint=0.25"],

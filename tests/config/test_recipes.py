@@ -20,6 +20,7 @@ from prorl.envs.registry import make_task
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "recipes").glob("*.yaml"))
 NAMES = [path.stem for path in FILES]
+CLIMBS = {"frontier", "frontier_long", "without_adaptive_levels"}  # of one task
 FIVE = {"math", "code", "stem", "logic", "instruct"}
 RESETS_OFF = {"reset.every": 0, "reset.kl_ceiling": None, "reset.stalled_validations": 0}
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -91,7 +92,7 @@ def test_what_a_dry_run_prints_is_a_recipe(name, full):
     assert check(yaml.safe_load(dry_run(config, full=full)), name) == config
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("frontier")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in CLIMBS])
 def test_every_recipe_trains_five_domains_and_holds_families_out(name):
     tasks = load_recipe(name).tasks
     trained = {SOURCES[task].domain for task in tasks if task in SOURCES and SOURCES[task].use == "train"}
@@ -154,8 +155,11 @@ def test_an_ablation_is_nano_less_one_idea(name):
     assert changes(name, "nano") == ABLATIONS[name]
 
 
-def test_every_idea_that_is_on_in_nano_has_its_ablation():
-    assert {name for name in NAMES if name.startswith("without_")} == ABLATIONS.keys()
+def test_every_idea_has_a_recipe_without_it_or_with_it():
+    apart = {"without_adaptive_levels", "with_pass_at_k"}
+    assert {name for name in NAMES if name.startswith("with")} == ABLATIONS.keys() | apart
+    assert changes("without_adaptive_levels", "frontier") == {"tasks.operator_chain.adaptive": None}
+    assert changes("with_pass_at_k", "nano") == {"advantage.pass_at_k": 4}
 
 
 def test_the_controls_have_every_idea_off_but_the_wider_clip():
@@ -224,6 +228,6 @@ def test_brorl_samples_eight_times_as_much_and_steps_as_much_further():
 @pytest.mark.parametrize("page", ["docs/method.md", "README.md"])
 def test_recipes_that_the_documents_name_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:without_|nano|prorl_v|grpo_|brorl)\w*)`", text))
+    named = set(re.findall(r"`((?:without_|with_|nano|prorl_v|grpo_|brorl)\w*)`", text))
     assert named
     assert named <= set(NAMES)
