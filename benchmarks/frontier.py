@@ -66,6 +66,7 @@ ARMS: dict[str, list[str]] = {
     ],
     "with_pass_at_k": ["advantage.pass_at_k=4"],
     "with_pass_at_2": ["advantage.pass_at_k=2"],
+    "fifty_steps": ["steps=50"],
     "strong_kl": ["kl.coef=1.0e-2"],
     "far": FAR,
     "far_with_hints": [*FAR, "sampling.hint=0.25"],
@@ -86,7 +87,15 @@ build.base_model(build.settled(load_recipe(sys.argv[1], sys.argv[2:])), lambda *
 """
 LEVELS = "levels"  # name of the evaluation
 MASTERED = 0.5  # pass@1
-COMPARED = ("mastered now", "sum of pass@1", "new", "lost", "new per CPU-hour", "rollouts, thousands")
+COMPARED = (
+    "mastered now",
+    "sum of pass@1",
+    "pass@1, %",
+    "new",
+    "lost",
+    "new per CPU-hour",
+    "rollouts, thousands",
+)
 THINNED = 10  # one step in so many is kept of a journal
 RUNNING: set[int] = set()  # processes that train or measure
 
@@ -227,7 +236,11 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
         lost += level["outcomes"].get("lost", 0)
         new += level["outcomes"].get("new", 0)
         problems += len(level["base"])
+    tries = found["samples"] * problems
+    right = {side: sum(sum(level[side]) for level in found["levels"]) / tries * 100 for side in mastered}
     return {
+        "pass@1 of the base, %": right["base"],
+        "pass@1, %": right["trained"],
         "levels mastered by the base": mastered["base"],
         "mastered now": mastered["trained"],
         "sum of pass@1": climbed,  # over levels: as the count, but not by a threshold

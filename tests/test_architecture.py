@@ -19,7 +19,7 @@ import prorl.run
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
 MAX_LINES = 550
-CEILINGS = {"src": (29_460, 158), "tests": (32_510, 210)}  # lines and files
+CEILINGS = {"src": (29_540, 158), "tests": (32_640, 210)}  # lines and files
 READING_PATH = 10_240  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
