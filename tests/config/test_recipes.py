@@ -159,7 +159,7 @@ def test_every_idea_has_a_recipe_without_it_or_with_it():
     apart = {"without_adaptive_levels", "with_pass_at_k"}
     assert {name for name in NAMES if name.startswith("with")} == ABLATIONS.keys() | apart
     assert changes("without_adaptive_levels", "frontier") == {"tasks.operator_chain.adaptive": None}
-    assert changes("with_pass_at_k", "nano") == {"advantage.pass_at_k": 4}
+    assert changes("with_pass_at_k", "nano") == {"advantage.pass_at_k": 2}
 
 
 def test_the_controls_have_every_idea_off_but_the_wider_clip():
