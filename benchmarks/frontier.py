@@ -38,10 +38,6 @@ from prorl.lab.evals.evaluation_store import BASE, model_file, models, read_eval
 from prorl.lab.evals.statistics import grouped
 from prorl.run.journal import read_journal
 
-FAR = [
-    "tasks.operator_chain.adaptive=null",
-    *(f"tasks.operator_chain.levels.{level}=1" for level in (10, 11, 12)),
-]
 ARMS: dict[str, list[str]] = {
     "whole": [],
     "without_resets": ["reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"],
@@ -68,12 +64,9 @@ ARMS: dict[str, list[str]] = {
     "with_pass_at_2": ["advantage.pass_at_k=2"],
     "fifty_steps": ["steps=50"],
     "strong_kl": ["kl.coef=1.0e-2"],
-    "far": FAR,
-    "far_with_hints": [*FAR, "sampling.hint=0.25"],
-    "far_dense": [*FAR, "advantage.dense=1"],
-    "far_dense_then_binary": [
-        *FAR,
-        "advantage.dense={ramp: linear, start: 1, end: 0, start_step: 100, steps: 100}",
+    "far": [
+        "tasks.operator_chain.adaptive=null",
+        *(f"tasks.operator_chain.levels.{level}=1" for level in (10, 11, 12)),
     ],
     "four_updates": ["optimizer.updates_per_step=4"],
     "four_updates_without_clip_higher": ["optimizer.updates_per_step=4", "clip.high=0.2"],

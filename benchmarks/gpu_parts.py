@@ -130,22 +130,13 @@ def nano(load: Load, device: torch.device) -> dict[str, Any]:
         whole, killed = Path(folder) / "whole", Path(folder) / "killed"
         state = start_run(load_recipe("nano", settings), whole, Console())
         steps = steps_of(whole)
-        train = [
-            sys.executable,
-            "-m",
-            "prorl",
-            "train",
-            "nano",
-            *settings,
-            "--no-supervise",
-            "--run",
-            str(killed),
-        ]
+        prorl = [sys.executable, "-m", "prorl"]
+        train = [*prorl, "train", "nano", *settings, "--no-supervise", "--run", str(killed)]
         with subprocess.Popen(train) as process:
             while len(steps_of(killed)) <= state.step // 2 and process.poll() is None:
                 time.sleep(0.1)
             process.kill()
-        subprocess.run([sys.executable, "-m", "prorl", "resume", killed], check=True)
+        subprocess.run([*prorl, "resume", killed], check=True)
         gone_on = steps_of(killed)
     seconds = [step["seconds"]["total"] for step in steps]
     scores, scores_gone_on = ([step["rollout_stats"]["score"] for step in each] for each in (steps, gone_on))

@@ -151,12 +151,12 @@ def choose_backend(config: RunConfig) -> tuple[RunConfig, str]:
         against = next(_against_turns(turns, memory), None)
     except RecipeError as error:
         against = str(error)
-    if against is None:
-        return (
-            turns,
-            "an engine of vLLM and the learner take turns on the GPU (backend=ray cluster.colocate=true)",
-        )
-    return here, f"this process samples and learns by itself (backend=local): {against}"
+    if against is not None:
+        return here, f"this process samples and learns by itself (backend=local): {against}"
+    return (
+        turns,
+        "an engine of vLLM and the learner take turns on the GPU (backend=ray cluster.colocate=true)",
+    )
 
 
 def _against_turns(turns: RunConfig, memory: Sequence[float]) -> Iterator[str]:
@@ -190,7 +190,7 @@ def machine_findings() -> Iterator[Finding]:
     yield Finding(name="torch", works=works, detail=seen, cost=cost)
     wrong = list(wrong_versions(installed()))
     cost = (
-        "rollouts are decoded several times slower than by vLLM in turns with the learner (docs/cluster.md)"
+        "rollouts are decoded several times slower than by vLLM, in turns with the learner (docs/cluster.md)"
     )
     found = "; ".join(wrong) or "vLLM and Ray, for turns on the GPU"
     yield Finding(name="vLLM", works=not wrong, detail=found, cost=cost if wrong else "")
