@@ -232,11 +232,11 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
     tries = found["samples"] * problems
     right = {side: sum(sum(level[side]) for level in found["levels"]) / tries * 100 for side in mastered}
     return {
-        "pass@1 of the base, %": right["base"],
-        "pass@1, %": right["trained"],
         "levels mastered by the base": mastered["base"],
         "mastered now": mastered["trained"],
         "sum of pass@1": climbed,  # over levels: as the count, but not by a threshold
+        "pass@1 of the base, %": right["base"],
+        "pass@1, %": right["trained"],
         "new": new,
         "lost": lost,
         "problems": problems,
