@@ -60,7 +60,7 @@ ARMS: dict[str, list[str]] = {
         *("advantage.level=none", "dynamic_sampling.min_spread=0", "kl.coef=0"),
         *("reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null"),
     ],
-    "with_pass_at_k": ["advantage.pass_at_k=4"],
+    "with_pass_at_4": ["advantage.pass_at_k=4"],
     "with_pass_at_2": ["advantage.pass_at_k=2"],
     "fifty_steps": ["steps=50"],
     "strong_kl": ["kl.coef=1.0e-2"],

@@ -31,10 +31,14 @@ def one_learner():
     return learner(qwen2(hidden_size=32), micro_batch_tokens=30)
 
 
-def finished(engine, version=1):
+def submit_all(engine, version=1):
     engine.publish(version)
     for request in REQUESTS:
         engine.submit(request)
+
+
+def finished(engine, version=1):
+    submit_all(engine, version)
     found = {}
     while completions := engine.poll():
         for done in completions:
@@ -88,9 +92,7 @@ def test_workers_that_are_told_to_stop_finish_what_they_have(alone):
     one = one_learner()
     held, engine = with_workers(one, 2)
     with closing(held):
-        engine.publish(1)
-        for request in REQUESTS:
-            engine.submit(request)
+        submit_all(engine)
         found = {
             (done.draw, done.sample): (done.tokens.tobytes(), done.logps.tobytes(), done.policy_version)
             for done in engine.cancel()
@@ -138,9 +140,7 @@ def test_workers_killed_while_they_sample_change_no_text(alone):
     one = one_learner()
     held, engine = with_workers(one, 2)
     with closing(held):
-        engine.publish(1)
-        for request in REQUESTS:
-            engine.submit(request)
+        submit_all(engine)
         found = {(done.draw, done.sample): done.tokens.tobytes() for done in engine.poll()}
         for worker in held._workers:
             worker.process.kill()

@@ -175,8 +175,6 @@ def _against_turns(turns: RunConfig, memory: Sequence[float]) -> Iterator[str]:
 
 def machine_findings() -> Iterator[Finding]:
     """What of this machine makes a run fast, and what a run of more than a tiny model lacks here."""
-    import torch
-
     yield Finding(name="cores", works=True, detail=f"{cores()}, which train a tiny model together")
     memory, driver = gpus()
     seen = f"{len(memory)} of {min(memory):.0f} GiB, driver {driver}" if memory else "none"
@@ -184,6 +182,8 @@ def machine_findings() -> Iterator[Finding]:
     yield Finding(name="GPU", works=bool(memory), detail=seen, cost=cost)
     if not memory:
         return
+    import torch  # seconds, which a machine without a GPU need not wait
+
     works = torch.cuda.is_available()
     cost = "" if works else "the GPU stays idle: install a torch for CUDA, and see CUDA_VISIBLE_DEVICES"
     seen = f"torch {torch.__version__} {'uses' if works else 'does not see'} the GPU"
